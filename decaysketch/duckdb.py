@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from decaysketch.batch import RESULT_FIELDS, ColumnMapping, KeyedBuilder, key_fields
 from decaysketch.batch.frames import Columns, names_of, table_of
-from decaysketch.engines import moments, questions
+from decaysketch.engines import moments, questions, spelled
 from decaysketch.engines.asking import NAMES, recipes_of
 from decaysketch.engines.questions import FUNCTIONS, FunctionError
 from decaysketch.errors import (
@@ -47,8 +47,8 @@ def register(connection: DuckDBPyConnection, streams: Sequence[BuiltWith] = ()) 
     """Make the functions known to a database: to this connection and its cursors.
 
     They are ``sketch_merge``, ``sketch_union``, ``sketch_info``, ``decayed_between``,
-    ``decayed_compare`` and, in both forms, those of the questions. Registered again by the same
-    connection they are replaced.
+    ``decayed_compare``, ``decayed_query`` and, in both forms, those of the questions. Registered
+    again by the same connection they are replaced.
 
     Args:
         connection: of DuckDB.
@@ -67,6 +67,7 @@ def register(connection: DuckDBPyConnection, streams: Sequence[BuiltWith] = ()) 
     functions |= {name: (_asking(name, recipes), questions.answer_type(name)) for name in NAMES}
     of_moments = {moments.BETWEEN: _between(recipes), moments.COMPARE: _compare(recipes)}
     functions |= {name: (each, moments.answer_type(name)) for name, each in of_moments.items()}
+    functions[spelled.QUERY] = (_query(recipes), spelled.TYPE)
     answers = [pa.array([], kind) for _, kind in functions.values()]
     # By DuckDB's own reading of Arrow's types; by a cursor, as the connection may have a result
     # that is still read.
@@ -92,6 +93,13 @@ def _asking(called: str, recipes: Sequence[Recipe]) -> Function:
         return questions.answer(called, recipes, (sketch, argument, decay, *now), {})
 
     return without if FUNCTIONS[called.removesuffix("_value")].argument is None else with_argument
+
+
+def _query(recipes: Sequence[Recipe]) -> Function:
+    def query(sketch: Any, decay: Any, now: Any, *query: Any) -> pa.Array:
+        return spelled.answer(recipes, (sketch, decay, now, *query), {})
+
+    return query
 
 
 def _between(recipes: Sequence[Recipe]) -> Function:

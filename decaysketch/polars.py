@@ -10,6 +10,7 @@
 ``union``                                   the merge of the sketches of one row
 ``info``                                    what a sketch holds
 ``decayed_mean``, and so on                 the questions of :mod:`decaysketch.answers.questions`
+``decayed_query``                           a query as one text
 ``decayed_between``, ``decayed_compare``    one of them of a range of times, or of two moments
 ==========================================  ======================================================
 
@@ -30,7 +31,7 @@ import polars as pl
 import pyarrow as pa
 
 from decaysketch.core.time_units import instant
-from decaysketch.engines import aggregates, moments, questions
+from decaysketch.engines import aggregates, moments, questions, spelled
 from decaysketch.engines.asking import NAMES, Asked, asking, recipes_of
 from decaysketch.engines.questions import FunctionError
 from decaysketch.engines.texts import text_of
@@ -135,6 +136,25 @@ class SketchExpr:
         said = ["difference" if how is None else how, confidence]
         return self._of_moments(moments.COMPARE, given, said, streams)
 
+    def decayed_query(
+        self,
+        decay: Any,
+        now: Any,
+        query: pl.Expr | str,
+        *,
+        confidence: Any = None,
+        streams: Iterable[BuiltWith] = (),
+    ) -> pl.Expr:
+        """A query as one text; see :func:`decaysketch.spark.functions.decayed_query`."""
+        recipes = recipes_of(streams)
+
+        def answer(columns: Sequence[pa.Array]) -> pa.Array:
+            return spelled.answer(recipes, columns, {})
+
+        given = [_literal(text_of(decay)), _time(now), _literal(query)]
+        given += [] if confidence is None else [_literal(confidence)]
+        return _elementwise([self._sketches, *given], answer, spelled.TYPE)
+
     def _of_moments(
         self, called: str, given: list[pl.Expr], said: list[Any], streams: Iterable[BuiltWith]
     ) -> pl.Expr:
@@ -180,6 +200,10 @@ class SketchSeries:
     def decayed_compare(self, *given: Any, **named: Any) -> pl.Series:
         """See :meth:`SketchExpr.decayed_compare`."""
         return self._select(SketchExpr(pl.first()).decayed_compare(*given, **named))
+
+    def decayed_query(self, *given: Any, **named: Any) -> pl.Series:
+        """See :meth:`SketchExpr.decayed_query`."""
+        return self._select(SketchExpr(pl.first()).decayed_query(*given, **named))
 
     def _select(self, expression: pl.Expr) -> pl.Series:
         return self._sketches.to_frame().select(expression).to_series()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self, Union
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from decaysketch.answers.estimate import CAVEATS, Estimate
 from decaysketch.answers.questions import QUESTIONS, View
 from decaysketch.answers.shapes import Column, Question, Shape
+from decaysketch.answers.tables import GroupTable
 
 __all__ = [
     "EstimateModel",
     "GroupResponse",
+    "GroupedAnswer",
     "PointAnswer",
     "QueryResponse",
     "SeriesAnswer",
@@ -87,6 +90,61 @@ class PointAnswer(BaseModel):
         return model(aggregate=question.name, now=view.now, verified=view.verified, **parts)
 
 
+_Key = bool | int | float | str | None
+
+
+class GroupRowModel(BaseModel):
+    """A group: its keys, and the fields that the answer to the aggregate alone has."""
+
+    model_config = ConfigDict(extra="allow")
+
+    by: dict[str, _Key] = Field(description="The value of each key; null is a group of its own.")
+    rows: int = Field(description="Retained rows of the group.")
+    small: bool = Field(
+        description="Fewer than 20 retained rows, and not exact: take the interval, not the value."
+    )
+    certain: bool | None = Field(
+        default=None,
+        exclude_if=lambda certain: certain is None,
+        description="Of the largest groups: no group that is not listed is larger, seen or not, "
+        "with the confidence; left out where that is not told.",
+    )
+
+
+class GroupedAnswer(PointAnswer):
+    """The answer for each group; the intervals of all groups hold at once."""
+
+    by: list[str] = Field(description="Expressions of the keys.")
+    kinds: list[Literal["number", "truth", "time", "text"]] = Field(
+        description="Their types; a time is an integer of the stream's `time_unit`."
+    )
+    groups: list[GroupRowModel]
+    total_groups: int = Field(description="Groups with a retained row, listed or not.")
+    unseen_at_most: float | None = Field(
+        description="No group without a retained row has a larger decayed count, with the "
+        "confidence; null where nothing bounds it."
+    )
+
+    @classmethod
+    def of_table(cls, table: GroupTable, view: View) -> GroupedAnswer:
+        """A table of the library, on its way."""
+        columns = table.question.shape.beside
+        rows = table.question.shape.rows
+        groups = []
+        for parts in table.parts():
+            if rows is not None:
+                listed = [_estimates_of(rows.columns, row) for row in parts[rows.name]]
+                parts[rows.name] = next(iter(listed), None) if rows.single else listed
+            groups.append(GroupRowModel(**_estimates_of(columns, parts)))
+        unseen = table.unseen_at_most
+        return cls(
+            aggregate=table.question.name, now=view.now, verified=view.verified,
+            by=list(table.names), kinds=list(table.kinds), groups=groups,
+            total_groups=table.total_groups,
+            unseen_at_most=unseen if math.isfinite(unseen) else None,
+        )  # fmt: skip
+
+
 def _estimates_of(columns: Iterable[Column], parts: dict[str, Any]) -> dict[str, Any]:
     estimates = {
         each.name: EstimateModel.of(parts[each.name]) for each in columns if each.kind == "estimate"
@@ -149,14 +207,14 @@ class SeriesAnswer(BaseModel):
     """The answer at each of several times."""
 
     aggregate: str
-    points: list[_AnyPoint] = Field(
+    points: list[GroupedAnswer | _AnyPoint] = Field(
         description="In the order of the times; each as if it had been asked alone."
     )
 
 
 class _Response(BaseModel):
     digest: str = Field(description="Of the sketch that was asked: equal digests, equal answers.")
-    answers: list[SeriesAnswer | _AnyPoint] = Field(
+    answers: list[SeriesAnswer | GroupedAnswer | _AnyPoint] = Field(
         description="In the order of the queries; a query with `times` has a series."
     )
     warnings: list[str] = Field(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -19,7 +20,7 @@ from prometheus_client.core import Metric
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from api.queries.requests import AnyQuery, QueryRequest
+from api.queries.requests import AnyQuery, QueryRequest, spelled_out
 from api.queries.tables import rows_of
 from api.schemas import RequestModel
 from decaysketch.answers.questions import QUESTIONS
@@ -29,6 +30,12 @@ __all__ = ["MOST_ESTIMATES", "QuestionDefinition", "exposition", "read_query"]
 MOST_ESTIMATES = 40
 """Estimates of one question: 20 values with sum and count."""
 
+MOST_GROUPS = 100
+"""Estimates of one question with groups."""
+
+_GROUPS = 20  # of a question that does not say how many
+
+_NO_NAME = re.compile(r"[^0-9A-Za-z]+")
 _DEFAULT_SET = "default"
 _GAUGES = {
     "": "Answer of a configured question: the estimate.",
@@ -56,6 +63,16 @@ class QuestionDefinition(RequestModel):
 
     @model_validator(mode="before")
     @classmethod
+    def _is_spelled_out(cls, fields: Any) -> Any:
+        if not isinstance(fields, dict) or "query" not in fields:
+            return fields
+        query = spelled_out(fields["query"])
+        if isinstance(query, dict) and query.get("by"):
+            query = {"groups": _GROUPS} | query
+        return fields | {"query": query}
+
+    @model_validator(mode="before")
+    @classmethod
     def _is_no_bare_query(cls, fields: Any) -> Any:
         if isinstance(fields, dict) and "aggregate" in fields and "query" not in fields:
             raise PydanticCustomError(
@@ -71,12 +88,13 @@ class QuestionDefinition(RequestModel):
                 "a configured question has a name of its own and is asked as of every scrape: "
                 "leave now, times and name out",
             )
-        if (most := self.query.estimates) > MOST_ESTIMATES:
+        most = MOST_GROUPS if self.query.by else MOST_ESTIMATES
+        if (found := self.query.estimates) > most:
             raise PydanticCustomError(
                 "too_long",
                 "the answer may hold {found} estimates; at most {most} are scraped: give a smaller "
-                "limit, or fewer values",
-                {"found": most, "most": MOST_ESTIMATES},
+                "limit, fewer values, or fewer groups",
+                {"found": found, "most": most},
             )
         return self
 
@@ -130,6 +148,7 @@ class _Answers:
                     said = {"stream": self._stream, **labels}
                     gauges[end].add_sample(f"decaysketch_answer{end}", said, number)
         yield from gauges.values()
+        yield self._unseen()
         failed = Metric(
             "decaysketch_answer_error", "A configured question that cannot be answered.", "gauge"
         )
@@ -141,6 +160,19 @@ class _Answers:
         count = float(len(self._answers) + len(self._errors))
         asked.add_sample("decaysketch_answer_questions", {"stream": self._stream}, count)
         yield asked
+
+    def _unseen(self) -> Metric:
+        found = Metric(
+            "decaysketch_answer_unseen",
+            "Of a question with groups: no group without a retained row has a larger count.",
+            "gauge",
+        )
+        for name, answer in self._answers:
+            if "by" in answer:
+                labels = {"stream": self._stream, "query": name, "aggregate": answer["aggregate"]}
+                most = _end(answer["unseen_at_most"], math.inf)
+                found.add_sample("decaysketch_answer_unseen", labels, most)
+        return found
 
 
 def _label(key: Any) -> str:
@@ -170,6 +202,8 @@ def _samples(
             labels[key] = _label(row["key"])
         if row.get("of") is not None:
             labels["of"] = row["of"]
+        for name_of, value_of in row.get("by", {}).items():
+            labels[_label_name(name_of, labels)] = _group(value_of)
         value = row["value"]
         yield (
             labels,
@@ -181,6 +215,21 @@ def _samples(
                 "_exact": float(row["exact"]),
             },
         )
+
+
+def _label_name(key: str, taken: Mapping[str, str]) -> str:
+    """The expression of a key as the name of a label: ``hour(time)`` is ``hour_time``."""
+    name = _NO_NAME.sub("_", key).strip("_")[:60] or "key"
+    name = f"key_{name}" if name[0].isdigit() else name
+    while name in taken or name == "stream":
+        name = f"{name}_"
+    return name
+
+
+def _group(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return _label(value)
 
 
 def _end(number: float | None, unbounded: float) -> float:

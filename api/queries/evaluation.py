@@ -113,8 +113,10 @@ class Evaluation:
                 query = self._plan.request.queries[position]
                 try:
                     if query.versus is None:
-                        self._spend(query.work_s(view, self._plan.others))
-                        answered[question] = query.read(view, self._plan.others)
+                        self._spend(query.modifiers.cost_s(len(self._plan.snapshot)))
+                        prepared = query.prepared(view)
+                        self._spend(query.work_s(prepared, self._plan.others))
+                        answered[question] = query.read(view, prepared, self._plan.others)
                     else:
                         answered[question] = self._compared(position, view)
                 except UnanswerableQueryError as error:

@@ -23,6 +23,7 @@ from api.service.clock import now_in
 from api.service.streams import Stream
 from api.settings import Settings
 from decaysketch import Snapshot
+from decaysketch.answers.columns import schema_of
 from decaysketch.answers.questions import read_predicate
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.time_units import instant
@@ -31,6 +32,7 @@ from decaysketch.decay.integral import IntegralDecay
 from decaysketch.decay.read import fields_of
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
+from decaysketch.text.expression import Kind, Schema, bind
 
 __all__ = ["MAX_ESTIMATES", "MAX_STEPS", "Plan", "Texts", "plan", "refusal"]
 
@@ -40,6 +42,7 @@ MAX_ESTIMATES = 20_000
 MAX_STEPS = 5000
 """Steps of all decays of one request together."""
 
+_KINDS: Mapping[str, tuple[Kind, ...]] = {"where": ("truth",), "weight": ("number",)}
 _NO_PART_OF_IT = {"name", "now", "times"}
 
 
@@ -231,7 +234,8 @@ def _check_limits(request: QueryRequest | GroupRequest, settings: Settings) -> N
     _at_most("queries", steps, "steps of decays", MAX_STEPS)
     texts = {decay for decay in named if is_expression(decay)}
     predicates = {text for each in queries for text in each.predicates.values()}
-    expressions = len(texts) + len(predicates)
+    modifiers = {text for each in queries for text in each.expressions.values()}
+    expressions = len(texts) + len(predicates) + len(modifiers)
     _at_most("queries", expressions, "different expressions", settings.max_expressions)
 
 
@@ -285,11 +289,20 @@ def _decays(recipe: Recipe, texts: Texts) -> tuple[Decay | None, ...]:
             for name, predicate in each.predicates.items():
                 field = f"queries[{position}].{name}"
                 read_predicate(predicate)
+            for name, text in each.expressions.items():
+                field = f"queries[{position}].{name}"
+                kinds: tuple[Kind, ...] = _KINDS.get(name, ())
+                bind(name.partition("[")[0], text, _schema(recipe), *kinds)
         except ParameterError as error:
             faults.append(Fault(field=field, reason=str(error)))
     if faults:
         raise refusal(faults)
     return tuple(chosen)
+
+
+def _schema(recipe: Recipe) -> Schema:
+    """The columns of a stream."""
+    return schema_of(recipe.params.value_type, recipe.params.time_unit)
 
 
 def _versus(

@@ -21,19 +21,23 @@ from pydantic import (
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
-from api.queries.answers import PointAnswer
+from api.queries.answers import GroupedAnswer, PointAnswer
 from api.queries.decays import AnyDecay, AnyNumber
 from api.schemas import MAX_KEY_PARTS, RequestModel, SourceText
 from decaysketch import Snapshot
 from decaysketch.answers.comparing import PairView, RangeView, check_compared, range_moment
 from decaysketch.answers.contrasts import Comparison
 from decaysketch.answers.ensemble import Combine
+from decaysketch.answers.modifiers import MAX_GROUPS, MAX_KEYS, Modifiers, Order
 from decaysketch.answers.questions import QUESTIONS, View
 from decaysketch.answers.shapes import REQUIRED, SCALAR, Argument, Question
+from decaysketch.answers.spelled import query_of
+from decaysketch.answers.tables import GroupTable
 from decaysketch.core.hashing import MAX_KEY_BYTES
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.time_units import duration, instant
 from decaysketch.errors import ParameterError
+from decaysketch.text.expression import MAX_EXPRESSION
 
 __all__ = [
     "MOST_QUERIES",
@@ -44,6 +48,7 @@ __all__ = [
     "QueryRequest",
     "Time",
     "Times",
+    "spelled_out",
 ]
 
 Time = Annotated[int, Field(ge=-TIME_LIMIT, le=TIME_LIMIT)]
@@ -149,7 +154,72 @@ class Versus(RequestModel):
         return lambda now: max(now - ago, -TIME_LIMIT)
 
 
-class Query(RequestModel):
+_Expression = Annotated[str, Field(min_length=1, max_length=MAX_EXPRESSION)]
+_COLUMNS = "`v` (the value), `w` (the weight), `time` and `age`"
+
+MOST_GROUPS = 100
+"""Groups of an answer that names no number."""
+
+
+class Modified(RequestModel):
+    """Modifiers of the rows before the aggregate: filter, column, weight and groups."""
+
+    where: _Expression | None = Field(
+        default=None,
+        description=f"Only rows for which this condition over {_COLUMNS} holds.",
+        examples=["v > 3 and hour(time, 'Europe/Paris') == 9"],
+    )
+    of: _Expression | None = Field(
+        default=None,
+        description="What is aggregated: an expression over the columns. Left out: `v`.",
+        examples=["v * 2"],
+    )
+    weight: _Expression | None = Field(
+        default=None,
+        description="A number of 0 or more for each row, by which its decay weight is multiplied.",
+        examples=["exp(-v)"],
+    )
+    by: list[_Expression] = Field(
+        default=[],
+        max_length=MAX_KEYS,
+        description="Groups: an expression over the columns for each key. The intervals of all "
+        "groups hold at once.",
+        examples=[["bucket(time, '15min')"]],
+    )
+    groups: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_GROUPS,
+        description=f"Of `by`: list so many groups. Left out: {MOST_GROUPS}.",
+    )
+    order: Order = Field(
+        default="largest",
+        description="Of `by`: the largest or the smallest results, which are then those that are "
+        "listed, or groups by key.",
+    )
+
+    @property
+    def modifiers(self) -> Modifiers:
+        """The same as the library has them."""
+        groups = self.groups if self.groups is not None or not self.by else MOST_GROUPS
+        return Modifiers(self.of, tuple(self.by), self.where, self.weight, groups, self.order)
+
+    @property
+    def expressions(self) -> dict[str, str]:
+        """Texts, by their place in JSON."""
+        given = {name: getattr(self, name) for name in ("where", "of", "weight")}
+        given |= {f"by[{place}]": key for place, key in enumerate(self.by)}
+        return {name: text for name, text in given.items() if text is not None}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_key_is_a_list(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and isinstance(fields.get("by"), str):
+            return fields | {"by": [fields["by"]]}
+        return fields
+
+
+class Query(Modified):
     """Base of the queries: what all of them have."""
 
     aggregate: str
@@ -296,14 +366,23 @@ class Query(RequestModel):
 
     @model_validator(mode="after")
     def _arguments_agree(self) -> Self:
-        if fault := self.question.check(self.arguments):
+        fault = QUESTIONS[self.aggregate].check(self.arguments)
+        if not fault:
+            try:
+                self.modifiers.check(self.question)
+                if self.versus is not None and self.by:
+                    fault = "groups are not compared with another moment: leave by or versus out"
+            except ParameterError as error:
+                fault = str(error)
+        if fault:
             raise PydanticCustomError("arguments", "{fault}", {"fault": fault})
         return self
 
     @property
     def question(self) -> Question[Any]:
-        """What is asked."""
-        return QUESTIONS[self.aggregate]
+        """What is asked; a sum of a column is the total."""
+        named = self.aggregate == "sum" and self.of is not None
+        return QUESTIONS["total" if named else self.aggregate]
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -336,31 +415,40 @@ class Query(RequestModel):
     @property
     def estimates(self) -> int:
         """So many estimates may one answer hold."""
-        return self.question.most(self.arguments)
+        groups = self.modifiers.limit if self.by else 1
+        return self.question.most(self.arguments) * (groups or 1)
 
-    def work_s(self, view: View, others: Mapping[str, Snapshot]) -> float:
+    def prepared(self, view: View) -> Any:
+        """What is asked, with modifiers."""
+        if isinstance(self.start, int) and isinstance(self.stop, int):
+            view = RangeView(view, self.stop - self.start)
+        return view.modified(self.modifiers)
+
+    def work_s(self, prepared: Any, others: Mapping[str, Snapshot]) -> float:
         """About so long the processor needs to read the answer; arguments as of :meth:`read`."""
         arguments = self._with(others)
-        return view.cost_s(self.question, combine=self.combine, **arguments)
+        cost: float = prepared.cost_s(self.question, combine=self.combine, **arguments)
+        return cost
 
     def _with(self, others: Mapping[str, Snapshot]) -> dict[str, Any]:
         """The arguments, with sketches in place of names of streams."""
         sketches = {name: others[self.arguments[name]] for name in self.others}
         return self.arguments | sketches
 
-    def read(self, view: View, others: Mapping[str, Snapshot]) -> PointAnswer:
+    def read(self, view: View, prepared: Any, others: Mapping[str, Snapshot]) -> PointAnswer:
         """The answer at the time of a view.
 
         Args:
             view: what is asked.
+            prepared: it with modifiers.
             others: the sketches of streams among the arguments, by name.
         """
         arguments = self._with(others)
-        if isinstance(self.start, int) and isinstance(self.stop, int):
-            view = RangeView(view, self.stop - self.start)
-        found = view.ask(
+        found = prepared.ask(
             self.question, confidence=self.confidence, combine=self.combine, **arguments
         )
+        if isinstance(found, GroupTable):
+            return GroupedAnswer.of_table(found, view)
         answer: PointAnswer = PointAnswer.of(self.question, found, arguments, view)
         return answer
 
@@ -475,7 +563,40 @@ _EXAMPLE: JsonDict = {
 }
 
 
+def spelled_out(fields: Any) -> Any:
+    """The fields of a query, of which a text in ``ask`` says aggregate, arguments and modifiers.
+
+    Raises:
+        PydanticCustomError: the text cannot be read, or says what is also a field.
+    """
+    if not isinstance(fields, dict) or "ask" not in fields:
+        return fields
+    rest = {name: value for name, value in fields.items() if name != "ask"}
+    try:
+        question, arguments, modifiers = query_of(fields["ask"])
+    except ParameterError as error:
+        raise PydanticCustomError("ask", "ask: {fault}", {"fault": str(error)}) from None
+    named = {argument.name: argument.json for argument in question.arguments}
+    said: dict[str, Any] = {"aggregate": question.name} | modifiers.to_dict()
+    if "limit" in said:
+        said["groups"] = said.pop("limit")
+    for name, value in arguments.items():
+        said[named[name]] = getattr(value, "text", value)
+    if both := sorted(said.keys() & rest.keys()):
+        raise PydanticCustomError(
+            "ask_twice", "ask says {both} too: leave that out", {"both": ", ".join(both)}
+        )
+    return said | rest
+
+
 class _Request(RequestModel):
+    @model_validator(mode="before")
+    @classmethod
+    def _asks_are_spelled_out(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and isinstance(fields.get("queries"), list):
+            return fields | {"queries": [spelled_out(each) for each in fields["queries"]]}
+        return fields
+
     @model_validator(mode="before")
     @classmethod
     def _is_no_bare_query(cls, fields: Any) -> Any:

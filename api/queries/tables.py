@@ -61,6 +61,7 @@ COLUMNS: Mapping[str, pa.DataType] = {
     "changed": pa.bool_(),
 }
 
+_BY = "by"  # of a row of a group: its keys, each of which is a column of the table
 _ESTIMATED = ("value", "lower", "upper", "stderr", "confidence", "exact", "rows")
 # To a spreadsheet. Some skip what is white before a sign, and read full-width and small signs as
 # the usual ones. The same pattern is in ``api/page/taking.js``.
@@ -113,13 +114,24 @@ def write(form: Form, answers: bytes, names: Sequence[str | None], time_unit: st
         for point in answer.get("points", [answer])
         for row in rows_of(name or answer["aggregate"], point)
     ]
-    return _csv(rows, time_unit) if form is Form.CSV else _arrow(rows, time_unit)
+    keys = list(dict.fromkeys(key for row in rows for key in row.get(_BY, ())))
+    return _csv(rows, keys, time_unit) if form is Form.CSV else _arrow(rows, keys, time_unit)
 
 
 def rows_of(name: str, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """A row for each estimate of an answer at one time, by the names of columns."""
     question: Question[Any] = QUESTIONS[point["aggregate"]]
     first = {"query": name, "aggregate": question.name, "now": point["now"]}
+    if "by" not in point:
+        yield from _rows_of(question, first, point)
+        return
+    for group in point["groups"]:
+        yield from _rows_of(question, first | {_BY: group["by"]}, group)
+
+
+def _rows_of(
+    question: Question[Any], first: dict[str, Any], point: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
     shape = question.shape
     if shape.rows is not None:
         listed = point[shape.rows.name]
@@ -159,13 +171,15 @@ def _estimate(estimate: Mapping[str, Any]) -> dict[str, Any]:
     return found | {"caveats": " ".join(estimate.get("caveats", ())) or None}
 
 
-def _csv(rows: Sequence[Mapping[str, Any]], time_unit: str) -> bytes:
+def _csv(rows: Sequence[Mapping[str, Any]], keys: Sequence[str], time_unit: str) -> bytes:
     text = io.StringIO(newline="")
     table = csv.writer(text, lineterminator="\r\n")
-    table.writerow(COLUMNS)
+    table.writerow([*COLUMNS, *(_cell(_column(key)) for key in keys)])
     for row in rows:
         dated = dict(row, time=_date(row["now"], time_unit))
-        table.writerow(_cell(dated.get(name)) for name in COLUMNS)
+        by = row.get(_BY, {})
+        cells = [dated.get(name) for name in COLUMNS] + [by.get(key) for key in keys]
+        table.writerow(map(_cell, cells))
     return text.getvalue().encode()
 
 
@@ -192,7 +206,7 @@ def _date(now: int, time_unit: str) -> str | None:
     return f"{date:%Y-%m-%dT%H:%M:%S}{fraction}Z" if date.year >= 1000 else None
 
 
-def _arrow(rows: Sequence[Mapping[str, Any]], time_unit: str) -> bytes:
+def _arrow(rows: Sequence[Mapping[str, Any]], keys: Sequence[str], time_unit: str) -> bytes:
     unit = time_unit if time_unit in _ARROW_UNITS else "s"
     columns = {}
     for name, kind in COLUMNS.items():
@@ -207,11 +221,26 @@ def _arrow(rows: Sequence[Mapping[str, Any]], time_unit: str) -> bytes:
             columns[name] = pa.array(numbers, kind)
         else:
             columns[name] = pa.array([row.get(name) for row in rows], kind)
+    for key in keys:
+        columns[_column(key)] = _keys_of([row.get(_BY, {}).get(key) for row in rows])
     table = pa.table(columns)
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
     return sink.getvalue()
+
+
+def _column(key: str) -> str:
+    """The name of the column of a key; an estimate has some of these names, too."""
+    return f"by {key}" if key in COLUMNS else key
+
+
+def _keys_of(values: Sequence[Any]) -> pa.Array:
+    """Numbers, truth values or texts; of more than one type, texts."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {int, float} or len(kinds) <= 1:
+        return pa.array([float(v) if float in kinds and v is not None else v for v in values])
+    return pa.array([None if value is None else str(value) for value in values])
 
 
 def _in_unit(now: int, time_unit: str, unit: str) -> int | None:

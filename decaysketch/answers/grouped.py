@@ -407,10 +407,11 @@ def _largest(group: npt.NDArray[Any], column: Float64Array, size: int) -> Float6
 
 def _level(group: IntArray, column: Float64Array, size: int) -> BoolArray:
     """Groups whose entries are all equal."""
-    low, high = np.full(size, np.inf), np.full(size, -np.inf)
-    np.minimum.at(low, group, column)
-    np.maximum.at(high, group, column)
-    return np.asarray(low == high)
+    one = np.full(size, np.nan)
+    one[group] = column  # an entry of each group
+    differs = np.zeros(size, np.bool_)
+    differs[group[column != one[group]]] = True
+    return np.asarray(~differs & ~np.isnan(one))
 
 
 def _sums(

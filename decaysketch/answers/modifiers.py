@@ -53,6 +53,7 @@ MAX_GROUPS = 10_000
 
 Order = Literal["largest", "smallest", "key"]
 
+_APPLY_S, _OPERATION_S = 5e-4, 5e-9  # of processor time; of a row and operation
 _GRID = 128  # intervals of time on which a weight is read
 
 Float64Array = npt.NDArray[np.float64]
@@ -120,6 +121,14 @@ class Modifiers:
             limit=more.limit,
             order=more.order,
         )
+
+    def cost_s(self, rows: int) -> float:
+        """About so long the processor needs to apply them, in seconds."""
+        if not self:
+            return 0.0
+        texts = (self.of, self.where, self.weight, *self.by)
+        operations = min(MAX_OPERATIONS, sum(len(text) for text in texts if text))
+        return _APPLY_S + rows * operations * _OPERATION_S
 
     def to_dict(self) -> dict[str, Any]:
         """Those that are given."""

@@ -247,12 +247,14 @@ class GroupedView:
         """Groups so much older than the newest row that squares of their weights were lost, each
         from a sample of its own."""
         sample, group = parts.sample, keys.numbers[0]
+        if sample.redraw is None or float(sample.decayed.min(initial=1.0)) >= FAINT:
+            return found
         counted = ~sample.missing if "values" in question.needs else np.ones(len(group), np.bool_)
         newest = np.full(keys.size, math.inf)
         newest[group[counted]] = 0.0
         np.maximum.at(newest, group[counted], sample.decayed[counted])
         faint = np.flatnonzero(newest < FAINT)
-        if not len(faint) or sample.redraw is None:
+        if not len(faint):
             return found
         columns = (found.value, found.lower, found.upper, found.stderr)
         for number in faint[:MOST_ONE_BY_ONE].tolist():

@@ -15,7 +15,10 @@ from typing import Annotated, Any
 import typer
 
 from decaysketch import families
-from decaysketch.answers.comparing import RangeView, range_moment
+from decaysketch.answers.asking import View
+from decaysketch.answers.comparing import PairView, RangeView, range_moment
+from decaysketch.answers.modifiers import Modifiers
+from decaysketch.answers.shapes import Question
 from decaysketch.answers.spelled import is_integer
 from decaysketch.cli.output import CommandError
 from decaysketch.cli.recipes import parse_decay
@@ -141,17 +144,18 @@ class Moments:
         return [self.now] if self.length is None else [self.now + 1 - self.length, self.now]
 
     def asks(self, sketch: Sketch) -> Iterator[tuple[str, Callable[..., Any]]]:
-        """What answers a question under each decay, called as ``ask`` of a view is."""
+        """What answers a question under each decay, called as ``ask`` of a view is, with the
+        modifiers of the query."""
         for name, decay in self.decays:
             if self.versus is not None:
                 given: Any = decay
                 then = given if self.versus.decay is None else self.versus.decay
                 pair = sketch.against((given, self.now), (then, self.versus.then))
-                yield name, partial(pair.ask, how=self.versus.how)
+                yield name, partial(_ask_pair, pair, self.versus.how)
             elif self.length is not None:
-                yield name, RangeView(sketch.at(decay, self.now), self.length).ask
+                yield name, partial(_ask, RangeView(sketch.at(decay, self.now), self.length))
             else:
-                yield name, sketch.at(decay, self.now).ask
+                yield name, partial(_ask, sketch.at(decay, self.now))
 
     def told(self, unit: str) -> str:
         """For people to read."""
@@ -175,6 +179,20 @@ class Moments:
                 form["versus"]["decay"] = self.versus.named
             form["how"] = self.versus.how
         return form
+
+
+def _ask(view: View, question: Question[Any], *, modifiers: Modifiers, **given: Any) -> Any:
+    return view.modified(modifiers).ask(question, **given)
+
+
+def _ask_pair(
+    pair: PairView, how: Any, question: Question[Any], *, modifiers: Modifiers, **given: Any
+) -> Any:
+    if modifiers:
+        raise CommandError(
+            "two moments are compared without where, of, by and weight; query each moment alone"
+        )
+    return pair.ask(question, how, **given)
 
 
 def _time(sketch: Sketch, option: str, text: str) -> int:

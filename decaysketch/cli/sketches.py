@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.progress import track
@@ -14,9 +15,11 @@ from rich.table import Column, Table
 from decaysketch import decay as decays
 from decaysketch import families
 from decaysketch.answers.estimate import CAVEATS, Estimate
+from decaysketch.answers.modifiers import Modifiers
 from decaysketch.answers.questions import QUESTIONS
 from decaysketch.answers.shapes import Question
-from decaysketch.answers.spelled import PERCENTILE, argument_of, meant
+from decaysketch.answers.spelled import PERCENTILE, argument_of, meant, query_of
+from decaysketch.answers.tables import GroupTable
 from decaysketch.batch import merge_blobs
 from decaysketch.cli.moments import (
     Chosen,
@@ -47,6 +50,8 @@ from decaysketch.families import Sketch
 
 __all__ = ["inspect", "merge", "query"]
 
+# A query with brackets or clauses, see decaysketch.answers.spelled.
+_SPELLED = re.compile(r"\(|\b(by|where|weight|limit|order)\b")
 _SHOWN = 20  # rows of a table, where as many are found as there are values
 
 
@@ -176,11 +181,17 @@ def _two_columns(facts: dict[str, Any]) -> Table:
 # -------------------------------------------------------------------------------------------- query
 
 
+_AGGREGATES = (
+    ", ".join(map(_example, QUESTIONS.values()))
+    + "; or with a filter and groups, as in 'mean(v) by hour(time) where v > 3'."
+)
+
+
 def query(
     sketch: Annotated[Path, typer.Argument(help="A sketch file.")],
     aggregates: Annotated[
         list[str],
-        typer.Argument(help=f"{', '.join(map(_example, QUESTIONS.values()))}."),
+        typer.Argument(help=_AGGREGATES),
     ],
     decay: Annotated[
         list[str] | None,
@@ -250,7 +261,7 @@ def query(
             "rows",
         )
         questions = [_read(opened, aggregate, id_key) for aggregate in aggregates]
-        if any(question.of_keys for _, question, _ in questions):
+        if any(asked.question.of_keys for asked in questions):
             table.add_column("surely at most")
         if compared:
             table.add_column("changed")
@@ -273,7 +284,7 @@ def query(
                     interval = (estimate.value, estimate.lower, estimate.upper)
                     exact = "yes" if estimate.exact else ""
                     cells = [*map(number, interval), exact, number(estimate.rows)]
-                    if any(question.of_keys for _, question, _ in questions):
+                    if any(each.question.of_keys for each in questions):
                         sure = estimate.sure_upper
                         cells.append("" if sure is None else number(sure))
                     if compared:
@@ -293,23 +304,45 @@ def query(
         show(as_json, everything, table)
 
 
-Asked = tuple[str, Question[Any], dict[str, Any]]
+class Asked(NamedTuple):
+    """One of the queries.
+
+    Attributes:
+        aggregate: as it was given.
+        question, arguments, modifiers: what that is.
+    """
+
+    aggregate: str
+    question: Question[Any]
+    arguments: dict[str, Any]
+    modifiers: Modifiers
+
+
 Answers = list[tuple[str, dict[str, Any], Estimate | None]]
 
 
 def _read(sketch: Sketch, aggregate: str, id_key: bytes | None) -> Asked:
     """What a text asks of a sketch."""
     name, _, text = aggregate.partition(":")
+    if name not in QUESTIONS and meant(name) is None and _SPELLED.search(aggregate):
+        spelled = query_of(aggregate)
+        _check_has(sketch, spelled.question.name)
+        return Asked(aggregate, *spelled)
+    _check_has(sketch, name)
+    try:
+        arguments = _argument(QUESTIONS[name], text, id_key)
+    except ValueError as fault:
+        raise CommandError(f"aggregate {aggregate!r}: {fault}") from None
+    return Asked(aggregate, QUESTIONS[name], arguments, Modifiers())
+
+
+def _check_has(sketch: Sketch, name: str) -> None:
     if name not in sketch.questions:
         listed = ", ".join(each for each in QUESTIONS if each in sketch.questions)
         raise CommandError(
             f"aggregate is {name!r}; expected one of {listed} for a {type(sketch).__name__}"
             f"{_meant(name)}"
         )
-    try:
-        return aggregate, QUESTIONS[name], _argument(QUESTIONS[name], text, id_key)
-    except ValueError as fault:
-        raise CommandError(f"aggregate {aggregate!r}: {fault}") from None
 
 
 def _meant(name: str) -> str:
@@ -324,8 +357,35 @@ def _meant(name: str) -> str:
 
 def _ask(ask: Callable[..., Any], asked: Asked, confidence: float) -> Answers:
     """The answers to one aggregate: label, what else belongs to it, estimate where there is one."""
-    aggregate, question, arguments = asked
-    parts = question.parts(ask(question, confidence=confidence, **arguments), arguments)
+    aggregate, question, arguments, modifiers = asked
+    found = ask(question, confidence=confidence, modifiers=modifiers, **arguments)
+    if not isinstance(found, GroupTable):
+        return _answers(aggregate, question, question.parts(found, arguments))
+    answers: Answers = []
+    for row in found:
+        keys = ", ".join(f"{name} = {_said(value)}" for name, value in row.by.items())
+        extra = {"by": row.by, "small": row.small}
+        if row.certain is not None:
+            extra["certain"] = row.certain
+        answers += [
+            (label if label != aggregate else keys, extra | of, estimate)
+            for label, of, estimate in _answers(
+                aggregate, question, question.parts(row.answer, arguments), f"{keys}: "
+            )
+        ]
+    return answers
+
+
+def _said(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return value if isinstance(value, str) else number(value)
+
+
+def _answers(
+    aggregate: str, question: Question[Any], parts: dict[str, Any], before: str = ""
+) -> Answers:
+    """The estimates of a result; ``before``: what their labels begin with."""
     rows = question.shape.rows
     answers: Answers = []
     for row in [] if rows is None else parts[rows.name]:
@@ -339,9 +399,11 @@ def _ask(ask: Callable[..., Any], asked: Asked, confidence: float) -> Answers:
         if not rows.estimates:
             answers.append((aggregate, keys, None))
         keys = {f"{key}_of" if key in _ESTIMATED else key: each for key, each in keys.items()}
-        answers += [(each.label.format(**named), keys, row[each.name]) for each in rows.estimates]
+        answers += [
+            (before + each.label.format(**named), keys, row[each.name]) for each in rows.estimates
+        ]
     return answers + [
-        (each.label or aggregate, {}, parts[each.name])
+        (before + each.label if each.label else aggregate, {}, parts[each.name])
         for each in question.shape.beside
         if each.kind == "estimate"
     ]
@@ -360,7 +422,9 @@ def _argument(question: Question[Any], text: str, id_key: bytes | None) -> dict[
 
 def _shown(asked: Asked) -> int | None:
     """How many answers a table shows: of rows that are as many as there are values, some."""
-    _, question, _ = asked
+    question = asked.question
+    if asked.modifiers.by:
+        return _SHOWN
     if question.shape.rows is None or all(each.name != "limit" for each in question.arguments):
         return None
     return _SHOWN * len(question.shape.rows.estimates)

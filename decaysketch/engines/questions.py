@@ -44,6 +44,7 @@ __all__ = [
     "check_type",
     "describe",
     "estimate_of",
+    "finite",
     "functions_table",
     "is_blob",
     "number_of",
@@ -349,19 +350,19 @@ def refusal(
 # ----------------------------------------------------------------------------------------- answers
 
 
-def _finite(number: float) -> float | None:
+def finite(number: float) -> float | None:
     """SQL has NULL for what is not defined; infinities it has."""
     return None if math.isnan(number) else number
 
 
 def estimate_of(estimate: Estimate) -> tuple[float | bool | None, ...]:
     ends = (estimate.value, estimate.lower, estimate.upper)
-    return (*map(_finite, ends), estimate.exact)
+    return (*map(finite, ends), estimate.exact)
 
 
 def _estimate_of_keys(estimate: Estimate) -> tuple[float | bool | None, ...]:
     sure = estimate.sure_upper
-    return (*estimate_of(estimate), None if sure is None else _finite(sure))
+    return (*estimate_of(estimate), None if sure is None else finite(sure))
 
 
 _KINDS = {
@@ -439,7 +440,7 @@ def _key(value: float | int | str | None) -> float | str | None:
 
 
 def _plain(estimate: Estimate) -> float | None:
-    return _finite(estimate.value)
+    return finite(estimate.value)
 
 
 # ----------------------------------------------------------------------------------------- others

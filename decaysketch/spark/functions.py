@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import pyarrow as pa
 
 from decaysketch.core.time_units import instant
-from decaysketch.engines import aggregates, moments, questions
+from decaysketch.engines import aggregates, moments, questions, spelled
 from decaysketch.engines.asking import NAMES, Asked, asking, recipes_of
 from decaysketch.engines.texts import text_of
 from decaysketch.errors import ParameterError
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "decayed_between",
     "decayed_compare",
+    "decayed_query",
     "register",
     "sketch_build",
     "sketch_build_counted",
@@ -157,6 +158,30 @@ def decayed_compare(
     ]  # fmt: skip
     optional = {"how": how or "difference", "confidence": confidence}
     return _of_moments(moments.COMPARE, sketch, given, optional, streams)
+
+
+def decayed_query(
+    sketch: Column | str,
+    decay: Any,
+    now: Any,
+    query: Column | str,
+    *,
+    confidence: float | None = None,
+    streams: Iterable[BuiltWith] = (),
+) -> Column:
+    """A query as one text, such as ``"mean(v) by hour(time) where v > 3"``: an array with a struct
+    ``by, of, value, lower, upper, exact, rows, small, caveats`` for each estimate.
+
+    Args:
+        sketch: column of the bytes of sketches.
+        decay, now: as of the other functions.
+        query: a text, or a column of them; see :mod:`decaysketch.answers.spelled`.
+        confidence, streams: as of the other functions.
+    """
+    given = [_literal(text_of(decay)), _time(now), _literal(query)]
+    if confidence is not None:
+        given.append(_literal(confidence))
+    return _query_udf(recipes_of(streams))(_column(sketch), *given)
 
 
 def _of_moments(
@@ -283,6 +308,7 @@ def register(spark: SparkSession, streams: Mapping[str, BuiltWith] | None = None
     }
     functions |= {called: _question_udf(called, recipes) for called in _ASKING}
     functions |= {called: _moments_udf(called, recipes) for called in moments.MOMENTS}
+    functions[spelled.QUERY] = _query_udf(recipes)
     for name, function in functions.items():
         spark.udf.register(name, function)
 
@@ -305,6 +331,13 @@ def _moments_udf(called: str, recipes: Sequence[Recipe]) -> Function:
         return moments.answer(called, recipes, columns, named)
 
     return _udf(ask, called, moments.answer_type(called))
+
+
+def _query_udf(recipes: Sequence[Recipe]) -> Function:
+    def ask(*columns: pa.Array, **named: pa.Array) -> pa.Array:
+        return spelled.answer(recipes, columns, named)
+
+    return _udf(ask, spelled.QUERY, spelled.TYPE)
 
 
 def _build_udf(recipe: Recipe, now: int | None, refused: Literal["raise", "count"]) -> Function:

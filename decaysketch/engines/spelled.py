@@ -1,0 +1,172 @@
+"""Queries as one text, of columns of sketches: Arrow in, a list of rows out.
+
+``decayed_query(sketch, decay, now, 'mean(v) by hour(time) where v > 3')`` has the same type of
+result for every text: a row for each estimate, with ``rows`` and ``caveats``. A column of such a
+type can be unnested in every engine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from decaysketch.answers.frames import rows_of
+from decaysketch.answers.spelled import Spelled, query_of
+from decaysketch.answers.tables import GroupTable
+from decaysketch.batch.columns import is_text
+from decaysketch.engines.opened import OpenedSketch, opened
+from decaysketch.engines.questions import (
+    Recipes,
+    Times,
+    bound,
+    check_has,
+    check_type,
+    finite,
+    is_blob,
+    number_of,
+    refusal,
+)
+from decaysketch.engines.texts import decay_of
+from decaysketch.errors import DecaySketchError, ParameterError
+
+__all__ = ["QUERY", "ROW", "TYPE", "answer", "query_table"]
+
+QUERY = "decayed_query"
+
+_KEY = pa.struct([("key", pa.string()), ("value", pa.string())])
+#: A row of a result: an estimate, and the group that it is of.
+ROW = pa.struct(
+    [
+        ("by", pa.list_(_KEY)),
+        ("of", pa.string()),
+        ("value", pa.float64()),
+        ("lower", pa.float64()),
+        ("upper", pa.float64()),
+        ("exact", pa.bool_()),
+        ("rows", pa.int64()),
+        ("small", pa.bool_()),
+        ("caveats", pa.list_(pa.string())),
+    ]
+)
+#: Of results.
+TYPE = pa.list_(ROW)
+
+_NAMES = ("sketch", "decay", "now", "query")
+_query_of = lru_cache(maxsize=256)(query_of)
+
+
+def query_table() -> str:
+    """The function, as a Markdown table."""
+    fields = ", ".join(each.name for each in ROW)
+    return (
+        "| function | answer | what it is |\n|---|---|---|\n"
+        f"| `{QUERY}({', '.join(_NAMES)}[, confidence])` | `array<struct<{fields}>>` | "
+        "A query as one text, such as `'mean(v) by hour(time) where v > 3'`: a row for each "
+        "estimate. `by` has the keys of its group and their values as texts, `of` says which "
+        "estimate of a result of several it is. |\n"
+    )
+
+
+def answer(
+    recipes: Recipes, columns: Sequence[pa.Array], named: Mapping[str, pa.Array]
+) -> pa.Array:
+    """A list of rows for each row.
+
+    Args:
+        recipes: see :func:`decaysketch.engines.opened.decoded`.
+        columns, named: arguments by place and by name: ``sketch, decay, now, query`` and perhaps
+            ``confidence``.
+
+    Raises:
+        FunctionError: a column of a wrong type, or a row that cannot be answered.
+    """
+    arguments = bound(QUERY, _NAMES, ("confidence",), columns, named)
+    sketches = arguments["sketch"]
+    check_type(QUERY, "sketch", sketches, is_blob(sketches.type), "the bytes of sketches")
+    for name in ("decay", "query"):
+        kind = arguments[name].type
+        check_type(QUERY, name, arguments[name], is_text(kind) or pa.types.is_null(kind), "texts")
+    times = Times(QUERY, arguments["now"])
+    confidences: list[Any] = [0.95] * len(sketches)
+    if "confidence" in arguments:
+        confidences = arguments["confidence"].to_pylist()
+    lists = (sketches, arguments["decay"], arguments["query"])
+    found: list[Any] = []
+    for row, (blob, decay, text) in enumerate(zip(*(c.to_pylist() for c in lists), strict=True)):
+        if blob is None or text is None or confidences[row] is None:
+            found.append(None)
+            continue
+        try:
+            sketch = opened(blob, recipes)
+            now = times.at(row, sketch.time_unit)
+            if now is None or (decay is None and not sketch.has_fixed_decay):
+                found.append(None)
+                continue
+            confidence = number_of("confidence", confidences[row])
+            found.append(list(_rows(sketch, decay, now, text, confidence)))
+        except DecaySketchError as fault:
+            raise refusal(QUERY, row, fault) from None
+    return pa.array(found, TYPE)
+
+
+def _rows(
+    sketch: OpenedSketch, decay: str | None, now: int, text: str, confidence: float
+) -> Iterator[dict[str, Any]]:
+    question, arguments, modifiers = _asked(text)
+    check_has(sketch, question)
+    if sketch.has_fixed_decay and decay is not None:
+        raise ParameterError(
+            f"decay is {decay!r}; expected NULL: that of this sketch was fixed when it was built"
+        )
+    chosen = None if decay is None else decay_of(decay, sketch.time_unit)
+    view = sketch.at(chosen, now).modified(modifiers)
+    result = view.ask(question, confidence=confidence, **arguments)
+    if not isinstance(result, GroupTable):
+        for each in rows_of(question, result, arguments):
+            yield _row({}, None, each)
+        return
+    for group in result:
+        keys = {name: _text(value) for name, value in group.by.items()}
+        for each in rows_of(question, group.answer, arguments):
+            yield _row(keys, group.small, each)
+
+
+def _asked(text: str) -> Spelled:
+    return _query_of(text)
+
+
+def _row(by: Mapping[str, Any], small: bool | None, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the result, of one of :func:`~decaysketch.answers.frames.rows_of`."""
+    estimated = "lower" in row
+    keys = {
+        name: value
+        for name, value in row.items()
+        if name not in ("value", "lower", "upper", "stderr", "exact", "rows", "caveats", "of")
+    }
+    of = [_text(value) for value in keys.values()] + [row["of"] for _ in range("of" in row)]
+    value = row["value"]
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not estimated and value is not None and not number:
+        of = [_text(value), *of]
+    return {
+        "by": [{"key": key, "value": value} for key, value in by.items()],
+        "of": " ".join(str(each) for each in of) or None,
+        "value": finite(float(value)) if number else None,
+        "lower": finite(row["lower"]) if estimated else None,
+        "upper": finite(row["upper"]) if estimated else None,
+        "exact": row["exact"] if estimated else True,
+        "rows": row["rows"] if estimated else None,
+        "small": small,
+        "caveats": row["caveats"].split() if estimated else [],
+    }
+
+
+def _text(value: Any) -> str | None:
+    """A key as a text; a truth value as SQL writes it."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value) if isinstance(value, bool | int | float) else str(value)
