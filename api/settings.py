@@ -216,6 +216,12 @@ class Settings(BaseModel):
     )
     max_monitors: int = _within(1000, 0, 1 << 16, "Most monitors of all streams.")
     max_stream_monitors: int = _within(16, 0, 32, "Most monitors of one stream.")
+    monitor_history: int = _within(
+        1000, 1, 1 << 16, "States of one monitor that its history retains."
+    )
+    monitor_history_s: float = _within(
+        90 * 86_400.0, 1, 1e9, "States that ended longer ago leave the history of a monitor."
+    )
     max_questions: int = _within(1000, 0, 1 << 16, "Most configured questions of all streams.")
     max_stream_questions: int = _within(16, 0, 100, "Most configured questions of one stream.")
     max_lists: int = _within(32, 0, 1 << 10, "Most top-k lists of all streams.")

@@ -1,6 +1,6 @@
 """The tables of monitors, beside those of the journal: what is watched, what each site may hold
-unposted, and what is still to be told; and of top-k lists, what was asked last and what each site
-said; and the questions that are configured, to be scraped.
+unposted, which states there were, and what is still to be told; and of top-k lists, what was asked
+last and what each site said; and the questions that are configured, to be scraped.
 
 Databases have them from version 2 on (:mod:`api.journal.versions`). A row that belongs to a stream
 or a monitor is deleted with it.
@@ -16,7 +16,17 @@ import sqlalchemy as sa
 
 from api.journal import tables
 
-__all__ = ["accounts", "lists", "metadata", "monitors", "outbox", "prepare", "questions", "words"]
+__all__ = [
+    "accounts",
+    "lists",
+    "metadata",
+    "monitors",
+    "outbox",
+    "prepare",
+    "questions",
+    "states",
+    "words",
+]
 
 metadata = sa.MetaData(naming_convention=tables.metadata.naming_convention)
 
@@ -52,6 +62,19 @@ accounts = sa.Table(
     _of("monitor_id", monitors, primary_key=True, autoincrement=False),
     sa.Column("source", _Text, primary_key=True),
     sa.Column("account", sa.Text, nullable=False),  # as JSON
+)
+
+states = sa.Table(
+    "monitor_states",
+    metadata,
+    sa.Column("id", _Key, sa.Identity(always=False), primary_key=True),
+    _of("monitor_id", monitors, nullable=False),
+    sa.Column("at_us", sa.BigInteger, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("alert", sa.Text, nullable=False),  # the phase
+    sa.Column("found", sa.Text, nullable=False),  # value, bounds and reason, as JSON
+    sa.Index("ix_monitor_states_monitor_id_id", "monitor_id", "id"),
+    sqlite_autoincrement=True,
 )
 
 outbox = sa.Table(

@@ -18,26 +18,27 @@ _NEVER = "0001-01-01T00:00:00Z"  # how Alertmanager says that an alert has not e
 def message(
     identity: str,
     sequence: int,
-    stream: str,
-    monitor: str,
-    before: Alert,
-    after: Alert,
-    state: State,
+    names: tuple[str, str],
+    alerts: tuple[Alert, Alert],
+    found: tuple[State, str],
 ) -> bytes:
     """The body of a webhook.
 
     Args:
         identity: names the alert, never another one.
         sequence: number of this message of it.
-        before, after: the alert; it fires in one of them.
-        state: of the monitor.
+        names: of the stream and the monitor.
+        alerts: the alert before and after; it fires in one of them.
+        found: the state of the monitor, and its explanation.
     """
+    (stream, monitor), (before, after), (state, explanation) = names, alerts, found
     firing = after.phase == "firing"
     status = "firing" if firing else "resolved"
     labels = {"alertname": monitor, "stream": stream}
     said: dict[str, Any] = state.to_dict()
     annotations = {
         "summary": f"{monitor} of stream {stream}: {status}",
+        "description": explanation,
         **{
             name: str(said[name])
             for name in ("value", "lower", "upper", "threshold")

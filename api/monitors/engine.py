@@ -1,17 +1,22 @@
-"""The monitors of this process: grants in the transactions of posts, and what can be said, anew.
+"""The monitors of this process: grants in the transactions of posts, and states.
+
+**Sources that take part** are those that have reported (:func:`_sites`). Only these may hold rows
+back. A monitor without such sources has the state of a plain query with its interval.
 
 **Grants** are made where a report arrives, from the rows of the accounts and the latest reading
 of the stream, which may be a little old: that costs reports, no promise, because what a site may
 hold is charged whatever was read. As long as nothing was read, nothing may be held back.
 
-**States** are found out again when the stream has grown, and every second, since values fall and
-leases end without a post. The order is what makes them true: first the accounts and the head of the
-journal, of one moment; then everything up to that head is waited for; then the sketch is taken. It
-holds what the sites had posted by that moment, and what they had not is charged.
+**States** are found out again when the stream has grown, and when time alone may have changed them
+(:mod:`~api.monitors.schedule`). The order is what makes them true: first the accounts and the head
+of the journal, of one moment; then everything up to that head is waited for; then the sketch is
+taken. It holds what the sites had posted by that moment, and what they had not is charged. One
+query of the versions of all monitors tells which rows another process has changed. Only these are
+read, and only monitors that are due are evaluated, for at most about half of the time.
 
-Every process over the database does so. Who finds that something else is to be said writes it by
-compare-and-set on the version of the row, together with the alert for the outbox: of several
-processes one does.
+Every process over the database does so. A process that finds another state writes it by
+compare-and-set on the version of the row, together with a row of the history and the alert for the
+outbox. Of several processes one does.
 """
 
 from __future__ import annotations
@@ -19,30 +24,34 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from api.errors import UnknownMonitorError
 from api.journal.model import StorageError
-from api.journal.storage import Storage, Writer
+from api.journal.storage import Reader, Storage, Writer
 from api.logs import Seldom
-from api.monitors import alerts, outbox, store
+from api.monitors import alerts, history, outbox, store
 from api.monitors.defining import refused
+from api.monitors.evaluation import LONGEST_S, SHORTEST_S, UNREAD, Evaluation, Task, evaluate
+from api.monitors.history import Entry, Retention
 from api.monitors.looks import Looks
 from api.monitors.mailboxes import Mailboxes
 from api.monitors.outbox import Outbox
+from api.monitors.schedule import Schedule
 from api.monitors.store import MonitorRow
 from api.monitors.webhooks import Webhooks
 from api.service.aggregator import Aggregator
 from api.service.clock import now_in
 from api.service.streams import Stream
 from api.settings import Settings
-from decaysketch import Snapshot
-from decaysketch.core.observations import TIME_LIMIT
-from decaysketch.errors import DecaySketchError, UnanswerableQueryError
+from decaysketch.errors import DecaySketchError
 from decaysketch.monitor import (
     Account,
+    Alert,
     Answer,
     Expected,
     Grant,
@@ -52,22 +61,24 @@ from decaysketch.monitor import (
     Spec,
     State,
     Threshold,
+    explain,
     spec_from_dict,
 )
 
-__all__ = ["MOST_SITES", "Monitors", "Reporting", "Watched", "definition", "summary"]
+__all__ = ["MOST_SITES", "Monitors", "Reporting", "Watched", "definition", "explained", "summary"]
 
 _log = logging.getLogger(__name__)
 
 MOST_SITES = 1000
-"""Of one monitor: where there are more, none is granted anything, and its state is uncertain until
-it lists those that matter. A grant looks at the account of every site, while writers wait."""
+"""Sources that take part in one monitor: where there are more, none is granted anything, and its
+state is uncertain until it lists those that matter. A grant looks at the account of every site,
+while writers wait."""
 
 _LOOK_S = 0.2  # whether a stream has grown
-_EVERY_S = 1.0  # a state is found out again
+_EVERY_S = 1.0  # what other processes have changed
 _STALE_S = 10.0  # a state that could not be found out for so long is none
+_LEAST_S = 0.05
 _RECALL_S = 1.0  # between two recalls of one monitor
-_UNREAD = Reading.of(math.nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +86,18 @@ class Watched:
     """A monitor and what was found out last.
 
     Attributes:
-        accounts: of every site that it takes, by source.
+        accounts: of every source that takes part, by name.
+        unit: of the stream's time.
         state: None while it is not found out.
+        at_us: when it was, in microseconds since 1970 UTC.
     """
 
     row: MonitorRow
     monitor: Monitor
     accounts: Mapping[str, Account]
+    unit: str
     state: State | None = None
+    at_us: int | None = None
 
 
 class _Granting(NamedTuple):
@@ -146,10 +161,17 @@ class Monitors:
         self._webhooks = webhooks
         self._settings = settings
         self.mailboxes = Mailboxes()
+        self._retention = Retention(settings.monitor_history, int(settings.monitor_history_s * 1e6))
         self._known: dict[tuple[int, int], Monitor] = {}  # by id and epoch
         self._readings: dict[int, Reading] = {}  # by id
+        self._rows: dict[int, MonitorRow] = {}  # by id, as they were read last
         self._watched: dict[tuple[int, str], Watched] = {}
+        self._of_stream: dict[int, set[int]] = defaultdict(set)  # ids, by that of their stream
         self._generations: dict[int, int] = {}  # of the streams, when they were read last
+        self._schedule = Schedule()
+        self._ahead_s: dict[int, float] = {}  # by id: so far ahead a state was the same
+        self._took_s = 0.0
+        self._told_s = -math.inf  # those who follow, of every monitor
         self._current_s = -math.inf
         self._recalled_s: dict[int, float] = {}
         self._looks = Looks(self._look, _LOOK_S)
@@ -198,7 +220,7 @@ class Monitors:
             )  # fmt: skip
 
         _, new = await self._storage.write(define)
-        await self.look()
+        await self._looks.now()
         return self.watched(stream, name), new
 
     async def remove(self, stream: Stream, name: str) -> None:
@@ -209,7 +231,7 @@ class Monitors:
         """
         if not await self._storage.write(lambda tx: store.remove(tx, stream.id, name)):
             raise UnknownMonitorError(stream.name, name)
-        await self.look()
+        await self._looks.now()
 
     def watched(self, stream: Stream, name: str) -> Watched:
         """What was found out last.
@@ -231,7 +253,38 @@ class Monitors:
         """
         if (stream.id, name) not in self._watched:
             await self._looks.later()
+        await self.refresh(stream)
         return self.watched(stream, name)
+
+    async def refresh(self, stream: Stream) -> None:
+        """Evaluate those of a stream whose states are older than a second. Where the database is
+        out of reach they stay as they are."""
+        now_us = self._aggregator.now_us()
+        keys = [(stream.id, self._rows[n].name) for n in self._of_stream.get(stream.id, ())]
+        mine = [self._watched[key] for key in keys if key in self._watched]
+        old = [each.row.id for each in mine if now_us - (each.at_us or 0) > _EVERY_S * 1e6]
+        for number in old:
+            self._schedule.put(number, -math.inf)
+        if old:
+            with suppress(StorageError):
+                await self._looks.later()
+
+    async def history(
+        self, stream: Stream, name: str, begin_us: int, end_us: int, limit: int
+    ) -> tuple[list[Entry], bool]:
+        """States of a monitor that began before ``end_us`` and ended after ``begin_us``, and
+        whether these are all that are retained of that time.
+
+        Raises:
+            UnknownMonitorError: there is none.
+            StorageError: the database is out of reach.
+        """
+        oldest_us = self._aggregator.now_us() - self._retention.age_us
+        async with self._storage.reading() as rx:
+            row = next((r for r in await store.of_stream(rx, stream.id) if r.name == name), None)
+            if row is None:
+                raise UnknownMonitorError(stream.name, name)
+            return await history.read(rx, row.id, max(begin_us, oldest_us), end_us, limit)
 
     def of_stream(self, stream: Stream) -> list[Watched]:
         """Those of a stream, in order of name."""
@@ -257,7 +310,7 @@ class Monitors:
         is known of these, as if each had its share of what the stream holds."""
         rates = [each.rate for each in watched.accounts.values() if each.inc >= 0]
         if not rates:
-            reading = self._readings.get(watched.row.id, _UNREAD)
+            reading = self._readings.get(watched.row.id, UNREAD)
             weight = reading.weight or reading.value
             sites = len(watched.accounts)
             known = math.isfinite(weight) and weight > 0.0
@@ -303,6 +356,7 @@ class Monitors:
         found = await store.of_stream(tx, stream.id)
         accounts = await store.accounts_of(tx, [row.id for row in found])
         now_s = self._aggregator.now_us() / 1e6
+        taking = _reported(accounts.values()) | {source}
         grants: list[Grant] = []
         recalls: list[tuple[MonitorRow, Sequence[str]]] = []
         for row in found:
@@ -311,10 +365,10 @@ class Monitors:
             except DecaySketchError:
                 _log.exception("monitor %r of stream %r cannot be read", row.name, stream.name)
                 continue
-            sites = _sites(stream, monitor, accounts[row.id], source)
+            sites = _sites(stream, monitor, accounts[row.id], taking)
             if len(sites) > MOST_SITES:
                 continue
-            reading = self._readings.get(row.id, _UNREAD)
+            reading = self._readings.get(row.id, UNREAD)
             granted = monitor.grant(sites, source, report, reading, now=now_s, rows=rows)
             if granted is None:
                 continue
@@ -322,8 +376,8 @@ class Monitors:
             grants.append(granted.grant)
             if granted.recall:
                 recalls.append((row, granted.recall))
-        taking = {row.name for row in found if _takes(row, source)}
-        gone = tuple(name for name in report.held if name not in taking)
+        watching = {row.name for row in found if _takes(row, source)}
+        gone = tuple(name for name in report.held if name not in watching)
         return _Granting(Answer(tuple(grants), gone), stream.name, recalls)
 
     def _recall_all(self, granting: _Granting) -> None:
@@ -333,75 +387,163 @@ class Monitors:
     # ------------------------------------------------------------------------------------ states
 
     async def watch(self) -> None:
-        """Find out what is to be said, once: of streams that have grown, and of all each second."""
-        await asyncio.sleep(_LOOK_S)
-        due = self._looks.age_s >= _EVERY_S
-        if not due and not any(map(self._has_grown, list(self._generations))):
+        """Find out what is to be said, once: of streams that have grown, and of all that is due."""
+        await asyncio.sleep(min(max(_LOOK_S, self._took_s), _EVERY_S))
+        now = asyncio.get_running_loop().time()
+        late = self._looks.age_s >= _EVERY_S
+        if not late and not self._schedule.is_due(now) and not any(self._grown()):
             return
         try:
-            await self.look()
+            await self._looks.now()
         except StorageError as error:
             self._failing.say(logging.ERROR, "monitors are not looked at: %s", error)
         else:
             self._failing.over()
 
-    def _has_grown(self, stream_id: int) -> bool:
-        stream = self._aggregator.stream_by_id(stream_id)
-        return stream is not None and stream.generation != self._generations[stream_id]
+    def _grown(self) -> Iterable[int]:
+        """Ids of the streams that have changed since they were evaluated."""
+        for stream_id, generation in self._generations.items():
+            stream = self._aggregator.stream_by_id(stream_id)
+            if stream is not None and stream.generation != generation:
+                yield stream_id
 
     async def look(self) -> None:
-        """Read all monitors and find out what is to be said of each.
+        """Read all monitors and evaluate each.
 
         Raises:
             StorageError: the database is out of reach.
         """
+        for number in self._rows:
+            self._schedule.put(number, -math.inf)
         await self._looks.now()
 
     async def _look(self) -> None:
+        """Evaluate what is due. O(monitors) for their versions, and a query for each due one."""
+        began = asyncio.get_running_loop().time()
         async with self._storage.reading() as rx:
             head = await rx.head()
-            rows = await store.every(rx)
-            accounts = await store.accounts_of(rx, [row.id for row in rows])
-        before = dict(self._watched)
-        if rows:
-            await self._aggregator.taken(head)
-        for row in rows:
-            if (stream := self._aggregator.stream_by_id(row.stream_id)) is None:
-                continue  # created or deleted at this moment, elsewhere
-            await self._look_at(row, stream, accounts[row.id])
-        present = {(row.stream_id, row.name) for row in rows}
-        for key in self._watched.keys() - present:
-            del self._watched[key]
-        self._forget(before)
+            self._adopt(*await self._changed(rx))
+            due = self._due(began)
+            streams = {self._rows[number].stream_id for number in due}
+            mine = [number for each in streams for number in self._of_stream[each]]
+            accounts = await store.accounts_of(rx, mine)
+        if due:
+            try:
+                await self._aggregator.taken(head)
+            except BaseException:
+                for number in due:
+                    self._schedule.put(number, began)
+                raise
+        for stream_id in streams:
+            numbers = sorted(due & self._of_stream[stream_id])
+            await self._look_at(stream_id, numbers, accounts)
         self._current_s = asyncio.get_running_loop().time()
+        self._took_s = self._current_s - began
+
+    def _due(self, now: float) -> set[int]:
+        due = self._schedule.due(now) & self._rows.keys()
+        for stream_id in self._grown():
+            for number in self._of_stream[stream_id]:
+                self._ahead_s.pop(number, None)
+                due.add(number)
+        if now >= self._told_s + _EVERY_S:
+            self._told_s = now
+            for stream_id in self.mailboxes.followed & self._of_stream.keys():
+                due |= self._of_stream[stream_id]
+        return due
+
+    async def _changed(self, rx: Reader) -> tuple[list[MonitorRow], Set[int]]:
+        """Rows of monitors that are new or were changed, and ids of those that are gone."""
+        present = await store.versions(rx)
+        changed = [
+            number
+            for number, found in present.items()
+            if number not in self._rows
+            or found != (self._rows[number].epoch, self._rows[number].version)
+        ]
+        return await store.some(rx, changed), self._rows.keys() - present.keys()
+
+    def _adopt(self, changed: Iterable[MonitorRow], gone: Iterable[int]) -> None:
+        """Take the rows of monitors that were changed, and forget those that are gone."""
+        for number in gone:
+            self._forget(self._rows.pop(number))
+        for row in changed:
+            old = self._rows.get(row.id)
+            self._rows[row.id] = row
+            self._of_stream[row.stream_id].add(row.id)
+            self._schedule.put(row.id, -math.inf)
+            if old is None or old.epoch != row.epoch:
+                self._ahead_s.pop(row.id, None)
+                self._known.pop((row.id, -1 if old is None else old.epoch), None)
+                self._readings.pop(row.id, None)
+                self._watched.pop((row.stream_id, row.name), None)
+                self.mailboxes.to_sites(
+                    row.stream_id, "define", row.name, definition(row), row.spec.get("sites")
+                )
 
     async def _look_at(
-        self, row: MonitorRow, stream: Stream, accounts: Mapping[str, Account]
+        self, stream_id: int, numbers: Sequence[int], accounts: Mapping[int, Mapping[str, Account]]
     ) -> None:
-        try:
-            monitor = self._monitor(row, stream)
-            sites = _sites(stream, monitor, accounts)
-            old = self._watched.get((stream.id, row.name))
-            watched = Watched(row, monitor, sites)
-            if old is None or old.row.epoch != row.epoch:
-                self._watched[stream.id, row.name] = watched
-            self._generations[stream.id] = stream.generation
-            now_us = self._aggregator.now_us()
-            snapshot = await self._aggregator.compute(stream.snapshot)
-            compute = self._aggregator.compute_of(len(snapshot))
-            reading = await compute(_read, monitor, stream, snapshot, now_us)
-        except DecaySketchError as error:
-            self._failing.say(
-                logging.ERROR, "monitor %r of stream %r: %s", row.name, stream.name, error
-            )
-            if (old := self._watched.get((stream.id, row.name))) is not None:
-                self._watched[stream.id, row.name] = replace(old, state=None)
+        """Evaluate monitors of one stream."""
+        stream = self._aggregator.stream_by_id(stream_id)
+        loop = asyncio.get_running_loop()
+        for number in numbers:  # whatever comes of it, it is evaluated again
+            self._schedule.put(number, loop.time() + _EVERY_S)
+        if stream is None:
+            return  # created or deleted at this moment, elsewhere
+        self._generations[stream_id] = stream.generation
+        taking = _reported(accounts[each] for each in self._of_stream[stream_id])
+        chosen: list[tuple[MonitorRow, Task]] = []
+        for number in numbers:
+            row = self._rows[number]
+            try:
+                monitor = self._monitor(row, stream)
+            except DecaySketchError as error:
+                self._not_read(stream, row, error)
+                continue
+            sites = _sites(stream, monitor, accounts[number], taking)
+            unit = stream.recipe.params.time_unit
+            self._watched.setdefault((stream_id, row.name), Watched(row, monitor, sites, unit))
+            ahead_s = 2.0 * self._ahead_s.get(number, 0.0)
+            chosen.append((row, Task(monitor, sites, ahead_s)))
+        if not chosen:
             return
-        self._readings[row.id] = reading or _UNREAD
-        state = _state(monitor, sites, reading, now_us / 1e6)
-        row = await self._say(row, stream, monitor, state, now_us)
-        self._watched[stream.id, row.name] = replace(watched, row=row, state=state)
-        self._tell(stream, self._watched[stream.id, row.name], state)
+        now_us = self._aggregator.now_us()
+        snapshot = await self._aggregator.compute(stream.snapshot)
+        compute = self._aggregator.compute_of(len(snapshot) * len(chosen))
+        found = await compute(evaluate, [task for _, task in chosen], snapshot, now_us)
+        for (row, task), evaluation in zip(chosen, found, strict=True):
+            await self._evaluated(stream, row, task, evaluation, now_us)
+
+    async def _evaluated(
+        self, stream: Stream, row: MonitorRow, task: Task, evaluation: Evaluation, now_us: int
+    ) -> None:
+        """Write and tell what was found, and choose when it is found out again."""
+        state = evaluation.state
+        if state is None:
+            self._not_read(stream, row, evaluation.error)
+            return
+        self._readings[row.id] = evaluation.reading
+        unit = stream.recipe.params.time_unit
+        row = await self._say(row, stream, task.monitor, state, now_us)
+        if row.id not in self._rows:
+            return  # deleted meanwhile
+        self._rows[row.id] = row
+        watched = Watched(row, task.monitor, task.sites, unit, state, now_us)
+        self._watched[stream.id, row.name] = watched
+        self._tell(stream, watched, state)
+        self._ahead_s[row.id] = min(max(evaluation.holds_s, SHORTEST_S), LONGEST_S)
+        holds_s = SHORTEST_S if task.sites else evaluation.holds_s
+        at_s = min(holds_s, _turns_s(row.alert, task.monitor, now_us / 1e6))
+        self._schedule.put(row.id, asyncio.get_running_loop().time() + max(at_s, _LEAST_S))
+
+    def _not_read(self, stream: Stream, row: MonitorRow, error: Exception | None) -> None:
+        """A monitor that cannot be evaluated has no state."""
+        self._failing.say(
+            logging.ERROR, "monitor %r of stream %r: %s", row.name, stream.name, error
+        )
+        if (old := self._watched.get((stream.id, row.name))) is not None:
+            self._watched[stream.id, row.name] = replace(old, state=None)
 
     async def _say(
         self, row: MonitorRow, stream: Stream, monitor: Monitor, state: State, now_us: int
@@ -418,17 +560,19 @@ class Monitors:
         url = spec.webhook if turned else None
         sequence = row.sequence + (url is not None)
         identity = f"{stream.row.incarnation}.{row.id}"
+        text = explain(spec, state, stream.recipe.params.time_unit)
 
         async def say(tx: Writer) -> tuple[bool, int]:
             if not await store.move(
                 tx, row, state=state.verdict, since_us=since_us, alert=alert, sequence=sequence
             ):
                 return False, 0
+            found = state, text
+            await history.insert(tx, row.id, alert, now_us, found, self._retention)
             if url is None:
                 return True, 0
-            body = alerts.message(
-                identity, sequence, stream.name, row.name, row.alert, alert, state
-            )
+            names = stream.name, row.name
+            body = alerts.message(identity, sequence, names, (row.alert, alert), found)
             put = outbox.Alert(identity, sequence, url, body)
             return True, await outbox.insert(tx, put, now_us)
 
@@ -447,8 +591,9 @@ class Monitors:
     def _tell(self, stream: Stream, watched: Watched, state: State) -> None:
         row = watched.row
         bounds = state.lower, state.upper, state.threshold
+        verdict, phase = state.verdict, row.alert.phase
         self._aggregator.observer.watched(
-            stream.name, row.name, state.verdict, bounds, len(state.silent)
+            stream.name, row.name, (verdict, phase), bounds, len(state.silent)
         )
         if state.recall:
             self._recall(row, stream.name, state.recall)
@@ -464,30 +609,24 @@ class Monitors:
         data = {"monitor": row.name, "epoch": row.epoch}
         self.mailboxes.to_sites(row.stream_id, "recall", row.name, data, frozenset(sources))
 
-    def _forget(self, before: Mapping[tuple[int, str], Watched]) -> None:
-        """Tell of what was defined since, or is no more, and keep nothing of the latter."""
-        for key, watched in self._watched.items():
-            old = before.get(key)
-            if old is None or old.row.epoch != watched.row.epoch:
-                row = watched.row
-                self.mailboxes.to_sites(
-                    key[0], "define", row.name, definition(row), row.spec.get("sites")
-                )
-        for key in before:
-            if key not in self._watched:
-                self.mailboxes.to_sites(key[0], "gone", key[1], {"monitor": key[1]})
-                self.mailboxes.to_people(key[0], "gone", key[1], {"monitor": key[1]})
-                if (stream := self._aggregator.stream_by_id(key[0])) is not None:
-                    self._aggregator.observer.unwatched(stream.name, key[1])
-        present = {each.row.id: each.row.epoch for each in self._watched.values()}
-        streams = {each.row.stream_id for each in self._watched.values()}
-        for of in (self._readings, self._recalled_s):
-            for number in of.keys() - present.keys():
-                del of[number]
-        for number in self._generations.keys() - streams:
-            del self._generations[number]
-        for known in [k for k in list(self._known) if present.get(k[0]) != k[1]]:
-            self._known.pop(known, None)
+    def _forget(self, row: MonitorRow) -> None:
+        """Keep nothing of a monitor that is gone, and tell those who follow."""
+        key = row.stream_id, row.name
+        for told in (self.mailboxes.to_sites, self.mailboxes.to_people):
+            told(row.stream_id, "gone", row.name, {"monitor": row.name})
+        if (stream := self._aggregator.stream_by_id(row.stream_id)) is not None:
+            self._aggregator.observer.unwatched(stream.name, row.name)
+        if key in self._watched and self._watched[key].row.id == row.id:
+            del self._watched[key]
+        self._known.pop((row.id, row.epoch), None)
+        self._schedule.drop(row.id)
+        for of in (self._readings, self._recalled_s, self._ahead_s):
+            of.pop(row.id, None)
+        mine = self._of_stream[row.stream_id]
+        mine.discard(row.id)
+        if not mine:
+            del self._of_stream[row.stream_id]
+            self._generations.pop(row.stream_id, None)
 
     def _monitor(self, row: MonitorRow, stream: Stream) -> Monitor:
         """On any thread."""
@@ -515,7 +654,15 @@ def summary(watched: Watched) -> dict[str, Any]:
     said: dict[str, Any] = {"monitor": row.name, "epoch": row.epoch}
     said |= {"state": "uncertain", "reason": None} if state is None else state.to_dict()
     said |= {"since": row.since_us / 1e6, "alert": row.alert.to_dict()}
+    said |= {"explanation": explained(watched), "sources": len(watched.accounts)}
     return said
+
+
+def explained(watched: Watched) -> str:
+    """The state in one sentence."""
+    if watched.state is None:
+        return "The server has not evaluated the monitor yet."
+    return explain(watched.monitor.spec, watched.state, watched.unit)
 
 
 def _threshold(spec: Spec) -> Threshold:
@@ -524,35 +671,36 @@ def _threshold(spec: Spec) -> Threshold:
     return spec
 
 
+def _reported(accounts: Iterable[Mapping[str, Account]]) -> set[str]:
+    """Sources that have reported to any of these monitors."""
+    return {source for each in accounts for source, account in each.items() if account.inc >= 0}
+
+
 def _sites(
-    stream: Stream, monitor: Monitor, accounts: Mapping[str, Account], *more: str
+    stream: Stream, monitor: Monitor, accounts: Mapping[str, Account], taking: Set[str]
 ) -> dict[str, Account]:
-    """Accounts of all sites that a monitor takes: those that it lists, or every source that has
-    posted or reported; none that was revoked."""
-    revoked = set(stream.revoked)
-    listed = monitor.spec.sites
-    names = {*stream.source_names, *accounts, *more} if listed is None else set(listed)
-    return {name: accounts.get(name, Account()) for name in names - revoked}
+    """Accounts of the sources that take part in a monitor, and are not revoked.
+
+    A source takes part once it has reported to a monitor of the stream. All others post what they
+    have, so the server has it: there is nothing to allow for. A source that the spec lists and that
+    the server never heard of is expected to take part. An empty list is of nobody.
+
+    Args:
+        accounts: of the monitor.
+        taking: sources that have reported to any monitor of the stream.
+    """
+    names, listed = set(taking), monitor.spec.sites
+    if listed is not None:
+        unheard = set(listed) - set(stream.source_names)
+        names = (names & set(listed)) | unheard
+    return {name: accounts.get(name, Account()) for name in names - set(stream.revoked)}
 
 
-def _read(monitor: Monitor, stream: Stream, snapshot: Snapshot, now_us: int) -> Reading | None:
-    """What the sketch says now; None where it has discarded what is asked. On a thread."""
-    now = now_in(stream.recipe.params.time_unit, now_us * 1000)
-    assert now is not None
-    if snapshot.clock is not None:
-        now = max(now, snapshot.clock)
-    try:
-        return monitor.read(snapshot.at(monitor.spec.decay, min(now, TIME_LIMIT)))
-    except UnanswerableQueryError:
-        return None
-
-
-def _state(
-    monitor: Monitor, sites: Mapping[str, Account], reading: Reading | None, now_s: float
-) -> State:
-    if reading is not None:
-        return monitor.state(sites, reading, now_s)
-    unread = monitor.state(sites, _UNREAD, now_s)
-    return replace(
-        unread, verdict="uncertain", reason="sketch", value=None, lower=None, upper=None, recall=()
-    )
+def _turns_s(alert: Alert, monitor: Monitor, now_s: float) -> float:
+    """In how many seconds time alone turns an alert: ``for_s`` and ``keep_firing_s``."""
+    spec = monitor.spec
+    if alert.phase == "pending":
+        return alert.since + spec.for_s - now_s
+    if alert.phase == "firing" and alert.cleared is not None:
+        return alert.cleared + spec.keep_firing_s - now_s
+    return math.inf

@@ -67,6 +67,11 @@ class Mailboxes:
             if not self._of[stream_id]:
                 del self._of[stream_id]
 
+    @property
+    def followed(self) -> set[int]:
+        """Ids of the streams that people follow."""
+        return {number for number, of in self._of.items() if any(b.source is None for b in of)}
+
     def to_sites(
         self,
         stream_id: int,

@@ -13,7 +13,7 @@ was restored, when grants may be lost and every monitor begins a new one.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from api.journal import tables
 from api.journal.monitor_tables import accounts as _accounts
 from api.journal.monitor_tables import monitors as _monitors
 from api.journal.storage import Reader, Writer
+from api.monitors import history
 from api.monitors.defining import check_room
 from decaysketch.monitor import Account, Alert
 
@@ -36,9 +37,12 @@ __all__ = [
     "of_stream",
     "put_account",
     "remove",
+    "some",
+    "versions",
 ]
 
 _m, _a = _monitors.c, _accounts.c
+_TOGETHER = 500  # monitors of one statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,21 @@ async def every(rx: Reader) -> list[MonitorRow]:
     return [_row(each) for each in found]
 
 
+async def versions(rx: Reader) -> dict[int, tuple[int, int]]:
+    """The epoch and version of every monitor, by its id: what tells whether a row is another."""
+    found = await rx.select(sa.select(_m.id, _m.epoch, _m.version))
+    return {each.id: (each.epoch, each.version) for each in found}
+
+
+async def some(rx: Reader, monitors: Collection[int]) -> list[MonitorRow]:
+    """Those of these ids that there are."""
+    found: list[MonitorRow] = []
+    for numbers in _parts(monitors):
+        rows = await rx.select(sa.select(_monitors).where(_m.id.in_(numbers)))
+        found += [_row(each) for each in rows]
+    return found
+
+
 async def of_stream(rx: Reader, stream_id: int) -> list[MonitorRow]:
     """Those of one stream, in order of name."""
     chosen = sa.select(_monitors).where(_m.stream_id == stream_id).order_by(_m.name)
@@ -97,10 +116,16 @@ async def of_stream(rx: Reader, stream_id: int) -> list[MonitorRow]:
 async def accounts_of(rx: Reader, monitors: Collection[int]) -> dict[int, dict[str, Account]]:
     """Accounts of the sites of these monitors: by the id of the monitor, by source."""
     found: dict[int, dict[str, Account]] = {number: {} for number in monitors}
-    for number in found:
-        for row in await rx.select(sa.select(_a.source, _a.account).where(_a.monitor_id == number)):
-            found[number][row.source] = Account.from_dict(json.loads(row.account))
+    for numbers in _parts(found):
+        for row in await rx.select(sa.select(_accounts).where(_a.monitor_id.in_(numbers))):
+            found[row.monitor_id][row.source] = Account.from_dict(json.loads(row.account))
     return found
+
+
+def _parts(numbers: Collection[int]) -> Iterator[list[int]]:
+    listed = list(numbers)
+    for begin in range(0, len(listed), _TOGETHER):
+        yield listed[begin : begin + _TOGETHER]
 
 
 async def put_account(tx: Writer, monitor: int, source: str, account: Account) -> None:
@@ -155,8 +180,11 @@ async def define(
         # The alert goes on: what fires under the new spec was not told to be over.
         changed = {"epoch": max(found[0].epoch + 1, now_us), "version": found[0].version + 1}
         await tx.execute(_monitors.update().where(mine).values(**said, **changed))
-    (row,) = await tx.select(sa.select(_monitors).where(mine))
-    return _row(row), not found
+    (there,) = await tx.select(sa.select(_monitors).where(mine))
+    row = _row(there)
+    if not found or row.epoch != found[0].epoch:
+        await history.begin(tx, row.id, row.alert, now_us, spec)
+    return row, not found
 
 
 async def remove(tx: Writer, stream_id: int, name: str) -> bool:
@@ -169,8 +197,8 @@ async def remove(tx: Writer, stream_id: int, name: str) -> bool:
 async def move(
     tx: Writer, row: MonitorRow, *, state: str, since_us: int, alert: Alert, sequence: int
 ) -> bool:
-    """Say something else of a monitor; False if somebody else has, since it was read, or if it was
-    defined anew."""
+    """Change the state of a monitor. False if another process has, since the row was read, or if
+    the monitor was redefined."""
     await tx.lock_head()
     it = sa.and_(_m.id == row.id, _m.version == row.version)
     changed = (

@@ -196,7 +196,8 @@ def _make_empty(sink: sa.Connection) -> None:
 
 def _continue_numbers(sink: sa.Connection) -> None:
     """What PostgreSQL numbers goes on after what was restored; SQLite does so by itself."""
-    numbered = (monitor_tables.monitors, monitor_tables.outbox, monitor_tables.lists)
+    named = ("monitors", "states", "outbox", "lists")
+    numbered = [getattr(monitor_tables, each) for each in named]
     for table in (tables.streams, *numbered):
         highest = sink.execute(sa.select(sa.func.max(table.c.id))).scalar_one()
         if highest is not None and sink.dialect.name == "postgresql":

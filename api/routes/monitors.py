@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
@@ -23,11 +23,15 @@ from api.http.problems import answer_to, problems
 from api.http.refusals import UnauthenticatedError
 from api.http.server_sent import EventResponse, Places, event
 from api.monitors import lists
-from api.monitors.engine import Monitors, Watched, definition, summary
+from api.monitors.engine import Monitors, Watched, definition, explained, summary
+from api.monitors.history import Entry
 from api.monitors.mailboxes import Mailbox
-from api.routes.common import TheQuestions, TheStream, asked_json, json_only
+from api.routes.common import TheAggregator, TheQuestions, TheStream, asked_json, json_only
 from api.service.streams import Stream
+from decaysketch.core.time_units import duration, instant
+from decaysketch.errors import ParameterError
 from decaysketch.monitor import Report
+from decaysketch.text.grammar import shortened
 
 __all__ = ["router"]
 
@@ -40,6 +44,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 router = APIRouter(route_class=JsonRoute, tags=["monitors"], lifespan=_lifespan)
 
+_LATEST_S = 1e11
 _CHECK_S = 1.0  # whether who follows events still may, and the server still serves
 
 _BODY = {"content": {"application/json": {"schema": {"type": "object"}}}, "required": True}
@@ -55,7 +60,7 @@ MonitorName = Annotated[
 
 
 class SiteState(BaseModel):
-    """What is known of one site of a monitor."""
+    """A source that takes part in a monitor, so that it may hold rows back."""
 
     source: str
     silent: bool = Field(description="Nothing is known of it now, and it cannot be vouched for.")
@@ -89,14 +94,22 @@ class _Said(BaseModel):
     monitor: str
     state: Literal["calm", "firing", "uncertain"]
     reason: str | None = Field(
-        description="Why it is uncertain: `silent` sites, the `allowances` of sites, or the error "
-        "of the `sketch`; null of others, and while nothing was found out."
+        description="Why it is uncertain: `silent` sources, the `allowances` of sources, or the "
+        "interval of the `sketch`; null of others, and before the first evaluation."
+    )
+    explanation: str = Field(description="The state in one sentence.")
+    evaluated: float | None = Field(
+        description="When the state was found out, in seconds since 1970."
     )
     since: float = Field(description="Since when it is so, in seconds since 1970.")
     alert: AlertState
-    value: float | None = Field(description="The estimate, of what was posted.")
-    lower: float | None = Field(description="It is no less, with all that sites hold back.")
-    upper: float | None = Field(description="It is no more, with all that sites hold back.")
+    value: float | None = Field(description="The estimate, from what the server has.")
+    lower: float | None = Field(
+        description="Lower bound of the interval, with all that sources may hold back."
+    )
+    upper: float | None = Field(
+        description="Upper bound of the interval, with all that sources may hold back."
+    )
     threshold: float
 
 
@@ -105,9 +118,13 @@ class MonitorState(_Said):
 
     spec: dict[str, Any] = Field(description="As it was defined, in its normal form.")
     epoch: int = Field(description="Of its grants; another one when it is defined anew.")
-    pending_at_most: float = Field(description="What all sites may hold unposted together.")
-    silent: list[str] = Field(description="Sites that nothing is known of now.")
-    sites: list[SiteState]
+    pending_at_most: float = Field(description="What all sources may hold back together.")
+    silent: list[str] = Field(
+        description="Sources that take part and have not reported within their lease."
+    )
+    sites: list[SiteState] = Field(
+        description="Sources that take part. Empty: none does, and the state is that of a query."
+    )
     expected: ExpectedPosts
 
 
@@ -124,6 +141,34 @@ class MonitorGlance(_Said):
     silent: int = Field(description="How many sites nothing is known of now.")
 
 
+class HistoryState(BaseModel):
+    """A state that a monitor had."""
+
+    since: float = Field(description="When it began, in seconds since 1970.")
+    until: float | None = Field(
+        description="When it ended, in seconds since 1970; null: it is the present state."
+    )
+    state: Literal["calm", "firing", "uncertain"]
+    reason: str | None
+    alert: Literal["inactive", "pending", "firing"]
+    value: float | None = Field(description="When the state began, as are the others.")
+    lower: float | None
+    upper: float | None
+    threshold: float | None
+    explanation: str
+
+
+class MonitorHistory(BaseModel):
+    """States of a monitor, oldest first."""
+
+    monitor: str
+    states: list[HistoryState]
+    complete: bool = Field(
+        description="These are all states of that time that the server retains. Else `limit` cut "
+        "off the older ones."
+    )
+
+
 class MonitorGlances(BaseModel):
     """The monitors of the streams that the caller may see, in order of names."""
 
@@ -136,6 +181,33 @@ async def _monitors(request: Request) -> Monitors:
 
 
 TheMonitors = Annotated[Monitors, Depends(_monitors)]
+
+
+def _moment(name: str, what: str) -> Any:
+    text = "seconds since 1970, a date with its zone, or a length of time ago such as `6h`"
+    return Query(alias=name, max_length=40, description=f"{what}: {text}.")
+
+
+def _read_moment(name: str, given: str, now_us: int) -> int:
+    """A time of a history, in microseconds since 1970.
+
+    Raises:
+        ParameterError: it is none of the spellings.
+    """
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if 0.0 <= seconds <= _LATEST_S:
+        return int(seconds * 1e6)
+    with suppress(ParameterError):
+        return min(instant(given, "us", name=name), int(_LATEST_S * 1e6))
+    with suppress(ParameterError):
+        return max(0, now_us - int(duration(given, "us", name=name)))
+    raise ParameterError(
+        f"{name} is {shortened(given)}; expected seconds since 1970, a date with its zone such as "
+        "2026-01-31T12:00:00Z, or a length of time ago such as 6h"
+    )
 
 
 @router.put(
@@ -167,9 +239,8 @@ async def put_monitor(
     questions: TheQuestions,
     response: Response,
 ) -> MonitorState:
-    """The same spec again changes nothing. Another one begins a new epoch: its state is uncertain
-    until every site has reported under it; an alert that fires goes on until the new spec ends
-    it."""
+    """The same spec again changes nothing. Another one begins a new epoch, and sources that take
+    part have to report under it. An alert that fires goes on until the new spec ends it."""
     with questions() as compute:
         spec = await compute(monitors.read_spec, stream, form)
     watched, new = await monitors.define(stream, monitor, spec)
@@ -191,7 +262,7 @@ async def put_monitor(
 async def get_monitor(
     stream: TheStream, monitor: MonitorName, monitors: TheMonitors
 ) -> MonitorState:
-    """As it was found out last, at most about a second ago."""
+    """At most about a second old."""
     return _state_of(monitors, await monitors.find(stream, monitor))
 
 
@@ -208,6 +279,7 @@ async def get_monitor(
 )
 async def list_monitors(stream: TheStream, monitors: TheMonitors) -> MonitorList:
     """Each with its state."""
+    await monitors.refresh(stream)
     found = monitors.of_stream(stream)
     return MonitorList(monitors=[_state_of(monitors, each) for each in found])
 
@@ -224,6 +296,38 @@ async def list_all_monitors(caller: Reads, monitors: TheMonitors) -> MonitorGlan
             _glance(stream, watched) for stream, watched in monitors.every() if caller.sees(stream)
         ]
     )
+
+
+@router.get(
+    "/v1/streams/{name}/monitors/{monitor}/history",
+    summary="The states that a monitor had",
+    dependencies=[Depends(reads)],
+    response_model=MonitorHistory,
+    responses=problems(
+        s404="No such stream, or no such monitor.",
+        s422="A name or a parameter is outside its domain.",
+        s503="The journal is out of reach.",
+    ),
+)
+async def get_history(
+    stream: TheStream,
+    monitor: MonitorName,
+    monitors: TheMonitors,
+    aggregator: TheAggregator,
+    start: Annotated[str | None, _moment("from", "From this time on")] = None,
+    stop: Annotated[str | None, _moment("to", "Before this time; left out: now")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Most states, the newest.")] = 1000,
+) -> MonitorHistory:
+    """Each change of state or alert is written with the change itself, so that restarts lose none
+    and all replicas have the same. The server retains `monitor_history` states of a monitor for
+    `monitor_history_s`."""
+    now_us = aggregator.now_us()
+    begin_us = 0 if start is None else _read_moment("from", start, now_us)
+    end_us = now_us + 1 if stop is None else _read_moment("to", stop, now_us)
+    if end_us <= begin_us:
+        raise ParameterError(f"to is {stop}, not after from, {start}")
+    found, complete = await monitors.history(stream, monitor, begin_us, end_us, limit)
+    return MonitorHistory(monitor=monitor, states=list(map(_entry, found)), complete=complete)
 
 
 @router.delete(
@@ -383,6 +487,16 @@ def _state_of(monitors: Monitors, watched: Watched) -> MonitorState:
     )
 
 
+def _entry(entry: Entry) -> HistoryState:
+    said: dict[str, Any] = {
+        "since": entry.at_us / 1e6,
+        "until": None if entry.until_us is None else entry.until_us / 1e6,
+        "state": entry.state,
+        "alert": entry.alert,
+    }
+    return HistoryState(**said, **entry.found)
+
+
 def _glance(stream: str, watched: Watched) -> MonitorGlance:
     silent = watched.accounts if watched.state is None else watched.state.silent
     return MonitorGlance(**_said(watched), stream=stream, silent=len(silent))
@@ -395,12 +509,14 @@ def _said(watched: Watched) -> dict[str, Any]:
         "monitor": row.name,
         "state": "uncertain" if state is None else state.verdict,
         "reason": None if state is None else state.reason,
+        "explanation": explained(watched),
+        "evaluated": None if watched.at_us is None else watched.at_us / 1e6,
         "since": row.since_us / 1e6,
         "alert": AlertState(**row.alert.to_dict()),
         "value": None if state is None else state.value,
         "lower": None if state is None else state.lower,
         "upper": None if state is None else state.upper,
-        "threshold": watched.monitor.spec.aim.line if state is None else state.threshold,
+        "threshold": watched.monitor.spec.threshold if state is None else state.threshold,
     }
 
 

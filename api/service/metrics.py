@@ -61,8 +61,10 @@ QUEUES = {
 }
 
 STATES = ("calm", "uncertain", "firing")  # of a monitor, by the number that its gauge shows
+PHASES = ("inactive", "pending", "firing")  # of its alert
 MONITOR_GAUGES = {
     "state": "Of a monitor: 0 calm, 1 uncertain, 2 firing",
+    "alert": "Alert of a monitor: 0 inactive, 1 pending, 2 firing",
     "lower": "Lower end of what a monitor watches",
     "upper": "Upper end of what a monitor watches, with all that sites may hold back",
     "threshold": "Threshold of a monitor",
@@ -402,14 +404,15 @@ class Metrics(Observer):
         self,
         stream: str,
         monitor: str,
-        state: str,
+        states: tuple[str, str],
         bounds: tuple[float | None, float | None, float],
         silent: int,
     ) -> None:
         """A monitor was evaluated. There are no more of them than a setting allows."""
         lower, upper, threshold = bounds
         found = {
-            "state": STATES.index(state),
+            "state": STATES.index(states[0]),
+            "alert": PHASES.index(states[1]),
             "lower": nan if lower is None else lower,
             "upper": nan if upper is None else upper,
             "threshold": threshold,

@@ -73,12 +73,12 @@ class Observer:
         self,
         stream: str,
         monitor: str,
-        state: str,
+        states: tuple[str, str],
         bounds: tuple[float | None, float | None, float],
         silent: int,
     ) -> None:
-        """A monitor was evaluated: its state, its lower and upper end and its threshold, and how
-        many of its sites are silent."""
+        """A monitor was evaluated: its state and the phase of its alert, its lower and upper end
+        and its threshold, and how many of its sites are silent."""
 
     def unwatched(self, stream: str, monitor: str) -> None:
         """A monitor is no more."""

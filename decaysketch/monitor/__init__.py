@@ -10,13 +10,15 @@ no promise. See ``docs/monitors.md``.
 * :mod:`~decaysketch.monitor.bounds`: the law that it rests on, and the bounds of each aggregate;
 * :mod:`~decaysketch.monitor.pending`, :mod:`~decaysketch.monitor.site`: a site;
 * :mod:`~decaysketch.monitor.hub`: accounts, grants and the state;
-* :mod:`~decaysketch.monitor.alert`: when an alert starts and ends.
+* :mod:`~decaysketch.monitor.alert`: when an alert starts and ends;
+* :mod:`~decaysketch.monitor.explanation`: a state in one sentence.
 
 None of them does I/O or reads a clock: who drives them gives the time.
 """
 
 from decaysketch.monitor.alert import Alert
 from decaysketch.monitor.bounds import Reading
+from decaysketch.monitor.explanation import explain
 from decaysketch.monitor.hub import Account, Expected, Granted, Monitor, State
 from decaysketch.monitor.messages import HELD_HEADER, SITE_HEADER, Answer, Grant, Held, Report
 from decaysketch.monitor.site import BudgetSite
@@ -40,5 +42,6 @@ __all__ = [
     "Spec",
     "State",
     "Threshold",
+    "explain",
     "spec_from_dict",
 ]

@@ -14,6 +14,7 @@ whatever copies there are between sites. With ``u >= sum S(Q_i)`` each aggregate
 :class:`Mean`              a mean m, over the weight D, of numbers in [least, most]:
                            ``[(m D + least u) / (D + u), (m D + most u) / (D + u)]``; a share, a
                            rank, a selectivity is the mean of an indicator, in [0, 1]
+:class:`AnyForm`           every other aggregate: itself where u is 0, else unbounded
 =========================  ======================================================================
 
 These are exact: each end is reached by some Q (``tests/monitor/test_bounds.py`` holds them against
@@ -28,7 +29,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Aim", "Form", "Mean", "Monotone", "Reading", "Room", "Signed", "room"]
+__all__ = ["Aim", "AnyForm", "Form", "Mean", "Monotone", "Reading", "Room", "Signed", "room"]
 
 
 class Reading(NamedTuple):
@@ -156,6 +157,26 @@ class Mean(Form):
 
     def between(self, lower: float, upper: float, weight: float) -> float:
         return (upper - lower) * weight / (self.most - upper + lower - self.least)
+
+
+class AnyForm(Form):
+    """An aggregate that may become anything with weight that is not in yet: nothing may be held
+    back."""
+
+    def low(self, value: float, weight: float, u: float) -> float:
+        return value if u == 0.0 else -math.inf
+
+    def high(self, value: float, weight: float, u: float) -> float:
+        return value if u == 0.0 else math.inf
+
+    def up_to(self, line: float, value: float, weight: float) -> float:
+        return 0.0
+
+    def down_to(self, line: float, value: float, weight: float) -> float:
+        return 0.0
+
+    def between(self, lower: float, upper: float, weight: float) -> float:
+        return 0.0
 
 
 def _mixed(value: float, weight: float, u: float, end: float) -> float:

@@ -13,6 +13,9 @@ of charges bounds what all sites hold back, whatever the network does, and with 
 * everything else is *uncertain*, with the reason: sites that are silent, by name; the allowances,
   where fewer would tell (these sites are recalled); or the sketch.
 
+A stream without sites that take part needs none of this: :meth:`Monitor.plain` compares the
+interval of the query with the threshold.
+
 Shares are by the square root of a site's rate, which makes the reports of all sites together the
 fewest. Far from the threshold sites may hold back 70 % of what is free, each its share; near it,
 nearly all.
@@ -39,7 +42,7 @@ from decaysketch.contract.recipe import Recipe
 from decaysketch.decay.area import area
 from decaysketch.errors import ParameterError
 from decaysketch.monitor.alert import Verdict
-from decaysketch.monitor.bounds import Reading, Room, room
+from decaysketch.monitor.bounds import AnyForm, Reading, Room, room
 from decaysketch.monitor.fields import (
     mapping_of,
     monitor_name,
@@ -58,6 +61,7 @@ _FAR = 0.7  # of a site's share, far from the line
 _NEAR = 0.97
 _STARVED = 0.05  # of what the tolerance leaves: a site that finds less has others recalled
 _MOST_GRANTS = 8  # that an account tells apart
+_SUMS = ("count", "sum", "total")
 _NO_LIFETIME_S = 3600.0  # where the decay has none
 
 
@@ -167,10 +171,10 @@ class State:
     Attributes:
         verdict: "calm", "firing" or "uncertain".
         reason: why it is uncertain: "silent", "allowances" or "sketch"; else None.
-        value: the estimate, of what the hub has; None where it is not defined. Of a quantile, the
-            share of values on the threshold's low side.
-        lower, upper: ends that hold what sites hold back, too; None where there is none.
-        threshold: the line that these are compared with; of a quantile, q.
+        value: the estimate of the aggregate, of what the hub has; None where it is not defined.
+        lower, upper: bounds of the aggregate, with the interval of the sketch and with what sites
+            may hold back; None where there is none.
+        threshold: of the spec.
         pending_at_most: what the sites that are heard of may hold back together.
         silent: sites that nothing is known of now.
         recall: sites that are to post now.
@@ -247,6 +251,30 @@ class Monitor:
 
     # ------------------------------------------------------------------------------------- reading
 
+    def ask(self, view: View, *, confidence: float = 0.95) -> Estimate:
+        """The result of the query that the spec names, in its own unit.
+
+        Args:
+            view, confidence: as in :meth:`read`.
+
+        Raises:
+            UnanswerableQueryError: the sketch has discarded what is asked about.
+        """
+        spec = self.spec
+        found: Estimate
+        if spec.where is not None:
+            function = _where(spec.question, spec.where)
+            found = view.ask("total", confidence=confidence, function=function)
+        elif spec.question == "share":
+            found = view.ask("selectivity", confidence=confidence, predicate=spec.predicate)
+        elif spec.question == "rank":
+            found = view.ask("rank", confidence=confidence, value=spec.value)
+        elif spec.question == "quantile":
+            (found,) = view.ask("quantile", confidence=confidence, q=[spec.q])
+        else:
+            found = view.ask(spec.question, confidence=confidence)
+        return found
+
     def read(self, view: View, *, confidence: float = 0.95) -> Reading:
         """What a sketch says of the aggregate.
 
@@ -258,9 +286,12 @@ class Monitor:
             UnanswerableQueryError: the sketch has discarded what is asked about.
         """
         spec = self.spec
-        if spec.question in ("count", "sum", "total"):
-            return _plain(spec, view, confidence)
+        if spec.question in _SUMS:
+            return self.reading_of(self.ask(view, confidence=confidence))
         each = 1.0 - (1.0 - confidence) / 2.0
+        if isinstance(spec.form, AnyForm):
+            found = self.ask(view, confidence=confidence)
+            return _reading(found, exact=found.exact)
         weight = _weight(view, each)
         if weight.value <= 0.0:
             return Reading.of(math.nan)
@@ -269,6 +300,16 @@ class Monitor:
         else:
             found = view.ask("selectivity", confidence=each, predicate=_inside(spec))
         return _reading(found, max(weight.lower, 0.0), exact=found.exact and weight.exact)
+
+    def reading_of(self, found: Estimate) -> Reading:
+        """The reading that follows from :meth:`ask` alone. O(1).
+
+        Of a mean, share, rank and quantile none does, since their bounds need a weight: the value
+        is then NaN, with which a site is granted nothing.
+        """
+        if self.spec.question not in _SUMS:
+            return Reading.of(math.nan)
+        return _reading(found, least=-math.inf if self.spec.question == "total" else 0.0)
 
     # ------------------------------------------------------------------------------------- granting
 
@@ -279,8 +320,9 @@ class Monitor:
         """The answer to a report.
 
         Args:
-            accounts: of all sites that are admitted, and no others: a site that is no longer
-                admitted is nobody's to vouch for. One that never reported has ``Account()``.
+            accounts: of all sites that take part and are admitted, and no others: a site that is
+                no longer admitted is nobody's to vouch for. One that is expected and never
+                reported has ``Account()``.
             source: whose report it is.
             report: what it says; whose rows, if any, are in the journal.
             reading: of the aggregate; one that is not the latest costs reports, no promise.
@@ -361,9 +403,74 @@ class Monitor:
         )  # fmt: skip
 
     def _sites(self, accounts: Mapping[str, Account]) -> Mapping[str, Account] | frozenset[str]:
-        return accounts if self.spec.sites is None else frozenset(self.spec.sites)
+        listed = self.spec.sites
+        return accounts if listed is None else frozenset(accounts).intersection(listed)
 
     # ---------------------------------------------------------------------------------------- state
+
+    def plain(self, found: Estimate) -> State:
+        """What can be said where no site takes part: of the interval of the query alone.
+
+        Args:
+            found: of :meth:`ask`.
+
+        Complexity: O(1).
+        """
+        spec, line = self.spec, self.spec.threshold
+        above, empty = spec.above is not None, math.isnan(found.value)
+        reached = found.lower >= line if above else found.upper <= line
+        short = found.upper < line if above else found.lower > line
+        verdict: Verdict = "firing" if reached else "calm" if short or empty else "uncertain"
+        ends = (found.value, found.lower, found.upper)
+        value, lower, upper = (_finite(each) for each in ends)
+        reason = "sketch" if verdict == "uncertain" else None
+        return State(verdict, reason, value, lower, upper, line, 0.0)
+
+    def held_back(self, accounts: Mapping[str, Account], now: float) -> float:
+        """What all sites may hold back together; infinite where one is silent. O(sites)."""
+        return self._charged(accounts, now)[0]
+
+    def shown(self, view: View, state: State, u: float, *, confidence: float = 0.95) -> State:
+        """A state of a quantile, which is found out in ranks, with values of the stream.
+
+        With u held back, a rank r of the union is from ``r D / (D + u)`` to ``(r D + u) / (D + u)``
+        where D is the weight that the hub has: so the q-quantile lies between those of
+        ``q - (1 - q) u / D`` and ``q (1 + u / D)``.
+
+        Args:
+            view, confidence: as in :meth:`read`.
+            state: of :meth:`state`; of other questions it is returned as it is.
+            u: of :meth:`held_back`.
+        """
+        q = self.spec.q
+        if q is None:
+            return state
+        weight = _weight(view, confidence).lower
+        share = math.inf if weight <= 0.0 else u / weight
+        asked = [q, q - (1.0 - q) * share, q * (1.0 + share)]
+        known = [min(max(each, 0.0), 1.0) for each in asked] if weight > 0.0 else []
+        found = view.ask("quantile", confidence=confidence, q=known) if known else ()
+        value, lower, upper = (each for each in found) if found else (None, None, None)
+        return replace(
+            state,
+            value=None if value is None else _finite(value.value),
+            lower=None if lower is None or asked[1] < 0.0 else _finite(lower.lower),
+            upper=None if upper is None or asked[2] > 1.0 else _finite(upper.upper),
+            threshold=self.spec.threshold,
+        )
+
+    def _charged(
+        self, accounts: Mapping[str, Account], now: float
+    ) -> tuple[float, list[str], dict[str, float]]:
+        """What is held back at most, which sites are silent, and what each is charged with."""
+        silent, charged = [], {}
+        for name in self._sites(accounts):
+            account = accounts.get(name, _UNKNOWN).of(self.epoch)
+            if now >= account.until or not account.confirmed:
+                silent.append(name)
+            charged[name] = account.charge
+        u = math.inf if silent else math.fsum(charged.values())
+        return u, sorted(silent), charged
 
     def state(self, accounts: Mapping[str, Account], reading: Reading, now: float) -> State:
         """What can be said.
@@ -375,15 +482,8 @@ class Monitor:
 
         Complexity: O(sites).
         """
-        silent, charged = [], {}
-        for name in self._sites(accounts):
-            account = accounts.get(name, _UNKNOWN).of(self.epoch)
-            if now >= account.until or not account.confirmed:
-                silent.append(name)
-            charged[name] = account.charge
-        silent.sort()
+        u, silent, charged = self._charged(accounts, now)
         charges = math.fsum(charged.values())
-        u = math.inf if silent else charges
         aim = self.spec.aim
         verdict: Verdict = "uncertain"
         if aim.fires_at(reading, u):
@@ -432,18 +532,6 @@ def _kept(grants: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...
         return grants
     first = grants[: extra + 1]
     return ((first[-1][0], max(allowance for _, allowance in first)), *grants[extra + 1 :])
-
-
-def _plain(spec: Threshold, view: View, confidence: float) -> Reading:
-    """Of a count, sum or total."""
-    if spec.where is None:
-        found = view.ask(spec.question, confidence=confidence)
-    else:
-        function = _where(spec.question, spec.where)
-        found = view.ask("total", confidence=confidence, function=function)
-    if spec.question == "total":
-        return _reading(found)
-    return _reading(found, least=0.0)
 
 
 def _where(question: str, text: str) -> Any:

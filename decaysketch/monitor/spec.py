@@ -9,6 +9,7 @@ frozen subclass under :func:`kind`, with its own fields, :meth:`Spec.check_field
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -19,9 +20,10 @@ from decaysketch.answers.asking import read_predicate
 from decaysketch.contract.family import Family
 from decaysketch.contract.recipe import Recipe
 from decaysketch.decay import Decay
+from decaysketch.decay.area import area
 from decaysketch.decay.read import parse
 from decaysketch.errors import ParameterError
-from decaysketch.monitor.bounds import Aim, Form, Mean, Monotone, Signed
+from decaysketch.monitor.bounds import Aim, AnyForm, Form, Mean, Monotone, Signed
 from decaysketch.monitor.fields import (
     MAX_SITES,
     mapping_of,
@@ -33,7 +35,10 @@ from decaysketch.monitor.fields import (
 
 __all__ = ["QUESTIONS", "SPECS", "Question", "Spec", "Threshold", "kind", "spec_from_dict"]
 
-Question = Literal["count", "sum", "total", "mean", "share", "rank", "quantile"]
+Question = Literal[
+    "count", "rate", "sum", "total", "mean", "share", "rank", "quantile", "median", "variance",
+    "stddev", "max", "min",
+]  # fmt: skip
 
 S = TypeVar("S", bound="type[Spec]")
 
@@ -62,14 +67,16 @@ class Spec(ABC):
     """What every kind of monitor is told.
 
     Attributes:
-        within: tolerance eps, a share of the threshold between 0 and 1.
+        within: tolerance eps, a share of the threshold between 0 and 1. It applies while sources
+            take part in the monitor: without such sources a state is that of a plain query.
         decay: weight by age; None where the stream's is fixed. Also any spelling of one
             (:mod:`decaysketch.decay.read`).
         lease_s: so long the hub vouches for a site that it does not hear from.
         for_s: so long the condition must hold before the alert fires.
         keep_firing_s: so long the alert goes on after the condition is gone.
         webhook: URL that is told of the alert; whether it may be, the service says.
-        sites: names of the sources that are vouched for; None: all that were ever admitted.
+        sites: names of the sources that may take part in the monitor, so that they may hold rows
+            back; None: every source that reports; empty: no source.
     """
 
     kind: ClassVar[str]
@@ -182,8 +189,6 @@ def _decay(name: str, given: Any, time_unit: str | None = None) -> Decay:
 
 def _sites(name: str, given: Any) -> tuple[str, ...]:
     listed = sequence_of(name, given, MAX_SITES)
-    if not listed:
-        raise ParameterError(f"{name} is empty; expected a source, or none for all of them")
     names = tuple(text_of(f"a name of {name}", each, _SITE, "a source") for each in listed)
     if len(set(names)) < len(names):
         raise ParameterError(
@@ -236,13 +241,21 @@ class _Asked:
 #: What each question of a threshold takes.
 QUESTIONS: Mapping[str, _Asked] = {
     "count": _Asked(None, ("where",), ("count",), False),
+    "rate": _Asked(None, (), ("rate",), False),
     "sum": _Asked(None, ("where",), ("sum",), False),
     "total": _Asked(None, ("where",), ("total",), True),
-    "mean": _Asked("range", (), ("mean", "total"), True),
+    "mean": _Asked(None, ("range",), ("mean", "total"), True),
     "share": _Asked("predicate", (), ("selectivity", "total"), True),
     "rank": _Asked("value", (), ("selectivity", "total"), True),
-    "quantile": _Asked("q", (), ("selectivity", "total"), True),
+    "quantile": _Asked("q", (), ("quantile", "selectivity", "total"), True),
+    "median": _Asked(None, (), ("median",), True),
+    "variance": _Asked(None, (), ("variance",), True),
+    "stddev": _Asked(None, (), ("stddev",), True),
+    "max": _Asked(None, (), ("max",), True),
+    "min": _Asked(None, (), ("min",), True),
 }
+_COUNTS = ("count", "rate", "sum")
+_SHARES = ("share", "rank")
 _OWN = ("where", "predicate", "value", "q", "range")
 
 
@@ -253,21 +266,28 @@ class Threshold(Spec):
 
     ``Threshold("count", above=5_000, within=0.05, decay=ds.decay.exponential(half_life=1800))``
 
-    It fires only where the aggregate is at ``(1 - within)`` of the threshold or above it, and is
-    calm only where it is below; of ``below`` with the sides exchanged and ``1 + within``. Of a
-    quantile ``within`` is in rank: it fires only where some quantile from ``q - within`` to
-    ``q + within`` has reached the threshold.
+    Without sources that take part it fires where the complete interval of the query has reached the
+    threshold, is calm where the complete interval has not, and is uncertain between.
+
+    With sources that take part it fires only where the aggregate is at ``(1 - within)`` of the
+    threshold or above it, and is calm only where it is below. For ``below`` the sides are exchanged
+    and the factor is ``1 + within``. For a quantile ``within`` is in rank: it fires only where some
+    quantile from ``q - within`` to ``q + within`` has reached the threshold. A tolerance that would
+    leave the range of the aggregate is narrowed to half of the distance to its bound.
 
     Attributes:
-        question: "count", "sum" of weights, "total" of signed values, "mean", "share" of the weight
-            that a predicate holds for, "rank" of a value, or "quantile".
-        above, below: the threshold; one of them. Of a share and a rank between 0 and 1, not 0.
+        question: "count", "rate" (count per unit of time), "sum" of weights, "total" of signed
+            values, "mean", "share" of the weight that a predicate holds for, "rank" of a value,
+            "quantile", "median", "variance", "stddev", "max" or "min". While "rate", the last five
+            or a mean without ``range`` is watched, sources that take part hold nothing back.
+        above, below: the threshold; one of them. Above 0 for count, rate and sum. Between 0 and 1,
+            exclusive, for share and rank.
         where: predicate over ``v`` and ``w``: count, sum and total are of these observations alone.
         predicate: of a share.
         value: of a rank: the share of the weight whose value is this or less.
         q: of a quantile, between 0 and 1.
-        range: of a mean: values lie from the first number to the second; one that does not is
-            posted at once.
+        range: of a mean, optional: values lie from the first number to the second. A source that
+            takes part may then hold rows back, and posts a value outside of the range at once.
 
     Raises:
         ParameterError: a field outside its domain, or one that the question does not have.
@@ -307,21 +327,12 @@ class Threshold(Spec):
                 raise ParameterError(
                     f"{name} is {given!r}; a threshold of {self.question} has none"
                 )
-        line = self.threshold
-        side = "above" if self.below is None else "below"
-        if self.question in ("total", "mean", "quantile"):
-            if line == 0.0 and self.question != "quantile":
-                raise ParameterError(
-                    f"{side} is 0; its tolerance is a share of it: expected another"
-                )
-        else:
+        side, line = "above" if self.below is None else "below", self.threshold
+        if self.question in _COUNTS:
             number(side, line, above=0.0)
-        if self.question != "quantile" and isinstance(form := self.form, Mean):
-            for end in (self.aim.line, self.aim.fires):
-                number(f"{side} with its tolerance", end, above=form.least, below=form.most)
-        if self.q is not None:
-            number("q with its tolerance", self.q - self.within, above=0.0)
-            number("q with its tolerance", self.q + self.within, below=1.0)
+        elif self.question in _SHARES or self.range is not None:
+            least, most = self.range or (0.0, 1.0)
+            number(side, line, above=least, below=most)
 
     def check_recipe(self, recipe: Recipe) -> None:
         family = recipe.kind
@@ -331,7 +342,8 @@ class Threshold(Spec):
                 f"question is {self.question!r}, where is {self.where!r}, and the values of the "
                 "stream are labels; expected count or sum, without where"
             )
-        _check_promises(family)
+        if "max" not in family.questions:
+            _check_promises(family)
         for name in (*QUESTIONS[self.question].asks, *(("total",) if self.where else ())):
             if name not in family.questions:
                 raise ParameterError(
@@ -339,6 +351,13 @@ class Threshold(Spec):
                     f"answers {', '.join(sorted(family.questions))}"
                 )
         self.check_decay(recipe)
+        if self.question == "rate" and self.decay is not None:
+            span = area(self.decay)
+            if not 0.0 < span < math.inf:
+                raise ParameterError(
+                    f"decay is {self.decay!r}, whose integral is {span:g}; a rate needs "
+                    "a decay with a finite integral, such as window(1h)"
+                )
 
     @property
     def threshold(self) -> float:
@@ -354,7 +373,9 @@ class Threshold(Spec):
             return Monotone()
         if self.question == "total":
             return Signed()
-        return Mean() if self.range is None else Mean(*self.range)
+        if self.question in ("share", "rank", "quantile"):
+            return Mean()
+        return AnyForm() if self.range is None else Mean(*self.range)
 
     @cached_property
     def aim(self) -> Aim:
@@ -365,9 +386,17 @@ class Threshold(Spec):
         """
         above = self.above is not None
         if self.q is not None:
-            return Aim(Mean(), not above, self.q, self.q + (self.within if above else -self.within))
-        slack = self.within * abs(self.threshold)
-        return Aim(self.form, above, self.threshold, self.threshold + (-slack if above else slack))
+            slack = _narrowed(self.within, self.q, 0.0, 1.0)
+            return Aim(Mean(), not above, self.q, self.q + (slack if above else -slack))
+        form, slack = self.form, self.within * abs(self.threshold)
+        if isinstance(form, Mean):
+            slack = _narrowed(slack, self.threshold, form.least, form.most)
+        return Aim(form, above, self.threshold, self.threshold + (-slack if above else slack))
+
+
+def _narrowed(slack: float, line: float, least: float, most: float) -> float:
+    """A tolerance that stays within the range of the aggregate."""
+    return min(slack, (line - least) / 2, (most - line) / 2)
 
 
 def _check_promises(family: Family) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,16 @@ import pytest
 
 import decaysketch as ds
 from decaysketch.families import recipe_of
-from decaysketch.monitor import Account, Alert, Answer, BudgetSite, Monitor, Reading, Threshold
+from decaysketch.monitor import (
+    Account,
+    Alert,
+    Answer,
+    BudgetSite,
+    Monitor,
+    Reading,
+    Threshold,
+    explain,
+)
 from decaysketch.monitor.pending import Pending
 
 PARAMS = ds.SketchParams(max_weight=4, id_bits=32, seed=7, time_unit="s")
@@ -143,7 +153,7 @@ def test_a_site_that_is_not_listed_has_no_grant() -> None:
     monitor = Monitor.of("m", 1, spec, RECIPE)
     report = BudgetSite(RECIPE, inc=1).report(0.0, posting=True)
     assert monitor.grant({"s": Account()}, "s", report, LOW, now=0.0) is None
-    assert monitor.state({"s": Account()}, LOW, 0.0).silent == ("a",)
+    assert monitor.state({"s": Account(), "a": Account()}, LOW, 0.0).silent == ("a",)
 
 
 def test_states_have_their_reasons() -> None:
@@ -211,6 +221,114 @@ def test_an_alert_waits_and_goes_on() -> None:
     assert Alert().step("firing", 1.0, for_s=0.0, keep_firing_s=0.0).phase == "firing"
 
 
+# ------------------------------------------------------------------------- without sites: a query
+
+EXACT = ds.DecaySketch(PARAMS)
+EXACT.update([1.0, 2.0, 3.0, 4.0], 1, [1000] * 4, range(4))
+NONE = ds.decay.none()
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "value", "more"),
+    [
+        ("count", 4.0, {}),
+        ("count", 2.0, {"where": "v > 2"}),
+        ("rate", 4 / 8, {"decay": ds.decay.window(8)}),
+        ("sum", 4.0, {}),
+        ("total", 10.0, {}),
+        ("mean", 2.5, {}),
+        ("mean", 2.5, {"range": (0, 9)}),
+        ("share", 0.25, {"predicate": "v > 3"}),
+        ("rank", 0.75, {"value": 3}),
+        ("quantile", 4.0, {"q": 0.99}),
+        ("median", 2.0, {}),
+        ("variance", 1.25, {}),
+        ("stddev", 1.25**0.5, {}),
+    ],
+)
+def test_without_sites_a_state_is_that_of_the_query(
+    aggregate: Any, value: float, more: dict[str, Any]
+) -> None:
+    decay = more.setdefault("decay", NONE)
+    for step, above, below in ((-0.01, "firing", "calm"), (0.01, "calm", "firing")):
+        for side, verdict in (("above", above), ("below", below)):
+            spec = Threshold(aggregate, **{side: value + step}, **more)
+            monitor = Monitor.of("m", 1, spec, RECIPE)
+            state = monitor.plain(monitor.ask(EXACT.at(decay, 1000)))
+            assert (state.verdict, state.silent) == (verdict, ())
+            assert state.value == pytest.approx(value)
+            assert state.threshold == value + step
+            text = explain(spec, state, "s")
+            assert text.endswith(".")
+            where = "at or " if verdict == "firing" else ""
+            assert f"{where}{'above' if step < 0 else 'below'} the threshold" in text
+
+
+def test_an_interval_that_contains_the_threshold_is_uncertain() -> None:
+    sampled = ds.DecaySketch(replace(PARAMS, capacity=400))
+    rng = np.random.default_rng(3)
+    sampled.update(rng.normal(20, 3, 4000), 1, 1000 - rng.integers(0, 500, 4000), range(4000))
+    view = sampled.at(NONE, 1000)
+    for aggregate, more in (("count", {}), ("mean", {}), ("quantile", {"q": 0.9})):
+        found = Monitor.of(
+            "m", 1, Threshold(aggregate, above=1, decay=NONE, **more), RECIPE
+        ).ask(view)  # fmt: skip
+        lines = {
+            "firing": found.lower,
+            "uncertain": (found.lower + found.upper) / 2,
+            "calm": np.nextafter(found.upper, np.inf),
+        }
+        for verdict, line in lines.items():
+            spec = Threshold(aggregate, above=float(line), decay=NONE, **more)  # type: ignore[arg-type]
+            state = Monitor.of("m", 1, spec, RECIPE).plain(found)
+            assert (state.verdict, state.reason) == (
+                verdict,
+                "sketch" if verdict == "uncertain" else None,
+            )
+            assert ("interval" in explain(spec, state)) == (verdict == "uncertain")
+
+
+def test_nothing_is_calm_and_says_so() -> None:
+    spec = Threshold("mean", above=5, decay=DECAY)
+    monitor = Monitor.of("m", 1, spec, RECIPE)
+    state = monitor.plain(monitor.ask(ds.DecaySketch(PARAMS).at(DECAY, 1000)))
+    assert (state.verdict, state.value) == ("calm", None)
+    assert "not defined" in explain(spec, state)
+
+
+def test_a_quantile_is_shown_in_values_with_what_sites_may_hold_back() -> None:
+    """Whatever rows of weight u or less come besides, the quantile stays within the bounds."""
+    spec = Threshold("quantile", above=3.5, q=0.5, decay=NONE)
+    monitor = Monitor.of("m", 1, spec, RECIPE)
+    view = EXACT.at(NONE, 1000)
+    state = monitor.state({"s": Account()}, monitor.read(view), 0.0)
+    for u, lower, upper in ((0.0, 2.0, 2.0), (2.0, 1.0, 3.0), (9.0, None, None)):
+        shown = monitor.shown(view, state, u)
+        assert (shown.value, shown.lower, shown.upper, shown.threshold) == (2.0, lower, upper, 3.5)
+        for count in range(int(u) + 1):
+            for value in (0.0, 9.0):
+                more = EXACT.copy()
+                more.update([value] * count, 1, [1000] * count, range(9, 9 + count))
+                found = more.at(NONE, 1000).ask("quantile", q=[0.5])[0].value
+                assert lower is None or lower <= found
+                assert upper is None or found <= upper
+
+
+def test_a_site_holds_nothing_back_of_an_aggregate_without_bounds() -> None:
+    for spec in (
+        Threshold("median", above=9, decay=DECAY),
+        Threshold("mean", above=9, decay=DECAY),
+    ):
+        monitor = Monitor.of("m", 1, spec, RECIPE)
+        reading = monitor.read(EXACT.at(DECAY, 1000))
+        report = BudgetSite(RECIPE, inc=1).report(0.0, posting=True)
+        granted = monitor.grant({"s": Account()}, "s", report, reading, now=0.0)
+        assert granted is not None
+        assert granted.grant.allowance == 0.0
+        account = Account(1, 1, 1, 1, ((1, 0.0),), 100.0, True)
+        assert monitor.state({"s": account}, reading, 1.0).verdict == "calm"
+
+
 # ----------------------------------------------------------------------- sketches and what is held
 
 QUESTIONS = [
@@ -225,6 +343,9 @@ QUESTIONS = [
     Threshold("rank", above=0.3, decay=DECAY, value=0.5),
     Threshold("quantile", above=0.5, decay=DECAY, q=0.4),
     Threshold("quantile", below=0.5, decay=DECAY, q=0.4),
+    Threshold("mean", above=1, decay=DECAY),
+    Threshold("rate", above=1, decay=DECAY),
+    Threshold("median", above=1, decay=DECAY),
 ]
 
 

@@ -32,6 +32,8 @@ SPECS = [
     Threshold("share", below=0.5, predicate="v >= 1", decay=ds.decay.expression("1/(1 + x)")),
     Threshold("rank", above=0.25, value=3, decay=DECAY),
     Threshold("quantile", above=0, q=0.9, decay=DECAY),
+    Threshold("mean", below=0, decay=DECAY, sites=()),
+    Threshold("rate", above=0.5, decay=DECAY),
 ]
 
 
@@ -53,7 +55,7 @@ GOOD: dict[str, Any] = {"kind": "threshold", "question": "count", "above": 5, "d
     [
         ({"kind": "x" * 10_000}, "kind"),
         ({"kind": ["threshold"]}, "kind"),
-        ({"question": "median"}, "question"),
+        ({"question": "mode"}, "question"),
         ({"question": []}, "question"),
         ({"above": "5"}, "above"),
         ({"above": True}, "above"),
@@ -75,25 +77,37 @@ GOOD: dict[str, Any] = {"kind": "threshold", "question": "count", "above": 5, "d
         ({"for_s": -1}, "for_s"),
         ({"keep_firing_s": 1e12}, "keep_firing_s"),
         ({"webhook": "file:///etc/passwd"}, "webhook"),
-        ({"sites": []}, "sites"),
         ({"sites": ["a", "a"]}, "sites"),
         ({"sites": "abc"}, "sites"),
         ({"sites": ["a\n"]}, "sites"),
         ({"sites": ["a"] * 10_001}, "sites"),
         ({"epoch": 5}, "epoch"),
-        ({"question": "mean"}, "range"),
         ({"question": "mean", "range": [5, 1]}, "range"),
         ({"question": "mean", "range": [0, 5]}, "above"),
-        ({"question": "total", "above": 0}, "above"),
         ({"question": "share", "predicate": "v > 1"}, "above"),
         ({"question": "share", "above": 0.5}, "predicate"),
-        ({"question": "quantile", "q": 0.01}, "q with"),
+        ({"question": "quantile", "q": 1}, "q is"),
+        ({"question": "rate", "where": "v > 1"}, "where"),
     ],
 )
 def test_a_wrong_field_of_a_spec_is_named(change: dict[str, Any], named: str) -> None:
     with pytest.raises(ParameterError, match=named) as refused:
         spec_from_dict(GOOD | change)
     assert len(str(refused.value)) < 1000
+
+
+def test_a_tolerance_that_would_leave_the_range_is_narrowed() -> None:
+    share = Threshold("share", below=0.98, predicate="v > 1", decay=DECAY)
+    assert share.aim.fires == pytest.approx(0.99)
+    quantile = Threshold("quantile", above=5, q=0.99, decay=DECAY)
+    assert (quantile.aim.line, quantile.aim.fires) == (0.99, pytest.approx(0.995))
+    mean = Threshold("mean", above=9, range=(0, 9.1), decay=DECAY)
+    assert 0.0 < mean.aim.fires < 9.0
+
+
+def test_a_rate_needs_a_decay_with_a_finite_integral() -> None:
+    with pytest.raises(ParameterError, match="a rate needs a decay with a finite integral"):
+        Threshold("rate", above=5, decay=ds.decay.none()).check_recipe(FAMILIES["decay"].example)
 
 
 def test_what_is_no_object_is_no_spec() -> None:

@@ -102,7 +102,7 @@ async def test_the_life_of_a_monitor(tmp_path: Path) -> None:
         for wrong in ({}, {"inc": 1, "seq": -1, "held": {}}, [], {**report, "more": 1}):
             refused = await client.post(reports, params={"source": "a"}, json=wrong)
             problem(refused, 422, "invalid-parameter")
-        for wrong in ({"above": None}, {"question": "mode"}, {"within": 2}, {"sites": []}):
+        for wrong in ({"above": None}, {"question": "mode"}, {"within": 2}, {"sites": [1]}):
             problem(await client.put(path, json=SPEC | wrong), 422, "invalid-parameter")
         hook = await client.put(path, json=SPEC | {"webhook": "http://169.254.169.254/"})
         assert "webhook_origins" in problem(hook, 422, "invalid-request")["detail"]
