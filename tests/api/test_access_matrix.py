@@ -58,6 +58,7 @@ RULES = {
     "DELETE /v1/streams/{name}/monitors/{monitor}": "admin",
     "GET /v1/streams/{name}/monitors/{monitor}": "read",
     "PUT /v1/streams/{name}/monitors/{monitor}": "admin",
+    "GET /v1/streams/{name}/monitors/{monitor}/history": "read",
     "GET /v1/streams/{name}/topk": "read",
     "DELETE /v1/streams/{name}/topk/{topk}": "admin",
     "GET /v1/streams/{name}/topk/{topk}": "read",

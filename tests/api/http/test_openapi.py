@@ -70,6 +70,7 @@ def test_every_operation_is_described(description: dict[str, Any]) -> None:
         "get_caller",
         "get_events",
         "get_families",
+        "get_history",
         "get_live",
         "get_monitor",
         "get_prometheus",

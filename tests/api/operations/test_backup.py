@@ -139,6 +139,7 @@ def test_one_restores_into_the_other(filled: Database, kind: str, tmp_path: Path
         "access_keys": 1,
         "monitors": 0,
         "monitor_accounts": 0,
+        "monitor_states": 0,
         "monitor_outbox": 0,
         "configured_questions": 0,
         "topk_lists": 0,

@@ -56,10 +56,10 @@ def test_what_is_told_is_counted() -> None:
     counted.live(1)
     counted.live(-1)
     counted.events(1)
-    counted.watched("s", "m", "firing", (4.5, None, 5.0), 3)
+    counted.watched("s", "m", ("firing", "pending"), (4.5, None, 5.0), 3)
     counted.recalled("s")
     counted.webhook_failed(given_up=False)
-    counted.watched("s", "gone", "calm", (1.0, 2.0, 5.0), 0)
+    counted.watched("s", "gone", ("calm", "inactive"), (1.0, 2.0, 5.0), 0)
     counted.unwatched("s", "gone")
     expected = {
         ("decaysketch_http_requests_total", "GET", "/v1/streams/{name}", "200"): 2,
@@ -96,6 +96,7 @@ def test_what_is_told_is_counted() -> None:
         ("decaysketch_live_clients",): 1,
         ("decaysketch_event_clients",): 1,
         ("decaysketch_monitor_state", "m", "s"): 2,
+        ("decaysketch_monitor_alert", "m", "s"): 1,
         ("decaysketch_monitor_lower", "m", "s"): 4.5,
         ("decaysketch_monitor_threshold", "m", "s"): 5,
         ("decaysketch_monitor_silent_sites", "m", "s"): 3,
