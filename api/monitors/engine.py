@@ -1,22 +1,22 @@
 """The monitors of this process: grants in the transactions of posts, and states.
 
-**Sources that take part** are those that have reported (:func:`_sites`). Only these may hold rows
-back. A monitor without such sources has the state of a plain query with its interval.
+**Sources that take part** have reported (:func:`_sites`). Only these may hold rows back. A monitor
+without such sources has the state that a plain query with its interval gives.
 
-**Grants** are made where a report arrives, from the rows of the accounts and the latest reading
-of the stream, which may be a little old: that costs reports, no promise, because what a site may
-hold is charged whatever was read. As long as nothing was read, nothing may be held back.
+**Grants** are made where a report arrives, from the accounts and the stream's latest reading. An
+old reading costs reports and breaks no promise, because a site is charged with whatever it may
+hold. As long as nothing was read, nothing may be held back.
 
 **States** are found out again when the stream has grown, and when time alone may have changed them
-(:mod:`~api.monitors.schedule`). The order is what makes them true: first the accounts and the head
-of the journal, of one moment; then everything up to that head is waited for; then the sketch is
-taken. It holds what the sites had posted by that moment, and what they had not is charged. One
-query of the versions of all monitors tells which rows another process has changed. Only these are
-read, and only monitors that are due are evaluated, for at most about half of the time.
+(:mod:`~api.monitors.schedule`). Their truth rests on the order: first the accounts and the
+journal's head at one moment, then everything up to that head, then the sketch. The sketch has all
+rows that sites had posted by that moment, and their other rows are charged. One query for all
+versions shows which rows another process has changed. Only these are read, and only due monitors
+are evaluated, for at most about half the time.
 
 Every process over the database does so. A process that finds another state writes it by
-compare-and-set on the version of the row, together with a row of the history and the alert for the
-outbox. Of several processes one does.
+compare-and-set on the row's version, together with a history row and the alert for the outbox. One
+process succeeds.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class Watched:
     """A monitor and what was found out last.
 
     Attributes:
-        accounts: of every source that takes part, by name.
-        unit: of the stream's time.
+        accounts: one for each source that takes part, by name.
+        unit: the stream's time unit.
         state: None while it is not found out.
         at_us: when it was, in microseconds since 1970 UTC.
     """
@@ -257,7 +257,7 @@ class Monitors:
         return self.watched(stream, name)
 
     async def refresh(self, stream: Stream) -> None:
-        """Evaluate those of a stream whose states are older than a second. Where the database is
+        """Evaluate a stream's monitors whose states are older than a second. Where the database is
         out of reach they stay as they are."""
         now_us = self._aggregator.now_us()
         keys = [(stream.id, self._rows[n].name) for n in self._of_stream.get(stream.id, ())]
@@ -272,8 +272,8 @@ class Monitors:
     async def history(
         self, stream: Stream, name: str, begin_us: int, end_us: int, limit: int
     ) -> tuple[list[Entry], bool]:
-        """States of a monitor that began before ``end_us`` and ended after ``begin_us``, and
-        whether these are all that are retained of that time.
+        """States that began before ``end_us`` and ended after ``begin_us``, and whether no older
+        one was cut off.
 
         Raises:
             UnknownMonitorError: there is none.
@@ -387,7 +387,7 @@ class Monitors:
     # ------------------------------------------------------------------------------------ states
 
     async def watch(self) -> None:
-        """Find out what is to be said, once: of streams that have grown, and of all that is due."""
+        """Evaluate, once, monitors that are due and those whose stream has grown."""
         await asyncio.sleep(min(max(_LOOK_S, self._took_s), _EVERY_S))
         now = asyncio.get_running_loop().time()
         late = self._looks.age_s >= _EVERY_S
@@ -401,7 +401,7 @@ class Monitors:
             self._failing.over()
 
     def _grown(self) -> Iterable[int]:
-        """Ids of the streams that have changed since they were evaluated."""
+        """The streams that have changed since they were evaluated, by id."""
         for stream_id, generation in self._generations.items():
             stream = self._aggregator.stream_by_id(stream_id)
             if stream is not None and stream.generation != generation:
@@ -453,7 +453,7 @@ class Monitors:
         return due
 
     async def _changed(self, rx: Reader) -> tuple[list[MonitorRow], Set[int]]:
-        """Rows of monitors that are new or were changed, and ids of those that are gone."""
+        """The rows that are new or were changed, and the ids that are gone."""
         present = await store.versions(rx)
         changed = [
             number
@@ -464,7 +464,7 @@ class Monitors:
         return await store.some(rx, changed), self._rows.keys() - present.keys()
 
     def _adopt(self, changed: Iterable[MonitorRow], gone: Iterable[int]) -> None:
-        """Take the rows of monitors that were changed, and forget those that are gone."""
+        """Accept changed rows, and forget monitors that are gone."""
         for number in gone:
             self._forget(self._rows.pop(number))
         for row in changed:
@@ -484,7 +484,7 @@ class Monitors:
     async def _look_at(
         self, stream_id: int, numbers: Sequence[int], accounts: Mapping[int, Mapping[str, Account]]
     ) -> None:
-        """Evaluate monitors of one stream."""
+        """Evaluate monitors on one stream."""
         stream = self._aggregator.stream_by_id(stream_id)
         loop = asyncio.get_running_loop()
         for number in numbers:  # whatever comes of it, it is evaluated again
@@ -610,7 +610,7 @@ class Monitors:
         self.mailboxes.to_sites(row.stream_id, "recall", row.name, data, frozenset(sources))
 
     def _forget(self, row: MonitorRow) -> None:
-        """Keep nothing of a monitor that is gone, and tell those who follow."""
+        """Drop everything about a monitor that is gone, and tell those who follow."""
         key = row.stream_id, row.name
         for told in (self.mailboxes.to_sites, self.mailboxes.to_people):
             told(row.stream_id, "gone", row.name, {"monitor": row.name})
@@ -672,22 +672,22 @@ def _threshold(spec: Spec) -> Threshold:
 
 
 def _reported(accounts: Iterable[Mapping[str, Account]]) -> set[str]:
-    """Sources that have reported to any of these monitors."""
+    """Sources that have reported to any monitor here."""
     return {source for each in accounts for source, account in each.items() if account.inc >= 0}
 
 
 def _sites(
     stream: Stream, monitor: Monitor, accounts: Mapping[str, Account], taking: Set[str]
 ) -> dict[str, Account]:
-    """Accounts of the sources that take part in a monitor, and are not revoked.
+    """The accounts for all sources that take part in a monitor and are not revoked.
 
-    A source takes part once it has reported to a monitor of the stream. All others post what they
-    have, so the server has it: there is nothing to allow for. A source that the spec lists and that
-    the server never heard of is expected to take part. An empty list is of nobody.
+    A source takes part once it has reported to a monitor on the stream. All others post their rows,
+    so the server has them and there is nothing to allow for. A source that the spec lists and the
+    server never heard from is expected to take part. With an empty list nobody takes part.
 
     Args:
-        accounts: of the monitor.
-        taking: sources that have reported to any monitor of the stream.
+        accounts: the monitor's.
+        taking: sources that have reported to any monitor on the stream.
     """
     names, listed = set(taking), monitor.spec.sites
     if listed is not None:

@@ -1,10 +1,10 @@
-"""What the sketch of a stream says of its monitors: pure functions, for a thread.
+"""Evaluates the monitors on one stream: pure functions, for a thread.
 
 **How long a state holds.** Where nothing arrives, time alone can change a state. A count, rate or
 sum only falls, and a mean or quantile under an exponential decay stays: so the state between two
 times with the same state is that state. :func:`evaluate` therefore also looks at a later time, and
 returns how long the state holds. An idle monitor costs two evaluations in 30 s instead of 60.
-Other decays of other aggregates may move either way. Their monitors are evaluated each second.
+Other aggregates under other decays may move either way. Their monitors are evaluated each second.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHORTEST_S, LONGEST_S = 1.0, 30.0
 """A monitor is evaluated again after a time between these, in seconds."""
 
 UNREAD = Reading.of(float("nan"))
-"""The reading of a sketch that was not read: nobody is granted anything on it."""
+"""The reading where no sketch was read. It grants nothing."""
 
 _FALLING = ("count", "rate", "sum")
 _STEADY = ("mean", "share", "rank", "quantile", "median", "variance", "stddev")
@@ -36,7 +36,7 @@ class Task:
     """One monitor to evaluate.
 
     Attributes:
-        sites: accounts of the sources that take part.
+        sites: the accounts that belong to sources that take part.
         ahead_s: to look so far ahead; :data:`SHORTEST_S` or less: not at all.
     """
 
@@ -47,7 +47,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What became of a task.
+    """The result that a task has.
 
     Attributes:
         state: None where there is an error.
@@ -62,11 +62,11 @@ class Evaluation:
 
 
 def evaluate(tasks: list[Task], snapshot: Snapshot, now_us: int) -> list[Evaluation]:
-    """Evaluate monitors of one stream.
+    """Evaluate monitors on one stream.
 
     Args:
-        tasks: of monitors whose stream has a clock.
-        snapshot: of the stream.
+        tasks: one for each monitor.
+        snapshot: the stream's, whose time unit has a clock.
         now_us: microseconds since 1970 UTC.
 
     Complexity: one to six queries for each task, each O(rows).
@@ -118,7 +118,7 @@ def _unknown(monitor: Monitor, state: State) -> State:
 
 
 def _now(monitor: Monitor, snapshot: Snapshot, now_us: int) -> int:
-    """The time of the query, in the unit of the stream."""
+    """The query time in the stream's unit."""
     now = now_in(snapshot.params.time_unit, now_us * 1000)
     assert now is not None, "checked when the monitor was defined"
     known = [now, snapshot.clock]
@@ -128,7 +128,7 @@ def _now(monitor: Monitor, snapshot: Snapshot, now_us: int) -> int:
 
 
 def _holds_s(task: Task, snapshot: Snapshot, now_us: int, state: State) -> float:
-    """How long a state holds where nothing arrives, between the bounds of this module."""
+    """How long a state holds where nothing arrives, within this module's bounds."""
     monitor, newest = task.monitor, snapshot.newest
     if newest is not None and newest > _now(monitor, snapshot, now_us):
         return SHORTEST_S  # rows that begin to count
@@ -146,5 +146,5 @@ def _holds_s(task: Task, snapshot: Snapshot, now_us: int, state: State) -> float
 
 
 def _is_steady(decay: Decay | None) -> bool:
-    """Whether all weights fall by the same factor, so that ratios of them stay."""
+    """Whether all weights fall by the same factor, so that their ratios stay."""
     return decay == none() or isinstance(decay, Exponential)

@@ -1,9 +1,9 @@
-"""The states of monitors, as rows of the database.
+"""The history of monitor states, as database rows.
 
-A row is written in the transaction that changes the state or the phase of the alert, so that the
-history has every change once, whichever replica wrote it and whichever was killed. The number of
-rows is bounded: each new row deletes those of its monitor beyond ``monitor_history``, and those
-that ended more than ``monitor_history_s`` ago. The row of the present state is always retained.
+The transaction that changes a state or an alert phase also writes its row. So the history has every
+change once, whichever replica wrote it and whichever was killed. Each new row deletes the oldest
+rows beyond ``monitor_history``, and states that ended more than ``monitor_history_s`` ago. The
+present state always stays.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _UNKNOWN = dict.fromkeys(_KEPT)
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How much of the history is retained.
+    """How much history is retained.
 
     Attributes:
-        states: rows of one monitor.
-        age_us: rows whose state ended longer ago are dropped, in microseconds.
+        states: rows for each monitor.
+        age_us: age in microseconds. States that ended longer ago are dropped.
     """
 
     states: int
@@ -46,7 +46,7 @@ class Entry:
     Attributes:
         at_us: when it began, in microseconds since 1970 UTC.
         until_us: when it ended; None: it is the present one.
-        alert: phase of the alert.
+        alert: the alert's phase.
         found: ``reason``, ``value``, ``lower``, ``upper``, ``threshold`` and ``explanation``.
     """
 
@@ -88,8 +88,8 @@ async def insert(
 async def read(
     rx: Reader, monitor: int, begin_us: int, end_us: int, limit: int
 ) -> tuple[list[Entry], bool]:
-    """States that a monitor had at some time from ``begin_us`` to before ``end_us``, oldest first,
-    the newest ``limit`` of them; and whether these are all that are retained."""
+    """States that a monitor had between ``begin_us`` and before ``end_us``, oldest first, at most
+    the newest ``limit``, and whether no older one was cut off."""
     mine = _s.monitor_id == monitor
     last = sa.select(_s.id).where(mine).order_by(_s.id.desc()).limit(1)
     first = await rx.select(last.where(_s.at_us <= begin_us))

@@ -69,7 +69,7 @@ class Mailboxes:
 
     @property
     def followed(self) -> set[int]:
-        """Ids of the streams that people follow."""
+        """Streams that people follow, by id."""
         return {number for number, of in self._of.items() if any(b.source is None for b in of)}
 
     def to_sites(

@@ -13,14 +13,14 @@ __all__ = ["Schedule"]
 
 
 class Schedule:
-    """Due times by monitor id, in seconds of one steady clock."""
+    """Due times by monitor id, in seconds on one steady clock."""
 
     def __init__(self) -> None:
         self._at: dict[int, float] = {}
         self._heap: list[tuple[float, int]] = []
 
     def put(self, number: int, at: float) -> None:
-        """Set the due time of a monitor. O(log n)."""
+        """Set a monitor's due time. O(log n)."""
         self._at[number] = at
         heapq.heappush(self._heap, (at, number))
 

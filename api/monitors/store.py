@@ -93,13 +93,13 @@ async def every(rx: Reader) -> list[MonitorRow]:
 
 
 async def versions(rx: Reader) -> dict[int, tuple[int, int]]:
-    """The epoch and version of every monitor, by its id: what tells whether a row is another."""
+    """Every monitor's epoch and version by id. They differ as soon as the row does."""
     found = await rx.select(sa.select(_m.id, _m.epoch, _m.version))
     return {each.id: (each.epoch, each.version) for each in found}
 
 
 async def some(rx: Reader, monitors: Collection[int]) -> list[MonitorRow]:
-    """Those of these ids that there are."""
+    """The monitors with these ids, where they exist."""
     found: list[MonitorRow] = []
     for numbers in _parts(monitors):
         rows = await rx.select(sa.select(_monitors).where(_m.id.in_(numbers)))
@@ -197,8 +197,8 @@ async def remove(tx: Writer, stream_id: int, name: str) -> bool:
 async def move(
     tx: Writer, row: MonitorRow, *, state: str, since_us: int, alert: Alert, sequence: int
 ) -> bool:
-    """Change the state of a monitor. False if another process has, since the row was read, or if
-    the monitor was redefined."""
+    """Change a monitor's state. False if another process did so since the row was read, or if the
+    monitor was redefined."""
     await tx.lock_head()
     it = sa.and_(_m.id == row.id, _m.version == row.version)
     changed = (

@@ -195,7 +195,7 @@ def _make_empty(sink: sa.Connection) -> None:
 
 
 def _continue_numbers(sink: sa.Connection) -> None:
-    """What PostgreSQL numbers goes on after what was restored; SQLite does so by itself."""
+    """PostgreSQL's numbers continue after the restored ones. SQLite does so by itself."""
     named = ("monitors", "states", "outbox", "lists")
     numbered = [getattr(monitor_tables, each) for each in named]
     for table in (tables.streams, *numbered):
@@ -206,7 +206,7 @@ def _continue_numbers(sink: sa.Connection) -> None:
 
 
 def _rename_streams(sink: sa.Connection) -> None:
-    """Numbers of posts that came after the backup will be used again: no token of one of those may
+    """Numbers that posts got after the backup will be used again: no token of one of those may
     be taken for a token of this database."""
     for (number,) in sink.execute(sa.select(tables.streams.c.id)).all():
         renamed = tables.streams.update().where(tables.streams.c.id == number)

@@ -60,7 +60,7 @@ MonitorName = Annotated[
 
 
 class SiteState(BaseModel):
-    """A source that takes part in a monitor, so that it may hold rows back."""
+    """A source that takes part, so that it may hold rows back."""
 
     source: str
     silent: bool = Field(description="Nothing is known of it now, and it cannot be vouched for.")
@@ -159,7 +159,7 @@ class HistoryState(BaseModel):
 
 
 class MonitorHistory(BaseModel):
-    """States of a monitor, oldest first."""
+    """Monitor states, oldest first."""
 
     monitor: str
     states: list[HistoryState]
@@ -189,7 +189,7 @@ def _moment(name: str, what: str) -> Any:
 
 
 def _read_moment(name: str, given: str, now_us: int) -> int:
-    """A time of a history, in microseconds since 1970.
+    """A history time, in microseconds since 1970.
 
     Raises:
         ParameterError: it is none of the spellings.
@@ -318,8 +318,8 @@ async def get_history(
     stop: Annotated[str | None, _moment("to", "Before this time; left out: now")] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most states, the newest.")] = 1000,
 ) -> MonitorHistory:
-    """Each change of state or alert is written with the change itself, so that restarts lose none
-    and all replicas have the same. The server retains `monitor_history` states of a monitor for
+    """Each change is written in the transaction that makes it, so that restarts lose none and all
+    replicas return the same. The server retains `monitor_history` states for each monitor, for
     `monitor_history_s`."""
     now_us = aggregator.now_us()
     begin_us = 0 if start is None else _read_moment("from", start, now_us)

@@ -77,8 +77,8 @@ class Observer:
         bounds: tuple[float | None, float | None, float],
         silent: int,
     ) -> None:
-        """A monitor was evaluated: its state and the phase of its alert, its lower and upper end
-        and its threshold, and how many of its sites are silent."""
+        """A monitor was evaluated: its state and alert phase, its lower bound, upper bound and
+        threshold, and how many sites are silent."""
 
     def unwatched(self, stream: str, monitor: str) -> None:
         """A monitor is no more."""

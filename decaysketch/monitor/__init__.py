@@ -10,7 +10,7 @@ no promise. See ``docs/monitors.md``.
 * :mod:`~decaysketch.monitor.bounds`: the law that it rests on, and the bounds of each aggregate;
 * :mod:`~decaysketch.monitor.pending`, :mod:`~decaysketch.monitor.site`: a site;
 * :mod:`~decaysketch.monitor.hub`: accounts, grants and the state;
-* :mod:`~decaysketch.monitor.alert`: when an alert starts and ends;
+* :mod:`~decaysketch.monitor.alert`: when an alert starts and ends.
 * :mod:`~decaysketch.monitor.explanation`: a state in one sentence.
 
 None of them does I/O or reads a clock: who drives them gives the time.

@@ -160,8 +160,7 @@ class Mean(Form):
 
 
 class AnyForm(Form):
-    """An aggregate that may become anything with weight that is not in yet: nothing may be held
-    back."""
+    """An aggregate without bounds, so that nothing may be held back."""
 
     def low(self, value: float, weight: float, u: float) -> float:
         return value if u == 0.0 else -math.inf

@@ -1,4 +1,4 @@
-"""One sentence for each state of an alert.
+"""One sentence for each alert state.
 
 The server sends the sentence with the state, so that dashboard, command line, webhook and history
 show the same text.
@@ -30,7 +30,7 @@ _SUBJECTS = {
 
 
 def subject(spec: Threshold) -> str:
-    """The aggregate of a spec, as the beginning of a sentence."""
+    """The aggregate that a spec names, to begin a sentence with."""
     if spec.question == "share":
         return f"The share of {spec.predicate}"
     if spec.question == "rank":
@@ -45,9 +45,8 @@ def explain(spec: Threshold, state: State, unit: str | None = None) -> str:
     """Why the state is as it is, in one sentence.
 
     Args:
-        spec: of the monitor.
-        state: of the monitor.
-        unit: of the stream's time, which a rate is per.
+        spec, state: the monitor's.
+        unit: the time unit that the stream counts in, which a rate is per.
     """
     if state.reason == "silent":
         count = len(state.silent)

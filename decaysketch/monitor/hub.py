@@ -13,8 +13,8 @@ of charges bounds what all sites hold back, whatever the network does, and with 
 * everything else is *uncertain*, with the reason: sites that are silent, by name; the allowances,
   where fewer would tell (these sites are recalled); or the sketch.
 
-A stream without sites that take part needs none of this: :meth:`Monitor.plain` compares the
-interval of the query with the threshold.
+A stream without sites that take part needs none of this. :meth:`Monitor.plain` compares the query's
+interval with the threshold.
 
 Shares are by the square root of a site's rate, which makes the reports of all sites together the
 fewest. Far from the threshold sites may hold back 70 % of what is free, each its share; near it,
@@ -171,10 +171,10 @@ class State:
     Attributes:
         verdict: "calm", "firing" or "uncertain".
         reason: why it is uncertain: "silent", "allowances" or "sketch"; else None.
-        value: the estimate of the aggregate, of what the hub has; None where it is not defined.
-        lower, upper: bounds of the aggregate, with the interval of the sketch and with what sites
-            may hold back; None where there is none.
-        threshold: of the spec.
+        value: the estimate from the data that the hub has, or None where it is not defined.
+        lower, upper: bounds that include the sketch's interval and the weight that sites may hold
+            back, or None where there is none.
+        threshold: the spec's.
         pending_at_most: what the sites that are heard of may hold back together.
         silent: sites that nothing is known of now.
         recall: sites that are to post now.
@@ -223,7 +223,7 @@ class Monitor:
     """A spec in force on a stream: functions of accounts, readings and the time.
 
     Attributes:
-        name: of the monitor.
+        name: its name.
         epoch: +1 whenever the spec is changed or accounts were lost.
         spec: what is watched.
         lifetime_s: so long the decay looks back, in seconds, about.
@@ -252,13 +252,13 @@ class Monitor:
     # ------------------------------------------------------------------------------------- reading
 
     def ask(self, view: View, *, confidence: float = 0.95) -> Estimate:
-        """The result of the query that the spec names, in its own unit.
+        """The result that the spec's query has, in its own unit.
 
         Args:
             view, confidence: as in :meth:`read`.
 
         Raises:
-            UnanswerableQueryError: the sketch has discarded what is asked about.
+            UnanswerableQueryError: the sketch has discarded data that the query needs.
         """
         spec = self.spec
         found: Estimate
@@ -283,7 +283,7 @@ class Monitor:
             confidence: of the interval; where two answers are needed each has half of the rest.
 
         Raises:
-            UnanswerableQueryError: the sketch has discarded what is asked about.
+            UnanswerableQueryError: the sketch has discarded the data for the query.
         """
         spec = self.spec
         if spec.question in _SUMS:
@@ -304,8 +304,8 @@ class Monitor:
     def reading_of(self, found: Estimate) -> Reading:
         """The reading that follows from :meth:`ask` alone. O(1).
 
-        Of a mean, share, rank and quantile none does, since their bounds need a weight: the value
-        is then NaN, with which a site is granted nothing.
+        For a mean, share, rank or quantile the value is NaN, with which a site is granted nothing.
+        Their bounds need a weight that the estimate lacks.
         """
         if self.spec.question not in _SUMS:
             return Reading.of(math.nan)
@@ -320,9 +320,8 @@ class Monitor:
         """The answer to a report.
 
         Args:
-            accounts: of all sites that take part and are admitted, and no others: a site that is
-                no longer admitted is nobody's to vouch for. One that is expected and never
-                reported has ``Account()``.
+            accounts: one for each site that takes part and is admitted, and no others. A site that
+                is expected and never reported has ``Account()``.
             source: whose report it is.
             report: what it says; whose rows, if any, are in the journal.
             reading: of the aggregate; one that is not the latest costs reports, no promise.
@@ -409,10 +408,10 @@ class Monitor:
     # ---------------------------------------------------------------------------------------- state
 
     def plain(self, found: Estimate) -> State:
-        """What can be said where no site takes part: of the interval of the query alone.
+        """The state where no site takes part, by the query's interval alone.
 
         Args:
-            found: of :meth:`ask`.
+            found: as :meth:`ask` returned it.
 
         Complexity: O(1).
         """
@@ -427,20 +426,21 @@ class Monitor:
         return State(verdict, reason, value, lower, upper, line, 0.0)
 
     def held_back(self, accounts: Mapping[str, Account], now: float) -> float:
-        """What all sites may hold back together; infinite where one is silent. O(sites)."""
+        """The weight that all sites may hold back together, infinite where one is silent.
+        O(sites)."""
         return self._charged(accounts, now)[0]
 
     def shown(self, view: View, state: State, u: float, *, confidence: float = 0.95) -> State:
-        """A state of a quantile, which is found out in ranks, with values of the stream.
+        """A quantile monitor's state in values, where :meth:`state` works in ranks.
 
-        With u held back, a rank r of the union is from ``r D / (D + u)`` to ``(r D + u) / (D + u)``
-        where D is the weight that the hub has: so the q-quantile lies between those of
-        ``q - (1 - q) u / D`` and ``q (1 + u / D)``.
+        Let D be the weight that the hub has, and u the weight that is held back. A rank r in the
+        hub's data is between ``r D / (D + u)`` and ``(r D + u) / (D + u)`` in the union. So the
+        q-quantile lies between the quantiles for ``q - (1 - q) u / D`` and ``q (1 + u / D)``.
 
         Args:
             view, confidence: as in :meth:`read`.
-            state: of :meth:`state`; of other questions it is returned as it is.
-            u: of :meth:`held_back`.
+            state: as :meth:`state` returned it. Other questions keep it.
+            u: as :meth:`held_back` returned it.
         """
         q = self.spec.q
         if q is None:
@@ -462,7 +462,7 @@ class Monitor:
     def _charged(
         self, accounts: Mapping[str, Account], now: float
     ) -> tuple[float, list[str], dict[str, float]]:
-        """What is held back at most, which sites are silent, and what each is charged with."""
+        """The largest weight held back, the silent sites, and each site's charge."""
         silent, charged = [], {}
         for name in self._sites(accounts):
             account = accounts.get(name, _UNKNOWN).of(self.epoch)
@@ -473,7 +473,7 @@ class Monitor:
         return u, sorted(silent), charged
 
     def state(self, accounts: Mapping[str, Account], reading: Reading, now: float) -> State:
-        """What can be said.
+        """The state.
 
         Args:
             accounts: as in :meth:`grant`.

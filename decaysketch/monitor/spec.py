@@ -67,8 +67,8 @@ class Spec(ABC):
     """What every kind of monitor is told.
 
     Attributes:
-        within: tolerance eps, a share of the threshold between 0 and 1. It applies while sources
-            take part in the monitor: without such sources a state is that of a plain query.
+        within: tolerance eps, relative to the threshold, between 0 and 1. It applies while sources
+            take part in the monitor. Without such sources a plain query decides the state.
         decay: weight by age; None where the stream's is fixed. Also any spelling of one
             (:mod:`decaysketch.decay.read`).
         lease_s: so long the hub vouches for a site that it does not hear from.
@@ -266,17 +266,17 @@ class Threshold(Spec):
 
     ``Threshold("count", above=5_000, within=0.05, decay=ds.decay.exponential(half_life=1800))``
 
-    Without sources that take part it fires where the complete interval of the query has reached the
+    Without sources that take part it fires where the query's complete interval has reached the
     threshold, is calm where the complete interval has not, and is uncertain between.
 
     With sources that take part it fires only where the aggregate is at ``(1 - within)`` of the
     threshold or above it, and is calm only where it is below. For ``below`` the sides are exchanged
     and the factor is ``1 + within``. For a quantile ``within`` is in rank: it fires only where some
     quantile from ``q - within`` to ``q + within`` has reached the threshold. A tolerance that would
-    leave the range of the aggregate is narrowed to half of the distance to its bound.
+    leave the aggregate's range is narrowed to half the distance to the bound.
 
     Attributes:
-        question: "count", "rate" (count per unit of time), "sum" of weights, "total" of signed
+        question: "count", "rate" (count per time unit), "sum" of weights, "total" of signed
             values, "mean", "share" of the weight that a predicate holds for, "rank" of a value,
             "quantile", "median", "variance", "stddev", "max" or "min". While "rate", the last five
             or a mean without ``range`` is watched, sources that take part hold nothing back.
@@ -395,7 +395,7 @@ class Threshold(Spec):
 
 
 def _narrowed(slack: float, line: float, least: float, most: float) -> float:
-    """A tolerance that stays within the range of the aggregate."""
+    """A tolerance that stays within the aggregate's range."""
     return min(slack, (line - least) / 2, (most - line) / 2)
 
 
