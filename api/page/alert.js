@@ -1,5 +1,5 @@
-// One monitor: from its value to that and all that sites may hold back, over the time that this page has
-// watched it; its line; its sites. What was before the page was opened nobody has kept.
+// One alert: its value with its interval over the last day, its threshold, and its states as a strip above;
+// below, each change of state with its reason. Sources have a table where some take part.
 
 import { pill, why } from "./alerts.js";
 import { LineChart } from "./charts.js";
@@ -8,33 +8,20 @@ import { follow } from "./events.js";
 import { change, Newest, request, streamPath } from "./http.js";
 import { confirmed } from "./dialogs.js";
 import { facts } from "./nodes.js";
+import { askStates, askValues } from "./past.js";
 import { $, state } from "./state.js";
 import { SortedTable } from "./tables.js";
 import { takings } from "./taking.js";
 import { ago, named, number, percent, Unit } from "./units.js";
 
 const CLOCK = new Unit("s");
-const MOST_POINTS = 3600; // of one monitor: an hour, as the service tells one each second
+const MOST_POINTS = 3600; // told since the page was opened: an hour
 const DETAILS_MS = 2000;
+const PAST_MS = 30000; // the values of the past are asked for again
 const QUIET_MS = 5000; // without an event, what is drawn is said to be old
+const MOST_LISTED = 50; // changes of state
 
-const MOST_KEPT = 64; // monitors
-
-const history = new Map(); // stream/monitor@epoch -> [{at, state, value, lower, upper, threshold}]
-
-const placeOf = (stream, { monitor, epoch }) => `${stream}/${monitor}@${epoch}`;
-
-function keep(stream, said) {
-  if (said.threshold === undefined) return; // nothing was found out
-  const place = placeOf(stream, said);
-  const points = history.get(place) ?? [];
-  history.delete(place); // and last again: those that were not heard of for longest are forgotten
-  history.set(place, points);
-  if (history.size > MOST_KEPT) history.delete(history.keys().next().value);
-  const { state: held, value, lower, upper, threshold } = said;
-  points.push({ at: Date.now() / 1000, state: held, value, lower, upper, threshold });
-  if (points.length > MOST_POINTS) points.splice(0, points.length - MOST_POINTS);
-}
+const LEGEND = "strip above: state; band: interval; dashed: threshold";
 
 export class OneAlert {
   #stream = null;
@@ -42,16 +29,39 @@ export class OneAlert {
   #stop = () => {};
   #heard = 0;
   #shown = null; // the last answer
+  #live = []; // told since then
+  #past = []; // values before that
+  #states = []; // as the service retains them
+  #asked = ""; // for which state the past was asked for, and when
+  #askedAt = 0;
 
   // `gone()`: it is no more; `failed(error)`.
   constructor(panel, { gone, failed }) {
     Object.assign(this, { panel, gone });
     this.chart = new LineChart(panel.querySelector(".chart"), {
-      fromZero: true, picked: () => {}, read: (text) => { $("alert-key").textContent = text; },
+      fromZero: false, picked: () => {}, read: (text) => { $("alert-key").textContent = text || LEGEND; },
     });
     this.sites = new SortedTable(panel.querySelector(".sites"), {
-      caption: "Sites of the alert", cls: "cards", data: (each) => ({ source: each.source, silent: each.silent }),
+      caption: "Sources that take part in the alert", cls: "cards", data: (each) => ({ source: each.source, silent: each.silent }),
     });
+    this.changes = new SortedTable(panel.querySelector(".changes"), {
+      caption: "States of the alert", cls: "cards", data: (each) => ({ state: each.state, since: each.since }),
+    });
+    this.past = new Newest(
+      async (signal, stream, name, answer) => {
+        const { states } = await askStates(stream, name, signal);
+        const values = await askValues(state.stream?.name === stream ? state.stream : null, answer, states, signal);
+        return { states, values };
+      },
+      ({ states, values }, _ms, stream, name) => {
+        if (stream !== this.#stream || name !== this.#name) return;
+        this.#states = states;
+        this.#past = values;
+        this.#showChanges();
+        this.#draw();
+      },
+      (error) => { this.#asked = ""; failed(error); },
+    );
     this.details = new Newest(
       (signal, stream, name) => request(streamPath(stream, `/monitors/${encodeURIComponent(name)}`), undefined, signal),
       (answer, _ms, stream, name) => { if (stream === this.#stream && name === this.#name) this.#show(answer); },
@@ -64,8 +74,10 @@ export class OneAlert {
     takings(panel, "the alert", {
       asked: () => this.details.asked,
       table: () => ({
-        name: `${this.#stream}-${this.#name}`, columns: ["time", "state", "value", "lower", "upper", "threshold"],
-        rows: this.#points().map((each) => [CLOCK.time(each.at), each.state, each.value, each.lower, each.upper, each.threshold]),
+        name: `${this.#stream}-${this.#name}`,
+        columns: ["since", "until", "state", "alert", "value", "lower", "upper", "threshold", "explanation"],
+        rows: this.#states.map((each) => [CLOCK.time(each.since), each.until === null ? "" : CLOCK.time(each.until), each.state, each.alert,
+          each.value, each.lower, each.upper, each.threshold, each.explanation]),
       }),
     });
     setInterval(() => { if (this.#name && !document.hidden) { this.details.put([this.#stream, this.#name]); this.#showAge(); } }, DETAILS_MS);
@@ -83,6 +95,7 @@ export class OneAlert {
       });
     }
     this.#shown = null;
+    [this.#live, this.#past, this.#states, this.#asked] = [[], [], [], ""];
     this.#heard = performance.now();
     this.#draw();
     Object.assign(this.panel.dataset, { monitor: name, state: "", points: 0 });
@@ -98,14 +111,17 @@ export class OneAlert {
     this.#stop();
     this.#stop = () => {};
     this.details.cancel();
+    this.past.cancel();
     this.#stream = this.#name = null;
     this.panel.hidden = true;
   }
 
   #told(stream, kind, said) {
-    if (kind === "state") {
-      keep(stream, said);
-      if (said.monitor === this.#name) this.#draw();
+    if (kind === "state" && said.monitor === this.#name && said.threshold !== undefined) {
+      const { value, lower, upper, threshold } = said;
+      this.#live.push({ at: Date.now() / 1000, value, lower, upper, threshold });
+      if (this.#live.length > MOST_POINTS) this.#live.splice(0, this.#live.length - MOST_POINTS);
+      this.#draw();
     } else if (kind === "gone" && said.monitor === this.#name) this.#wasDeleted();
   }
 
@@ -116,7 +132,7 @@ export class OneAlert {
 
   async #delete() {
     const [stream, name] = [this.#stream, this.#name];
-    if (!await confirmed(`Delete the alert ${name}?`, "Its sites stop holding back on its account. Nobody is told that it has ended.", "Delete")) return;
+    if (!await confirmed(`Delete the alert ${name}?`, "Its history is deleted as well. Nobody is told that it has ended.", "Delete")) return;
     try {
       await change("DELETE", streamPath(stream, `/monitors/${encodeURIComponent(name)}`));
     } catch (error) {
@@ -127,33 +143,56 @@ export class OneAlert {
   }
 
   #points() {
-    return this.#shown ? history.get(placeOf(this.#stream, this.#shown)) ?? [] : [];
+    const last = this.#past.at(-1)?.at ?? -Infinity;
+    return [...this.#past, ...this.#live.filter((each) => each.at > last)];
   }
 
   #show(answer) {
-    const first = this.#shown === null || this.#shown.epoch !== answer.epoch;
     this.#shown = answer;
-    $("alert-state").replaceChildren(pill(answer.state), why(answer) ? ` ${why(answer)}` : "");
+    const asked = `${answer.epoch} ${answer.since} ${answer.alert.phase}`;
+    if (asked !== this.#asked || performance.now() - this.#askedAt > PAST_MS) {
+      [this.#asked, this.#askedAt] = [asked, performance.now()];
+      this.past.put([this.#stream, this.#name, answer]);
+    }
+    $("alert-state").replaceChildren(pill(answer.state), ` ${why(answer)}`);
     $("alert-delete").hidden = state.caller?.role !== "admin";
-    Object.assign(this.panel.dataset, { state: answer.state, silent: answer.silent.join("\n") });
+    const takes = answer.sites.length > 0;
+    Object.assign(this.panel.dataset, { state: answer.state, silent: answer.silent.join("\n"), sources: answer.sites.length });
     facts($("alert-facts"), [
-      ["Watches", told(answer.spec)],
+      ["Watches", told(answer.spec, takes)],
       ["Since", `${CLOCK.time(answer.since)} (${ago(answer.since)})`],
       ["Alert", answer.alert.phase === "inactive" ? "not firing" : `${answer.alert.phase} since ${CLOCK.time(answer.alert.since)}`],
-      ["Value", `${number(answer.value)}; with what sites hold back ${between(answer)}`],
-      ["Held back", `at most ${number(answer.pending_at_most)}, by all sites together`],
-      ["Silent", answer.silent.length ? named(answer.silent) : "nobody"],
-      ["Posts", cost(answer.expected)],
+      ["Value", known(answer, takes)],
+      ...(takes ? [
+        ["Held back", `at most ${number(answer.pending_at_most)}, by all sources together`],
+        ["Silent", answer.silent.length ? named(answer.silent) : "none"],
+        ["Posts", cost(answer.expected)],
+      ] : []),
     ]);
+    this.panel.querySelector(".sites").hidden = !takes;
+    if (!takes) return;
     const columns = [
-      { name: "Site", value: (each) => each.source },
+      { name: "Source", value: (each) => each.source },
       { name: "State", value: (each) => (each.silent ? "silent" : "heard of"), show: (each) => (each.silent ? pill("silent") : "heard of") },
       { name: "Lease", value: (each) => each.lease_until, show: (each) => (each.lease_until ? until(each.lease_until) : "none") },
       { name: "Allowance", cls: "number", value: (each) => each.allowance, show: (each) => number(each.allowance) },
       { name: "Last report", value: (each) => each.last_report, show: (each) => (each.last_report ? ago(each.last_report) : "never") },
     ];
     this.sites.show(columns, answer.sites);
-    if (first) this.#draw();
+  }
+
+  #showChanges() {
+    const columns = [
+      { name: "State", value: (each) => each.state, show: (each) => pill(each.state) },
+      { name: "Since", value: (each) => each.since, show: (each) => CLOCK.time(each.since) },
+      { name: "For", cls: "number", value: lasted, show: (each) => CLOCK.duration(lasted(each)) },
+      { name: "Why", cls: "wraps", value: (each) => each.explanation },
+    ];
+    const listed = this.#states.slice(-MOST_LISTED).reverse();
+    this.changes.show(columns, listed);
+    this.panel.dataset.states = this.#states.map((each) => each.state).join(" ");
+    $("alert-changes").textContent = this.#states.length > MOST_LISTED
+      ? `The last ${MOST_LISTED} of ${this.#states.length} states of the last 24 hours` : "States of the last 24 hours";
   }
 
   #draw() {
@@ -170,14 +209,15 @@ export class OneAlert {
     });
     const times = points.map((each) => each.at);
     const last = points.at(-1);
+    const spans = this.#states.map((each) => ({ from: each.since, to: each.until ?? times.at(-1), state: each.state }));
     this.chart.show({
-      times, unit: CLOCK, now: null, between: false,
+      times, unit: CLOCK, now: null, between: false, spans,
       lines: [
         line("value", points.map((each) => ({ ...each, exact: false })), { main: true }),
         line("threshold", points.map(({ threshold: each }) => ({ value: each, lower: each, upper: each, exact: true })), { limit: true }),
       ],
       label: `${this.#name}, from ${CLOCK.time(times[0])} to ${CLOCK.time(times.at(-1))}; at the end the value is ${number(last.value)}, `
-        + `at most ${last.upper === null ? "unknown" : number(last.upper)} with what sites hold back, and the threshold ${number(last.threshold)}.`,
+        + `${between(last)}, and the threshold ${number(last.threshold)}. The table below has the states.`,
     });
   }
 
@@ -186,28 +226,44 @@ export class OneAlert {
     const old = quietMs > QUIET_MS;
     this.panel.classList.toggle("stale", old && this.#points().length > 0);
     if (old) $("alert-key").textContent = `no word for ${CLOCK.duration(quietMs / 1000)}`;
-    else if (/^no word/.test($("alert-key").textContent) || !$("alert-key").textContent) $("alert-key").textContent = "band: with what sites may hold back";
+    else if (/^no word/.test($("alert-key").textContent) || !$("alert-key").textContent) $("alert-key").textContent = LEGEND;
   }
 
   paint() { this.chart.paint(); }
 }
 
 function between({ lower, upper }) {
+  if (lower !== null && lower === upper) return `${number(lower)}, exact`;
   if (lower === null) return upper === null ? "anything" : `${number(upper)} or less`;
   return upper === null ? `${number(lower)} or more` : `${number(lower)} to ${number(upper)}`;
 }
 
 const until = (at) => (at > Date.now() / 1000 ? `${CLOCK.duration(at - Date.now() / 1000)} more` : `ended ${ago(at)}`);
 
+// A value in the unit of what is watched.
+function shown(spec, value) {
+  if (spec.question === "share" || spec.question === "rank") return value === null ? number(value) : percent(value);
+  return spec.question === "rate" ? `${number(value)} per ${state.unit.name}` : number(value);
+}
+
+// The value with its interval.
+function known({ spec, value, lower, upper }, takes) {
+  if (value === null) return "not defined";
+  if (lower === upper) return `${shown(spec, value)}, exact`;
+  return `${shown(spec, value)}, ${takes ? "with what sources may hold back" : "interval"} ${between({ lower, upper })}`;
+}
+
+const lasted = ({ since, until: end }) => Math.max(0, (end ?? Date.now() / 1000) - since);
+
 // A spec in words.
-function told(spec) {
-  const side = spec.above !== undefined ? `above ${number(spec.above)}` : `below ${number(spec.below)}`;
+function told(spec, takes) {
+  const side = spec.above !== undefined ? `above ${shown(spec, spec.above)}` : `below ${shown(spec, spec.below)}`;
   const own = [spec.predicate && `of ${spec.predicate}`, spec.value !== undefined && `of ${number(spec.value)}`,
     spec.q !== undefined && `at ${spec.q}`, spec.where && `where ${spec.where}`].filter(Boolean).join(" ");
   const decay = spec.decay ? `decay ${described(spec.decay, state.unit)}` : "the decay of the stream";
-  return [`${spec.question}${own ? ` ${own}` : ""} ${side}, within ${percent(spec.within ?? 0.05)}`, decay,
-    `lease ${CLOCK.duration(spec.lease_s ?? 30)}`, spec.for_s && `for ${CLOCK.duration(spec.for_s)}`,
-    spec.keep_firing_s && `keeps firing ${CLOCK.duration(spec.keep_firing_s)}`, spec.webhook].filter(Boolean).join("; ");
+  return [`${spec.question}${own ? ` ${own}` : ""} ${side}`, decay, takes && `tolerance ${percent(spec.within ?? 0.05)}`,
+    takes && `lease ${CLOCK.duration(spec.lease_s ?? 30)}`, spec.for_s && `fires after ${CLOCK.duration(spec.for_s)}`,
+    spec.keep_firing_s && `ends after ${CLOCK.duration(spec.keep_firing_s)}`, spec.webhook].filter(Boolean).join(", ");
 }
 
 // What it costs in reports, and what it saves.

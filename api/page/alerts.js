@@ -6,21 +6,13 @@ import { ago, number, Unit } from "./units.js";
 
 const CLOCK = new Unit("s");
 
-const REASONS = {
-  allowances: "what sites hold back decides it; they are asked to post",
-  sketch: "the error of the sketch decides it",
-};
-
 export const pill = (state) => element("span", { class: `pill ${state}` }, state);
 
-// Why it is as it is, in words; "" where nothing is to be added.
-export function why({ state, reason, silent, alert }) {
-  const sites = Array.isArray(silent) ? silent.length : silent;
-  if (reason === "silent") return sites === 1 ? "one site is silent" : `${number(sites)} sites are silent`;
-  if (reason) return REASONS[reason] ?? reason;
-  if (state === "uncertain") return sites ? "not known yet: sites have to report" : "not found out yet";
-  if (alert.phase === "pending") return `holds since ${CLOCK.time(alert.since)}, and does not fire yet`;
-  return alert.phase === "firing" && state !== "firing" ? "goes on firing for a while" : "";
+// The state in one sentence, as the service explains it, and what its alert waits for.
+export function why({ state, alert, explanation }) {
+  if (alert.phase === "pending") return `${explanation} The alert is pending since ${CLOCK.time(alert.since)}.`;
+  if (alert.phase === "firing" && state !== "firing") return `${explanation} The alert has not ended yet.`;
+  return explanation;
 }
 
 export class Alerts {

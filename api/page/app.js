@@ -7,7 +7,7 @@ import { AnyQuestion } from "./asking.js";
 import { LineChart } from "./charts.js";
 import { ageAxis, closedForm, draw, tableRows, toAge, toShare } from "./curve.js";
 import { curveOfText, described, formula, LENGTH } from "./decay.js";
-import { AlertForm } from "./define.js";
+import { AlertForm, watchable } from "./define.js";
 import { askDevices, hasDevices, showDevices } from "./devices.js";
 import { key, mayPass, Newest, reasonOf, request, requestAgain, streamPath } from "./http.js";
 import { askSparks, onChoice, showStreams, spanOf } from "./list.js";
@@ -195,7 +195,7 @@ const oneAlert = new OneAlert($("alert"), { gone: () => { state.alert = null; re
 const sources = new Sources($("sources"), { failed: refused });
 const lists = new Lists($("lists"), { failed: refused });
 new Service($("service"), $("service-button"));
-new AlertForm($("define"), {
+const alertForm = new AlertForm($("define"), {
   stream: () => state.stream.name, decay: serviceDecay, decayFault: () => state.decayFault,
   defined: ({ monitor }) => { showForm(false); openAlert(state.stream.name, monitor); lookAtAlerts(); },
 });
@@ -232,7 +232,10 @@ function showAlerts() {
   $("no-alerts").hidden = own.length > 0;
   $("own-alerts").hidden = own.length === 0;
   ownAlerts.show(own, state.alert);
-  $("define-button").hidden = state.caller?.role !== "admin";
+  const questions = stream ? watchable(stream) : [];
+  $("unwatchable").hidden = !stream || questions.length > 0;
+  $("no-alerts").hidden ||= questions.length === 0;
+  $("define-button").hidden = state.caller?.role !== "admin" || questions.length === 0;
   if (state.view === "alerts" && !state.alert && own.length) {
     state.alert = own[0].monitor;
     showView();
@@ -243,7 +246,9 @@ function showAlerts() {
 function showForm(open) {
   $("define").hidden = !open;
   $("define-button").setAttribute("aria-expanded", open);
-  if (open) $("define").querySelector("input").focus();
+  if (!open) return;
+  alertForm.offer(watchable(state.stream));
+  $("define").querySelector("input").focus();
 }
 $("define-button").addEventListener("click", () => showForm($("define").hidden));
 

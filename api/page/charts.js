@@ -4,13 +4,14 @@ import uPlot from "./vendor/uPlot.esm.js";
 import { number, timeLabels, told, valueLabels } from "./units.js";
 
 const HEIGHT = 230;
+const STRIP = 7; // of spans, in pixels
 
 function ink() {
   const style = getComputedStyle(document.documentElement);
   const of = (name) => style.getPropertyValue(name).trim();
   return {
     accent: of("--accent"), band: of("--band"), wide: of("--wide"), muted: of("--muted"),
-    grid: of("--grid"), ink: of("--ink"), bad: of("--bad"),
+    grid: of("--grid"), ink: of("--ink"), bad: of("--bad"), good: of("--good"),
   };
 }
 
@@ -22,6 +23,7 @@ export class LineChart {
   #lines = [];
   #unit = null;
   #between = false;
+  #spans = [];
   #extent = [0, 1];
 
   // `picked(time)`: a time was clicked. `read(text)`: what stands under the pointer, or "".
@@ -31,9 +33,11 @@ export class LineChart {
   }
 
   // lines: [{label, values, lower, upper, main, limit}], in the order of rising values; `between` fills
-  // from the first line to the last. A `limit` is a line that others are held against.
-  show({ times, lines, unit, now, between, label }) {
+  // from the first line to the last. A `limit` is a line that others are held against. `spans`: [{from, to,
+  // state}], drawn as a strip along the top, in the colours of states.
+  show({ times, lines, unit, now, between, label, spans = [] }) {
     this.#unit = unit;
+    this.#spans = spans;
     this.#now = now;
     this.#lines = lines;
     this.#extent = this.#reach(lines.flatMap((each) => [...each.values, ...each.lower, ...each.upper]));
@@ -92,7 +96,7 @@ export class LineChart {
       cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
       tzDate: (time) => uPlot.tzDate(new Date(time * 1000), "Etc/UTC"),
       hooks: {
-        draw: [(plot) => this.#markNow(plot, colour)],
+        draw: [(plot) => this.#markSpans(plot, colour), (plot) => this.#markNow(plot, colour)],
         setCursor: [(plot) => this.read(this.#under(plot.cursor.idx))],
       },
     }, this.#columns, this.host);
@@ -113,6 +117,20 @@ export class LineChart {
     const [bottom, top] = this.fromZero ? [Math.min(0, low), high] : [low, high];
     const room = 0.06 * (top - bottom) || Math.abs(top) * 0.1 || 1;
     return [this.fromZero && bottom === 0 ? 0 : bottom - room, top + room];
+  }
+
+  #markSpans(plot, colour) {
+    const { left, top, width } = plot.bbox;
+    const x = (time) => Math.min(left + width, Math.max(left, plot.valToPos(time, "x", true)));
+    plot.ctx.save();
+    for (const { from, to, state } of this.#spans) {
+      const [begin, end] = [x(from), x(to)];
+      if (end <= left || begin >= left + width) continue;
+      plot.ctx.fillStyle = { firing: colour.bad, calm: colour.good }[state] ?? colour.muted;
+      const height = STRIP * devicePixelRatio * (state === "uncertain" ? 0.4 : 1);
+      plot.ctx.fillRect(begin, top, Math.max(devicePixelRatio, end - begin), height);
+    }
+    plot.ctx.restore();
   }
 
   #markNow(plot, colour) {

@@ -2,23 +2,37 @@
 
 import { change, reasonOf, streamPath } from "./http.js";
 import { element } from "./nodes.js";
+import { hasLabels, questionsOf } from "./questions.js";
+import { Unit } from "./units.js";
+
+// What an alert can watch, and the question that the family of the stream must answer for it.
+const QUESTIONS = ["count", "rate", "mean", "quantile", "median", "share", "rank", "sum", "total", "stddev", "variance", "max", "min"];
+const NEEDS = { share: "selectivity", rank: "selectivity" };
+
+// Those of a stream.
+export function watchable(stream) {
+  const known = questionsOf(stream);
+  if (!new Unit(stream.params?.time_unit).hasClock) return [];
+  const counts = hasLabels(stream) ? ["count", "rate", "sum"] : QUESTIONS;
+  return counts.filter((each) => (NEEDS[each] ?? each) in known);
+}
 
 const FIELDS = [
   { name: "monitor", label: "Name", required: true },
-  { name: "question", label: "Watch", options: ["count", "sum", "total", "mean", "share", "rank", "quantile"] },
+  { name: "question", label: "Watch", options: QUESTIONS },
   { name: "predicate", label: "Share of", of: ["share"], hint: "v > 30 and w >= 2" },
   { name: "value", label: "Rank of value", of: ["rank"], read: Number },
   { name: "q", label: "Quantile", of: ["quantile"], read: Number, hint: "0.9" },
-  { name: "range", label: "Values from, to", of: ["mean"], read: pairOf, hint: "0, 100" },
   { name: "side", label: "Fires", options: ["above", "below"] },
   { name: "line", label: "Threshold", required: true, read: Number },
   { name: "where", label: "Only where", of: ["count", "sum", "total"], hint: "v > 30" },
-  { name: "within", label: "Tolerance, a share", value: "0.05", read: Number },
-  { name: "lease_s", label: "Lease, s", value: "30", read: Number },
-  { name: "for_s", label: "Hold for, s", value: "0", read: Number },
-  { name: "keep_firing_s", label: "Keep firing, s", value: "0", read: Number },
-  { name: "webhook", label: "Webhook", hint: "a URL that is allowed" },
-  { name: "sites", label: "Sites, one a line", area: true, read: (text) => text.split("\n").map((each) => each.trim()).filter(Boolean) },
+  { name: "for_s", label: "Fires after, s", value: "0", read: Number },
+  { name: "keep_firing_s", label: "Ends after, s", value: "0", read: Number },
+  { name: "webhook", label: "Webhook", hint: "a URL that the operator allows" },
+  { name: "within", label: "Tolerance, a share", value: "0.05", read: Number, more: true },
+  { name: "lease_s", label: "Report at least every, s", value: "30", read: Number, more: true },
+  { name: "range", label: "Values from, to", of: ["mean"], read: pairOf, hint: "0, 100", more: true },
+  { name: "sites", label: "Sources that may hold back, one a line", area: true, more: true, read: (text) => text.split("\n").map((each) => each.trim()).filter(Boolean) },
 ];
 const PLACES = { above: "line", below: "line" }; // a field of the service -> of the form
 
@@ -42,9 +56,11 @@ export class AlertForm {
   // none, or null; `stream()`: its name; `defined(answer)`.
   constructor(form, { decay, decayFault, stream, defined }) {
     Object.assign(this, { form, decay, decayFault, stream, defined });
-    this.fields = form.querySelector(".fields");
+    this.more = form.querySelector(".more");
     this.general = form.querySelector(".general");
-    this.fields.replaceChildren(...FIELDS.map((each) => this.#field(each)));
+    const [fields, more] = form.querySelectorAll(".fields");
+    fields.replaceChildren(...FIELDS.filter((each) => !each.more).map((each) => this.#field(each)));
+    more.replaceChildren(...FIELDS.filter((each) => each.more).map((each) => this.#field(each)));
     this.#inputs.get("question").addEventListener("change", () => this.#fit());
     form.addEventListener("submit", (event) => { event.preventDefault(); this.#define(); });
     this.#fit();
@@ -64,17 +80,27 @@ export class AlertForm {
       element("span", { class: "error", id: `${id}-fault` }));
   }
 
+  // Offers what the stream can be watched by.
+  offer(questions) {
+    const select = this.#inputs.get("question");
+    const before = select.value;
+    select.replaceChildren(...questions.map((each) => element("option", { value: each }, each)));
+    if (questions.includes(before)) select.value = before;
+    this.#fit();
+  }
+
   // The fields that the question has.
   #fit() {
     const question = this.#inputs.get("question").value;
     for (const { name, of } of FIELDS) {
-      this.fields.querySelector(`.field-${name}`).hidden = Boolean(of) && !of.includes(question);
+      this.form.querySelector(`.field-${name}`).hidden = Boolean(of) && !of.includes(question);
     }
   }
 
   #blame(name, text) {
     const input = name && this.#inputs.get(name);
     if (!input || input.closest(".stack").hidden) { this.general.textContent = text; return; }
+    if (this.more.contains(input)) this.more.open = true;
     input.setAttribute("aria-invalid", true);
     this.form.querySelector(`#define-${name}-fault`).textContent = text;
     input.focus();

@@ -44,6 +44,7 @@ _FILES = {
     "lists.js": _JAVASCRIPT,
     "nodes.js": _JAVASCRIPT,
     "panels.js": _JAVASCRIPT,
+    "past.js": _JAVASCRIPT,
     "questions.js": _JAVASCRIPT,
     "versus.js": _JAVASCRIPT,
     "service.js": _JAVASCRIPT,

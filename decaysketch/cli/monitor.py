@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,7 +43,7 @@ def list_(
     timeout_s: TimeoutS = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """List the monitors of a stream, with what is said of each."""
+    """List the monitors on a stream, each with its state and the reason."""
     with reporting_errors(), _admin(url, api_key_file, timeout_s) as admin:
         _show(as_json, admin.list_monitors(stream))
 
@@ -57,7 +58,7 @@ def put(
     timeout_s: TimeoutS = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Define a monitor, and say what it is expected to cost in posts."""
+    """Define a monitor, and show its state."""
     with reporting_errors(), _admin(url, api_key_file, timeout_s) as admin:
         _show(as_json, [admin.put_monitor(stream, name, _spec(spec))])
 
@@ -76,6 +77,37 @@ def delete(
             raise CommandError(f"stream {stream!r} has no monitor {name!r}")
 
 
+@monitor.command("history")
+def history(
+    url: Url,
+    stream: Stream,
+    name: Name,
+    start: Annotated[
+        str | None, typer.Option("--from", help="A date with its zone, or a length ago: 6h.")
+    ] = None,
+    stop: Annotated[str | None, typer.Option("--to", help="The same; left out: now.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Most states, the newest.")] = 1000,
+    api_key_file: ApiKeyFile = None,
+    timeout_s: TimeoutS = 10.0,
+    as_json: AsJson = False,
+) -> None:
+    """Show the states that a monitor had, oldest first."""
+    with reporting_errors(), _admin(url, api_key_file, timeout_s) as admin:
+        found = admin.monitor_history(stream, name, start=start, stop=stop, limit=limit)
+    table = Table("since", "until", "state", "alert", "explanation")
+    for each in found["states"]:
+        times = _time(each["since"]), _time(each["until"])
+        said = each["state"], each["alert"], each["explanation"]
+        table.add_row(*times, *(Text(str(text)) for text in said))
+    show(as_json, found["states"], table)
+    if not found["complete"] and not as_json:
+        typer.echo(f"Older states are left out; --limit is {limit}.")
+
+
+def _time(at: float | None) -> str:
+    return "now" if at is None else datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds")
+
+
 @monitor.command("watch")
 def watch(
     url: Url,
@@ -85,7 +117,7 @@ def watch(
     events: Annotated[int | None, typer.Option(min=1, help="End after so many.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what is said of the monitors of a stream, a line for each change, until interrupted."""
+    """Print the states of a stream's monitors, a line for each, until interrupted."""
     with reporting_errors(), _admin(url, api_key_file, timeout_s) as admin:
         for count, event in enumerate(admin.watch(stream), 1):
             typer.echo(json.dumps(event.fields) if as_json else _line(event))
@@ -94,17 +126,13 @@ def watch(
 
 
 def _line(event: MonitorEvent) -> str:
-    silent = f"; silent: {', '.join(event.silent)}" if event.silent else ""
-    where = f"{_between(event)} of {_number(event.threshold)}"
-    return f"{event.monitor}: {_said(event)}, {where}{silent}"
+    if event.explanation is not None:
+        return f"{event.monitor}: {event.state}. {event.explanation}"
+    return f"{event.monitor}: {_said(event)}"
 
 
 def _said(event: MonitorEvent) -> str:
     return f"{event.state} ({event.reason})" if event.reason else event.state
-
-
-def _between(event: MonitorEvent) -> str:
-    return f"{_number(event.lower)} .. {_number(event.upper)}"
 
 
 def _number(value: float | None) -> str:
@@ -125,13 +153,16 @@ def _spec(path: Path) -> dict[str, Any]:
 
 
 def _show(as_json: bool, states: list[dict[str, Any]]) -> None:
-    table = Table("monitor", "state", "between", "threshold", "held back", "silent", "posts")
+    """The states. What sources hold back has columns where some take part."""
+    takes = any(state.get("sites") for state in states)
+    more = ("held back", "silent", "posts") if takes else ()
+    table = Table("monitor", "state", "alert", "explanation", *more)
     for state in states:
         event = MonitorEvent.of(state)
         near = (state.get("expected") or {}).get("near")
-        ends = (event.threshold, event.pending_at_most)
+        held = _number(event.pending_at_most), Text(", ".join(event.silent)), _number(near)
         table.add_row(
-            Text(event.monitor), Text(_said(event)), Text(_between(event)), *map(_number, ends),
-            Text(", ".join(event.silent)), _number(near),
+            Text(event.monitor), Text(event.state), event.alert, Text(event.explanation or ""),
+            *(held if takes else ()),
         )  # fmt: skip
     show(as_json, states, table)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx2
 
@@ -43,8 +43,9 @@ class MonitorEvent:
             if there is none.
         threshold: the threshold.
         pending_at_most: the most that all sources together may hold back.
-        silent: sources with unknown state.
+        silent: sources that take part and did not report within their lease.
         alert: "inactive", "pending" or "firing".
+        explanation: the state in one sentence.
         fields: the complete event.
     """
 
@@ -58,6 +59,7 @@ class MonitorEvent:
     pending_at_most: float | None
     silent: tuple[str, ...]
     alert: str | None
+    explanation: str | None
     fields: Mapping[str, Any]
 
     @classmethod
@@ -80,6 +82,7 @@ class MonitorEvent:
                 pending_at_most=fields.get("pending_at_most"),
                 silent=tuple(map(str, fields.get("silent", ()))),
                 alert=None if alert is None else str(alert["phase"]),
+                explanation=fields.get("explanation"),
                 fields=fields,
             )
         except (KeyError, TypeError) as fault:
@@ -149,6 +152,24 @@ class Admin:
         if not isinstance(listed, list):
             raise ClientError(f"{_path(stream)} has no list of monitors; is it an aggregator?")
         return listed
+
+    def monitor_history(
+        self, stream: str, monitor: str, *, start: str | None = None, stop: str | None = None,
+        limit: int = 1000,
+    ) -> dict[str, Any]:  # fmt: skip
+        """The states that a monitor had, oldest first: ``{"monitor", "states", "complete"}``.
+
+        Args:
+            start, stop: from and before this time: seconds since 1970, a date with its zone, or a
+                length of time ago such as ``"6h"``.
+            limit: at most this many states, the newest, from 1 to 1000.
+
+        Raises as put_monitor does.
+        """
+        given = {"from": start, "to": stop, "limit": str(limit)}
+        params = {name: text for name, text in given.items() if text is not None}
+        path = f"{_path(stream, monitor)}/history?{urlencode(params)}"
+        return self._asking.fields("GET", path, {"monitor": monitor})
 
     def delete_monitor(self, stream: str, monitor: str) -> bool:
         """Delete a monitor. Return whether it existed. Raises as put_monitor does."""

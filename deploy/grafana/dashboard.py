@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from grafana_foundation_sdk.builders import dashboard, prometheus, stat, table, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
@@ -16,6 +17,14 @@ from grafana_foundation_sdk.models.dashboard import DataSourceRef, DynamicConfig
 
 _SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 _CHOSEN = '{stream="$stream",query="$query"}'
+
+#: Fields of Prometheus annotations that the SDK does not name.
+_ANNOTATED = {
+    "titleFormat": "{{monitor}} fires",
+    "textFormat": "monitor {{monitor}} of stream {{stream}}",
+    "tagKeys": "monitor",
+    "step": "15s",
+}
 
 
 def _query(expression: str, legend: str, name: str) -> prometheus.Dataquery:
@@ -47,7 +56,7 @@ def _stat(title: str, expression: str) -> stat.Panel:
     return panel.with_target(_query(expression, "", "A")).height(4).span(8)
 
 
-def build() -> dict[str, object]:
+def build() -> dict[str, Any]:
     made = (
         dashboard.Dashboard("decaysketch: answers")
         .uid("decaysketch-answers")
@@ -66,6 +75,15 @@ def build() -> dict[str, object]:
             .query('label_values(decaysketch_answer{stream="$stream"}, query)')
             .datasource(_SOURCE)
         )
+        .annotation(
+            # The server's own alerts, from /metrics: a region for as long as one fires.
+            dashboard.AnnotationQuery()
+            .name("Alerts")
+            .datasource(_SOURCE)
+            .enable(True)
+            .icon_color("red")
+            .expr('max by (stream, monitor) (decaysketch_monitor_alert{stream="$stream"}) == 2')
+        )
         .with_panel(_band())
         .with_panel(_stat("exact", f"min(decaysketch_answer_exact{_CHOSEN})"))
         .with_panel(_stat("questions", 'decaysketch_answer_questions{stream="$stream"}'))
@@ -83,7 +101,9 @@ def build() -> dict[str, object]:
             .span(24)
         )
     )
-    written: dict[str, object] = json.loads(JSONEncoder(sort_keys=True).encode(made.build()))
+    written: dict[str, Any] = json.loads(JSONEncoder(sort_keys=True).encode(made.build()))
+    for each in written["annotations"]["list"]:
+        each.update(_ANNOTATED)
     return written
 
 

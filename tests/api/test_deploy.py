@@ -182,6 +182,9 @@ def test_alerts_are_on_metrics_that_there_are() -> None:
     assert metrics_named_in(OPERATIONS) <= known
     for rule in rules:
         assert rule["annotations"]["summary"]
+    dashboard = json.loads((DEPLOY / "grafana" / "answers.json").read_text())
+    (annotations,) = dashboard["annotations"]["list"]
+    assert metrics_named_in(annotations["expr"]) == {"decaysketch_monitor_alert"} <= known
 
 
 def test_the_table_of_settings_is_that_of_the_class() -> None:

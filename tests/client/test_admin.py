@@ -26,10 +26,16 @@ def test_the_life_of_a_monitor(served: Aggregator) -> None:
         assert (state["state"], state["reason"]) == ("uncertain", "silent")
         assert admin.get_monitor("watched", "m")["epoch"] == state["epoch"]
         assert [each["monitor"] for each in admin.list_monitors("watched")] == ["m"]
+        history = admin.monitor_history("watched", "m", start="1h", limit=1)
+        assert (history["complete"], len(history["states"])) == (True, 1)
+        assert history["states"][0]["explanation"] == "The monitor was defined."
+        with pytest.raises(PostRefusedError, match="from"):
+            admin.monitor_history("watched", "m", start="yesterday")
         events = admin.watch("watched")
         event = next(events)
         assert (event.monitor, event.state, event.silent) == ("m", "uncertain", ("a",))
         assert (event.threshold, event.alert) == (50, "inactive")
+        assert event.explanation == "1 source has not reported within 30 s: a."
         assert admin.delete_monitor("watched", "m")
         while (event := next(events)).state != "gone":
             pass
@@ -82,7 +88,12 @@ def test_on_the_command_line(served: Aggregator, tmp_path: Path) -> None:
     assert code == 0
     assert "uncertain" in text
     code, text = run("watch", *where, "--events", "1")
-    assert (code, text.startswith("m: uncertain (silent)")) == (0, True)
+    assert (code, text.startswith("m: uncertain. 1 source has not reported")) == (0, True)
+    code, text = run("history", *where, "m", "--from", "1h")
+    assert (code, "The monitor was" in text) == (0, True)
+    code, text = run("history", *where, "m", "--json")
+    assert (code, json.loads(text)[0]["state"]) == (0, "uncertain")
+    assert run("history", *where, "none")[0] == 1
     assert run("delete", *where, "m")[0] == 0
     code, text = run("delete", *where, "m")
     assert (code, "has no monitor" in text) == (1, True)

@@ -82,8 +82,9 @@ def test_monitors(ward: Aggregator, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
     for block in blocks("python", ward.url, MONITORS):
         exec(compile(block, "docs/monitors.md", "exec"), names)
-    question, event = capsys.readouterr().out.splitlines()
-    assert (question, event.startswith("too-many 5000.0 ")) == ("count", True)
+    question, event, states = capsys.readouterr().out.splitlines()
+    assert (question, event.startswith("too-many ")) == ("count", True)
+    assert "'uncertain'" in states
     Path("alert.json").write_text(json.dumps(names["alert"].to_dict()))
     [block] = blocks("console", ward.url, MONITORS)
     for line in block.splitlines():

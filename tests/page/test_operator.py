@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,7 @@ def test_an_alert_is_defined_fires_is_uncertain_and_is_deleted(
     page.click("#define-button")
     page.fill("#define-monitor", "too many")
     page.fill("#define-line", "500")
+    page.click("#define .more summary")
     page.fill("#define-within", "2")
     page.keyboard.press("Enter")
     page.wait_for_selector("#define-monitor[aria-invalid=true]")
@@ -182,7 +185,7 @@ def test_an_alert_is_defined_fires_is_uncertain_and_is_deleted(
     assert "gateway-2" in page.inner_text("#alert-facts")
     assert page.locator("#alert tr[data-source=gateway-2] .pill").inner_text() == "silent"
     page.wait_for_selector("#all-alerts tr[data-monitor=far][data-state=uncertain]")
-    assert "one site is silent" in page.inner_text("#all-alerts")
+    assert "1 source has not reported within 3 s: gateway-2." in page.inner_text("#all-alerts")
     page.wait_for_function("() => document.querySelector('#alert').dataset.points > 3")
     assert (page.get_attribute("#alert .chart", "aria-label") or "").startswith("far, ")
     OUT.mkdir(parents=True, exist_ok=True)
@@ -202,6 +205,60 @@ def test_an_alert_is_defined_fires_is_uncertain_and_is_deleted(
     ward.http.delete(f"{STREAM}/monitors/too-many").raise_for_status()
     page.wait_for_selector("#alert", state="hidden")
     page.wait_for_selector("#alerts", state="hidden")
+
+
+def test_an_alert_has_a_past_and_no_word_of_sources_where_none_takes_part(
+    visit: Callable[..., sync_api.Page], ward: Ward
+) -> None:
+    """The chart begins before the page was opened, with the states that the server retains."""
+    name, path = "ward-9", "/v1/streams/ward-9"
+    ward.http.put(path, json={"params": PARAMS.to_dict()}).raise_for_status()
+
+    def post(value: float, ages: list[int]) -> None:
+        sketch = ds.DecaySketch(PARAMS)
+        now = int(time.time())
+        ids = 10**9 + ward.sites.ids + np.arange(len(ages))
+        ward.sites.ids += len(ages)
+        sketch.update([value] * len(ages), 1, [now - age for age in ages], ids)
+        posting = {"source": "a"}, sketch.to_bytes()
+        ward.http.post(
+            f"{path}/sketches", params=posting[0], content=posting[1], headers=OCTETS
+        ).raise_for_status()
+
+    post(10.0, list(range(1, 800)))
+    spec = {"kind": "threshold", "question": "mean", "above": 25, "decay": "window(1h)"}
+    monitor = f"{path}/monitors/hot"
+    ward.http.put(monitor, json=spec).raise_for_status()
+    for value, state in ((400.0, "firing"), (-400.0, "calm")):
+        post(value, [0] * 100)
+        deadline = time.monotonic() + 600  # for what hangs
+        while ward.http.get(monitor).json()["state"] != state:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    for theme, (width, height) in (("light", (1280, 900)), ("dark", (390, 844))):
+        page = visit(f"{ward.url}/#stream={name}&view=alerts", theme=theme, size=(width, height))
+        page.wait_for_selector("#alert[data-monitor=hot][data-states='uncertain calm firing calm']")
+        page.wait_for_function("() => document.querySelector('#alert').dataset.points > 100")
+        drawn = page.get_attribute("#alert .chart", "aria-label") or ""
+        begins, ends = (
+            datetime.fromisoformat(each) for each in re.findall(r"[0-9-]+ [0-9:]+", drawn)
+        )
+        assert (ends - begins).total_seconds() > 800
+        shown = page.inner_text("#alert")
+        for word in ("lease", "allowance", "renewals", "held back", "site"):
+            assert word not in shown.lower()
+        assert "below the threshold 25." in page.inner_text("#alert-state")
+        rows = page.locator("#alert .changes tbody tr")
+        assert [rows.nth(n).get_attribute("data-state") for n in range(2)] == ["calm", "firing"]
+        _fits(page, f"alert-history-{theme}", width)
+    with page.expect_download() as saving:
+        page.click("#alert .takings button:text('CSV')")
+    assert "at or above the threshold 25" in Path(saving.value.path()).read_text()
+    page.click("#define-button")
+    options = page.eval_on_selector_all("#define-question option", "all => all.map(o => o.value)")
+    assert {"count", "mean", "quantile", "rate"} <= set(options)
+    assert "max" not in options  # of which this family knows nothing
+    ward.http.delete(path).raise_for_status()
 
 
 def test_sources_are_watched_put_in_order_revoked_and_reinstated(

@@ -21,7 +21,14 @@ from decaysketch.families import recipe_of
 from decaysketch.monitor import Account
 from decaysketch.topk import Heard, Post
 
-_TABLES = ("topk_words", "topk_lists", "monitor_accounts", "monitor_outbox", "monitors")
+_TABLES = (
+    "topk_words",
+    "topk_lists",
+    "monitor_accounts",
+    "monitor_states",
+    "monitor_outbox",
+    "monitors",
+)
 
 
 def url_of(path: Path) -> str:
