@@ -112,6 +112,8 @@ def test_a_database_and_a_backup_without_monitors_are_read(tmp_path: Path) -> No
     backup(url_of(path), tmp_path / "backup")
     for file in (path, tmp_path / "backup"):  # as a release before has written them
         connection = sqlite3.connect(file)
+        if file == path:  # a backup is verified by digests
+            connection.execute("UPDATE schema_version SET version = 1")
         for table in _TABLES:
             connection.execute(f"DROP TABLE {table}")
             if file != path:
