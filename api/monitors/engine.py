@@ -428,12 +428,7 @@ class Monitors:
             mine = [number for each in streams for number in self._of_stream[each]]
             accounts = await store.accounts_of(rx, mine)
         if due:
-            try:
-                await self._aggregator.taken(head)
-            except BaseException:
-                for number in due:
-                    self._schedule.put(number, began)
-                raise
+            await self._aggregator.taken(head)
         for stream_id in streams:
             numbers = sorted(due & self._of_stream[stream_id])
             await self._look_at(stream_id, numbers, accounts)
@@ -450,6 +445,8 @@ class Monitors:
             self._told_s = now
             for stream_id in self.mailboxes.followed & self._of_stream.keys():
                 due |= self._of_stream[stream_id]
+        for number in due:  # whatever comes of it, it is evaluated again
+            self._schedule.put(number, now + _EVERY_S)
         return due
 
     async def _changed(self, rx: Reader) -> tuple[list[MonitorRow], Set[int]]:
@@ -486,9 +483,6 @@ class Monitors:
     ) -> None:
         """Evaluate monitors on one stream."""
         stream = self._aggregator.stream_by_id(stream_id)
-        loop = asyncio.get_running_loop()
-        for number in numbers:  # whatever comes of it, it is evaluated again
-            self._schedule.put(number, loop.time() + _EVERY_S)
         if stream is None:
             return  # created or deleted at this moment, elsewhere
         self._generations[stream_id] = stream.generation

@@ -14,9 +14,9 @@ from databases import Database, new_database
 from service import NOW, PARAMS, build
 
 from api.errors import IntervalConflictError, TooManyMonitorsError
-from api.journal.model import Interval
+from api.journal.model import Interval, StorageError
 from api.journal.sql import SqlStorage
-from api.monitors import store
+from api.monitors import history, store
 from api.monitors.engine import Monitors, Reporting
 from api.monitors.outbox import Outbox
 from api.monitors.webhooks import Webhooks
@@ -228,6 +228,51 @@ async def test_the_same_again_changes_nothing_and_another_spec_begins_an_epoch(
     assert (answer.grants, answer.gone) == ((), ("m",))
     clock[0] += 1
     assert await defined(one) > epoch
+
+
+async def test_without_a_report_a_stream_is_evaluated_as_a_query(
+    run: Run, clock: list[int]
+) -> None:
+    """Also when only time passes. A source takes part from its first report on."""
+    one = await run()
+    await defined(one, decay="window(10s)", above=300.0)
+    sketch = build(1)
+    incoming = Incoming(sketch.to_bytes(), sketch.snapshot(), None)
+    draft = Draft(lambda: [incoming], posts=1, rows=len(sketch), size=1)
+    await one.aggregator.post(one.stream, "bridge", draft)
+    newest = sketch.snapshot().newest
+    assert newest is not None
+    clock[0] = newest * 1_000_000
+    state = await one.state()
+    assert (state.verdict, state.silent) == ("calm", ())
+    await defined(one, decay="window(10s)", above=1.0)
+    assert (await one.state()).verdict == "firing"
+    clock[0] += 11_000_000
+    state = await one.state()
+    assert (state.verdict, state.value) == ("calm", 0.0)
+    await one.monitors.report(one.stream, "site", Report(1, 1))
+    assert (await one.state()).silent == ("site",)
+
+
+async def test_a_look_that_fails_is_made_again(
+    run: Run, clock: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await run()
+    await defined(one, above=1.0)
+    assert (await one.state()).verdict == "calm"
+    await one.post(Report(1, 1))
+
+    async def fails(*_: Any) -> None:
+        raise StorageError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(history, "insert", fails)
+        with pytest.raises(StorageError):
+            await one.monitors.look()
+    assert one.monitors._schedule.due(float("inf"))
+    assert (await one.state()).verdict == "firing"
+    found, _ = await one.monitors.history(one.stream, "m", 0, clock[0] + 1, 10)
+    assert [each.state for each in found] == ["uncertain", "calm", "firing"]
 
 
 async def test_there_are_no_more_than_may_be(run: Run) -> None:
