@@ -98,7 +98,8 @@ def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> Steps[tuple
     sketch = build(stream, form.source, batch.columns)
     yield
     snapshot = sketch.snapshot()
-    named = stream.recipe.kind.input.named_by == "ids" and not raw.polled
+    kind = stream.recipe.kind.input
+    named = kind.named_by == "ids" and not kind.series and not raw.polled
     incoming = Incoming(sketch.to_bytes(), snapshot)
     if not named:
         return Taken(batch, verdicts, incoming), raw

@@ -59,7 +59,7 @@ from decaysketch.decay import integral
 from decaysketch.errors import CapacityError
 from decaysketch.families import Recipe, normal_form, recipe_from_dict
 from decaysketch.ingest.columns import check_takes_readings
-from decaysketch.ingest.formats import Mappings
+from decaysketch.ingest.formats import Mappings, check_suits, mappings_of
 
 __all__ = ["MOST_OPERATIONS", "Aggregator", "Limits", "Receipt", "recipe_of_form"]
 
@@ -386,6 +386,7 @@ class Aggregator:
             )
             if ingest is not None:
                 check_takes_readings(recipe)
+                check_suits(mappings_of(ingest), recipe)
             created = await self._change(lambda tx: log.create(tx, row))
             if created is not None:
                 return self._streams[name], True
@@ -408,6 +409,7 @@ class Aggregator:
             if not may_remap:
                 raise MapsKeptError(name)
             check_takes_readings(stream.recipe)
+            check_suits(mappings_of(ingest), stream.recipe)
             if not await self._change(lambda tx: log.remap(tx, stream.id, ingest)):
                 raise UnknownStreamError(name)
         return stream, False

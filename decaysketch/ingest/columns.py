@@ -141,6 +141,11 @@ class Form:
         return self._input.named_by == "ids"
 
     @property
+    def names_series(self) -> bool:
+        """Whether an id names the series of a row, and so has no time in it."""
+        return self._input.series
+
+    @property
     def needs_values(self) -> bool:
         """Whether a value may not be missing."""
         return self._input.value == "required"
@@ -447,14 +452,13 @@ def points_to_columns(points: Points, form: Form) -> Raw:
         weights = [weights[each] for each in places]
     raw = _raw(len(points), places, values, times_ns, weights, faults, form)
     of_each = np.array(codes, dtype=np.int64)
-    raw.parts = (
-        *(
-            # A text that no row has any more must not be hashed: it may be one that cannot be.
-            RepeatedKeys([_NO_TEXT if code in unsound else text for code, text in column], of_each)
-            for column in map(enumerate, (points.series, points.fields))
-        ),
-        np.array(numbers, dtype=np.int64),
+    raw.parts = tuple(
+        # A text that no row has any more must not be hashed: it may be one that cannot be.
+        RepeatedKeys([_NO_TEXT if code in unsound else text for code, text in column], of_each)
+        for column in map(enumerate, (points.series, points.fields))
     )
+    if not form.names_series:
+        raw.parts += (np.array(numbers, dtype=np.int64),)
     return raw
 
 

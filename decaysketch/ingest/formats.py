@@ -13,9 +13,17 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from decaysketch.errors import ParameterError
+from decaysketch.families import Recipe
 from decaysketch.ingest import chirpstack, plain_json, things_stack
 from decaysketch.ingest.chirpstack import ChirpStackMap
-from decaysketch.ingest.documents import DocumentMap, Message, Opened, opened_or_told
+from decaysketch.ingest.documents import (
+    LORAWAN,
+    DocumentMap,
+    Message,
+    Opened,
+    opened_or_told,
+)
 from decaysketch.ingest.line_protocol import LineMap
 from decaysketch.ingest.otlp import OtlpMap
 from decaysketch.ingest.plain_json import JsonMap
@@ -24,7 +32,15 @@ from decaysketch.ingest.remote_write import RemoteWriteMap
 from decaysketch.ingest.series import SeriesIndex, SeriesMap
 from decaysketch.ingest.things_stack import ThingsStackMap
 
-__all__ = ["DOCUMENTS", "AnyMap", "Mappings", "ingest_of", "mappings_of", "parse_message"]
+__all__ = [
+    "DOCUMENTS",
+    "AnyMap",
+    "Mappings",
+    "check_suits",
+    "ingest_of",
+    "mappings_of",
+    "parse_message",
+]
 
 #: Formats whose messages are JSON documents, by name: what opens one.
 DOCUMENTS: Mapping[str, Callable[[Message], Opened]] = MappingProxyType(
@@ -68,6 +84,28 @@ class Mappings(BaseModel):
                         "stream and of no topics"
                     )
         return self
+
+
+def check_suits(mappings: Mappings | None, recipe: Recipe) -> None:
+    """Refuse mappings whose readings mean nothing to a stream.
+
+    Raises:
+        ParameterError: a mapping has a kind, and the stream samples no series; or it does, and a
+            mapping makes a series of each frame.
+    """
+    series = recipe.kind.input.series
+    for place, each in enumerate(() if mappings is None else mappings.map):
+        kind = getattr(each, "kind", None)
+        if kind is not None and not series:
+            raise ParameterError(
+                f"map[{place}].kind is {kind!r}, and the family is {recipe.family!r}; expected the "
+                "family 'series'"
+            )
+        if series and isinstance(each, DocumentMap) and LORAWAN in (each.id or each.default_id):
+            raise ParameterError(
+                f"map[{place}].id has {LORAWAN!r}, which names a frame; expected paths that name "
+                "the device, because an id of the family 'series' names a series"
+            )
 
 
 def ingest_of(mappings: Mappings | None) -> dict[str, Any] | None:

@@ -6,8 +6,9 @@ sum, delta                       a reading: the increment
 histogram, delta                 a reading for each bucket that is not empty: the middle of the
                                  bucket, cut by min and max, with the count as its weight; a count
                                  above the largest weight is parted, and the parts are numbered
-sum, histogram, cumulative       refused: without state, and with copies and disorder, nobody can
-                                 take differences of them
+sum, cumulative                  a reading, by a map whose kind is "counter", of a stream of series
+histogram or other sum,          refused: without state, and with copies and disorder, nobody can
+cumulative                       take differences of them
 exponential histogram, summary   refused
 ================================ ===================================================================
 
@@ -34,7 +35,7 @@ import json
 import math
 import struct
 from collections import ChainMap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
@@ -58,7 +59,7 @@ from decaysketch.ingest.series import (
 
 __all__ = ["OtlpMap", "parse", "steps"]
 
-_DELTA = 1
+_DELTA, _CUMULATIVE = 1, 2
 _NO_RECORDED_VALUE = 1
 _MOST_COUNTED = 1 << 63
 _POINTS_A_STEP = 64
@@ -162,7 +163,7 @@ def steps(
                 if readers is None:
                     read.points.told.skip("metric", len(points))
                     continue
-                if (reason := _fault_of_kind(kind, data)) is not None:
+                if (reason := _fault_of_kind(kind, data, readers.maps)) is not None:
                     read.points.told.refuse(metric.name, reason, len(points))
                     continue
                 if resource is None:
@@ -175,9 +176,13 @@ def steps(
     return read.points
 
 
-def _fault_of_kind(kind: str, data: Any) -> str | None:
+def _fault_of_kind(kind: str, data: Any, maps: Sequence[OtlpMap]) -> str | None:
     if kind == "gauge":
         return None
+    if kind == "sum" and all(each.kind == "counter" for each in maps):
+        if data.aggregation_temporality == _CUMULATIVE:
+            return None
+        return "the sum is not cumulative; expected that of a mapping whose kind is 'counter'"
     if kind not in ("sum", "histogram"):
         return f"is a {kind.replace('_', ' ')}, which holds no observations; expected a histogram"
     if data.aggregation_temporality != _DELTA:
@@ -321,11 +326,17 @@ class _Reader:
         if plan.fault:
             told.refuse(self._where(readers.maps[0]), plan.fault)
             return
-        if point.flags & _NO_RECORDED_VALUE:
+        missing = bool(point.flags & _NO_RECORDED_VALUE)
+        if missing and not any(each.map.kind for each in plan.targets):
             told.skip("no value")
             return
         if not point.time_unix_nano:
             told.refuse(self._where(readers.maps[0]), "there is no time")
+            return
+        if missing:
+            for target in plan.targets:
+                if target.map.kind and not target.fault:
+                    self._add(target, 0, 0, None, point.time_unix_nano, 1)
             return
         if plan.missing:
             told.skip("where", plan.missing)

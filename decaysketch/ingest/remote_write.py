@@ -5,7 +5,8 @@ two servers of a pair scrape at different moments and differ in a label (``repli
 samples are copies only by a map that leaves the label out and has one reading for each period of
 scraping (``drop_labels``, ``dedup``). An empty label is the same as none, as in Prometheus.
 
-Stale markers and NaN are no values and skipped; native histograms are refused. Nothing raises for
+Stale markers and NaN are no values and skipped, or rows without a value by a map that has a
+``kind``; native histograms are refused. Nothing raises for
 what a stranger sends but :class:`~decaysketch.ingest.readings.UnreadableError`, of a body as a
 whole; time is linear in the length of the plain body, which is bounded before it is made. In
 version 2 labels are numbers of texts that the body has once: how many a series has is bounded, and
@@ -334,19 +335,20 @@ class _Reader:
             told.refuse(where, "is a native histogram; expected samples", histograms)
         for sample in samples:
             value, time_ms = _sample(sample)
-            if value != value:
-                told.skip("no value", len(plan.targets))
-                continue
+            missing = value != value
+            wanting = [each for each in plan.targets if each.map.kind] if missing else plan.targets
+            if len(wanting) < len(plan.targets):
+                told.skip("no value", len(plan.targets) - len(wanting))
             if not time_ms:
-                told.refuse(where, "there is no time")
+                told.refuse(where, "there is no time", min(len(wanting), 1))
                 continue
-            for target in plan.targets:
+            for target in wanting:
                 try:
-                    self._add(target, value, time_ms * _NS, place)
+                    self._add(target, None if missing else value, time_ms * _NS, place)
                 except RefusedError as fault:
                     told.refuse(where, str(fault))
 
-    def _add(self, target: _Target, value: float, time_ns: int, place: int) -> None:
+    def _add(self, target: _Target, value: float | None, time_ns: int, place: int) -> None:
         """Raises RefusedError: it is no reading."""
         points, each = self.points, target.map
         given = each.value_of(value)

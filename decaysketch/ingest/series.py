@@ -23,7 +23,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import zip_longest
-from typing import Annotated, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from pydantic import Field, field_validator
 
@@ -68,6 +68,13 @@ class SeriesMap(Map):
         max_length=100,
         description="A length such as `10s`: of each period of it, counted from 1970, there is one "
         "reading, the latest. For collectors that stamp by themselves.",
+    )
+
+    kind: Literal["counter", "gauge", "state"] | None = Field(
+        default=None,
+        description="Of a stream of the family `series`: what the readings are. A reading without "
+        "a value, such as a stale marker, then ends the one before it. OTLP reads cumulative sums "
+        "as counters.",
     )
 
     @field_validator("dedup")

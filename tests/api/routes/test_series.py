@@ -1,0 +1,217 @@
+"""Counters of collectors that write to a stream of the family `series`, and real servers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from faults import faulty
+from service import problem
+from support.debian import program
+
+from benchmarks.write_requests import STALE, version_1
+from decaysketch.series import SeriesSketch
+from quality.series import collected
+from tests.api.routes import test_otlp, test_remote_write
+
+PARAMS = {"time_unit": "ms", "capacity": 200_000}
+COUNTER = {"format": "prometheus", "metric": "jobs", "kind": "counter", "drop_labels": ["replica"]}
+BASE = 1_700_000_000_000
+
+
+def put(client: Any, *maps: dict[str, Any], family: str = "series") -> Any:
+    form = {"family": family, "params": PARAMS, "ingest": {"map": list(maps)}}
+    return client.put("/v1/streams/ward", json=form)
+
+
+def write(client: Any, source: str, series: list[Any]) -> None:
+    """One post of Prometheus, twice."""
+    body = test_remote_write.packed(version_1(series))
+    for _ in range(2):
+        answer = client.post(
+            f"{test_remote_write.URL}?source={source}",
+            content=body,
+            headers=test_remote_write.SNAPPY,
+        )
+        assert answer.status_code == 204, answer.text
+
+
+def ask(client: Any, aggregate: str, now: int, **more: Any) -> dict[str, Any]:
+    query = {"aggregate": aggregate, "decay": "window(1h)", "now": now, **more}
+    answer = client.post("/v1/streams/ward/query", json={"queries": [query]})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()["answers"][0]["estimate"]
+    return found
+
+
+def samples(rows: Any, collector: int) -> list[Any]:
+    """Series as a collector writes them."""
+    own = rows[rows[:, 1] == collector]
+    return [
+        (
+            {"__name__": "jobs", "worker": str(number), "replica": str(collector)},
+            [(float(value), BASE + int(at)) for _, _, at, value in own[own[:, 0] == number]],
+        )
+        for number in np.unique(own[:, 0]).astype(int).tolist()
+    ]
+
+
+@pytest.mark.parametrize("skew", [0.0, 2.0, 28.0])
+def test_a_pair_of_collectors_gives_the_right_increase(client: TestClient, skew: float) -> None:
+    """Two collectors with clocks of their own, each posting everything twice."""
+    assert put(client, COUNTER).status_code == 201
+    rows, rates = collected(np.random.default_rng(1), skew, counters=30)
+    for collector in (0, 1):
+        write(client, f"prom-{collector}", samples(rows, collector))
+    found = ask(client, "increase", BASE + 7_200_000)
+    assert found["exact"]
+    assert found["value"] == pytest.approx(3_600 * rates, rel=0.01)
+    assert ask(client, "series_count", BASE + 7_200_000)["value"] == 30
+    distinct = len(np.unique(rows[:, [0, 2]], axis=0))
+    assert client.get("/v1/streams/ward").json()["rows"] == distinct
+
+
+def test_a_stale_marker_ends_a_value(client: TestClient) -> None:
+    gauge = {**COUNTER, "kind": "gauge"}
+    assert put(client, gauge).status_code == 201
+    labels = {"__name__": "jobs", "worker": "1"}
+    write(client, "a", [(labels, [(4.0, BASE), (STALE, BASE + 10_000), (8.0, BASE + 30_000)])])
+    found = ask(client, "time_average", BASE + 40_000, validity=60_000)
+    assert found["value"] == pytest.approx((4 * 10 + 8 * 10) / 20)
+    assert ask(client, "availability", BASE + 40_000, validity=60_000)["value"] == 0.5
+
+
+def test_a_few_series_say_so(client: TestClient) -> None:
+    form = {"family": "series", "params": {"time_unit": "ms", "capacity": 20},
+            "ingest": {"map": [COUNTER]}}  # fmt: skip
+    assert client.put("/v1/streams/ward", json=form).status_code == 201
+    for worker in range(3):
+        labels = {"__name__": "jobs", "worker": str(worker)}
+        write(client, "a", [(labels, [(float(n), BASE + 1_000 * n) for n in range(60)])])
+    found = ask(client, "increase", BASE + 60_000)
+    assert found["caveats"] == ["few-series"]
+    assert not found["exact"]
+
+
+def test_mappings_that_mean_nothing_to_a_stream_are_refused(client: TestClient) -> None:
+    kind = problem(put(client, COUNTER, family="decay"), 422, "invalid-parameter")
+    assert "map[0].kind is 'counter', and the family is 'decay'" in str(kind)
+    frames = {"format": "chirpstack", "value": "object.level"}
+    frame = problem(put(client, frames), 422, "invalid-parameter")
+    assert "map[0].id has '$lorawan', which names a frame" in str(frame)
+    assert put(client, {**frames, "id": ["deviceInfo.devEui"]}).status_code == 201
+
+
+def test_cumulative_sums_of_opentelemetry_are_counters(client: TestClient) -> None:
+    mapping = {"format": "otlp", "metric": "jobs", "kind": "counter"}
+    assert put(client, mapping).status_code == 201
+    nanoseconds = 10**9
+
+    def posted(temporality: int, *given: tuple[int, float]) -> Any:
+        points = [test_otlp.point(value, test_otlp.T + at * nanoseconds) for at, value in given]
+        metric = {
+            "name": "jobs",
+            "sum": {"dataPoints": points, "aggregationTemporality": temporality,
+                    "isMonotonic": True},
+        }  # fmt: skip
+        body = test_otlp.binary(test_otlp.request(metric))
+        return client.post(test_otlp.URL, content=body, headers=test_otlp.PROTOBUF)
+
+    assert posted(2, (0, 10), (60, 25), (120, 5)).status_code == 200
+    assert posted(2, (60, 25), (180, 9)).status_code == 200
+    now = test_otlp.T // 10**6 + 180_000
+    assert ask(client, "increase", now, guard=0)["value"] == 15 + 5 + 4
+    delta = posted(1, (240, 3))
+    assert delta.status_code == 200  # of which nothing is taken, and the response says why
+    assert ask(client, "increase", now + 60_000, guard=0)["value"] == 24
+
+
+# --------------------------------------------------------------------------------- real servers
+
+
+class _Target(BaseHTTPRequestHandler):
+    """Counters that rise with every scrape, so that no two scrapes show the same."""
+
+    shown = 0
+
+    def do_GET(self) -> None:
+        type(self).shown += 1
+        lines = [f'jobs{{worker="{k}"}} {(k + 1) * self.shown}' for k in range(12)]
+        body = ("# TYPE jobs counter\n" + "\n".join(lines) + "\n").encode()
+        self.send_response(200)
+        self.send_header("content-type", "text/plain; version=0.0.4")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def target() -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Target)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_pair_of_prometheus_servers_one_of_them_restarted(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    one_server: Callable[..., AbstractContextManager[tuple[Any, Any]]],
+) -> None:
+    """Both scrape one process every second and write through faults. The increase is that of the
+    union of what they wrote."""
+    binary = program(("prometheus",), ("prometheus",))
+    configuration = test_remote_write._CONFIGURATION.replace("/healthz", "/metrics")
+    configuration = configuration.replace("regex: up", "regex: jobs")
+    monkeypatch.setattr(test_remote_write, "_CONFIGURATION", configuration)
+    busy = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    with one_server(tmp_path / "aggregator.sqlite3") as (_process, client), target() as scraped:
+        assert put(client, COUNTER).status_code == 201
+        port = client.base_url.port
+
+        def running(name: str, to: int) -> AbstractContextManager[Any]:
+            return test_remote_write._prometheus(
+                binary, tmp_path / f"{name}-{to}", name, to, scraped
+            )
+
+        with (
+            faulty(port, b"/prometheus/write", [busy, b"", busy]) as through,
+            running("a", through),
+        ):
+            with running("b", through):
+                wait(client, {"a": 48, "b": 48})
+            with running("b", port):  # restarted, with an empty disk
+                wait(client, {"a": 96, "b": 96})
+        sketch = SeriesSketch.from_bytes(client.get("/v1/streams/ward/sketch").content)
+    state = sketch.state()
+    names = np.unique(state.ids)
+    values = sketch.snapshot().pieces.values
+    assert len(names) == 12  # without the replica, whoever wrote it
+    truth = sum(np.ptp(values[state.ids == each]) for each in names)
+    found = sketch.increase("window(1d)", now=int(state.times.max()))
+    assert found.value == pytest.approx(truth, rel=1e-9)
+    assert truth > 0
+
+
+def wait(client: Any, rows: dict[str, int]) -> None:
+    """Until each source has posted so many rows."""
+    began = time.time()
+    while any(test_remote_write._taken(client, name) < least for name, least in rows.items()):
+        assert time.time() - began < 600  # for what hangs
+        time.sleep(0.2)
