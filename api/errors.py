@@ -19,6 +19,7 @@ from decaysketch.core.plausible_times import in_another_unit
 from decaysketch.errors import (
     UnanswerableQueryError,
 )
+from decaysketch.families import FAMILIES
 
 __all__ = [
     "MOST_FAULTS",
@@ -300,6 +301,12 @@ class TooManySourcesError(ServiceError):
         )
 
 
+def families_that_have(aggregate: str) -> str:
+    """What to add to a message that refuses an aggregate: the families that have it."""
+    found = [each.name for each in FAMILIES.values() if aggregate in each.questions]
+    return f"; {aggregate} is of streams of family {' or '.join(found)}" if found else ""
+
+
 class UnsupportedAggregateError(ServiceError):
     """Some queries of a request ask for what the family of the stream does not have."""
 
@@ -310,7 +317,7 @@ class UnsupportedAggregateError(ServiceError):
         listed = ", ".join(sorted(known))
         super().__init__(
             f"stream {stream!r} is of family {family!r}, which has no aggregate {aggregate!r} "
-            f"(queries[{first}]); it has {listed}",
+            f"(queries[{first}]); it has {listed}{families_that_have(aggregate)}",
             [
                 Fault(
                     field=f"queries[{position}].aggregate",

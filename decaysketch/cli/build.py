@@ -46,7 +46,7 @@ from decaysketch.cli.recipes import (
 )
 from decaysketch.cli.tables import FORMATS, files_of, first_texts, format_of
 from decaysketch.core.params import SketchParams
-from decaysketch.core.sizing import DEFAULT_BY_KEY, capacity_for
+from decaysketch.core.sizing import DEFAULT_BY_KEY, accuracy_of, capacity_for
 from decaysketch.core.text_values import Numerals
 from decaysketch.errors import TimeUnitWarning
 from decaysketch.families import DEFAULT, FAMILIES, Family, Recipe
@@ -55,6 +55,7 @@ __all__ = ["build", "file_name"]
 
 _SHOWN = 20  # keys in the table
 _LONGEST_NAME = 180
+_FEW_DUPLICATES = 2.0  # times the error of a sketch
 _DEFAULTS: dict[str, Any] = {}
 
 
@@ -392,11 +393,46 @@ def _write(
     if quarantine is not None:
         rows_refused = "1 row" if refused == 1 else f"{refused:,} rows"
         notes.append(f"{rows_refused} refused: see {quarantine}")
+    if not builder.keys and (duplicates := _duplicates(builder)) is not None:
+        content["duplicates"] = duplicates.share
+        notes.append(duplicates.said)
     if not builder.keys and (said := _as_small(builder)) is not None:
         content["advice"] = said
         notes.append(said)
     table.caption = "\n".join(notes) or None
     show(as_json, content, table)
+
+
+class _Duplicates(NamedTuple):
+    """What share of the rows read are duplicates, and the sentence for it."""
+
+    share: float
+    said: str
+
+
+def _duplicates(builder: KeyedBuilder) -> _Duplicates | None:
+    """How many rows of the log were duplicates, and whether they are worth a sketch; None: the
+    family cannot tell.
+
+    Counting every row is off by the share of duplicates. A sketch is off by what its capacity
+    leaves: with fewer duplicates than that, a plain aggregate is as close.
+    """
+    sketch, params = builder.sketches[()], builder.recipe.params
+    fed, rows = sketch.snapshot().fed, builder.totals["rows"]
+    if not isinstance(params, SketchParams) or not fed.observations or not rows:
+        return None
+    excess = max(rows / fed.observations - 1.0, 0.0)
+    share = excess / (1.0 + excess)
+    about = "" if fed.exact else "about "
+    said = f"{about}{100 * share:.1f} % of {rows:,} rows are duplicates"
+    error = 0.0 if fed.exact else accuracy_of(params.capacity)
+    if error and excess < _FEW_DUPLICATES * error:
+        said += (
+            f": counting every row is off by {100 * excess:.1f} %, and this sketch by up to "
+            f"{100 * error:.1f} % of a sum over all rows (more over a part); a plain aggregate is "
+            "as close"
+        )
+    return _Duplicates(round(share, 4), said)
 
 
 def _as_small(builder: KeyedBuilder) -> str | None:

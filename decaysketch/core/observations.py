@@ -82,8 +82,8 @@ def prepare(
 
     Args:
         params: parameters of the sketch that will take the batch.
-        values: numbers; a masked array, None entries or None for the whole column mark what is
-            missing.
+        values: numbers (one number serves all rows); a masked array, None entries or None for the
+            whole column mark what is missing.
         weights: integers 0..max_weight (one number serves all rows); rows of weight 0 are kept
             here and contribute nothing later.
         timestamps: integers in the stream's time unit, at most 2^62 in magnitude.
@@ -101,6 +101,8 @@ def prepare(
         value_keys = np.full(rows, MISSING_KEY, dtype=np.int64)
     else:
         value_keys = encode_values(values, params.value_type)
+        if value_keys.shape == (1,) and rows != 1 and np.ndim(values) == 0:
+            value_keys = np.full(rows, value_keys[0], dtype=np.int64)
     weight_column = integer_column("weights", weights)
     if weight_column.shape == (1,) and rows != 1 and np.ndim(weights) == 0:
         weight_column = np.full(rows, weight_column[0], dtype=np.int64)

@@ -45,6 +45,7 @@ __all__ = [
     "Aggregate",
     "Mode",
     "Size",
+    "accuracy_of",
     "capacity_for",
     "median_failure",
     "most_id_bits",
@@ -109,6 +110,16 @@ def capacity_for(accuracy: float | str) -> int:
     """
     share = _share("accuracy", read_accuracy(accuracy) if isinstance(accuracy, str) else accuracy)
     return _practical("accuracy", share, "sum", ndtri(1.0 - 0.5 * DELTA))
+
+
+def accuracy_of(capacity: int) -> float:
+    """The accuracy that a capacity gives, the inverse of :func:`capacity_for`.
+
+    Example:
+        >>> round(accuracy_of(19_208), 4), round(accuracy_of(4_000), 3)
+        (0.02, 0.044)
+    """
+    return math.sqrt(KAPPA["sum"] / capacity) * float(ndtri(1.0 - 0.5 * DELTA))
 
 
 def most_id_bits(max_weight: int) -> int:

@@ -30,9 +30,11 @@ __all__ = [
     "in_units",
     "instant",
     "is_length",
+    "length_meant",
     "length_of",
     "moment_before",
     "spelled",
+    "unit_meant",
 ]
 
 _S = 1_000_000_000
@@ -61,6 +63,12 @@ Instant = int | str | datetime | np.datetime64
 """A number of the stream's units since its beginning, or what names a moment."""
 
 _PART = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ns|us|µs|ms|s|min|m|h|d|w)\s*")
+_WORDS = {
+    "hour": "h", "hr": "h", "minute": "min", "min": "min", "second": "s", "sec": "s", "day": "d",
+    "week": "w", "wk": "w", "millisecond": "ms", "msec": "ms", "milli": "ms", "microsecond": "us",
+    "usec": "us", "micro": "us", "nanosecond": "ns", "nsec": "ns", "nano": "ns",
+}  # fmt: skip
+_WORDED = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]{2,12})\s*")
 _LONGEST = 100  # characters of a text
 _MOST = 10**300  # units, beyond every stream
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -92,6 +100,7 @@ def length_of(name: str, given: Any) -> Fraction:
         raise ParameterError(
             f"{name} is {given!r:.120}; expected a length of time such as '90s' or '1h30m' "
             f"({', '.join(LENGTHS)}), or a timedelta"
+            f"{length_meant(given) if isinstance(given, str) and len(given) <= _LONGEST else ''}"
         )
     return found
 
@@ -169,6 +178,29 @@ def duration(given: Length, unit: str, *, name: str = "duration") -> int | float
             f"{length} of them"
         )
     return number_of
+
+
+def unit_meant(word: str) -> str | None:
+    """The unit that a word of English names; None: none.
+
+    Example:
+        >>> unit_meant("hours"), unit_meant("hr"), unit_meant("parsec")
+        ('h', 'h', None)
+    """
+    return _WORDS.get(word.lower().removesuffix("s"))
+
+
+def length_meant(text: str) -> str:
+    """What to add to a message that refuses a length of time: how it is written; nothing where
+    that is not clear.
+
+    Example:
+        >>> length_meant("1 hour")
+        "; did you mean '1h'?"
+    """
+    found = _WORDED.fullmatch(text)
+    unit = None if found is None else unit_meant(found[2])
+    return "" if found is None or unit is None else f"; did you mean '{found[1]}{unit}'?"
 
 
 def spelled(nanoseconds: Fraction) -> str:

@@ -34,6 +34,7 @@ from decaysketch.core.time_units import (
     decimal_of,
     is_length,
     length_of,
+    unit_meant,
 )
 from decaysketch.decay import functions
 from decaysketch.decay.functions import Decay
@@ -74,6 +75,7 @@ _TIMES = {"width", "half_life", "scale", "period"}  # parameters that may have a
 _PLAIN = {"exponent", "rate", "beyond"}  # and those that have none; others are refused by name
 _FRACTION = re.compile(r"[0-9]+/[0-9]+")  # of a time unit, as fixed decays spell it
 _CALLED = re.compile(r"\s*(?:integral\.)?([A-Za-z_]{3,40})\s*\(")
+_HALF_LIFE = re.compile(r"\s*(?:integral\.)?half_?li[fv]e\s*\(\s*([^()=,]{1,40})\)", re.I)
 _NAMED = re.compile(r"[a-z]\s*=[^=]")  # which no expression has
 _KIND = re.compile(r"\s*(?:integral\.)?([a-z]+)\s*(?:\(|$)")
 _TOKEN = re.compile(
@@ -210,9 +212,13 @@ def did_you_mean(text: str, kinds: Iterable[str]) -> str:
     Example:
         >>> did_you_mean("exp(half_life=6h)", ["window", "exponential"])
         ' (did you mean exponential?)'
+        >>> did_you_mean("halflife(1h)", ["window", "exponential"])
+        ' (did you mean exponential(half_life=1h)?)'
         >>> did_you_mean("exp(-x/6h)", ["window", "exponential"])
         ''
     """
+    if half := _HALF_LIFE.match(text):
+        return f" (did you mean exponential(half_life={half[1].strip()})?)"
     found = _CALLED.match(text)
     if found is None or (found[1] in FUNCTIONS and not _NAMED.search(text)):
         return ""
@@ -337,9 +343,11 @@ class _Call(NamedTuple):
         part: Token | None = number
         while part is not None:
             if self.tokens.next.text not in LENGTHS or self.time_unit not in NANOSECONDS:
+                meant = unit_meant(self.tokens.next.text)
                 raise self.tokens.unexpected(
                     f"a unit that can be converted to the stream's unit {self.time_unit!r}; "
                     f"known are {', '.join(LENGTHS)}"
+                    + (f"; did you mean {part.text}{meant}?" if meant else "")
                 )
             unit = self.tokens.want("a unit", "word").text
             length += Fraction(part.text) * LENGTHS[unit]

@@ -77,6 +77,11 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
 
     Args:
         params: build parameters; every sketch of one stream shares them (capacity may differ).
+            Without them those of ``SketchParams()``, or of ``accuracy``.
+        accuracy: of a sum in 19 of 20 results, as 0.02 or "2%", where there are no ``params``.
+
+    Raises:
+        ParameterError: both are given, or the accuracy is none.
 
     Example:
         >>> import decaysketch as ds
@@ -99,7 +104,13 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
 
         def snapshot(self) -> QueryTimeSnapshot: ...
 
-    def __init__(self, params: SketchParams) -> None:
+    def __init__(
+        self, params: SketchParams | None = None, *, accuracy: float | str | None = None
+    ) -> None:
+        if params is None:
+            params = SketchParams(accuracy=accuracy)
+        elif accuracy is not None:
+            raise ParameterError(f"accuracy is {accuracy!r} beside params; expected one of them")
         self._bags = tuple(RetainedRows(params, copy) for copy in range(params.copies))
         self._zero_weight = 0
         self._before: QueryTimeSnapshot | None = None  # the last one that queries have read
@@ -128,7 +139,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
 
         Args:
             values: numbers of the stream's ``value_type``, or its labels, texts of at most 1,024
-                bytes; None (or masked) where missing.
+                bytes; None (or masked) where missing. One number may serve a whole batch.
             weights: integers 0..max_weight; one number may serve a whole batch. Weight 0 is a
                 no-op. :func:`~decaysketch.scale_weights` turns real weights into these.
             timestamps: integers in the stream's ``time_unit``, at most 2^62 in magnitude.

@@ -53,8 +53,8 @@ class SeriesParams(SketchParams):
 
     resolution: int = 1
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def __post_init__(self, accuracy: float | str | None) -> None:
+        super().__post_init__(accuracy)
         check_integer("resolution", self.resolution, 1, MOST_RESOLUTION)
         if self.copies != 1:
             raise ParameterError(f"copies is {self.copies}; expected 1: a sample of series has one")

@@ -360,6 +360,8 @@ def _refuse_missing(wanted: Sequence[str], there: Sequence[str], what: str) -> N
     for name in wanted:
         if name not in there:
             raise ParameterError(f"{what} has no column {name!r}; it has {', '.join(there)}")
+        if list(there).count(name) > 1:
+            raise ParameterError(f"{what} has two columns {name!r}; rename one of them")
 
 
 def _cores(session: SparkSession) -> int:

@@ -26,7 +26,7 @@ STUDIES: Final = {
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns 1 where a claim does not hold."""
     name, *options = (sys.argv[1:] if arguments is None else arguments) or [""]
-    if not name:
+    if name in ("", "-h", "--help"):
         for each, (_, text) in STUDIES.items():
             print(f"{each:<10} {text}")
         return 0

@@ -242,6 +242,11 @@ def main(arguments: list[str] | None = None) -> int:
     for name, least in (("events", 1_000), ("window", 100), ("jobs", 1)):
         if getattr(options, name) < least:
             parser.error(f"--{name} is {getattr(options, name)}; expected {least} or more")
+    if "zipf" in options.streams and options.events <= options.window:
+        parser.error(
+            f"--events is {options.events}; expected more than --window, {options.window}: no site "
+            "sends before the first window is full"
+        )
     for each in options.thetas:
         if not 0.0 < each < 1.0 or math.isnan(each):
             parser.error(f"--thetas has {each}; expected numbers above 0 and below 1")

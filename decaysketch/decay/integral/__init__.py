@@ -81,7 +81,7 @@ __all__ = [
 ]
 
 Int64Array = npt.NDArray[np.int64]
-Number = int | float | Fraction
+Number = int | float | Fraction | str
 
 _MAX_CELLS = 1 << 24  # of a table
 _RATIONAL = re.compile(r"([0-9]{1,60})/([0-9]{1,60})")
@@ -104,7 +104,8 @@ def exponential(*, rate: Number | None = None, half_life: Number | None = None) 
     """Exponential decay: ``floor(w e^(-rate x))`` or ``floor(w 2^(-x / half_life))``.
 
     Args:
-        rate: int, float or Fraction from 2^-64 to 2^64, per time unit; its exact value is taken.
+        rate: int, float, Fraction or "1/3" from 2^-64 to 2^64, per time unit; its exact value is
+            used.
         half_life: likewise, in time units; give this or ``rate``.
 
     Example:
@@ -118,7 +119,7 @@ def polynomial(exponent: Number, scale: int = 1) -> Polynomial:
     """Polynomial decay: ``floor(w (1 + x / scale)^-exponent)``.
 
     Args:
-        exponent: int, float or Fraction from 2^-64 to 2^64; its exact value is taken.
+        exponent: int, float, Fraction or "1/3" from 2^-64 to 2^64; its exact value is used.
         scale: integer > 0, in time units.
 
     Example:

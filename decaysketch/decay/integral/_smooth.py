@@ -10,6 +10,7 @@ is rational for integers only; ``(s / m)^(n / d)`` in lowest terms is rational o
 from __future__ import annotations
 
 import math
+import re
 from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
@@ -28,6 +29,7 @@ __all__ = ["Exponential", "Polynomial"]
 Float64Array = npt.NDArray[np.float64]
 
 _LARGEST = 1 << 64  # of a rate, half-life or exponent, and of its inverse
+_FRACTION = re.compile(r"([0-9]{1,40})/([0-9]{1,40})")
 _LARGEST_DENOMINATOR = 1 << 128  # holds every float64 in that range
 
 
@@ -277,7 +279,9 @@ def _rational(name: str, value: object) -> Fraction:
     """The exact rational value of a parameter."""
     if isinstance(value, (np.integer, np.floating)):
         value = value.item()
-    domain = "an int, float or Fraction from 2^-64 to 2^64"
+    domain = "an int, float, Fraction or text such as '1/3' from 2^-64 to 2^64"
+    if isinstance(value, str) and (parts := _FRACTION.fullmatch(value)) and int(parts[2]):
+        value = Fraction(int(parts[1]), int(parts[2]))
     if isinstance(value, bool) or not isinstance(value, (int, float, Fraction)):
         raise ParameterError(f"{name} is {value!r}; expected {domain}")
     if not 1 / _LARGEST <= value <= _LARGEST:  # refuses NaN as well
