@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from api.queries import GroupRequest, QueryRequest
 from api.queries.configured import QuestionDefinition
 from api.routes import (
+    coverage,
     decays,
     devices,
     families,
@@ -52,6 +53,7 @@ ROUTERS: list[APIRouter] = [  # the busiest first: they are tried in order
         sketches,
         streams,
         sources,
+        coverage,
         devices,
         observations,
         lorawan,

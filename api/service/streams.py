@@ -19,6 +19,8 @@ from typing import Any, Protocol
 
 from api.errors import (
     CapacityTooSmallError,
+    Fault,
+    InvalidRequestError,
     ObservationsOnlyError,
     RevokedSourceError,
     UnknownSourceError,
@@ -354,6 +356,28 @@ class Stream:
         if len(buffers) == 1:
             return buffers[wanted[0]].merged()
         return self._join_of(buffers)
+
+    def snapshots(self, sources: Collection[str] | None = None) -> dict[str, Snapshot]:
+        """What each source has posted, by name, and not their join: of all that are not revoked, or
+        of some. Refused where ids are bound to their sources: no two of them hear one message.
+
+        Raises:
+            UnknownSourceError: nothing came from one of ``sources``, or it is revoked.
+            InvalidRequestError: the stream binds ids to sources.
+        """
+        if self.row.bind_keys:
+            reason = "the stream has `bind_keys`, so no two sources have an id in common"
+            raise InvalidRequestError(
+                f"the sources of stream {self.name!r} cannot be compared: {reason}",
+                [Fault(field="name", reason=reason, value=self.name)],
+            )
+        revoked = set(self.revoked)
+        wanted = sorted({*self._sources} - revoked if sources is None else {*sources})
+        unknown = [name for name in wanted if name not in self._sources or name in revoked]
+        if unknown:
+            raise UnknownSourceError(self.name, unknown)
+        found = {name: self._sources.get(name) for name in wanted}
+        return {name: each.buffer.merged() for name, each in found.items() if each is not None}
 
     def _join_of(self, buffers: Mapping[str, MergeBuffer]) -> Snapshot:
         """The join of some of the sources; a few are kept, as long as there is room."""

@@ -4,6 +4,7 @@ decaysketch build LOG... --out FILE [--by KEYS]       sketches from Parquet, CSV
 decaysketch merge SKETCH... --out FILE                one of several
 decaysketch query SKETCH AGGREGATE... [--decay ...]   answers with their intervals
 decaysketch inspect SKETCH...                         what a file holds
+decaysketch coverage SKETCH... [--set EXPR]           what several sources heard
 decaysketch serve-check URL                           is an aggregator well
 decaysketch monitor list|watch|put|delete URL STREAM  alerts of an aggregator
 decaysketch bridge mqtt|replay --config FILE          messages of a broker to an aggregator
@@ -16,6 +17,7 @@ import typer
 
 from decaysketch.cli.bridge import bridge
 from decaysketch.cli.build import build
+from decaysketch.cli.coverage import coverage
 from decaysketch.cli.monitor import monitor
 from decaysketch.cli.serve_check import serve_check
 from decaysketch.cli.sketches import inspect, merge, query
@@ -28,7 +30,7 @@ app = typer.Typer(
     add_completion=False, pretty_exceptions_show_locals=False, no_args_is_help=True,
     help="Duplicate-insensitive, time-decayed sketches of observations, in files.",
 )  # fmt: skip
-for _command in (build, merge, query, inspect):
+for _command in (build, merge, query, inspect, coverage):
     app.command()(_command)
 app.command("serve-check")(serve_check)
 app.add_typer(spool, name="spool")

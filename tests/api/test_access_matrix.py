@@ -43,6 +43,7 @@ RULES = {
     "POST /v1/keys/{prefix}/rotate": "admin",
     "POST /v1/decays/curve": "read",
     "GET /v1/families": "read",
+    "GET /v1/streams/{name}/coverage": "read",
     "GET /v1/streams/{name}/devices": "read",
     "GET /v1/monitors": "read",
     "POST /v1/query": "read",

@@ -38,6 +38,7 @@ PATHS = {
     "/v1/streams/{name}": "/v1/streams/s",
     "/v1/streams/{name}/influx/health": "/v1/streams/s/influx/health",
     "/v1/streams/{name}/influx/ping": "/v1/streams/s/influx/ping",
+    "/v1/streams/{name}/coverage": "/v1/streams/s/coverage",
     "/v1/streams/{name}/devices": "/v1/streams/ward/devices",
     "/v1/streams/{name}/events": "/v1/streams/s/events",
     "/v1/streams/{name}/monitors": "/v1/streams/s/monitors",

@@ -68,6 +68,7 @@ def test_every_operation_is_described(description: dict[str, Any]) -> None:
         "delete_stream",
         "delete_topk",
         "get_caller",
+        "get_coverage",
         "get_events",
         "get_families",
         "get_history",

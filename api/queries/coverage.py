@@ -1,0 +1,324 @@
+"""What the sources of a stream heard: set algebra of their sketches, computed a little at a time.
+
+Each source's sketch is read by itself, never their join. What a request costs is estimated from the
+rows of the sources before anything is matched, and from who heard what before a pair is read.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, Field
+
+from api.errors import Fault, InvalidRequestError
+from api.queries.answers import EstimateModel
+from api.queries.caching import etag
+from api.queries.evaluation import MAX_WORK_S
+from api.queries.planning import refusal
+from decaysketch import Snapshot
+from decaysketch.answers.estimate import CAVEATS
+from decaysketch.errors import ParameterError
+from decaysketch.sources import CoverageView, SourceSet
+from decaysketch.sources.report import parts
+from decaysketch.sources.source_set import MATCH_ROW_S
+
+__all__ = [
+    "MOST_SOURCES",
+    "CoverageAsked",
+    "CoverageEvaluation",
+    "CoverageResponse",
+    "check_cost",
+]
+
+MOST_SOURCES = 1000
+"""Sources that one request may read."""
+
+_SOURCE_S = 2e-3  # of an exclusive count, and of what else each source has
+_SOURCE_ROW_S = 10e-9  # of a row of all sources, for each source
+
+
+class CoverageAsked(NamedTuple):
+    """What a request asks for; see the parameters of the route."""
+
+    decay: str
+    now: int | str | None
+    guard: int | str
+    settle: int | str | None
+    without_silence: bool
+    limit: int
+    share: float
+    expression: str | None
+    of: str
+    confidence: float
+
+
+class SourceCoverage(BaseModel):
+    """A source, and what it heard."""
+
+    source: str
+    rows: int = Field(description="Rows of its sketch.")
+    newest: int | None = Field(description="Its newest message.")
+    count: EstimateModel = Field(description="Messages that it heard, decayed.")
+
+
+class ExclusiveModel(BaseModel):
+    """What a source alone heard: what the union loses without it."""
+
+    source: str
+    estimate: EstimateModel
+
+
+class OverlapModel(BaseModel):
+    """What two sources both heard."""
+
+    source: str
+    other: str
+    estimate: EstimateModel
+
+
+class HeardByModel(BaseModel):
+    """Messages heard by exactly `j` sources."""
+
+    j: int
+    estimate: EstimateModel
+
+
+class CoverStep(BaseModel):
+    """A source in the order in which they cover most."""
+
+    source: str
+    gain: float = Field(description="Share of all messages that it adds to those before it.")
+    covered: EstimateModel = Field(
+        description="Share that the first so many hear, chosen on one half of the rows and judged "
+        "on the other."
+    )
+
+
+class HistoryModel(BaseModel):
+    """Messages heard by exactly these sources."""
+
+    sources: list[str]
+    estimate: EstimateModel
+
+
+class SilenceModel(BaseModel):
+    """A spell in which a source heard nothing that others heard."""
+
+    source: str
+    after: int = Field(description="The last message that it heard.")
+    before: int = Field(description="The first message that it heard again.")
+
+
+class DisagreementModel(BaseModel):
+    """How far duplicates of a message differ in time."""
+
+    messages: int = Field(description="Messages that two or more sources store.")
+    largest: int = Field(description="The largest difference among them.")
+    uncut: int = Field(
+        description="Messages among them whose differences no watermark cut off: at most 3 / uncut "
+        "of all differ by more than `uncut_largest`."
+    )
+    uncut_largest: int
+    lags: dict[str, float | None] = Field(
+        description="By source, the median time by which its duplicates lie before the latest one: "
+        "0 of a clock that is ahead."
+    )
+    guards: dict[str, int | None] = Field(description="By source; null: unbounded.")
+
+
+class UnheardModel(BaseModel):
+    """What one model makes of messages that no source heard."""
+
+    name: Literal["independent", "chao", "log-linear"]
+    value: float | None
+    lower: float | None
+    upper: float | None
+
+
+class UnheardRange(BaseModel):
+    """Messages that no source heard, as a range over models. Show it with its note."""
+
+    at_least: float | None = Field(description="The lower bound of Chao's model.")
+    models: list[UnheardModel] = Field(description="None where the range is `rare`.")
+    span: tuple[float | None, float | None] | None = Field(
+        description="The least lower and the largest upper bound; an end of null has no bound."
+    )
+    heard: float
+    confidence: float
+    caveats: list[str] = Field(description="`assumes-independence` always.")
+    note: str = Field(description="What to show next to it.")
+
+
+class SinceModel(BaseModel):
+    """The messages between which a share changed."""
+
+    after: int
+    before: int
+    was: float
+    became: float
+    evidence: float = Field(description="Twice the logarithm of the likelihood ratio, above 20.")
+
+
+class MissingModel(BaseModel):
+    """A message of the set, to be looked up."""
+
+    id: str = Field(description="Its id, a number that may need 64 bits.")
+    time: int
+    heard_by: list[str]
+
+
+class SetModel(BaseModel):
+    """One set of messages."""
+
+    set: str
+    of: str
+    count: EstimateModel
+    share: EstimateModel = Field(description="Among the messages of `of`.")
+    since: SinceModel | None = Field(
+        description="Since when the share is another; null: it is not."
+    )
+    missing: list[MissingModel] = Field(description="Its latest messages.")
+
+
+class CoverageResponse(BaseModel):
+    """What the sources of a stream heard."""
+
+    stream: str
+    now: int = Field(description="The time that the results look back from.")
+    settle: int = Field(description="How far that lies before the time asked about.")
+    asked: SetModel | None = Field(default=None, description="Of `set`, where it is given.")
+    union: EstimateModel = Field(description="Messages that at least one source heard.")
+    sources: list[SourceCoverage] = Field(description="In order of name.")
+    exclusive: list[ExclusiveModel]
+    overlaps: list[OverlapModel] | None = Field(
+        description="Every pair, or the `limit` heaviest of more than 115 sources, heaviest first; "
+        "null of weights above 1 and of several hash functions."
+    )
+    heard_by: list[HeardByModel]
+    cover: list[CoverStep] = Field(description="Up to the share asked for.")
+    histories: list[HistoryModel] = Field(description="The largest, `limit` at most.")
+    silences: list[SilenceModel]
+    unsettled: list[str] = Field(
+        description="Sources that posted nothing since `now`: messages may still come."
+    )
+    disagreement: DisagreementModel
+    unheard: UnheardRange | None = Field(description="Null of one source: nothing bounds it.")
+    caveats: dict[str, str] = Field(description="In words, every caveat that occurs.")
+
+
+class CoverageEvaluation:
+    """Computes a response in short turns.
+
+    Args:
+        stream: its name.
+        snapshots: of each source.
+        asked: what is asked.
+
+    Raises:
+        InvalidRequestError: there is no source, or too many; or it takes longer than
+            ``MAX_WORK_S``; or guard, settle or decay cannot be read.
+    """
+
+    def __init__(
+        self, stream: str, snapshots: Mapping[str, Snapshot], asked: CoverageAsked
+    ) -> None:
+        self._stream, self._asked = stream, asked
+        check_cost(sum(map(len, snapshots.values())), len(snapshots))
+        try:
+            self._sources = SourceSet(snapshots, guard=asked.guard, settle=asked.settle)
+            self._view = self._sources.at(
+                asked.decay, asked.now, without_silence=asked.without_silence
+            )
+        except ParameterError as error:
+            raise _refused(error) from None
+        self.tag = etag(
+            "coverage", stream, str(self._view.now), json.dumps(asked),
+            *(f"{name} {snapshot.digest}" for name, snapshot in sorted(snapshots.items())),
+        )  # fmt: skip
+        self._steps = self._compute()
+        self._found: dict[str, Any] = {}
+
+    def work(self, turn_s: float) -> bytes | None:
+        """Go on for about so long: the response as JSON, or None if there is more to do.
+
+        Raises:
+            InvalidRequestError: the set cannot be read, or its pairs take longer than
+                ``MAX_WORK_S``.
+            UnanswerableQueryError: a source has discarded what the decay gives weight to.
+        """
+        end = time.monotonic() + turn_s
+        try:
+            for name, value in self._steps:
+                self._found[name] = value
+                if time.monotonic() > end:
+                    return None
+        except ParameterError as error:
+            raise _refused(error) from None
+        response = CoverageResponse(stream=self._stream, **self._found)
+        return response.model_dump_json().encode()
+
+    def _compute(self) -> Iterator[tuple[str, Any]]:
+        view, asked = self._view, self._asked
+        squares = view.pairs_cost_s()
+        _check_work(squares, self._sources.rows, len(view.names))
+        caveats: dict[str, str] = {}
+        if asked.expression is not None:
+            found = _one_set(view, asked.expression, asked)
+            for each in (found["count"], found["share"]):
+                caveats |= {name: CAVEATS[name] for name in each.get("caveats", ())}
+            yield "asked", found
+        for name, value in parts(
+            view, limit=asked.limit, share=asked.share, confidence=asked.confidence
+        ):
+            yield name, caveats | value if name == "caveats" else value
+
+
+def _one_set(view: CoverageView, text: str, asked: CoverageAsked) -> dict[str, Any]:
+    confidence = asked.confidence
+    since = view.since(text, asked.of)
+    return {
+        "set": text,
+        "of": asked.of,
+        "count": view.count(text, confidence=confidence).to_dict(),
+        "share": view.share(text, asked.of, confidence=confidence).to_dict(),
+        "since": None if since is None else since._asdict(),
+        "missing": [
+            each._asdict() | {"id": str(each.id)} for each in view.missing(text, asked.limit)
+        ],
+    }
+
+
+def check_cost(rows: int, count: int) -> None:
+    """Refuse what would take too long, before a source is read.
+
+    Args:
+        rows: of all sources.
+        count: of the sources.
+
+    Raises:
+        InvalidRequestError: it would, or there is no source, or there are too many.
+    """
+    if not 0 < count <= MOST_SOURCES:
+        reason = f"{count} sources are to be read; expected 1 to {MOST_SOURCES}: name some"
+        raise refusal([Fault(field="source", reason=reason, value=count)])
+    _check_work(rows * MATCH_ROW_S + count * (_SOURCE_S + rows * _SOURCE_ROW_S), rows, count)
+
+
+def _check_work(work_s: float, rows: int, count: int) -> None:
+    if work_s > MAX_WORK_S:
+        reason = (
+            f"takes about {work_s:.3g} s of a processor over {rows} rows of {count} sources; at "
+            f"most {MAX_WORK_S:g} s are given: name fewer sources"
+        )
+        raise refusal([Fault(field="source", reason=reason, expected=MAX_WORK_S)])
+
+
+def _refused(error: ParameterError) -> InvalidRequestError:
+    """A refusal that names the parameter, which begins the sentence."""
+    text = str(error)
+    words = text.removeprefix("the ").split(maxsplit=1)
+    known = ("guard", "settle", "decay", "now", "set", "of", "share", "confidence")
+    return refusal([Fault(field=words[0] if words and words[0] in known else "set", reason=text)])

@@ -1,0 +1,166 @@
+"""What each source of a stream heard: exclusive messages, overlaps, delivery ratios, silences."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+
+from api.http.guard import reads
+from api.http.problems import problems
+from api.queries.caching import is_known
+from api.queries.coverage import (
+    CoverageAsked,
+    CoverageEvaluation,
+    CoverageResponse,
+    check_cost,
+)
+from api.routes.common import CLIENT_LEFT, TheAggregator, TheQuestions, TheStream
+from api.service.aggregator import Aggregator
+from api.service.senders import Sender
+from api.service.streams import Stream
+from api.service.turns import TURN_S
+from decaysketch.answers.spelled import is_integer
+from decaysketch.core.time_units import NANOSECONDS
+from decaysketch.text.grammar import MAX_TEXT
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["queries"])
+
+_LENGTH = "In the stream's unit, or a length such as `2s`."
+
+
+async def _asked(
+    decay: Annotated[
+        str, Query(max_length=2000, description="Weight by age, such as `window(1d)`.")
+    ] = "none",
+    now: Annotated[
+        str | None,
+        Query(
+            max_length=40,
+            description="The time asked about, in the stream's unit or as a date with its zone; "
+            "that of the newest message if not given.",
+        ),
+    ] = None,
+    expression: Annotated[
+        str | None,
+        Query(
+            alias="set",
+            max_length=MAX_TEXT,
+            description='Also of one set, such as `"gw-1" - "gw-2"`: `&`, `|`, `-`, `~`, `any`, '
+            "`all`, `exactly(j)`, `at_least(j)` and names of sources, quoted unless they are "
+            "identifiers.",
+        ),
+    ] = None,
+    of: Annotated[
+        str, Query(max_length=MAX_TEXT, description="The set that it is a share of.")
+    ] = "any",
+    guard: Annotated[
+        str,
+        Query(
+            max_length=40,
+            description=f"Bound on the difference in time between duplicates. {_LENGTH} `auto`: "
+            "twice the largest that was seen; `unbounded`.",
+        ),
+    ] = "auto",
+    settle: Annotated[
+        str | None,
+        Query(
+            max_length=40,
+            description=f"Look back by so much, so that late posts are in. {_LENGTH} If not given: "
+            "the largest usual gap of a source that is not silent, and how much later than "
+            "another it is.",
+        ),
+    ] = None,
+    without_silence: Annotated[
+        bool, Query(description="Leave out spells in which a source heard nothing.")
+    ] = False,
+    limit: Annotated[
+        int, Query(ge=1, le=1000, description="Most histories, ids, and pairs of many sources.")
+    ] = 20,
+    share: Annotated[
+        float, Query(gt=0.0, le=1.0, description="Where the steps of `cover` end.")
+    ] = 0.99,
+    confidence: Annotated[float, Query(gt=0.0, lt=1.0, description="Of every interval.")] = 0.95,
+) -> CoverageAsked:
+    at = None if now is None else _number(now)
+    length = None if settle is None else _number(settle)
+    return CoverageAsked(
+        decay, at, _number(guard), length, without_silence, limit, share, expression, of, confidence
+    )
+
+
+@router.get(
+    "/v1/streams/{name}/coverage",
+    summary="Compare the sources",
+    dependencies=[Depends(reads)],
+    response_model=CoverageResponse,
+    responses={
+        304: {"description": "The results are those that If-None-Match names."},
+        **problems(
+            s404="No such stream, or nothing came from one of the sources.",
+            s422="A parameter is outside its domain, the family has no joint sample, ids are bound "
+            "to their sources, or the request costs too much.",
+            s429="The caller has as many questions under way as it may, or all have.",
+        ),
+    },
+)
+async def get_coverage(
+    stream: TheStream,
+    aggregator: TheAggregator,
+    questions: TheQuestions,
+    http: Request,
+    asked: Annotated[CoverageAsked, Depends(_asked)],
+    source: Annotated[
+        list[str] | None,
+        Query(max_length=1000, description="Of these sources alone; may be given several times."),
+    ] = None,
+    if_none_match: Annotated[str | None, Header(description="Tags that the client has.")] = None,
+) -> Response:
+    """What each source heard, what it alone heard, what two heard, the fewest sources that hear a
+    share, spells of silence, and a range for messages that no source heard. Under any decay, from
+    the sketches that the sources posted. Sources that are revoked are left out."""
+    with questions() as compute:
+        evaluation = await compute(_begin, stream, aggregator, asked, source)
+        headers = {"ETag": evaluation.tag, "Cache-Control": "no-cache"}
+        if is_known(evaluation.tag, if_none_match):
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        while (body := await compute(evaluation.work, TURN_S)) is None:
+            if await http.is_disconnected():
+                return Response(status_code=CLIENT_LEFT)
+    return Response(body, headers=headers, media_type="application/json")
+
+
+def _begin(
+    stream: Stream, aggregator: Aggregator, asked: CoverageAsked, sources: list[str] | None
+) -> CoverageEvaluation:
+    names = [name for name in stream.source_names if sources is None or name in sources]
+    held = (stream.source(name) for name in names)
+    check_cost(sum(each[0].counted_rows for each in held if each is not None), len(names) or 1)
+    snapshots = stream.snapshots(sources)
+    if asked.settle is None:
+        senders = aggregator.senders.of_stream(stream.id)
+        seen = [sender for name, sender in senders.items() if name in snapshots]
+        size = NANOSECONDS.get(stream.recipe.params.time_unit)
+        settle = 0 if size is None else int(usual_settle_s(seen, aggregator.now_us()) * 1e9 / size)
+        asked = asked._replace(settle=settle)
+    rows = sum(map(len, snapshots.values()))
+    reading = aggregator.memory.reading
+    reading.make_room(rows)
+    return reading.track(CoverageEvaluation(stream.name, snapshots, asked), rows)
+
+
+def usual_settle_s(seen: list[Sender], now_us: int) -> float:
+    """How long after a message every source that is not silent has usually posted it: the largest
+    gap between posts, and how much later than the least late source one is."""
+    posting = [each for each in seen if each.posts and not each.is_silent(now_us)]
+    gaps = [each.gap_s for each in posting if each.gap_s is not None]
+    late = [each.latest_late_s for each in posting if each.latest_late_s is not None]
+    return max(gaps, default=0.0) + (max(late) - min(late) if late else 0.0)
+
+
+def _number(text: str) -> int | str:
+    """An integer where it is one, else what the text spells."""
+    return int(text) if is_integer(text) else text

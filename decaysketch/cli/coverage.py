@@ -1,0 +1,235 @@
+"""``decaysketch coverage``: what several sources heard, from a sketch file of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from decaysketch import families
+from decaysketch.answers.estimate import CAVEATS
+from decaysketch.cli.output import (
+    AsJson,
+    CommandError,
+    number,
+    reporting_errors,
+    show,
+)
+from decaysketch.cli.recipes import IdKeyFile, parse_decay, read_id_key
+from decaysketch.core.plausible_times import told
+from decaysketch.sources import CoverageView, SourceSet
+from decaysketch.sources.report import UNHEARD_NOTE, report
+
+__all__ = ["coverage"]
+
+
+def coverage(
+    sketches: Annotated[
+        list[str],
+        typer.Argument(
+            help="Sketch files, one for each source: FILE, whose name is the source's, or "
+            "NAME=FILE. A folder has the source of each .sketch file in it.",
+        ),
+    ],
+    decay: Annotated[str, typer.Option(help="As of query: none, 'window(1d)', ...")] = "none",
+    now: Annotated[
+        str, typer.Option(help="Time of the query: an integer, a date, or latest.")
+    ] = "latest",
+    expression: Annotated[
+        str | None,
+        typer.Option(
+            "--set",
+            help="Count one set instead of everything: 'a & ~b', 'any', 'exactly(2)'. Quote a "
+            'name that is no identifier: \'"gw-1" - "gw-2"\'.',
+        ),
+    ] = None,
+    of: Annotated[str, typer.Option(help="With --set: the share among this set.")] = "any",
+    missing: Annotated[
+        int, typer.Option(min=0, help="With --set: list so many ids, latest first.")
+    ] = 0,
+    guard: Annotated[
+        str,
+        typer.Option(
+            help="Bound on the difference in time between duplicates, such as 2s; auto: twice the "
+            "largest seen; unbounded."
+        ),
+    ] = "auto",
+    settle: Annotated[
+        str, typer.Option(help="Look back by so much, so that late posts are in: 10m.")
+    ] = "0",
+    without_silence: Annotated[
+        bool, typer.Option("--without-silence", help="Leave out spells in which a source was down.")
+    ] = False,
+    confidence: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
+    id_key_file: IdKeyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what each source heard: counts, exclusive messages, overlaps, the fewest sources that
+    cover a share, silences, and a range for messages that no source heard.
+
+    With --set, show one set: its count, its share, since when that share is another, and ids.
+    """
+    with reporting_errors():
+        id_key = read_id_key(id_key_file)
+        files = _files(sketches)
+        found = {name: _opened(path, id_key) for name, path in files.items()}
+        sources = SourceSet(found, guard=_length(guard), settle=_length(settle))
+        unit = sources.params.time_unit
+        at: Any = None if now == "latest" else int(now) if now.lstrip("-").isdigit() else now
+        view = sources.at(parse_decay(decay, unit), at, without_silence=without_silence)
+        if expression is None:
+            everything = report(view, confidence=confidence)
+            show(as_json, everything, *_tables(everything, unit))
+        else:
+            asked = _one_set(view, expression, of, missing, confidence)
+            show(as_json, asked, *_set_tables(asked, unit))
+
+
+def _length(text: str) -> Any:
+    return int(text) if text.isdigit() else text
+
+
+def _files(given: list[str]) -> dict[str, Path]:
+    """Files by the name of their source."""
+    files: dict[str, Path] = {}
+    for text in given:
+        name, equals, rest = text.partition("=")
+        path = Path(rest) if equals and not Path(text).exists() else Path(text)
+        if path.is_dir():
+            listed = [(each.stem, each) for each in sorted(path.glob("*.sketch"))]
+            if not listed:
+                raise CommandError(f"no .sketch files in {path}")
+        else:
+            listed = [(name if path != Path(text) else path.stem, path)]
+        for source, file in listed:
+            if source in files:
+                raise CommandError(
+                    f"two files are of source {source!r}: {files[source]} and {file}; "
+                    "name them, NAME=FILE"
+                )
+            files[source] = file
+    return files
+
+
+def _opened(path: Path, id_key: bytes | None) -> Any:
+    try:
+        return families.decode(path.read_bytes(), id_key=id_key)
+    except ValueError as fault:
+        raise CommandError(f"{path}: {fault}") from None
+
+
+def _one_set(
+    view: CoverageView, expression: str, of: str, missing: int, confidence: float
+) -> dict[str, Any]:
+    since = view.since(expression, of)
+    count = view.count(expression, confidence=confidence)
+    share = view.share(expression, of, confidence=confidence)
+    return {
+        "now": view.now,
+        "set": expression,
+        "of": of,
+        "count": count.to_dict(),
+        "share": share.to_dict(),
+        "since": None if since is None else since._asdict(),
+        "unsettled": list(view.unsettled),
+        "missing": [each._asdict() for each in view.missing(expression, missing)],
+        "caveats": {name: CAVEATS[name] for name in sorted({*count.caveats, *share.caveats})},
+    }
+
+
+def _cells(estimate: dict[str, Any]) -> list[str]:
+    ends = (estimate["value"], estimate["lower"], estimate["upper"])
+    return [*("" if each is None else number(each) for each in ends), number(estimate["rows"])]
+
+
+_ENDS = ("value", "lower", "upper", "rows")
+
+
+def _set_tables(asked: dict[str, Any], unit: str) -> list[Table]:
+    table = Table("set", *_ENDS, caption=_caption(asked, unit))
+    table.add_row(asked["set"], *_cells(asked["count"]))
+    table.add_row(f"share of {asked['of']}", *_cells(asked["share"]))
+    tables = [table]
+    if asked["missing"]:
+        listed = Table("id", "time", "heard by")
+        for each in asked["missing"]:
+            heard = ", ".join(each["heard_by"])
+            listed.add_row(str(each["id"]), told(unit, each["time"]), heard)
+        tables.append(listed)
+    return tables
+
+
+def _caption(asked: dict[str, Any], unit: str) -> str:
+    lines = [f"as of {told(unit, asked['now'])}"]
+    if asked.get("since") is not None:
+        since = asked["since"]
+        lines.append(
+            f"the share changed from {since['was']:.4g} to {since['became']:.4g} between "
+            f"{told(unit, since['after'])} and {told(unit, since['before'])}"
+        )
+    if asked["unsettled"]:
+        lines.append(
+            f"not posted since: {', '.join(asked['unsettled'][:8])}; messages may still come "
+            "(--settle looks back)"
+        )
+    return "\n".join([*lines, *(f"{name}: {text}" for name, text in asked["caveats"].items())])
+
+
+def _tables(found: dict[str, Any], unit: str) -> list[Table]:
+    return [
+        _sources(found, unit),
+        _listed("both heard", found["overlaps"] or [], lambda e: f"{e['source']} & {e['other']}"),
+        _cover(found),
+        _listed("heard by exactly", found["histories"], lambda e: ", ".join(e["sources"])),
+        *_reasons(found, unit),
+    ]
+
+
+def _sources(found: dict[str, Any], unit: str) -> Table:
+    table = Table(
+        "source", "heard", *_ENDS[1:3], "alone", *_ENDS[1:3], caption=_caption(found, unit)
+    )
+    for source, alone in zip(found["sources"], found["exclusive"], strict=True):
+        heard, only = _cells(source["count"]), _cells(alone["estimate"])
+        table.add_row(source["source"], *heard[:3], *only[:3])
+    table.add_row("any", *_cells(found["union"])[:3], "", "", "")
+    return table
+
+
+_SHOWN = 20
+
+
+def _listed(title: str, rows: list[dict[str, Any]], name: Any) -> Table:
+    table = Table(title, *_ENDS)
+    for each in rows[:_SHOWN]:
+        table.add_row(name(each), *_cells(each["estimate"]))
+    if len(rows) > _SHOWN:
+        table.caption = f"{len(rows) - _SHOWN:,} more rows with --json"
+    return table
+
+
+def _cover(found: dict[str, Any]) -> Table:
+    table = Table("fewest sources", "adds", "covered", *_ENDS[1:3])
+    for place, each in enumerate(found["cover"][:_SHOWN], 1):
+        covered = _cells(each["covered"])[:3]
+        table.add_row(f"{place}. {each['source']}", f"{each['gain']:.4g}", *covered)
+    return table
+
+
+def _reasons(found: dict[str, Any], unit: str) -> list[Table]:
+    tables = []
+    if found["silences"]:
+        silent = Table("silent source", "after", "before")
+        for each in found["silences"]:
+            silent.add_row(each["source"], told(unit, each["after"]), told(unit, each["before"]))
+        tables.append(silent)
+    if (unheard := found["unheard"]) is not None:
+        table = Table("heard by none", "value", "lower", "upper", caption=UNHEARD_NOTE)
+        for each in unheard["models"]:
+            ends = (each["value"], each["lower"], each["upper"])
+            table.add_row(each["name"], *("" if end is None else number(end) for end in ends))
+        table.add_row("at least", "", number(unheard["at_least"]), "")
+        tables.append(table)
+    return tables

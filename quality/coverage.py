@@ -1,0 +1,420 @@
+"""What sketches of several sources say of each other, against the truth of logs.
+
+    python -m quality.coverage [--part intervals|guard|silence|cover|unheard|audit] [--seeds 40]
+
+``intervals``  the share of 95 % intervals that hold the truth, and the RMS error, over hashes:
+               unions, overlaps, Jaccard, delivery ratios, exclusive counts, for three capacities
+               and three decays.
+``guard``      two sources, one of which is an hour and more behind: bias of exclusive counts
+               without a guard, with the one that is derived, and unbounded.
+``silence``    a receiver that was down for half of the time: its share with and without the spell,
+               and false spells of the others.
+``cover``      the share of the best five as chosen on the rows that judge it, and by halves.
+``unheard``    models of messages that no receiver heard, where the others are hidden: how often an
+               interval holds the result of its own model on all rows, and the truth.
+``audit``      three stages of a pipeline that loses: share lost, since when, ids.
+
+Logs are those of ``../shared/data/deliveries``, skipped where that folder is absent, and one of its
+own: unequal sources, clustered outages, clocks that drift, posts that come again, sources that
+joined late. Messages are thinned where that saves time and not truth.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+
+import decaysketch as ds
+from decaysketch.sources.expression import quoted
+
+__all__ = ["Log", "drawn", "main", "shared"]
+
+CAPACITIES: Final = (100, 800, 3000)
+HOUR_MS: Final = 3_600_000
+
+_FOLDER: Final = Path(__file__).resolve().parents[2] / "shared" / "data" / "deliveries"
+_LOGS: Final = {"ble_set2": 6, "wifi_two_receivers": 4, "lorawan_tourperret": 1}  # every so many
+
+Bools = npt.NDArray[np.bool_]
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Log:
+    """Messages by source.
+
+    Attributes:
+        name: of the log.
+        names: of the sources.
+        heard: bool[n, k].
+        times: int64[n, k], in ms, of each duplicate.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    heard: Bools
+    times: Int64Array
+
+    @property
+    def latest(self) -> Int64Array:
+        """int64[n], the latest time of each message."""
+        latest: Int64Array = np.where(self.heard, self.times, np.iinfo(np.int64).min).max(axis=1)
+        return latest
+
+    @property
+    def now(self) -> int:
+        return int(self.latest.max())
+
+    @property
+    def span(self) -> int:
+        return self.now - int(self.latest.min())
+
+    def sketches(self, capacity: int, seed: int) -> dict[str, ds.DecaySketch]:
+        """One of each source."""
+        params = ds.SketchParams(capacity=capacity, seed=seed, time_unit="ms")
+        made = {}
+        for source, name in enumerate(self.names):
+            rows = np.flatnonzero(self.heard[:, source])
+            made[name] = ds.DecaySketch(params)
+            made[name].update(None, 1, self.times[rows, source], rows)
+        return made
+
+    def only(self, sources: Any) -> Log:
+        """Some of the sources, and the messages that they heard."""
+        heard = self.heard[:, sources]
+        some = heard.any(axis=1)
+        names = tuple(self.names[source] for source in sources)
+        return Log(self.name, names, heard[some], self.times[:, sources][some])
+
+
+def shared(*, own_stamps: bool = False) -> Iterator[Log]:
+    """The logs of the shared folder; duplicates at one time unless ``own_stamps``."""
+    for name, step in _LOGS.items():
+        path = _FOLDER / f"{name}.parquet"
+        if path.exists():
+            yield _read(path, step, own_stamps)
+
+
+def _read(path: Path, step: int, own_stamps: bool) -> Log:
+    table = pq.read_table(path, columns=["source", "msg", "arrival_us", "path"]).to_pandas()
+    message = table.groupby(["source", "msg"], sort=False).ngroup().to_numpy()
+    kept = message % step == 0
+    names, source = np.unique(table["path"].to_numpy(str)[kept], return_inverse=True)
+    message, arrival = message[kept] // step, table["arrival_us"].to_numpy()[kept] // 1000
+    n = int(message.max()) + 1
+    heard = np.zeros((n, len(names)), np.bool_)
+    heard[message, source] = True
+    if own_stamps:
+        times = np.full(heard.shape, np.iinfo(np.int64).min)
+        np.maximum.at(times, (message, source), arrival)
+    else:
+        first = np.full(n, np.iinfo(np.int64).max)
+        np.minimum.at(first, message, arrival)
+        times = np.repeat(first[:, np.newaxis], len(names), axis=1)
+    return Log(path.stem, tuple(map(str, names)), heard, times)
+
+
+def drawn(seed: int = 1, n: int = 40_000) -> Log:
+    """Eight unequal sources: outages in clusters, clocks that drift, some that joined late."""
+    rng = np.random.default_rng(seed)
+    rates = np.array([0.9, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.01])
+    base = np.sort(rng.integers(0, 30 * 24 * HOUR_MS, n))
+    hard = rng.normal(0.0, 1.0, n)[:, np.newaxis]  # some messages are harder to hear
+    chance = 1.0 / (1.0 + np.exp(-(np.log(rates / (1.0 - rates)) + hard)))
+    heard = rng.random(chance.shape) < chance
+    for source in (1, 3):
+        for begin in rng.choice(n, 12, replace=False):
+            heard[begin : begin + int(rng.integers(20, 400)), source] = False
+    heard[: n // 2, 4] = heard[: int(0.8 * n), 2] = False  # joined late
+    some = heard.any(axis=1)
+    drift = np.linspace(0, 1, n)[:, np.newaxis] * rng.integers(-2000, 2000, len(rates))
+    times = base[:, np.newaxis] + drift.astype(np.int64) + rng.integers(0, 300, heard.shape)
+    names = tuple("abcdefgh")
+    return Log("drawn", names, heard[some], times[some])
+
+
+def decays(log: Log) -> dict[str, ds.Decay]:
+    """None, a half-life of a tenth of the log, and a window of its last 2 %."""
+    return {
+        "none": ds.decay.none(),
+        "half-life": ds.decay.exponential(half_life=log.span // 10),
+        "window": ds.decay.window(log.span // 50),
+    }
+
+
+class Held:
+    """Intervals against truths, by what was asked."""
+
+    def __init__(self) -> None:
+        self._found: dict[Any, list[tuple[bool, float]]] = defaultdict(list)
+
+    def add(self, key: Any, estimate: ds.Estimate, truth: float) -> None:
+        slack = 1e-9 * max(abs(truth), 1.0)
+        held = estimate.lower - slack <= truth <= estimate.upper + slack
+        self._found[key].append((held, estimate.value / truth - 1.0 if truth else estimate.value))
+
+    def lines(self) -> Iterator[str]:
+        for key, found in sorted(self._found.items()):
+            held, error = np.array(found, float).T
+            error = error[np.isfinite(error)]
+            rms, bias = float(np.sqrt(np.mean(error**2))), float(error.mean())
+            yield (
+                f"{' | '.join(map(str, key)):64s} held {held.mean():.3f} of {len(held):4d}  "
+                f"RMS {rms:.4f}  bias {bias:+.4f}"
+            )
+
+
+def _sets(log: Log) -> list[tuple[str, str, str | None]]:
+    """Name, expression, and the expression that it is a share of."""
+    order = np.argsort(-log.heard.sum(axis=0), kind="stable")
+    a = quoted(log.names[order[0]])
+    b = quoted(log.names[order[min(5, len(order) - 1)]])
+    alone = quoted(log.names[order[min(3, len(order) - 1)]])
+    usual = 2 + int(np.bincount(log.heard.sum(axis=1))[2:].argmax())
+    return [
+        ("union", "any", None),
+        ("overlap", f"{a} & {b}", None),
+        ("Jaccard", f"{a} & {b}", f"{a} | {b}"),
+        ("share of B that A heard", f"{a} & {b}", b),
+        ("exclusive", f"{alone} & exactly(1)", None),
+        (f"heard by exactly {usual}", f"exactly({usual})", None),
+    ]
+
+
+class _Truth:
+    """Histories of all rows of a log, as an expression reads them."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.sources = len(log.names)
+        self.degrees = log.heard.sum(axis=1).astype(np.int32)
+
+    def heard(self, name: str) -> Bools:
+        column: Bools = self._log.heard[:, self._log.names.index(name)]
+        return column
+
+
+def _truth(log: Log, weights: npt.NDArray[np.float64], expression: str) -> float:
+    from decaysketch.sources.expression import read_expression
+
+    return float(weights[read_expression(expression).holds(_Truth(log))].sum())
+
+
+def intervals(seeds: int) -> Iterator[str]:
+    """See the module."""
+    for log in (*shared(), drawn()):
+        held = Held()
+        guard = 0 if log.name != "drawn" else "auto"
+        weights = {
+            name: np.asarray(decay(np.int64(log.now) - log.latest))
+            for name, decay in decays(log).items()
+        }
+        truths = {
+            (name, text): _truth(log, weights[name], text)
+            for name in weights
+            for _, part, of in _sets(log)
+            for text in (part, of or part)
+        }
+        for seed in range(1000, 1000 + seeds):
+            for capacity in CAPACITIES:
+                sources = ds.SourceSet(log.sketches(capacity, seed), guard=guard)
+                for name, decay in decays(log).items():
+                    view = sources.at(decay, log.now)
+                    for label, part, of in _sets(log):
+                        truth = truths[name, part]
+                        key = (log.name, label, capacity, name)
+                        if of is None:
+                            held.add(key, view.count(part), truth)
+                        elif truths[name, of] > 0.0:
+                            held.add(key, view.share(part, of=of), truth / truths[name, of])
+                    joint = view.where("any").ask("count")
+                    held.add((log.name, "union, joint", capacity, name), joint, truths[name, "any"])
+                    alone = _sets(log)[4][1]
+                    held.add(
+                        (log.name, "exclusive, joint", capacity, name),
+                        view.where(alone).ask("count"), truths[name, alone],
+                    )  # fmt: skip
+        yield from held.lines()
+
+
+def guard(seeds: int) -> Iterator[str]:
+    """See the module."""
+    for log in shared(own_stamps=True):
+        if log.name != "ble_set2":
+            continue
+        order = np.argsort(-log.heard.sum(axis=0), kind="stable")[:2]
+        two = log.only(order)
+        rng = np.random.default_rng(5)
+        late = two.times.copy()
+        late[:, 0] += HOUR_MS + rng.exponential(HOUR_MS, len(late)).astype(np.int64)
+        two = Log("ble, one an hour behind", two.names, two.heard, late)
+        a, b = map(quoted, two.names)
+        held = Held()
+        for seed in range(seeds):
+            for capacity in (100, 800):
+                sketches = two.sketches(capacity, seed)
+                for bound in (0, "auto", "unbounded"):
+                    sources = ds.SourceSet(sketches, guard=bound)
+                    for name, decay in decays(two).items():
+                        weights = np.asarray(decay(np.int64(two.now) - two.latest))
+                        view = sources.at(decay, two.now)
+                        for text in (f"{a} - {b}", f"{a} & {b}"):
+                            label = "A - B" if "-" in text else "A & B"
+                            key = (label, capacity, name, f"guard {bound}")
+                            held.add(key, view.where(text).ask("count"), _truth(two, weights, text))
+        yield from held.lines()
+
+
+def silence(seeds: int) -> Iterator[str]:
+    """See the module."""
+    for log in shared():
+        if log.name != "ble_set2":
+            continue
+        begin = int(log.latest.min())
+        down = (begin + int(0.35 * log.span), begin + int(0.85 * log.span))
+        heard = log.heard.copy()
+        heard[(log.latest >= down[0]) & (log.latest <= down[1]), 3] = False
+        cut = Log(log.name, log.names, heard, log.times)
+        others = " | ".join(quoted(name) for place, name in enumerate(log.names) if place != 3)
+        up = log.heard[:, [place for place in range(len(log.names)) if place != 3]].any(axis=1)
+        truth, held, false, looks = float(log.heard[up, 3].mean()), Held(), 0, 0
+        for seed in range(seeds):
+            for capacity in (100, 800):
+                sources = ds.SourceSet(cut.sketches(capacity, seed), guard=0)
+                found = {each.source for each in sources.at("none", cut.now).silences()}
+                false += len(found - {log.names[3]})
+                looks += len(log.names) - 1
+                for without in (False, True):
+                    view = sources.at("none", cut.now, without_silence=without)
+                    key = ("without the spell" if without else "as it stands", capacity)
+                    held.add(key, view.share(quoted(log.names[3]), of=others), truth)
+        yield f"share while up {truth:.3f}; false spells {false} in {looks} checks of the others"
+        yield from held.lines()
+
+
+def cover(seeds: int) -> Iterator[str]:
+    """See the module."""
+    for log in shared():
+        most = min(5, len(log.names) - 1)
+        for capacity in (100, 800):
+            gain, honest, inside = [], [], 0
+            for seed in range(seeds):
+                view = ds.SourceSet(log.sketches(capacity, seed), guard=0).at("none", log.now)
+                steps = view.cover(1.0)[:most]
+                places = [log.names.index(each.source) for each in steps]
+                truth = log.heard[:, places].any(axis=1).mean()
+                gain.append(sum(each.gain for each in steps) - truth)
+                covered = steps[-1].covered
+                honest.append(covered.value - truth)
+                inside += covered.lower <= truth <= covered.upper
+            yield (
+                f"{log.name} | best {most} | {capacity}: same rows {np.mean(gain):+.4f}, by halves "
+                f"{np.mean(honest):+.4f}, held {inside / seeds:.2f} of {seeds}"
+            )
+
+
+def unheard(seeds: int) -> Iterator[str]:
+    """See the module."""
+    from decaysketch.sources.unheard import unheard_of
+
+    for log in shared():
+        if log.name != "ble_set2":
+            continue
+        rng, found = np.random.default_rng(11), defaultdict(list)
+        for seed in range(seeds):
+            ours = rng.choice(len(log.names), int(rng.choice([2, 3, 4])), replace=False)
+            some = log.only(ours)
+            truth = float(len(log.heard) - len(some.heard))
+            view = ds.SourceSet(some.sketches(800, seed), guard=0).at("none", log.now)
+            whole = unheard_of(
+                np.ones(len(some.heard)),
+                [np.flatnonzero(some.heard[:, place]) for place in range(len(ours))],
+                confidence=0.95,
+            )
+            result = view.unheard()
+            for model, full in zip(result.models, whole.models, strict=True):
+                found[f"{model.name}, its own model"].append(
+                    model.lower <= full.value <= model.upper
+                )
+                found[f"{model.name}, the truth"].append(model.lower <= truth <= model.upper)
+            found["span, the truth"].append(result.lower <= truth <= result.upper)
+        for key, held in sorted(found.items()):
+            yield f"{key:40s} held {np.mean(held):.2f} of {len(held)}"
+
+
+def audit(seeds: int) -> Iterator[str]:
+    """See the module: broker, lake and warehouse, which loses 5 % from 70 % of the log on."""
+    for log in shared():
+        if log.name != "wifi_two_receivers":
+            continue
+        rng, n = np.random.default_rng(4), len(log.latest)
+        broke = int(log.latest.min()) + int(0.7 * log.span)
+        lost = rng.random(n) < np.where(log.latest > broke, 0.05, 0.004)
+        late = rng.exponential(20 * 60_000, n)
+        there = ~lost & (log.latest + late <= log.now)
+        heard = np.stack([np.ones(n, bool), rng.random(n) < 0.999, there], axis=1)
+        stages = Log(
+            "audit", ("broker", "lake", "warehouse"), heard, log.latest[:, None] + 0 * heard
+        )
+        week = ds.decay.window(7 * 24 * HOUR_MS)
+        settled = log.now - 4 * HOUR_MS
+        last = (log.latest <= settled) & (log.latest > settled - 7 * 24 * HOUR_MS)
+        shares: dict[str, list[float]] = defaultdict(list)
+        wrong = told = 0
+        for seed in range(seeds):
+            sources = ds.SourceSet(stages.sketches(3000, seed), guard=0)
+            for name, at in (("as of now", log.now), ("settled", settled)):
+                found = sources.at(week, at).share("broker - warehouse", of="broker")
+                shares[name].append(found.value)
+            view = sources.at("none", settled)
+            change = view.since("broker - warehouse", of="broker")
+            assert change is not None
+            between = sorted((change.after, broke, change.before))
+            shares["messages between"].append(
+                0.0 if between[1] == broke
+                else float(np.count_nonzero((log.latest > between[0]) & (log.latest < between[2])))
+            )  # fmt: skip
+            ids = [each.id for each in view.missing("broker - warehouse", 10_000)]
+            told += len(ids)
+            wrong += int(there[ids].sum())
+        yield f"truly lost in the last week, settled: {lost[last].mean():.4f}"
+        for name, values in shares.items():
+            yield f"{name}: median {np.median(values):.4f}"
+        yield f"ids told as missing: {told}, of which the warehouse has {wrong}"
+
+
+_PARTS: Final[dict[str, Callable[[int], Iterator[str]]]] = {
+    "intervals": intervals,
+    "guard": guard,
+    "silence": silence,
+    "cover": cover,
+    "unheard": unheard,
+    "audit": audit,
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m quality.coverage", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--part", choices=_PARTS, action="append")
+    parser.add_argument("--seeds", type=int, default=40)
+    options = parser.parse_args(arguments)
+    for name in options.part or _PARTS:
+        print(f"# {name}", flush=True)
+        for line in _PARTS[name](options.seeds):
+            print(line, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
