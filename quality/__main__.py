@@ -31,7 +31,8 @@ __all__ = ["main"]
 
 _OTHERS: Final = (
     "Studies with commands of their own: python -m quality.intervals, quality.sizing, "
-    "quality.asyncwindow, quality.deltas, quality.ecm, quality.extremes, quality.gateway, "
+    "quality.asyncwindow, quality.coverage, quality.deltas, quality.ecm, quality.extremes, "
+    "quality.gateway, "
     "quality.hostile, quality.kill, quality.messages, quality.monitor, quality.relays, "
     "quality.scale, quality.siege, quality.simulation, quality.soak, quality.streaming"
 )

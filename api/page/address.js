@@ -5,7 +5,7 @@ import { fixedDecay, state } from "./state.js";
 
 const REMEMBER_MS = 400;
 
-const VIEWS = ["answers", "alerts", "lists", "sources"];
+const VIEWS = ["answers", "alerts", "lists", "sources", "coverage"];
 
 const REMEMBERED = { halfLife: Number, width: Number, scale: Number, exponent: Number, text: String };
 

@@ -8,6 +8,7 @@ import { LineChart } from "./charts.js";
 import { ageAxis, closedForm, draw, tableRows, toAge, toShare } from "./curve.js";
 import { curveOfText, described, formula, LENGTH } from "./decay.js";
 import { AlertForm, watchable } from "./define.js";
+import { Coverage, hasCoverage } from "./coverage.js";
 import { askDevices, hasDevices, showDevices } from "./devices.js";
 import { key, mayPass, Newest, reasonOf, request, requestAgain, streamPath } from "./http.js";
 import { askSparks, onChoice, showStreams, spanOf } from "./list.js";
@@ -193,6 +194,7 @@ const allAlerts = new Alerts($("all-alerts"), { caption: "Alerts of all streams"
 const ownAlerts = new Alerts($("own-alerts"), { caption: "Alerts of this stream", streams: false, chosen: openAlert });
 const oneAlert = new OneAlert($("alert"), { gone: () => { state.alert = null; remember(); lookAtAlerts(); }, failed: refused });
 const sources = new Sources($("sources"), { failed: refused });
+const coverage = new Coverage($("coverage"), { failed: refused });
 const lists = new Lists($("lists"), { failed: refused });
 new Service($("service"), $("service-button"));
 const alertForm = new AlertForm($("define"), {
@@ -256,7 +258,7 @@ $("define-button").addEventListener("click", () => showForm($("define").hidden))
 function showView() {
   const { view, stream, alert } = state;
   check("view", view);
-  $("columns").hidden = view === "sources" || view === "lists";
+  $("columns").hidden = view === "sources" || view === "lists" || view === "coverage";
   $("columns").dataset.view = view;
   $("answers").hidden = view !== "answers";
   $("stream-alerts").hidden = view !== "alerts";
@@ -264,6 +266,8 @@ function showView() {
   else sources.leave();
   if (view === "lists") lists.watch(stream.name);
   else lists.leave();
+  if (view === "coverage") coverage.watch(stream.name);
+  else coverage.leave();
   if (view === "alerts" && alert) oneAlert.watch(stream.name, alert);
   else oneAlert.leave();
 }
@@ -671,6 +675,8 @@ function present() {
   document.querySelector('input[name="mode"][value="newest"]').disabled = newestData(stream) === null;
   check("mode", state.mode);
   any.show(stream);
+  $("coverage-view").hidden = !hasCoverage(stream);
+  if (state.view === "coverage" && !hasCoverage(stream)) state.view = "answers";
   showView();
   showRanges();
   showExamples();
@@ -914,7 +920,7 @@ async function firstStream(streams) {
 // It was deleted, or may no longer be read.
 function leaveStream() {
   for (const each of [...ASKED, curve]) each.cancel();
-  for (const each of [sources, lists, oneAlert]) each.leave();
+  for (const each of [sources, coverage, lists, oneAlert]) each.leave();
   state.stream = null;
   $("detail").hidden = true;
   $("stream-name").textContent = "";

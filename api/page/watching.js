@@ -10,11 +10,11 @@ export class Watching {
   stream = null;
   #unheard = false; // the last look was in vain, and that is said
 
-  // `rest`: of the path below the stream; `failed(error)`.
+  // `rest`: of the path below the stream, or a function that gives it; `failed(error)`.
   constructor(panel, rest, failed) {
     this.panel = panel;
     this.asked = new Newest(
-      (signal, stream) => request(streamPath(stream, rest), undefined, signal),
+      (signal, stream) => request(streamPath(stream, typeof rest === "function" ? rest() : rest), undefined, signal),
       (answer, _ms, stream) => {
         if (stream !== this.stream) return;
         panel.classList.remove("stale");

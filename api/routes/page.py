@@ -32,6 +32,7 @@ _FILES = {
     "app.js": _JAVASCRIPT,
     "asking.js": _JAVASCRIPT,
     "charts.js": _JAVASCRIPT,
+    "coverage.js": _JAVASCRIPT,
     "curve.js": _JAVASCRIPT,
     "decay.js": _JAVASCRIPT,
     "define.js": _JAVASCRIPT,

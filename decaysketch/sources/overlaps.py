@@ -28,13 +28,15 @@ from decaysketch.sources.joint import Joint
 
 __all__ = ["MOST_SQUARE", "Overlaps", "overlaps_of", "union_sample", "unites"]
 
+BoolArray = npt.NDArray[np.bool_]
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 
-MOST_SQUARE = 1024
+MOST_SQUARE = 256
 """With more sources, only the pairs that share a row have memory."""
 
-_FIRST_BITS, _MOST_BITS = 17, 21  # of the table of pairs: 64 bytes each
+_FIRST_BITS, _MOST_BITS = 16, 21  # of the table of pairs: 64 bytes each
+_PARTNERS = 24  # of a source, for which the first table has slots
 _SALT = secrets.randbits(64) | 1
 _EXACT, _SAMPLED, _VARIANCE, _SKEW, _CERTAIN, _ROWS, _LARGEST = range(7)
 _HINGES = 0.15  # as in answers/query.py: a row with this share of the variance decides
@@ -91,17 +93,20 @@ class Overlaps(NamedTuple):
         ]  # fmt: skip
 
     def _collision_bias(self) -> float:
-        """That of the largest source, whatever the decay."""
-        joint, params = self.joint, self.joint.match.states[0].params
-        units = 1.0 / params.level_probabilities
-        found = joint.incidences
-        sizes = np.bincount(found.sources, units[np.minimum(found.bands, len(units) - 1)])
-        return float(sizes.max(initial=0.0)) / 2.0 ** (params.id_bits + 1)
+        """That of the source with most rows, whatever the decay."""
+        largest = max(self.joint.match.states, key=len)
+        ends = len(largest) - np.searchsorted(largest.times[::-1], largest.watermarks, side="right")
+        units = 1.0 / largest.params.level_probabilities
+        size = float(np.diff(ends, prepend=0) @ units)
+        return size / 2.0 ** (largest.params.id_bits + 1)
 
 
-def overlaps_of(joint: Joint, decay: Decay | None, now: int) -> Overlaps:
+def overlaps_of(
+    joint: Joint, decay: Decay | None, now: int, outside: BoolArray | None = None
+) -> Overlaps:
     """The amounts of every pair of sources of a joint sample; with more than
-    :data:`MOST_SQUARE` sources, of those that share a row.
+    :data:`MOST_SQUARE` sources, of those that share a row. With ``outside``, bool[messages], of
+    some of the messages alone.
 
     Raises:
         ParameterError: weights above 1; more than 2^20 pairs share a row.
@@ -117,18 +122,20 @@ def overlaps_of(joint: Joint, decay: Decay | None, now: int) -> Overlaps:
         )
     fading = _fading(joint, decay, now)
     count = len(joint.match.states)
-    bits = 0 if count <= MOST_SQUARE else _FIRST_BITS
+    bits = 0
+    if count > MOST_SQUARE:
+        bits = min(max((_PARTNERS * count).bit_length(), _FIRST_BITS), _MOST_BITS)
     while True:
         slots = 1 << bits if bits else count * count
         cells, keys = _empty_cells(slots), np.zeros(slots, np.uint64)
-        if _add(joint, fading, cells, keys, bits):
+        if _add(joint, fading, cells, keys, bits, outside):
             break
         if bits == _MOST_BITS:
             raise ParameterError(
                 f"more than {1 << _MOST_BITS - 1} pairs of {count} sources share a message; name "
                 "fewer sources"
             )
-        bits += 2
+        bits = min(bits + 2, _MOST_BITS)
     if not bits:
         first, second = np.triu_indices(count)
         return Overlaps(first, second, cells[first * count + second], joint, fading)
@@ -169,13 +176,16 @@ class _Marked:
 
 
 def _add(
-    joint: Joint, fading: Fading, cells: Float64Array, keys: npt.NDArray[np.uint64], bits: int
-) -> bool:
+    joint: Joint, fading: Fading, cells: Float64Array, keys: npt.NDArray[np.uint64], bits: int,
+    outside: BoolArray | None,
+) -> bool:  # fmt: skip
     """Sum over messages; whether there was capacity for every pair."""
     match, found = joint.match, joint.incidences
     count = len(match.states)
     units = 1.0 / match.states[0].params.level_probabilities
     decayed = _weights(fading, match.latest)
+    if outside is not None:
+        decayed[~outside] = 0.0
     if match.scattered:
         decayed[match.latest != match.earliest] = 0.0  # these come below
     done = _native.overlaps(
@@ -184,7 +194,8 @@ def _add(
     )  # fmt: skip
     if not done or not match.scattered:
         return bool(done)
-    loose = np.flatnonzero(match.latest != match.earliest)
+    apart = match.latest != match.earliest
+    loose = np.flatnonzero(apart if outside is None else apart & outside)
     sizes = match.degrees[loose].astype(np.int64)
     start = np.zeros(len(loose) + 1, np.int64)
     np.cumsum(sizes, out=start[1:])

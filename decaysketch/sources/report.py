@@ -12,7 +12,7 @@ from typing import Any
 from decaysketch.answers.estimate import CAVEATS, Estimate
 from decaysketch.errors import ParameterError
 from decaysketch.sources.expression import quoted
-from decaysketch.sources.view import CoverageView
+from decaysketch.sources.view import CoverageView, Heard
 
 __all__ = ["UNHEARD_NOTE", "parts", "report"]
 
@@ -51,7 +51,7 @@ def parts(
     yield "now", view.now
     yield "settle", view.sources.settle
     yield "union", seen(view.count(_everyone(view), confidence=confidence))
-    yield "sources", [_source(view, name, seen, confidence) for name in view.names]
+    yield "sources", [_source(view, each, seen) for each in view.heard(confidence=confidence)]
     exclusive = view.exclusive(confidence=confidence)
     yield "exclusive", [each._asdict() | {"estimate": seen(each.estimate)} for each in exclusive]
     most = None if len(view.names) <= _REPORTED else limit
@@ -103,11 +103,11 @@ def _everyone(view: CoverageView) -> str:
     return "any" if len(view.names) > 1 else quoted(view.names[0])
 
 
-def _source(view: CoverageView, name: str, seen: _Seen, confidence: float) -> dict[str, Any]:
-    snapshot = view.sources.snapshots[view.sources.index(name)]
-    count = view.count(quoted(name), confidence=confidence)
+def _source(view: CoverageView, heard: Heard, seen: _Seen) -> dict[str, Any]:
+    snapshot = view.sources.snapshots[view.sources.index(heard.source)]
     return {
-        "source": name, "rows": len(snapshot), "newest": snapshot.newest, "count": seen(count)
+        "source": heard.source, "rows": len(snapshot), "newest": snapshot.newest,
+        "count": seen(heard.estimate),
     }  # fmt: skip
 
 

@@ -269,8 +269,8 @@ def _joining_of(snapshots: Sequence[Snapshot]) -> Joining:
     for kind, each in zip(kinds[1:], snapshots[1:], strict=True):
         if kind is not kinds[0]:
             raise IncompatibleSketchError({"family": (kinds[0].name, kind.name)})
-        if fields := snapshots[0].params.differences(each.params):
-            raise IncompatibleSketchError(fields)
+        if each.params.fingerprint != snapshots[0].params.fingerprint:
+            raise IncompatibleSketchError(snapshots[0].params.differences(each.params))
     if kinds[0].joining is None:
         able = ", ".join(repr(name) for name, each in FAMILIES.items() if each.joining)
         raise ParameterError(

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CoverageView",
     "Exclusive",
+    "Heard",
     "HeardBy",
     "History",
     "Missing",
@@ -66,6 +67,13 @@ PAIR_STEP_S = 3e-9
 
 MOST_WATCHED = 64
 """With more sources, silences are looked for on request only."""
+
+
+class Heard(NamedTuple):
+    """What a source heard."""
+
+    source: str
+    estimate: Estimate
 
 
 class Exclusive(NamedTuple):
@@ -372,6 +380,29 @@ class CoverageView:
             variances=sample.variances * by * by, jumps=sample.jumps * by,
         )  # fmt: skip
 
+    def heard(self, *, confidence: float = 0.95) -> list[Heard]:
+        """For each source, the messages that it heard, by name. Where silences are left out, those
+        of the same times as :meth:`overlaps` and :meth:`exclusive`."""
+        if not self.without_silence:
+            return [
+                Heard(name, self.count(quoted(name), confidence=confidence)) for name in self.names
+            ]
+        try:
+            found = self._pairs
+            own = found.take(np.flatnonzero(found.first == found.second))
+            known = dict(zip(own.first.tolist(), own.estimates(confidence), strict=True))
+        except ParameterError:  # weights above 1, or several hash functions
+            known = {}
+        return [
+            Heard(
+                name,
+                known[place]
+                if place in known
+                else _count(self.where(f"{quoted(name)} & at_least(1)"), confidence, "average"),
+            )
+            for place, name in enumerate(self.names)
+        ]
+
     def exclusive(
         self, *, confidence: float = 0.95, combine: Combine = "average"
     ) -> list[Exclusive]:
@@ -387,7 +418,7 @@ class CoverageView:
 
     def overlaps(self, *, limit: int | None = None, confidence: float = 0.95) -> list[Overlap]:
         """Messages that two sources both heard, for every pair or for the ``limit`` heaviest,
-        heaviest first. Each reads its two sources alone. With more than 1024 sources, only pairs
+        heaviest first. Each reads its two sources alone. With more than 256 sources, only pairs
         that share a row are there.
 
         Raises:
@@ -416,7 +447,11 @@ class CoverageView:
                 f"copies is {len(joints)}; expected 1: the overlaps of all pairs are read from one "
                 "hash function. Ask for the count of one set, such as 'a & b'"
             )
-        return overlaps.overlaps_of(joints[0], self.decay, self.now)
+        outside = None
+        if self.without_silence:
+            spells = [spell for each in self._spells(self._read(self._everyone)) for spell in each]
+            outside = ~_within(joints[0].match.latest, spells)
+        return overlaps.overlaps_of(joints[0], self.decay, self.now, outside)
 
     def pairs_cost_s(self) -> float:
         """About so long :meth:`overlaps` takes, once the sources are matched, in seconds."""

@@ -236,6 +236,33 @@ def test_a_silent_source_is_found_and_its_spell_can_be_left_out(capacity: int) -
     assert "silences" not in without.caveats
 
 
+def test_every_part_leaves_out_the_same_spells() -> None:
+    _, down = outage()
+    for capacity, guard in ((10_000, 0), (150, 0), (150, 200)):
+        sources = ds.SourceSet(down.sketches(capacity, seed=3), guard=guard)
+        view = sources.at("none", NOW, without_silence=True)
+        times = down.latest
+        left = np.ones(len(times), bool)
+        for each in view.silences():
+            left &= (times <= each.after) | (times >= each.before)
+        assert 2000 < left.sum() < 5000
+        pairs = {(each.source, each.other): each.estimate for each in view.overlaps()}
+        truths = {
+            (one, other): int((down.heard[:, i] & down.heard[:, j] & left).sum())
+            for i, one in enumerate("abc")
+            for j, other in enumerate("abc")
+            if i < j
+        }
+        for pair, truth in truths.items():
+            assert pairs[pair].lower <= truth <= pairs[pair].upper
+        for source, (name, estimate) in enumerate(view.heard()):
+            assert name == "abc"[source]
+            truth = int((down.heard[:, source] & left).sum())
+            assert estimate.lower <= truth <= estimate.upper
+        if capacity == 10_000:
+            assert all(pairs[pair].value == truth for pair, truth in truths.items())
+
+
 def test_sources_that_miss_messages_at_random_are_not_silent() -> None:
     false = 0
     for seed in range(60):
