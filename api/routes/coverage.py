@@ -154,8 +154,9 @@ def _begin(
 
 def usual_settle_s(seen: list[Sender], now_us: int) -> float:
     """How long after a message every source that is not silent has usually posted it: the largest
-    gap between posts, and how much later than the least late source one is."""
-    posting = [each for each in seen if each.posts and not each.is_silent(now_us)]
+    gap between posts, and how much later than the least late source one is. 0 until the gaps of a
+    source are known: a log that is posted at once is as late as it is old."""
+    posting = [each for each in seen if each.is_silent(now_us) is False]
     gaps = [each.gap_s for each in posting if each.gap_s is not None]
     late = [each.latest_late_s for each in posting if each.latest_late_s is not None]
     return max(gaps, default=0.0) + (max(late) - min(late) if late else 0.0)

@@ -231,11 +231,15 @@ class CoverageView:
 
     def _noted(self, read: _Read) -> tuple[str, ...]:
         """Caveats of every result of some sources."""
-        joint = read.joints[0]
+        return self._of_clocks(read.joints[0]) + ("silences",) * any(self._silent(read))
+
+    def _of_clocks(self, joint: Joint) -> tuple[str, ...]:
         found = ("clocks-disagree",) * self.sources.clocks_disagree(joint)
-        found += ("weights-disagree",) * joint.match.weights_disagree
-        silent = not self.without_silence and any(self._spells(read))
-        return found + ("silences",) * silent
+        return found + ("weights-disagree",) * joint.match.weights_disagree
+
+    def _silent(self, read: _Read) -> list[bool]:
+        """Of each source that is read, whether a result counts a spell in which it was silent."""
+        return [not self.without_silence and bool(spells) for spells in self._spells(read)]
 
     def _kept(self, read: _Read, masks: Sequence[BoolArray]) -> list[BoolArray]:
         """Masks less the rows of silences, where these are left out."""
@@ -430,9 +434,20 @@ class CoverageView:
         apart = np.flatnonzero(found.first != found.second)
         order = apart[np.argsort(-found.values[apart], kind="stable")][:limit]
         chosen = found.take(order)
-        names = self.names
+        names, noted = self.names, self._of_clocks(found.joint)
+        if getattr(self.decay, "verified", None) == "grid":
+            noted += ("decay-on-grid",)
+        silent = [False] * len(names)
+        if len(names) <= MOST_WATCHED:
+            silent = self._silent(self._read(self._everyone))
+
+        def caveats(a: int, b: int) -> tuple[str, ...]:
+            return noted + ("silences",) * (silent[a] or silent[b])
+
         return [
-            Overlap(names[a], names[b], estimate)
+            Overlap(
+                names[a], names[b], replace(estimate, caveats=estimate.caveats + caveats(a, b))
+            )
             for a, b, estimate in zip(
                 chosen.first.tolist(), chosen.second.tolist(), chosen.estimates(confidence),
                 strict=True,

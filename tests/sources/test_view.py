@@ -170,7 +170,9 @@ def test_a_guard_removes_the_bias_of_a_source_that_is_late() -> None:
 def test_clocks_that_disagree_are_a_caveat_and_are_measured() -> None:
     stream = drawn(np.random.default_rng(1), 3000, (0.8, 0.8), lag=5000)
     sources = ds.SourceSet(stream.sketches(50))
-    assert "clocks-disagree" in sources.at(HALF_LIFE, NOW).count("a & b").caveats
+    view = sources.at(HALF_LIFE, NOW)
+    assert "clocks-disagree" in view.count("a & b").caveats
+    assert "clocks-disagree" in view.overlaps()[0].estimate.caveats
     found = sources.disagreement()
     assert 4000 < found.largest <= 5000
     assert found.guards["a"] == 2 * int(sources.joints((0, 1))[0].match.lags[0])
@@ -231,6 +233,8 @@ def test_a_silent_source_is_found_and_its_spell_can_be_left_out(capacity: int) -
     share = view.share("a", of="b | c")
     assert share.upper < truth
     assert "silences" in share.caveats
+    marked = {pair[:2]: "silences" in pair.estimate.caveats for pair in view.overlaps()}
+    assert marked == {("a", "b"): True, ("a", "c"): True, ("b", "c"): False}
     without = sources.at("none", NOW, without_silence=True).share("a", of="b | c")
     assert without.lower <= truth <= without.upper
     assert "silences" not in without.caveats
@@ -343,6 +347,21 @@ def test_labels_and_values_are_those_of_the_latest_duplicate() -> None:
     view = ds.SourceSet({"a": a, "b": b}).at("none")
     assert {group.value for group in view.where("any").ask("group_by").groups} == {"mine", "new"}
     assert view.where("a & b").ask("last").value == "new"
+
+
+def test_a_set_combines_with_filters_and_groups(stream: Heard) -> None:
+    """One mechanism restricts a sample: a set, and then a filter or a group."""
+    assert stream.values is not None
+    values, mask = stream.values[:, 0], expected(stream, "a - b")
+    found = ds.SourceSet(stream.sketches(10_000)).at("none", NOW).where("a - b")
+    assert found.given(where="v > 20").ask("mean").value == pytest.approx(
+        values[mask & (values > 20)].mean()
+    )
+    groups = found.by("bucket(time, '1h')").ask("count")
+    hours, sizes = np.unique(stream.latest[mask] // 3600 * 3600, return_counts=True)
+    assert {next(iter(row.by.values())): row.answer.value for row in groups} == dict(
+        zip(hours.tolist(), sizes.tolist(), strict=True)
+    )
 
 
 def test_sketches_snapshots_and_bytes_are_equal(stream: Heard) -> None:

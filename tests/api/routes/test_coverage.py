@@ -140,3 +140,6 @@ def test_sources_settle_within_their_usual_gap_and_lateness() -> None:
             each.take(post * gap_us * 1_000_000, lateness)
     assert usual_settle_s([early, late, silent], 60_000_000) == pytest.approx(60.0 + 48.0)
     assert usual_settle_s([], 0) == 0.0
+    once = Sender()
+    once.take(0, 9_000.0)
+    assert usual_settle_s([once, early], 60_000_000) == 10.0  # whose gaps are not known yet
