@@ -3,22 +3,26 @@
 Sound messages of every format are changed at random: values of the document are replaced by ones
 that are hostile (or moved, or repeated), or bytes of the text are; of line protocol, which has no
 documents, parts of lines are put together in other ways. Each must become readings,
-refusals and skips without an error, and then rows of a stream, or refusals of rows. Counted are the
-outcomes and the slowest message, in processor time. The status is 1 if anything raised; the seed
-and the number of the message, which are printed, make it again.
+refusals and skips without an error, and then rows of a stream, or refusals of rows. Printed are the
+outcomes and the ten messages that took longest, with seconds of a processor and peak memory. The
+status is 1 if anything raised, or one of the ten is above ``--seconds`` or ``--mebibytes``. The
+seed and the number of a message make it again.
 """
 
 from __future__ import annotations
 
 import argparse
+import heapq
 import json
 import random
 import sys
 import time
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from decaysketch.core.params import SketchParams
 from decaysketch.families import recipe_of
@@ -32,6 +36,7 @@ from quality.damage import damage
 
 __all__ = ["FORMATS", "MAPS", "SOUND", "changed", "main", "outcome"]
 
+_WORST: Final = 10  # messages that are told of
 _NANOSECONDS: Final = "1700000000000000000"
 _ATTRIBUTES: Final = [
     {"key": "a", "value": {"stringValue": "1"}},
@@ -277,31 +282,72 @@ def in_protobuf(text: bytes) -> bytes | None:
     return bytes(request.SerializeToString())
 
 
+class Cost(NamedTuple):
+    """What a body took to be read and checked."""
+
+    seconds: float  # of a processor
+    number: int
+    size: int
+
+
+def peak_bytes(body: bytes, format: str) -> int:
+    """Most memory that a body takes, in addition to its own bytes."""
+    tracemalloc.start()
+    try:
+        with suppress(Exception):
+            outcome(body, format)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def _body(seed: int, format: str, number: int) -> bytes:
+    return changed(random.Random(f"{seed} {format} {number}"), format)
+
+
+def study(format: str, messages: int, seed: int) -> tuple[Counter[str], list[Cost], list[str]]:
+    """Outcomes of so many bodies, the costliest, and what was raised."""
+    outcomes: Counter[str] = Counter()
+    worst: list[Cost] = []
+    faults: list[str] = []
+    for number in range(messages):
+        body = _body(seed, format, number)
+        begin = time.process_time()
+        try:
+            outcomes[outcome(body, format)] += 1
+        except Exception as fault:  # which is what is looked for
+            faults.append(f"{format} {number} of seed {seed}: {fault!r:.200}")
+        cost = Cost(time.process_time() - begin, number, len(body))
+        if len(worst) < _WORST:
+            heapq.heappush(worst, cost)
+        else:
+            heapq.heappushpop(worst, cost)
+    return outcomes, sorted(worst, reverse=True), faults
+
+
 def main(arguments: list[str]) -> int:
     """Run the study; the status."""
     options = argparse.ArgumentParser(prog="quality.messages", description=__doc__)
     options.add_argument("--messages", type=int, default=100_000, help="of each format")
+    options.add_argument("--formats", nargs="+", choices=FORMATS, default=FORMATS)
     options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--seconds", type=float, default=1.0, help="of a processor, for a body")
+    options.add_argument("--mebibytes", type=float, default=64.0, help="most memory of a body")
     chosen = options.parse_args(arguments)
-    faults = 0
-    for format in FORMATS:
-        outcomes: Counter[str] = Counter()
-        worst = (0.0, 0, 0)
-        for number in range(chosen.messages):
-            body = changed(random.Random(f"{chosen.seed} {format} {number}"), format)
-            begin = time.process_time()
-            try:
-                outcomes[outcome(body, format)] += 1
-            except Exception as fault:  # which is what is looked for
-                faults += 1
-                print(f"{format} {number} of seed {chosen.seed}: {fault!r:.200}")
-            worst = max(worst, (time.process_time() - begin, number, len(body)))
-        seconds, number, size = worst
-        print(
-            f"{format}: {dict(outcomes)}; the slowest is {number}, {size} bytes, "
-            f"{seconds * 1e3:.1f} ms of processor time"
-        )
-    print(f"{faults} faults")
+    faults: list[str] = []
+    for format in chosen.formats:
+        outcomes, worst, raised = study(format, chosen.messages, chosen.seed)
+        faults += raised
+        print(f"{format}: {dict(outcomes)}; the {_WORST} that take longest:")
+        for seconds, number, size in worst:
+            peak = peak_bytes(_body(chosen.seed, format, number), format)
+            told = f"{number}, {size} bytes: {seconds * 1e3:.1f} ms, {peak / 2**20:.2f} MiB"
+            print(f"  {told}")
+            if seconds > chosen.seconds or peak > chosen.mebibytes * 2**20:
+                faults.append(f"{format} {told}")
+    for fault in faults:
+        print(f"FAULT {fault}")
+    print(f"{len(faults)} faults")
     return 1 if faults else 0
 
 
