@@ -32,6 +32,7 @@ from typing import Literal, NamedTuple
 
 from decaysketch.errors import ParameterError
 from decaysketch.monitor.charges import Charges
+from decaysketch.monitor.rounds import longer
 from decaysketch.monitor.safe import check_theta
 
 __all__ = ["FrequentHub", "FrequentSite", "ItemAnswer", "ItemPoll", "ItemReport", "default_bound"]
@@ -105,6 +106,7 @@ class _Held:
     sent: float = -math.inf
     waits: bool = False
     polled: bool = False
+    tries: int = 0  # reports since the last answer
 
 
 class FrequentSite:
@@ -115,7 +117,7 @@ class FrequentSite:
         size: counters, ``depth x width``, as one flat list.
         default: :func:`default_bound`, the same at all sites and the hub.
         inc: incarnation, higher whenever the process starts without this object.
-        retry_s: how long an answer is waited for.
+        retry_s: how long the site waits for an answer, twice as long after each that did not come.
     """
 
     def __init__(
@@ -161,7 +163,8 @@ class FrequentSite:
             if not (self._left(held, estimate) or held.polled or held.waits):
                 del self._look[item]
                 continue
-            if held.waits and not held.polled and now - held.sent < self._retry_s:
+            wait = longer(self._retry_s, held.tries)
+            if held.waits and not held.polled and now - held.sent < wait:
                 continue
             self._seq += 1
             if held.polled:
@@ -173,6 +176,7 @@ class FrequentSite:
                 )
             )  # fmt: skip
             held.seq, held.sent, held.waits, held.polled = self._seq, now, True, False
+            held.tries += 1
         return out
 
     @staticmethod
@@ -200,7 +204,7 @@ class FrequentSite:
             return
         if held is None or (message.inc, message.seq) != (self.inc, held.seq):
             return
-        held.waits = False
+        held.waits, held.tries = False, 0
         self._look[message.item] = None
         self._hold(message.item, held, message.side, message.bound)
         plain = message.side == "below" and message.bound == self.default

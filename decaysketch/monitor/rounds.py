@@ -59,6 +59,7 @@ _USED_UP = 0.01  # of -n phi(0): with less in reserve all are asked
 _SPENT = 0.1  # of it: with less left in all a new round begins
 _RENEW = 0.6  # of a lease
 _NO_ROUND = -1
+_DOUBLINGS = 11
 
 
 class Report(NamedTuple):
@@ -141,6 +142,12 @@ class RoundState:
     silent: tuple[str, ...]
 
 
+def longer(retry_s: float, tries: int) -> float:
+    """How long a site waits for an answer after so many messages without one, in seconds: twice as
+    long each time, up to about an hour for a ``retry_s`` of 2."""
+    return retry_s * 2.0 ** min(max(tries - 1, 0), _DOUBLINGS)
+
+
 class RoundSite:
     """One site: counters, and when to say what about them. Not thread-safe.
 
@@ -149,7 +156,9 @@ class RoundSite:
         zone_of: makes the zone of a round from its estimate; the same at hub and sites.
         size: counters, of all matrices.
         inc: incarnation, higher whenever the process starts without this object.
-        retry_s: how long an answer is waited for.
+        retry_s: how long the site waits for an answer, twice as long after each that did not come:
+            only the answer to the newest report counts, so a round trip that is longer than any
+            wait would keep the site from its answer for ever.
         lease_s: how long the hub takes the site's word.
     """
 
@@ -172,6 +181,7 @@ class RoundSite:
         self._sent = -math.inf  # the message that waits for its answer
         self._answered = -math.inf
         self._waits = False
+        self._tries = 0  # messages since the last answer
         self._polled = False
         self._confirm = True
 
@@ -204,7 +214,7 @@ class RoundSite:
 
         O(depth) in general.
         """
-        if self._waits and now - self._sent < self._retry_s:
+        if self._waits and now - self._sent < longer(self._retry_s, self._tries):
             return None
         if self._offer is not None:
             self._wait(now)
@@ -222,6 +232,7 @@ class RoundSite:
 
     def _wait(self, now: float) -> None:
         self._waits, self._sent = True, now
+        self._tries += 1
 
     def receive(self, message: ToSite, now: float) -> None:
         """Take a message of the hub, of any age and any number of times."""
@@ -229,6 +240,7 @@ class RoundSite:
             latest = message.inc == self.inc and message.seq == self._seq
             if latest and message.epoch == self.epoch and self._offer is None:
                 self.bound, self._waits, self._answered = message.bound, False, now
+                self._tries = 0
         elif isinstance(message, Poll):
             if message.epoch == self.epoch and self._offer is None:
                 self._polled, self._waits = True, False
@@ -267,6 +279,7 @@ class RoundSite:
             self._drift.put(cell, self.values[cell])
         self._touched, self._offer = self._since_offer, None
         self._waits, self._polled, self._confirm, self._answered = False, False, True, now
+        self._tries = 0
 
 
 @dataclass(slots=True)

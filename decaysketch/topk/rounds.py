@@ -102,6 +102,7 @@ class TopKSite:
         self._ask: Ask | None = None
         self._followed: tuple[int, int] | None = None  # ask of the last post
         self._seq = 0  # of the last post
+        self._last: Post | None = None
         self._as_of: int | None = None
         self._counts: dict[Item, int | float] = {}
         self._ranked: list[tuple[Item, int | float]] = []
@@ -147,6 +148,10 @@ class TopKSite:
         if ask.as_of is None or ask.as_of != self._as_of:
             return None
         if ask.have != (self.inc, self._seq):
+            last = self._last
+            # A new number would make the hub's next ask stale, too, and so on for ever.
+            if last is not None and last.base is None and last.asked == ask.number:
+                return last
             return self._say(added=False)
         if ask.number == self._followed:
             return None
@@ -164,13 +169,14 @@ class TopKSite:
         rest = next((count for item, count in self._ranked if item not in self._sent), 0)
         self._seq += 1
         self._followed = None if self._ask is None else self._ask.number
-        return Post(
+        self._last = Post(
             site=self.name, inc=self.inc, seq=self._seq, as_of=self._as_of,
             asked=self._followed,
             base=self._seq - 1 if added else None,
             entries=tuple((item, self._counts[item]) for item in new),
             rest=rest,
         )  # fmt: skip
+        return self._last
 
     def _wanted(self, most: int) -> dict[Item, None]:
         """Items that the ask is about, watched ones first: those are never left out."""

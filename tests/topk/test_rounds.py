@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import combinations_with_replacement, permutations, product
 
 import pytest
@@ -339,3 +340,45 @@ class TestWhatIsRefused:
         assert len(post.entries) == MAX_ENTRIES
         assert post.entries[0] == (MAX_ENTRIES + 2, 1)
         assert post.rest == 1
+
+
+class TestARepeatedAsk:
+    @pytest.mark.parametrize("copies", [1, 2, 3])
+    @pytest.mark.parametrize("doubled", [0, 2, 7])
+    def test_ends_in_silence(self, copies: int, doubled: int) -> None:
+        """Asks that are sent several times, and answers that arrive twice, over links that lose
+        nothing. Each repetition had made the next answer stale, for ever."""
+        counts = {"000": {"ada": 10, "eve": 6}, "001": {"bob": 9, "eve": 5}}
+        hub, sites = hub_of(1, 2), {site.name: site for site in sites_of(2)}
+        first = hub.begin(60)
+        queue = deque((name, first) for name in sites for _ in range(copies))
+        steps = posts = 0
+        while queue and steps < 500:
+            steps += 1
+            to, message = queue.popleft()
+            if to == "hub":
+                twice = 2 if doubled and steps % doubled == 0 else 1
+                queue += [(message.site, hub.take(message))] * twice
+                found = hub.top()
+                if not found.certain and not found.without and hub.refine() is not None:
+                    queue += [(name, hub.ask(name)) for name in sites]
+                continue
+            site = sites[to]
+            post = site.take(message)
+            if post is None and site._as_of is None:
+                post = site.post(counts[to], 60)
+            if post is not None:
+                posts += 1
+                queue.append(("hub", post))
+        assert not queue
+        assert posts <= 8 * copies
+        assert hub.top().certain
+        assert hub.top().rows[0].item == "eve"
+
+    def test_is_answered_by_the_same_post(self) -> None:
+        hub, (site, _) = hub_of(1, 2), sites_of(2)
+        asked = hub.begin(0)
+        assert site.take(asked) is None
+        post = site.post({"a": 3}, 0)
+        assert site.take(asked) is post
+        assert site.take(asked) is post
