@@ -447,13 +447,11 @@ class _Sum:
         """Add cells that may be off by so much."""
         if cells.clock is None:
             return
-        lo, hi, value = _decayed(cells, fading) if fading.start is None else _window(cells, fading)
+        ends = _decayed if fading.start is None else _window
+        lo, hi, value = ends(cells, fading, slack)
         self._rounded |= slack > 0.0 or fading.start is None
-        self._lo += lo / (1.0 + slack)
-        if slack < 1.0:
-            self._hi += hi / (1.0 - slack)
-        else:
-            self._hi[hi > 0.0] = np.inf
+        self._lo += lo
+        self._hi += hi
         self._value += value
 
     def count(self, held: Held, fading: _Fading, seed: int) -> None:
@@ -479,25 +477,45 @@ class _Sum:
         return LayerGrid(self._layer, seed, lo, hi, value)
 
 
-def _window(cells: Cells, fading: _Fading) -> tuple[Float64Array, Float64Array, Float64Array]:
+def _window(
+    cells: Cells, fading: _Fading, slack: float
+) -> tuple[Float64Array, Float64Array, Float64Array]:
     """Counts of the times from the start of the window to now."""
     assert fading.start is not None
-    lo, hi = (ends.astype(np.float64) for ends in cells.grid(fading.start))
+    lo, hi = _slackened(*(ends.astype(np.float64) for ends in cells.grid(fading.start)), slack)
     value = cells.values(fading.start)
     if cells.clock is None or cells.clock <= fading.now:
         return lo, hi, value
-    # Less those after now.
-    later_lo, later_hi = cells.grid(fading.now + 1)
+    # Less those after now. Each of both counts may be off by the slack: not their difference alone.
+    later_lo, later_hi = _slackened(*cells.grid(fading.now + 1), slack)
     value = value - cells.values(fading.now + 1)
     return np.maximum(lo - later_hi, 0.0), hi - later_lo, value
 
 
-def _decayed(cells: Cells, fading: _Fading) -> tuple[Float64Array, Float64Array, Float64Array]:
+def _slackened(lo: Any, hi: Any, slack: float) -> tuple[Float64Array, Float64Array]:
+    """Ends of counts of cells that may be off by so much."""
+    if slack < 1.0:
+        return lo / (1.0 + slack), hi / (1.0 - slack)
+    return lo / (1.0 + slack), np.where(hi > 0.0, np.inf, 0.0)
+
+
+def _decayed(
+    cells: Cells, fading: _Fading, slack: float
+) -> tuple[Float64Array, Float64Array, Float64Array]:
     """Decayed counts. The value is the middle, where that is no further from either end than the
     relative error of a cell allows; before the clock, nothing bounds that error."""
     lo, hi = cells.decayed(fading.weigh, fading.now)
-    if cells.clock is not None and cells.clock > fading.now:
-        return lo, hi, 0.5 * (lo + hi)
-    error = cell_error(cells.kind, cells.layer.slots)
-    value = np.minimum(np.maximum(0.5 * (lo + hi), (1.0 - error) * hi), (1.0 + error) * lo)
-    return lo, hi, value
+    value = 0.5 * (lo + hi)
+    if cells.clock is None or cells.clock <= fading.now:
+        error = cell_error(cells.kind, cells.layer.slots)
+        value = np.minimum(np.maximum(value, (1.0 - error) * hi), (1.0 + error) * lo)
+        return *_slackened(lo, hi, slack), value
+    if not slack:
+        return lo, hi, value
+    # A decayed count is a sum of windows up to the clock, less all after now at the weight of age
+    # 0. Both may be off by the slack: in the difference, that of what is after now is left.
+    _, most = _slackened(*cells.grid(fading.now + 1), slack)
+    beyond = fading.heaviest * (most - (1.0 - slack) / (1.0 + slack) * most)
+    beyond[np.isnan(beyond)] = np.inf
+    lo, hi = _slackened(lo, hi, slack)
+    return np.maximum(lo - beyond, 0.0), hi + beyond, value
