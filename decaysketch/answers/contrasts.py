@@ -38,12 +38,13 @@ from decaysketch.answers.query import (
     Hits,
     approximate,
     exactly,
+    of_values,
     signed_sum,
     span_of,
     unbounded,
     undefined,
 )
-from decaysketch.answers.reach import Grid
+from decaysketch.answers.reach import Grid, Reach
 from decaysketch.answers.sample import Columns, Fading, Sample, pool
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.decay import Decay
@@ -122,6 +123,7 @@ class _Rows:
         sample, columns, values: the rows; values are None where an aggregate has none.
         first, second: their weights.
         grid: weights over all sampled bands, for the largest hit that no row shows.
+        gaps: the same where no row is for so long that rows may be too light to be seen.
     """
 
     sample: Sample
@@ -130,6 +132,7 @@ class _Rows:
     first: _Side
     second: _Side
     grid: Grid
+    gaps: Grid
 
     @classmethod
     def of(cls, pair: Pair, now: Moment, then: Moment, *, valued: bool) -> _Rows:
@@ -137,11 +140,14 @@ class _Rows:
         times = sample.beside(sample.times, valued=valued)
         first, second = _Side.of(now, times), _Side.of(then, times)
         assert sample.reach is not None, "of an estimator by bands"
-        grid = Grid.over(sample.reach().cut(now.now).cut(then.now), first.at, second.at)
-        if not valued:
-            return cls(sample, None, sample.columns, first, second, grid)
-        values, columns = sample.valued
-        return cls(sample, values.astype(np.float64, copy=False), columns, first, second, grid)
+        reach = sample.reach().cut(now.now).cut(then.now)
+        grid, gaps = (
+            Grid.over(part, first.at, second.at) for part in (reach, _gaps(sample, reach))
+        )
+        values, columns = sample.valued if valued else (None, sample.columns)
+        if values is not None:
+            values = values.astype(np.float64, copy=False)
+        return cls(sample, values, columns, first, second, grid, gaps)
 
     def linear(
         self, c: Float64Array, confidence: float, hits: Hits, function: Float64Array | None = None
@@ -161,7 +167,7 @@ class _Rows:
         if self.sample.exact:
             return _Linear(Interval(exact, exact, exact), 0.0, 0.0, ())
         part, spread, step, caveats = signed_sum(
-            self.sample, columns, x, None, confidence, (0.0, 0.0), function, hits
+            self.sample, columns, x, None, confidence, hits, function
         )
         ends = Interval(*(exact + float(end) for end in part))
         return _Linear(ends, spread, step, caveats)
@@ -173,6 +179,15 @@ class _Rows:
             return exactly(self.sample, float(ends.value), confidence, counted)
         spread, step = found.spread * by * by, found.step * by
         return approximate(self.sample, ends, spread, step, confidence, counted, found.caveats)
+
+
+def _gaps(sample: Sample, reach: Reach) -> Reach:
+    """Where observations may have been so light that no row shows them."""
+    if not sample.weighted:
+        return reach.within(1, 0)
+    weights = sample.weights[sample.exact_rows :]
+    usual = float(np.median(weights)) if len(weights) else 1.0
+    return reach.gaps(sample.times[sample.exact_rows :], usual)
 
 
 class _Linear(NamedTuple):
@@ -240,8 +255,11 @@ def _of_sums(
             math.ldexp(1.0, side.magnitude - magnitude) / span
             for side, span in zip((first, second), spans, strict=True)
         )
-        c = f * (alpha * first.weights - beta * second.weights)
-        found = rows.linear(c, confidence, sizes.hits(rows.grid, alpha, beta), function)
+        factors = alpha * first.weights - beta * second.weights
+        hits = sizes.hits(rows, alpha, beta)
+        found = rows.linear(f * factors, confidence, hits, function)
+        if aggregate == "total" and not rows.sample.exact:
+            found = found._replace(caveats=of_values(columns, f, factors, found.caveats))
         return rows.estimate(found.ends, found, 1.0, confidence).over(magnitude)
     if np.any(f < 0.0):
         raise ParameterError(
@@ -256,13 +274,17 @@ def _of_sums(
         return undefined(rows.sample, confidence, 0.0, math.inf)
 
     def balance(r: float) -> _Linear:
-        return rows.linear(a - r * b, confidence, sizes.hits(rows.grid, 1.0, r), function)
+        return rows.linear(a - r * b, confidence, sizes.hits(rows, 1.0, r), function)
 
     ratio = above / below
+    around = balance(ratio)
+    if aggregate == "total" and not rows.sample.exact:
+        factors = first.weights - ratio * second.weights
+        around = around._replace(caveats=of_values(columns, f, factors, around.caveats))
     exact = rows.sample.exact
     ends = Interval(ratio, ratio, ratio) if exact else _roots(ratio, lambda r: balance(r).ends)
     ends = Interval(*(by * end for end in ends))
-    return rows.estimate(ends, balance(ratio), by / below, confidence).over(magnitude)
+    return rows.estimate(ends, around, by / below, confidence).over(magnitude)
 
 
 class _Sizes(NamedTuple):
@@ -286,18 +308,25 @@ class _Sizes(NamedTuple):
         mean = float((columns.masses / columns.weights).sum()) / mass if mass > 0.0 else 1.0
         return cls((mean * most[0], mean * most[1]), most)
 
-    def hits(self, grid: Grid, alpha: float, beta: float) -> Hits:
-        """The largest of a sum of ``alpha g1 - beta g2`` times what is summed."""
-        rise, fall = grid.largest(alpha, beta), grid.largest(-alpha, -beta)
-        usual, lightest = (
-            (max(_times(up, rise), _times(down, fall)), max(_times(up, fall), _times(down, rise)))
-            for up, down in self
-        )
-        return Hits(usual, lightest, max(rise, fall))
+    def hits(self, rows: _Rows, alpha: float, beta: float) -> Hits:
+        """The largest of a sum of ``alpha g1 - beta g2`` times what is summed. Where rows are
+        missing for long they may be of weight 1: else a change of the weights were one of the
+        count."""
+        rise, fall = rows.grid.largest(alpha, beta), rows.grid.largest(-alpha, -beta)
+        usual, lightest = (_either(size, rise, fall) for size in self)
+        far = rows.gaps.largest(alpha, beta), rows.gaps.largest(-alpha, -beta)
+        up, down = _either(self.lightest, *far)
+        return Hits((max(usual[0], up), max(usual[1], down)), lightest, max(rise, fall))
 
 
-def _times(size: float, hit: float) -> float:
-    return size * hit if size > 0.0 and hit > 0.0 else 0.0
+def _either(size: tuple[float, float], rise: float, fall: float) -> tuple[float, float]:
+    """The largest products above 0 and below, of sizes and coefficients of either sign."""
+
+    def times(one: float, other: float) -> float:
+        return one * other if one > 0.0 and other > 0.0 else 0.0
+
+    (up, down) = size
+    return max(times(up, rise), times(down, fall)), max(times(up, fall), times(down, rise))
 
 
 def _roots(ratio: float, balance: Callable[[float], Interval]) -> Interval:

@@ -34,6 +34,7 @@ __all__ = [
     "check_confidence",
     "contrast",
     "first_true",
+    "inequality",
     "part_interval",
     "rank_balance",
     "share_interval",
@@ -74,8 +75,9 @@ CAVEATS: Mapping[str, str] = MappingProxyType(
         "more rows may change the estimate much",
         "span-cut": "the window begins inside of a span of time of which only the extreme value is "
         "kept: both ends of the interval are sure, and neither is known to be reached",
-        "unequal-weights": "weights differ so much that light observations are hardly ever seen: "
-        "the interval allows for as many as could have been missed",
+        "unequal-weights": "observations much lighter than those that were read may leave no "
+        "trace: the result is of weights like those that the rows show, and where these differ "
+        "much, the interval allows for as many light ones as could have been missed",
         "weights-disagree": "an id came with several weights: each counts as a message of its own, "
         "which raises exclusive counts",
         "weight-on-grid": "the largest weight of rows that were not retained was read on a grid of "
@@ -259,6 +261,8 @@ def part_interval(
     confidence: float,
     *,
     skew: npt.ArrayLike | None = None,
+    unequal: npt.ArrayLike | None = None,
+    seen: npt.ArrayLike | None = None,
 ) -> Interval:
     """Interval of a sum of non-negative masses: an exact part and a sampled one.
 
@@ -279,23 +283,45 @@ def part_interval(
         thinning: by how much the variance of a hit falls short of ``step^2``: 1 for rare hits.
         certain: part of the sampled mass that was really seen: a lower bound.
         confidence: between 0 and 1.
-        skew: their third moments about the mean, estimated as the variances are, the sum of
-            variance times size of a hit; None where hits are of one size or nearly.
+        skew: third moments of the sampled mass, see :func:`inequality`; None where hits are of one
+            size or nearly.
+        unequal: replaces what the skew tells of how unequal hits are.
+        seen: the largest mass of a hit that was seen, where that is less than ``step``.
     """
     known, y, k = (np.asarray(column, dtype=np.float64) for column in (exact, sampled, step))
     spread = np.maximum(variance, 0.0)
     tail = 0.5 * (1.0 - confidence)
     # A hit that was seen is no larger than all that was seen: without this, a step far beyond the
     # sampled mass would lift the lower end up to the estimate.
-    lower = _gamma_quantile(y, spread, np.minimum(k, y), 0.5, thinning, tail)
-    unseen: Any = 0.5
-    if skew is not None:
-        square = spread * spread
-        unequal = np.asarray(skew) * y / np.where(square > 0.0, square, np.inf)
-        unseen = np.clip(0.5 * unequal / _MILD, 0.5, 1.0)
+    least = np.minimum(k if seen is None else np.asarray(seen, dtype=np.float64), y)
+    lower = _gamma_quantile(y, spread, least, 0.5, thinning, tail)
+    if unequal is None:
+        unequal = 1.0 if skew is None else inequality(y, spread, skew)
+    unseen = np.clip(0.5 * np.asarray(unequal) / _MILD, 0.5, 1.0)
     upper = _gamma_quantile(y, spread, k, unseen, thinning, 1.0 - tail)
     lower = np.minimum(np.maximum(lower, certain), y)
     return Interval(known + y, known + lower, known + np.maximum(upper, y))
+
+
+def inequality(
+    sampled: npt.ArrayLike, variance: npt.ArrayLike, third: npt.ArrayLike, larger: Any = 0.0
+) -> Any:
+    """How unequal hits are: the third moment of a sampled mass over that of the gamma variable of
+    its mean and variance. 1 for hits of one size, larger otherwise.
+
+    Args:
+        sampled: estimates of the sampled mass.
+        variance: their estimated variances.
+        third: their third moments about the mean, estimated as the variances are, the sum of
+            variance times size of a hit.
+        larger: the size of a hit that may be missing, where that is larger than all that were seen:
+            half a one counts as seen.
+    """
+    half = 0.5 * larger
+    mean, second = np.asarray(sampled) + half, np.asarray(variance) + half * larger
+    square = second * second
+    moment = np.asarray(third) + half * larger * larger
+    return moment * mean / np.where(square > 0.0, square, np.inf)
 
 
 def _gamma_quantile(

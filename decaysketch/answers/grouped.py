@@ -30,6 +30,7 @@ from decaysketch.answers.estimate import (
     Estimate,
     Interval,
     contrast,
+    inequality,
     part_interval,
     share_interval,
 )
@@ -338,7 +339,7 @@ class _Signed(NamedTuple):
 def _signed(
     parts: Parts, columns: Columns, group: IntArray, x: Float64Array, *,
     certain: Float64Array | None = None, unseen: tuple[float, float] = (0.0, 0.0),
-    sizes: tuple[float, float] = (0.0, 0.0), larger: float = 1.0, floor: float = 0.0,
+    sizes: Any = (0.0, 0.0), larger: float = 1.0, floor: float = 0.0,
 ) -> _Signed:  # fmt: skip
     """The sampled part of the sums of masses times x, as
     :func:`~decaysketch.answers.query.signed_sum` of each group.
@@ -350,7 +351,8 @@ def _signed(
         x: what is summed, for a unit of weight.
         certain: what was really seen of each sampled term; None: nothing bounds the sum.
         unseen: how low and how high x may be, where no row shows anything but 0.
-        sizes: no less than x of this size may be in a hit of either sign.
+        sizes: no less than x of this size may be in a hit of either sign: two numbers, or one for
+            each positive part and then for each negative one.
         larger: variances are times this.
         floor: no less is the largest hit of a part that was seen.
     """
@@ -359,8 +361,8 @@ def _signed(
     masses = columns.masses[tail]
     lengths = np.abs(far)
     terms, jumps = masses * lengths, columns.jumps[tail] * lengths
-    variances = columns.variances[tail] * far * far * larger
-    skews = variances * (columns.jumps[tail] - 0.5 * columns.decayed[tail]) * lengths * larger
+    variances = columns.variances[tail] * far * far
+    skews = variances * (columns.jumps[tail] - 0.5 * columns.decayed[tail]) * lengths
     side = gt + size * (far < 0.0)  # positive parts, then negative ones
     seen = far != 0.0
     sampled, spread, skew, mass = (
@@ -381,12 +383,16 @@ def _signed(
     bound = np.where(np.tile(blank, 2), np.repeat([unseen[1], -unseen[0]], size), of_near)
     with np.errstate(invalid="ignore"):
         unmet = np.where(step > 0.0, step * np.where(step > 0.0, bound, 0.0), 0.0)
-    step = np.maximum(np.where(has, largest, unmet), step * np.repeat(sizes, size))
+    least = step * (np.repeat(sizes, size) if np.ndim(sizes[0]) == 0 else np.concatenate(sizes))
+    step = np.maximum(np.where(has, largest, unmet), least)
     sure = 0.0 if certain is None else np.bincount(side, certain, 2 * size)
     infinite = np.isinf(step)
+    step_or_none = np.where(infinite, 0.0, step)
+    unequal = inequality(sampled, spread, skew, np.where(step_or_none > jump, step_or_none, 0.0))
+    spread = larger * spread
     part = part_interval(
-        0.0, sampled, spread, np.where(infinite, 0.0, step), np.tile(parts.thinning, 2), sure,
-        parts.level, skew=skew,
+        0.0, sampled, spread, step_or_none, np.tile(parts.thinning, 2), sure, parts.level,
+        unequal=unequal, seen=jump,
     )  # fmt: skip
     upper = np.where(infinite, np.inf, part.upper)
     around = contrast(
@@ -394,8 +400,33 @@ def _signed(
         Interval(part.value[size:], part.lower[size:], upper[size:]),
     )
     everything = spread[:size] + spread[size:]
-    few = _largest(gt, variances, size) > query.HINGES * everything
+    few = larger * _largest(gt, variances, size) > query.HINGES * everything
     return _Signed(around, everything, np.maximum(step[:size], step[size:]), few)
+
+
+def _shown_sizes(
+    parts: Parts, columns: Columns, group: IntArray, function: Float64Array, *, over_weights: bool
+) -> tuple[Float64Array, Float64Array]:
+    """How large x may be that no sampled row of a group shows, of either sign: the largest value of
+    its rows over a usual weight, where exact rows show much larger ones than sampled rows do; see
+    :func:`~decaysketch.answers.query.show_larger`."""
+    size, exact = parts.size, columns.exact
+    near, far = function[:exact], function[exact:]
+    gn, gt, spread = group[:exact], group[exact:], columns.variances[exact:]
+    shown, square = np.bincount(gn, minlength=size), parts.sum(gn, near * near)
+    sampled, of_far = parts.sum(gt, spread), parts.sum(gt, spread * far * far)
+    alone = (shown == 0) | ~(sampled > 0.0)
+    wild = alone | (square * sampled > query.LARGER * np.maximum(shown, 1) * of_far)
+    usual = np.ones(size)
+    if over_weights:
+        masses = columns.masses[exact:]
+        mass = parts.sum(gt, masses)
+        by_weight = parts.sum(gt, masses / columns.weights[exact:])
+        usual = np.where(mass > 0.0, by_weight / np.where(mass > 0.0, mass, 1.0), 1.0)
+    usual = np.where(wild, usual, 0.0)
+    signs = (np.maximum(function, 0.0), np.maximum(-function, 0.0))
+    up, down = (usual * _largest(group, each, size) for each in signs)
+    return up, down
 
 
 def _largest(group: npt.NDArray[Any], column: Float64Array, size: int) -> Float64Array:
@@ -432,24 +463,48 @@ def _sums(
             parts, Interval(value, value, value), nothing, nothing, rows, (), over=over
         )
     # Sampled rows of groups that no sampled band meets do not vary.
-    positive = bool(function.min(initial=0.0) >= 0.0)
+    both = [_largest(group, sign * function, parts.size) > 0.0 for sign in (1.0, -1.0)]
+    one_sign = ~(both[0] & both[1])
     unequal = query.has_unequal_weights(sample, columns, function)
     floor = float(sample.step * np.max(np.abs(function), initial=0.0)) if unequal else 0.0
-    seen = columns.decayed[tail] * function[tail] if positive else None
+    seen = columns.decayed[tail] * np.abs(function[tail]) * one_sign[group[tail]]
+    of_values = math.isinf(unseen[1])
+    sizes: Any = (0.0, 0.0)
+    if of_values:
+        sizes = _shown_sizes(parts, columns, group, function, over_weights=True)
     found = _signed(
-        parts, columns, group, x, certain=seen,
-        unseen=unseen, larger=query.as_shown(sample, columns), floor=floor,
+        parts, columns, group, x, certain=seen, unseen=unseen, sizes=sizes,
+        larger=query.as_shown(sample, columns), floor=floor,
     )  # fmt: skip
     ends = Interval(*(exact + end for end in found.ends))
-    caveats = [("few-rows", found.few & (not unequal)), ("unequal-weights", rows.astype(bool))]
-    if not unequal:
-        caveats.pop()
-    if math.isinf(unseen[1]) and len(function):
+    few = found.few
+    if of_values and len(function):
+        few = few | _few_decide_mean(parts, columns, group, function)
+    light = parts.step * _largest(group, np.abs(function), parts.size)
+    missed = query.may_miss_light(sample, light, found.step, found.spread) | unequal
+    missed = missed & rows.astype(bool)
+    caveats = [("few-rows", few & ~missed), ("unequal-weights", missed)]
+    if of_values and len(function):
         level = _level(group, function, parts.size) & (rows > 0)
         nonzero = _largest(group, np.abs(function), parts.size) > 0.0
         caveats = [(name, groups & ~(level & nonzero)) for name, groups in caveats]
         caveats.append(("equal-values", level & nonzero))
     return _estimates(parts, ends, found.spread, found.step, rows, caveats, over=over)
+
+
+def _few_decide_mean(
+    parts: Parts, columns: Columns, group: IntArray, function: Float64Array
+) -> BoolArray:
+    """Whether one row decides the mean of a group; see
+    :func:`~decaysketch.answers.query.of_values`."""
+    weight = parts.sum(group, columns.masses)
+    mean = parts.sum(group, columns.masses * function) / np.where(weight > 0.0, weight, 1.0)
+    tail = slice(columns.exact, None)
+    rest = 1.0 - columns.masses[tail] / np.where(weight > 0.0, weight, 1.0)[group[tail]]
+    residuals = (function[tail] - mean[group[tail]]) / np.maximum(rest, query.LEAST_REST)
+    variances = columns.variances[tail] * residuals * residuals
+    everything = parts.sum(group[tail], variances)
+    return np.asarray(_largest(group[tail], variances, parts.size) > query.HINGES * everything)
 
 
 def count_by(parts: Parts) -> Estimates:
@@ -510,7 +565,9 @@ def mean_by(parts: Parts) -> Estimates:
         residuals = (numbers - value[group]) / np.maximum(
             1.0 - columns.masses / weight[group], query.LEAST_REST
         )
-        sizes = query.borrowed_sizes(sample, lambda each: each)
+        shown = _shown_sizes(parts, columns, group, residuals, over_weights=False)
+        borrowed = query.borrowed_sizes(sample, lambda each: each)
+        sizes = [np.maximum(*each) for each in zip(shown, borrowed, strict=True)]
         found = _signed(parts, columns, group, residuals, sizes=sizes)
         ends = Interval(
             value,

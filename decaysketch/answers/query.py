@@ -32,6 +32,7 @@ from decaysketch.answers.estimate import (
     Interval,
     check_confidence,
     contrast,
+    inequality,
     part_interval,
     rank_balance,
     share_interval,
@@ -81,9 +82,11 @@ Predicate = Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], npt.ArrayLike]
 _TIE = 1e-12  # ranks this close are one rank: sums of masses are rounded
 OUTWEIGHED = 2.0**-64
 HINGES = 0.15  # a row with this share of the variance decides an answer
+_DECISIVE = 0.5  # an observation with this much of the variance, had it been seen, decides
 _HEAVY_TAIL = 1.5  # tails of sizes with a smaller index: 1 has no mean, 2 no variance
 _SOME, _MANY = 8, 0.2  # exact rows, and the share of them that are lighter than all others
 _LIGHTER = 4.0  # by this factor
+LARGER = 2.0  # by this factor, in the mean square
 #: Points of a distribution whose intervals are made joint one by one; more have a band.
 MOST_BY_POINT = 20
 LEAST_REST = 0.1  # of a weight without one of its rows
@@ -210,17 +213,30 @@ def total(
     """
     sample = sample.of_values
     values, columns = sample.valued
-    if function is None:
-        return _sum(sample, columns, values.astype(np.float64, copy=False), confidence)
     numbers = evaluated(function, values, columns.weights)
-    unseen = (0.0, 1.0) if numbers.dtype == np.bool_ else (-math.inf, math.inf)
-    return _sum(sample, columns, numbers.astype(np.float64, copy=False), confidence, unseen)
+    if numbers.dtype == np.bool_:
+        return _sum(sample, columns, numbers.astype(np.float64), confidence, (0.0, 1.0))
+    others = _of_later(sample, function)
+    return _sum(sample, columns, numbers.astype(np.float64, copy=False), confidence, others=others)
+
+
+def _of_later(sample: Sample, function: Function | None) -> Float64Array:
+    """A function of the rows later than the query, which show how large it may be."""
+    if sample.exact or sample.redraw is None or sample.later is None or not len(sample.later):
+        return np.empty(0)
+    values, columns = sample.redraw.later().valued
+    try:
+        return evaluated(function, values, columns.weights).astype(np.float64, copy=False)
+    except ParameterError:  # it is none of rows that were not asked about
+        return np.empty(0)
 
 
 def evaluated(
-    function: Function, values: npt.NDArray[Any], weights: npt.NDArray[np.int64]
+    function: Function | None, values: npt.NDArray[Any], weights: npt.NDArray[np.int64]
 ) -> npt.NDArray[Any]:
-    """A function's column."""
+    """A function's column; that of the values, where there is none."""
+    if function is None:
+        return values.astype(np.float64, copy=False)
     given = np.asarray(function(_read_only(values), _read_only(weights)))
     if given.shape != values.shape or given.dtype.kind not in "biuf":
         raise ParameterError(
@@ -242,6 +258,8 @@ def _sum(
     function: Float64Array,
     confidence: float,
     unseen: tuple[float, float] = (-math.inf, math.inf),
+    *,
+    others: Float64Array | None = None,
 ) -> Estimate:
     """Decayed sum of a function.
 
@@ -251,6 +269,8 @@ def _sum(
         function: its values.
         confidence: of the interval.
         unseen: how low and how high the function may be, where no row shows anything but 0.
+        others: its values for rows that show how large it may be, in addition to those of the sum;
+            None where it is 0 or 1.
     """
     confidence = check_confidence(confidence)
     with np.errstate(over="ignore", invalid="ignore"):  # huge values: the answer is infinite
@@ -259,18 +279,45 @@ def _sum(
         exact = float((columns.masses[first] * x[first]).sum())
         if sample.exact:
             return exactly(sample, exact, confidence, len(x)).over(sample.magnitude)
-        # What was seen is a lower bound, if nothing can be taken away from it.
-        positive = function.min(initial=0.0) >= 0.0
-        certain = columns.decayed[tail] * function[tail] if positive else None
+        # What was seen is a bound, if nothing can be taken away from it.
+        one_sign = function.min(initial=0.0) >= 0.0 or function.max(initial=0.0) <= 0.0
+        certain = columns.decayed[tail] * np.abs(function[tail]) if one_sign else None
+        hits = _hits(sample, columns, x, function, unseen, others)
         interval, spread, step, caveats = signed_sum(
-            sample, columns, x, certain, confidence, unseen, function
+            sample, columns, x, certain, confidence, hits, function
         )
-        # Of a function whose values are all equal, nothing tells how far others may lie.
-        if math.isinf(unseen[1]) and _all_equal(function) and function[0] != 0.0:
-            caveats = ("equal-values",)
+        if others is not None:
+            caveats = of_values(columns, function, None, caveats)
         ends = Interval(*(exact + end for end in interval))
         found = approximate(sample, ends, spread, step, confidence, len(x), caveats)
         return found.over(sample.magnitude)
+
+
+def of_values(
+    columns: Columns, function: Float64Array, factors: Float64Array | None,
+    caveats: tuple[str, ...],
+) -> tuple[str, ...]:  # fmt: skip
+    """Caveats of a total: those of a sum, and those of the mean of the same rows.
+
+    Args:
+        columns: the rows.
+        function: the values.
+        factors: what each value counts, in addition to its mass; None: 1.
+        caveats: of the sum.
+    """
+    # Of a function whose values are all equal, nothing tells how far others may lie.
+    if _all_equal(function) and function[0] != 0.0:
+        return ("equal-values",)
+    tail = slice(columns.exact, None)
+    masses = columns.masses if factors is None else columns.masses * np.abs(factors)
+    weight = float(masses.sum())
+    mean = float((masses * function).sum()) / weight if weight > 0.0 else 0.0
+    rest = np.maximum(1.0 - masses[tail] / weight, LEAST_REST) if weight > 0.0 else 1.0
+    residuals = (function[tail] - mean) / rest  # as those of a mean
+    if factors is not None:
+        residuals *= factors[tail]
+    few = _decided_by_few(columns.variances[tail] * residuals * residuals)
+    return (*caveats, "few-rows") if few and not caveats else caveats
 
 
 class Hits(NamedTuple):
@@ -287,23 +334,135 @@ class Hits(NamedTuple):
     step: float
 
 
+def _hits(
+    sample: Sample, columns: Columns, x: Float64Array, function: Float64Array | None,
+    unseen: tuple[float, float], others: Float64Array | None = None,
+) -> Hits:  # fmt: skip
+    """The largest hits of a sum of masses times x.
+
+    They weigh what a hit weighs in the band whose hits weigh most, times
+
+    * the mean x of the sampled rows of that sign;
+    * the largest value that any row shows, over a usual weight, where rows that were not sampled
+      show much larger ones;
+    * the largest x of the exact rows, where no sampled row has that sign, or all have the same x;
+    * a bound, where no row shows anything but 0.
+
+    Args:
+        sample: what the columns are of.
+        columns: the rows to sum over.
+        x: what is summed, for a unit of weight.
+        function: what x is over weights, where it is.
+        unseen: how low and how high x may be, where no row shows anything but 0.
+        others: more values of the function; None where it is 0 or 1.
+    """
+    tail = slice(columns.exact, None)
+    masses, near, far = columns.masses[tail], x[: columns.exact], x[tail]
+    extreme = _extremes(x if function is None else function, others)
+    mass = float(masses.sum())
+    usual = 1.0
+    if others is None or not show_larger(columns, x if function is None else function, others):
+        usual = 0.0
+    elif function is not None and mass > 0.0:
+        usual = float((masses / columns.weights[tail]).sum()) / mass
+    blank = not np.any(x)
+    sizes = []
+    for sign, bound, most in zip((1.0, -1.0), (unseen[1], -unseen[0]), extreme, strict=True):
+        of_sign = sign * far > 0.0
+        size = bound if blank else usual * most
+        if not of_sign.any() or _all_equal(far):
+            size = max(size, float(np.max(sign * near, initial=0.0)))
+        if of_sign.any():
+            mean = float((masses * far * of_sign).sum()) / float((masses * of_sign).sum())
+            size = max(size, sign * mean)
+        sizes.append(sample.step * size)
+    lightest = sample.step * extreme[0], sample.step * extreme[1]
+    return Hits((sizes[0], sizes[1]), lightest, sample.step)
+
+
+def show_larger(columns: Columns, function: Float64Array, others: Float64Array) -> bool:
+    """Whether rows that no hash has chosen, and later ones, show values much larger than the
+    sampled rows, by their mean square."""
+    near, far = function[: columns.exact], function[columns.exact :]
+    spread = columns.variances[columns.exact :]
+    shown, sampled = len(near) + len(others), float(spread.sum())
+    if not shown or not sampled > 0.0:
+        return True
+    square = (float((near * near).sum()) + float((others * others).sum())) / shown
+    return square * sampled > LARGER * float((spread * (far * far)).sum())
+
+
+def _extremes(function: Float64Array, others: Float64Array | None) -> tuple[float, float]:
+    """How far a function was seen to lie above 0, and below."""
+    columns = [function] if others is None else [function, others]
+    high = max(float(column.max(initial=0.0)) for column in columns)
+    return high, -min(float(column.min(initial=0.0)) for column in columns)
+
+
+class _Terms(NamedTuple):
+    """Sampled terms of a sum, one for each row."""
+
+    sizes: Float64Array
+    variances: Float64Array
+    jumps: Float64Array  # of their hits
+    thirds: Float64Array  # third moments
+    certain: Float64Array | None
+    larger: float  # variances are so many times as large as the rows alone tell
+
+    @classmethod
+    def of(
+        cls, columns: Columns, x: Float64Array, certain: Float64Array | None, larger: float
+    ) -> _Terms:
+        """Of x."""
+        tail = slice(columns.exact, None)
+        far = x[tail]
+        variances = columns.variances[tail] * (far * far)
+        thirds = _skew_lengths(columns, tail)
+        thirds *= variances
+        thirds *= far
+        sizes, jumps = columns.masses[tail] * far, columns.jumps[tail] * far
+        return cls(sizes, variances, jumps, thirds, certain, larger)
+
+    def part(
+        self, sign: float, largest: float, thinning: float, confidence: float
+    ) -> tuple[Interval, float]:
+        """The interval of the terms of one sign, and the size of a hit.
+
+        Args:
+            sign: 1 or -1.
+            largest: no hit is smaller that may be missing.
+            thinning: of a hit.
+            confidence: of the interval.
+        """
+        seen = sign * self.jumps
+        largest_seen = float(seen.max(initial=0.0))
+        step = max(largest, largest_seen)
+        # Where all are of one sign, or 0, all stand for those of that sign: no row is copied.
+        rows = slice(None) if seen.min(initial=0.0) >= 0.0 else np.flatnonzero(seen > 0.0)
+        sampled = sign * float(self.sizes[rows].sum())
+        certain = 0.0 if self.certain is None or not largest_seen else self.certain[rows].sum()
+        if not largest_seen:
+            rows, sampled = slice(0), 0.0
+        if math.isinf(step):
+            return Interval(sampled, float(certain), math.inf), step
+        third = sign * float(self.thirds[rows].sum())
+        spread = float(self.variances[rows].sum())
+        unequal = inequality(sampled, spread, third, step if step > largest_seen else 0.0)
+        found = part_interval(
+            0.0, sampled, self.larger * spread, step, thinning, float(certain), confidence,
+            unequal=unequal, seen=largest_seen,
+        )  # fmt: skip
+        return found, step
+
+
 def signed_sum(
-    sample: Sample,
-    columns: Columns,
-    x: Float64Array,
-    certain: Float64Array | None,
-    confidence: float,
-    unseen: tuple[float, float],
-    function: Float64Array | None = None,
-    hits: Hits | None = None,
-    borrowed: tuple[float, float] = (0.0, 0.0),
-) -> tuple[Interval, float, float, tuple[str, ...]]:
+    sample: Sample, columns: Columns, x: Float64Array, certain: Float64Array | None,
+    confidence: float, hits: Hits, function: Float64Array | None = None,
+) -> tuple[Interval, float, float, tuple[str, ...]]:  # fmt: skip
     """The sampled part of the sum of masses times x: interval, variance, size of a hit, caveats.
 
     Positive and negative terms are parts of their own. The largest hit of a part is the largest
-    that was seen or, where few were, one of mean x in the band whose hits weigh most. A part of
-    which no hit was seen, or whose hits were all of one size, has hits like the exact rows' largest
-    x too.
+    that was seen, or that may be missing.
 
     Args:
         sample: what the columns are of.
@@ -311,65 +470,27 @@ def signed_sum(
         x: what is summed, for a unit of weight.
         certain: what was really seen of each sampled term, where that bounds the sum.
         confidence: of the interval.
-        unseen: how low and how high x may be, where no row shows anything but 0.
-        function: what x is over weights, up to a coefficient of the time: the largest value is that
-            of the hit of an observation of weight 1, and where weights are so unequal that light
-            ones are hardly seen, a hit may be such a one.
-        hits: replaces the rules above, where the coefficients of all times are known.
-        borrowed: no less is the largest hit of a positive part, and of a negative one.
+        hits: the largest that may be missing; the lightest, where weights are so unequal that light
+            ones are hardly seen.
+        function: what x is over weights, up to a coefficient of the time; None where it is not.
     """
-    tail = slice(columns.exact, None)
-    masses, near, far = columns.masses[tail], x[: columns.exact], x[tail]
-    terms, variances, jumps = masses * far, far * far, columns.jumps[tail] * far
-    variances *= columns.variances[tail]
-    larger = as_shown(sample, columns) if function is not None else 1.0
-    variances *= larger
-    everything = float(variances.sum())
-    thirds = _skew_lengths(columns, tail)
-    thirds *= larger * variances
-    thirds *= far
-    highest, lowest = float(jumps.max(initial=0.0)), float(jumps.min(initial=0.0))
-    unit = sample.step if hits is None else hits.step
-    caveats = _hinges(sample, columns, function, variances, jumps, everything, unit)
-    floors = (0.0, 0.0)
-    if "unequal-weights" in caveats and function is not None:
-        most = sample.step * float(np.max(np.abs(function)))
-        floors = (most, most) if hits is None else hits.lightest
-    sides, largest = [], 0.0
-    parts = ((1.0, highest, unseen[1]), (-1.0, -lowest, -unseen[0]))
-    for side, (sign, jump, bound) in enumerate(parts):
-        sampled = seen = spread = skew = step = 0.0
-        if jump > 0.0:
-            # Of one sign, all rows may stand for those of that sign: the others add nothing.
-            one_sign = highest == 0.0 or lowest == 0.0
-            rows = slice(None) if one_sign else np.flatnonzero(sign * far > 0.0)
-            least = far.min() if sign > 0.0 else -far.max()
-            mass = float((masses if least > 0.0 else masses * (sign * far > 0.0)).sum())
-            sampled = sign * float(terms[rows].sum())
-            spread = everything if one_sign else float(variances[rows].sum())
-            skew = sign * float(thirds[rows].sum())
-            seen = 0.0 if certain is None else float(certain[rows].sum())
-            step = max(jump, floors[side])
-            if hits is None:
-                step = max(step, sample.step * sampled / mass)
-                if _all_equal(far):  # nothing tells how far others lie but the exact rows
-                    step = max(step, sample.step * float(np.max(sign * near, initial=0.0)))
-        elif hits is None:
-            blank = not (highest or lowest or np.any(near) or np.any(far))
-            step = sample.step * (bound if blank else float(np.max(sign * near, initial=0.0)))
-        if hits is not None:
-            step = max(step, hits.usual[side], floors[side])
-        step = max(step, borrowed[side])
-        largest = max(largest, step)
-        if math.isinf(step):
-            sides.append(Interval(sampled, seen, math.inf))
-        else:
-            sides.append(
-                part_interval(
-                    0.0, sampled, spread, step, sample.thinning, seen, confidence, skew=skew
-                )
-            )
-    return contrast(*sides), everything, largest, caveats
+    larger = 1.0 if function is None else as_shown(sample, columns)
+    terms = _Terms.of(columns, x, certain, larger)
+    everything = larger * float(terms.variances.sum())
+    caveats = _hinges(sample, columns, function, terms.variances, terms.jumps, hits.step)
+    least = hits.usual
+    if "unequal-weights" in caveats:
+        least = tuple(map(max, hits.usual, hits.lightest))  # type: ignore[assignment]
+    found = [
+        terms.part(sign, largest, sample.thinning, confidence)
+        for sign, largest in zip((1.0, -1.0), least, strict=True)
+    ]
+    (positive, up), (negative, down) = found
+    step = max(up, down)
+    over_weights = function is not None and "unequal-weights" not in caveats
+    if over_weights and may_miss_light(sample, max(hits.lightest), step, everything):
+        caveats = ("unequal-weights", *caveats)
+    return contrast(positive, negative), everything, step, caveats
 
 
 def _hinges(
@@ -378,7 +499,6 @@ def _hinges(
     function: Float64Array | None,
     variances: Float64Array,
     jumps: Float64Array,
-    everything: float,
     step: float,
 ) -> tuple[str, ...]:
     """Whether a few rows decide a sum, and whether that is because they are so light.
@@ -396,12 +516,11 @@ def _hinges(
         function: what terms are over weights, up to a coefficient of the time; None where they are
             not over weights.
         variances, jumps: of the sampled terms, and the sizes of their hits, of either sign.
-        everything: the sum of the variances.
         step: the mass of a hit times the largest coefficient.
     """
     if not len(variances):
         return ()
-    few = bool(variances.max() > HINGES * everything)
+    few = _decided_by_few(variances)
     named: tuple[str, ...] = ("few-rows",) if few else ()
     if function is None:
         return named
@@ -446,10 +565,30 @@ def has_unequal_weights(sample: Sample, columns: Columns, function: Float64Array
     tail = slice(columns.exact, None)
     x = function[tail] / columns.weights[tail]
     variances = columns.variances[tail] * x * x * as_shown(sample, columns)
-    jumps, everything = columns.jumps[tail] * x, float(variances.sum())
-    return "unequal-weights" in _hinges(
-        sample, columns, function, variances, jumps, everything, sample.step
-    )
+    jumps = columns.jumps[tail] * x
+    return "unequal-weights" in _hinges(sample, columns, function, variances, jumps, sample.step)
+
+
+def may_miss_light(sample: Sample, light: Any, step: Any, variance: Any) -> Any:
+    """Whether an observation of weight 1 would decide a sum, had it been seen.
+
+    Then as many as leave no trace may be missing, in numbers that the interval does not know. That
+    is known without any row: a level whose probability is far below 1 shows few of them.
+
+    Args:
+        sample: what the sum is of.
+        light: the size of a hit of such an observation.
+        step: the largest hit that the interval allows for.
+        variance: of the sum.
+    """
+    if not sample.weighted:
+        return step != step  # of one weight alone
+    return (light > step) & (light * light > _DECISIVE * variance)
+
+
+def _decided_by_few(variances: Float64Array) -> bool:
+    """Whether one row makes a good part of a variance."""
+    return len(variances) > 0 and bool(variances.max() > HINGES * variances.sum())
 
 
 def _shown(sample: Sample, columns: Columns) -> npt.NDArray[np.int64]:
@@ -505,7 +644,11 @@ def mean(sample: Sample, *, confidence: float = 0.95) -> Estimate:
 
 
 def variance(sample: Sample, *, confidence: float = 0.95) -> Estimate:
-    """Variance of the values, weighted by decayed weight (of the population: divided by V)."""
+    """Variance of the values, weighted by decayed weight (of the population: divided by V).
+
+    The mean that squares are taken from is fitted to the same rows, which makes them too small by
+    the variance of that mean. That is added again.
+    """
     confidence = check_confidence(confidence)
     sample = sample.of_values
     values, columns = sample.valued
@@ -514,9 +657,16 @@ def variance(sample: Sample, *, confidence: float = 0.95) -> Estimate:
         weight = float(np.sum(columns.masses))
         center = _weighted_mean(numbers, columns.masses, weight)
         squares = (numbers - center) ** 2
-        return _ratio(
+        found = _ratio(
             sample, columns, squares, confidence, lambda values: (values - center) ** 2, least=0.0
         )
+        fitted = float((columns.variances * squares).sum()) / weight**2 if weight > 0.0 else 0.0
+        if found.exact or not math.isfinite(found.upper) or not fitted > 0.0:
+            return found
+        return replace(
+            found, value=found.value + fitted, lower=found.lower + fitted,
+            upper=found.upper + fitted,
+        )  # fmt: skip
 
 
 def stddev(sample: Sample, *, confidence: float = 0.95) -> Estimate:
@@ -552,7 +702,8 @@ def _ratio(
 
     Args:
         sample, columns, numbers, confidence: what the mean is of.
-        of: the numbers of values, for those of the sample that this one is a part of.
+        of: the numbers of values, for those of later rows, and of the sample that this is a part
+            of.
         least: no mean is below this.
     """
     weight = float(np.sum(columns.masses))
@@ -567,10 +718,10 @@ def _ratio(
         return unbounded(sample, value, least, math.inf, confidence, len(numbers), "faded")
     # The residuals of all rows, exact ones included, have mean 0: only distances matter.
     residuals = (numbers - value) / np.maximum(1.0 - columns.masses / weight, LEAST_REST)
+    hits = _hits(sample, columns, residuals, None, (0.0, 0.0), of(_of_later(sample, None)) - value)
     up, down = (sample.step * size for size in borrowed_sizes(sample, of))
-    around, spread, step, caveats = signed_sum(
-        sample, columns, residuals, None, confidence, (0.0, 0.0), borrowed=(up, down)
-    )
+    hits = hits._replace(usual=(max(hits.usual[0], up), max(hits.usual[1], down)))
+    around, spread, step, caveats = signed_sum(sample, columns, residuals, None, confidence, hits)
     ends = Interval(
         value,
         max(least, value - float(around.value - around.lower) / weight),
@@ -686,9 +837,15 @@ def _in_band(sample: Sample, ends: Sequence[int], confidence: float) -> list[Est
     whole = _amount(sample.valued[1])
     if sample.exact or not whole.mass > 0.0 or _is_outweighed(sample, float(whole.mass)):
         return found
-    # As in a gamma interval, half a hit more than was seen.
-    spread = float(whole.variance) + 0.5 * sample.thinning * sample.step**2
-    far = math.sqrt(0.5 * math.log(2.0 / (1.0 - confidence)) * spread) / float(whole.mass)
+    # The rank of equal rows varies most in the middle, half as much as their weight. Where much of
+    # the weight is exact, some rank may vary as much as the weight itself.
+    below = sample.cumulative
+    ranks = below.mass / below.mass[-1]
+    part, rest = below.variance, below.variance[-1] - below.variance
+    hit = 0.5 * sample.thinning * sample.step**2  # as in a gamma interval
+    spread = 4.0 * ((1.0 - ranks) ** 2 * part + ranks**2 * rest) + hit
+    far = math.sqrt(0.5 * math.log(2.0 / (1.0 - confidence)) * float(spread.max()))
+    far /= float(whole.mass)
     return [
         replace(each, lower=max(0.0, each.value - far), upper=min(1.0, each.value + far))
         for each in found
@@ -799,7 +956,8 @@ class _Amount(NamedTuple):
     sampled: Any
     variance: Any  # of the sampled mass
     certain: Any = 0.0  # of it, what was really seen
-    skew: Any = None  # third moment of the sampled mass, where hits differ much in size
+    unequal: Any = 1.0  # of the hits; see `inequality`
+    seen: Any = None  # the largest hit that was seen, where that is less than a step
 
     @property
     def mass(self) -> Any:
@@ -807,7 +965,7 @@ class _Amount(NamedTuple):
 
     def take(self, order: npt.NDArray[np.intp]) -> _Amount:
         """Of amounts by value, some."""
-        return _Amount(*(None if column is None else column[order] for column in self))
+        return _Amount(*(column[order] if np.ndim(column) else column for column in self))
 
 
 def _share(sample: Sample, columns: Columns, inside: BoolArray, confidence: float) -> Estimate:
@@ -1012,32 +1170,35 @@ def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.
         by_value(columns.decayed * columns.weights),
     )
     larger = as_shown(sample, columns)
-    variances = columns.variances * x * x * larger
+    variances = columns.variances * x * x
+    sampled, spread = by_value(columns.masses * x), by_value(variances)
+    thirds = by_value(variances * _skew_lengths(columns, slice(None)) * x)
     counts = _Amount(
         by_value(columns.masses * x, slice(0, exact)),
-        by_value(columns.masses * x),
-        by_value(variances),
+        sampled,
+        larger * spread,
         by_value(columns.decayed),
-        by_value(variances * _skew_lengths(columns, slice(None)) * x * larger),
+        seen=largest.copy(),
     )
     # As in signed_sum: the largest hit seen, or one of mean x in the band whose hits weigh most.
-    variances, jumps = variances[tail], (columns.jumps * x)[tail]
-    everything = float(np.sum(variances))
-    ones = np.ones(len(x))
-    hinges = _hinges(sample, columns, ones, variances, jumps, everything, sample.step)
-    unequal = tuple(caveat for caveat in hinges if caveat == "unequal-weights")
+    jumps, ones = (columns.jumps * x)[tail], np.ones(len(x))
+    unequal = "unequal-weights" in _hinges(
+        sample, columns, ones, variances[tail], jumps, sample.step
+    )
     seen = counts.sampled > 0.0
     average = counts.sampled / np.where(seen, sums.sampled, 1.0)
     largest = np.where(seen, np.maximum(largest, sample.step * average), sample.step * lightest)
     if unequal:
         largest = np.maximum(largest, sample.step)
+    missing = np.where(largest > counts.seen, largest, 0.0)
+    counts = counts._replace(unequal=inequality(sampled, spread, thirds, missing))
     order = np.argsort(-sums.mass, kind="stable")[:limit]
     rows = np.bincount(group, minlength=size)[order].tolist()
-    of_sum, of_count = (
-        _positive(sample, amount.take(order), step[order], confidence, rows, caveats)
-        for amount, step, caveats in (
-            (sums, np.full(size, sample.step), ()), (counts, largest, unequal)
-        )
+    light = may_miss_light(sample, sample.step, largest, counts.variance) | unequal
+    of_sum = _positive(sample, sums.take(order), np.full(len(order), sample.step), confidence, rows)
+    of_count = _positive(
+        sample, counts.take(order), largest[order], confidence, rows,
+        [("unequal-weights",) if each else () for each in light[order].tolist()],
     )  # fmt: skip
     values = ranking.values[order].tolist()
     return [Group(*fields) for fields in zip(values, of_sum, of_count, strict=True)]
@@ -1045,7 +1206,7 @@ def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.
 
 def _positive(
     sample: Sample, amount: _Amount, step: Float64Array, confidence: float, rows: Sequence[int],
-    caveats: tuple[str, ...] = (),
+    caveats: Sequence[tuple[str, ...]] | None = None,
 ) -> list[Estimate]:  # fmt: skip
     """Estimates of sums of non-negative terms, one for each value."""
     if sample.exact:
@@ -1054,14 +1215,16 @@ def _positive(
         return [each.over(sample.magnitude) for each in found]
     interval = part_interval(
         amount.exact, amount.sampled, amount.variance, step, sample.thinning, amount.certain,
-        confidence, skew=amount.skew,
+        confidence, unequal=amount.unequal, seen=amount.seen,
     )  # fmt: skip
     columns = (np.atleast_1d(c).tolist() for c in (*interval, amount.variance, step))
     return [
-        approximate(sample, Interval(value, lower, upper), spread, k, confidence, n, caveats).over(
+        approximate(sample, Interval(value, lower, upper), spread, k, confidence, n, named).over(
             sample.magnitude
         )
-        for value, lower, upper, spread, k, n in zip(*columns, rows, strict=True)
+        for value, lower, upper, spread, k, n, named in zip(
+            *columns, rows, caveats or [()] * len(rows), strict=True
+        )
     ]
 
 

@@ -26,6 +26,7 @@ _FINE = 0.02  # of the largest hit: a cell in which a decay changes by more is d
 _PARTS = 8  # of a divided cell
 _ROUNDS = 22  # 8^22 > 2^63: enough for time units
 _MOST = 1 << 14  # times of a grid
+_CHANCE = 4.0  # a gap is longer than that of chance with probability e^-4
 
 
 class Reach(NamedTuple):
@@ -55,6 +56,39 @@ class Reach(NamedTuple):
         ends = self.last if last is None else np.minimum(self.last, last)
         met = begins <= ends
         return Reach(begins[met], ends[met], self.hits[met])
+
+    def gaps(self, times: Int64Array, weight: float) -> Reach:
+        """What of the bands holds no row for longer than chance explains.
+
+        Rows of one usual weight at a steady rate are seen at distances that are exponential, once
+        time is measured by the chance to be seen. The longest of k + 1 such gaps is below
+        ``log(k + 1) + 4`` of the mean with probability 0.98. In a longer one observations came
+        less often, or were so light that none was seen.
+
+        Args:
+            times: int64[n], of the rows.
+            weight: a usual one of them.
+
+        Complexity: O(n b) for b bands.
+        """
+        if not len(self.hits):
+            return self
+        seen = -np.expm1(-weight / self.hits)  # the chance, by band
+        distinct = np.unique(times)
+        ends = np.concatenate([distinct, [self.last.max()]])[:, None] - self.first + 1.0
+        lengths = self.last - self.first + 1.0
+        places = np.clip(ends, 0.0, lengths) @ seen
+        widths = np.diff(places, prepend=0.0)
+        order = np.argsort(widths)
+        shorter = np.cumsum(widths[order]) - widths[order]
+        count = max(len(distinct), 1)
+        usual = count * widths[order] <= (np.log(len(widths)) + _CHANCE) * shorter
+        longest = order[max(np.flatnonzero(usual), default=-1) + 1 :]
+        starts = np.concatenate([[self.first.min()], distinct + 1])
+        stops = np.concatenate([distinct - 1, [self.last.max()]])
+        parts = [self.within(int(starts[k]), int(stops[k])) for k in longest if widths[k] > 0.0]
+        parts.append(self.within(1, 0))
+        return Reach(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     @classmethod
     def pooled(cls, reaches: list[Reach]) -> Reach:

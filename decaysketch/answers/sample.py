@@ -343,13 +343,13 @@ class Redraw:
     Attributes:
         newest: the newest time, up to that of the query, of a row; of those with a value only
             where that is asked for. None where there is none.
-        later: weights of the rows later than the query that were all of their times.
+        later: the rows later than the query, exact ones first.
         draw: the sample whose weights are scaled for a time.
         changed: the same of samples that are changed.
     """
 
     newest: Callable[[bool], int | None]
-    later: Callable[[], Int64Array]
+    later: Callable[[], Sample]
     draw: Callable[[int], Sample]
     changed: Callable[[Change], Redraw]
 
@@ -370,10 +370,9 @@ class Redraw:
                 counted &= ~sample.missing
             return int(sample.times[counted].max()) if counted.any() else None
 
-        def later() -> Int64Array:
+        def later() -> Sample:
             sample = everything()
-            exact = slice(0, sample.exact_rows)
-            return sample.weights[exact][sample.times[exact] > sample.now]
+            return _masked(sample, sample.times > sample.now, None, None)
 
         def changed(change: Change) -> Redraw:
             return cls.of(lambda: change(everything()), lambda time: draw(time).apply(change))
@@ -446,6 +445,7 @@ class Sample:
         reach: the sampled bands that the decay reaches; None where an estimator has none.
         whole: of a restricted sample, gives the one that it is a part of: few rows borrow the tail
             of their column there. None of any other sample.
+        weighted: whether observations may have other weights than 1.
     """
 
     params: Valued
@@ -472,6 +472,7 @@ class Sample:
     noted: tuple[str, ...] = ()
     reach: Callable[[], Reach] | None = None
     whole: Callable[[], Sample] | None = None
+    weighted: bool = False
 
     @property
     def exact(self) -> bool:
@@ -735,7 +736,10 @@ class Sample:
         if self.redraw is None:
             return replace(found, redraw=None, later=None)
         redraw = self.redraw.changed(change)
-        later = self.later if self.later is None or not len(self.later) else redraw.later()
+        later = self.later
+        if later is not None and len(later):
+            rows = redraw.later()
+            later = rows.weights[: rows.exact_rows]
         return replace(found, redraw=redraw, later=later)
 
 
@@ -867,6 +871,7 @@ def pool(samples: Sequence[Sample]) -> Sample:
         later=first.later,
         complete_after=min(sample.complete_after for sample in samples),
         labels=first.labels,
+        weighted=first.weighted,
         reach=(lambda: Reach.pooled([reach() for reach in reaches])) if len(reaches) == k else None,
     )
 

@@ -273,4 +273,5 @@ def _sample(
         collision_bias=0.0,  # keys of 64 bits
         magnitude=fading.magnitude,
         complete_after=int(state.complete_since[0]),
+        weighted=params.weighted,
     )

@@ -482,7 +482,7 @@ def _window(
 ) -> tuple[Float64Array, Float64Array, Float64Array]:
     """Counts of the times from the start of the window to now."""
     assert fading.start is not None
-    lo, hi = _slackened(*(ends.astype(np.float64) for ends in cells.grid(fading.start)), slack)
+    lo, hi = _slackened(*cells.grid(fading.start), slack)
     value = cells.values(fading.start)
     if cells.clock is None or cells.clock <= fading.now:
         return lo, hi, value
@@ -494,6 +494,7 @@ def _window(
 
 def _slackened(lo: Any, hi: Any, slack: float) -> tuple[Float64Array, Float64Array]:
     """Ends of counts of cells that may be off by so much."""
+    lo, hi = lo.astype(np.float64), hi.astype(np.float64)
     if slack < 1.0:
         return lo / (1.0 + slack), hi / (1.0 - slack)
     return lo / (1.0 + slack), np.where(hi > 0.0, np.inf, 0.0)

@@ -188,6 +188,7 @@ class _Strata:
             thinning=thinning,
             collision_bias=observations / 2.0 ** (state.params.id_bits + 1),
             labels=state.labels,
+            weighted=state.params.max_weight > 1,
         )
 
 

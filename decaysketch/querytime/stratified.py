@@ -214,6 +214,7 @@ def assemble(
         later=later,
         labels=state.labels,
         reach=lambda: bands.reach(fading),
+        weighted=state.params.max_weight > 1,
     )
 
 

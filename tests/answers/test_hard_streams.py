@@ -145,7 +145,7 @@ def test_a_count_varies_as_the_rows_tell_that_no_hash_has_chosen(
     alone = float((columns.variances / columns.weights**2.0).sum())
     found = built.count(decay.none(), now=4_000)
     assert found.stderr**2 == pytest.approx(alone * times_as_much)
-    assert found.caveats == ()
+    assert found.caveats == ("unequal-weights",)  # older ones of weight 1 would leave no trace
 
 
 def test_what_no_hash_has_chosen_makes_no_interval_narrower(
@@ -178,9 +178,10 @@ def test_stats_warn_of_weights_too_unequal_for_counts() -> None:
     built, _ = counts_of_unequal_weights(1, 30, 100)
     (warning,) = built.stats().warnings
     assert warning.startswith("unequal-weights: ")
-    even = ds.DecaySketch(ds.SketchParams(max_weight=9, id_bits=40, capacity=100))
-    even.update(np.zeros(5_000), 9, np.arange(5_000), np.arange(5_000))
-    assert even.stats().warnings == ()
+    for weight, warned in ((3, 0), (60, 1)):  # of 60, as many others of weight 1 leave no trace
+        even = ds.DecaySketch(ds.SketchParams(max_weight=weight, id_bits=40, capacity=100))
+        even.update(np.zeros(5_000), weight, np.arange(5_000), np.arange(5_000))
+        assert len(even.stats().warnings) == warned
 
 
 def spiky(pair: int, rows: int = 3_000, every: int = 300) -> tuple[ds.DecaySketch, Any]:
