@@ -68,7 +68,17 @@ SOUND: Final[Mapping[str, dict[str, Any]]] = {
         "object": {"t": 21.5, "gps": {"alt": 120.5}, "n": 4},
         "rxInfo": [{"gatewayId": "gw1", "rssi": -90, "gwTime": _STAMP}, {"gatewayId": "gw2"}],
     },
-    "json": {"w": 5, "seq": 1, "ts": 1_700_000_000_000, "n": 2, "rows": [{"v": 1}, {"v": None}]},
+    "json": {
+        "w": "5,5",
+        "seq": 1.5,
+        "ts": "1700000000000",
+        "n": "2",
+        "pm_2.5": 3,
+        "at": "2026-01-31T12:00",
+        "rows": [{"v": 1, "k": "a"}, {"v": None}],
+        "text": '{"x": [1, "2"]}',
+        "named": {"a": 1, "b": 2},
+    },
     "otlp": {
         "resourceMetrics": [
             {
@@ -89,7 +99,13 @@ SOUND: Final[Mapping[str, dict[str, Any]]] = {
         },
     },
 }
-_JSON: Final[dict[str, Any]] = {"format": "json", "id": ["seq"], "time": "ts", "time_unit": "ms"}
+_JSON: Final[dict[str, Any]] = {
+    "format": "json",
+    "id": ["seq"],
+    "time": "ts",
+    "time_unit": "ms",
+    "has": ["$.seq"],
+}
 MAPS: Final[Mapping[str, list[dict[str, Any]]]] = {
     "chirpstack": [
         {"value": "object.t", "where": {"deviceInfo.applicationName": ["ward", "yard"]}},
@@ -97,8 +113,37 @@ MAPS: Final[Mapping[str, list[dict[str, Any]]]] = {
         {"value": "rssi", "each": "rxInfo", "id": ["$lorawan", "gatewayId"], "missing": [-90, ""]},
     ],
     "json": [
-        {**_JSON, "value": "w", "weight": "n"},
-        {**_JSON, "value": "v", "each": "rows", "id": ["$.seq"], "time": "$.ts", "field": ""},
+        {**_JSON, "value": "w", "weight": "n", "decimal": ",", "thousands": "."},
+        {
+            **_JSON,
+            "value": "v",
+            "each": "rows",
+            "id": ["$.seq"],
+            "time": "$.ts",
+            "field": "",
+            "where": {"@.k": ["a", 1]},
+            "texts": {"x": 1, "": None},
+        },
+        {
+            **_JSON,
+            "value": "text.x[1]",
+            "has": ["$.seq", "text.x"],
+            "time": "at",
+            "time_unit": None,
+            "time_zone": "Europe/Berlin",
+        },
+        {**_JSON, "value": "@", "each": "named", "id": ["@key"], "time": "$.ts"},
+        {**_JSON, "value": '["pm_2.5"]', "check_units": False},
+    ],
+    "text": [
+        {"id": ["topic[1]"], "time": "arrival", "where": {"$": ["21.5", "ON", "1,5", "9" * 500]}},
+        {
+            "id": ["topic[1]"],
+            "time": "arrival",
+            "texts": {"ON": 1},
+            "decimal": ",",
+            "where": {"$": ["7", "ON", "1,5", "-1e3", ""]},
+        },
     ],
     "tts": [
         {"value": "uplink_message.decoded_payload.t"},
@@ -150,6 +195,8 @@ def changed(draw: random.Random, format: str) -> bytes:
         return _changed_lines(draw)
     if format == "prometheus":
         return _changed_samples(draw)
+    if format == "text":
+        return _changed_text(draw)
     document = deepcopy(SOUND[format])
     for _ in range(draw.randint(0, 3)):
         _change(draw, document)
@@ -161,6 +208,16 @@ def changed(draw: random.Random, format: str) -> bytes:
         damage(draw, body, [bytes(body)], _TOKENS)
     if draw.random() < 0.001:
         return draw.choice((b"[", b'{"a":', b'"', b"9")) * draw.randrange(200_000)
+    return bytes(body)
+
+
+def _changed_text(draw: random.Random) -> bytes:
+    """A payload that is one value, or nearly one."""
+    body = bytearray(
+        draw.choice((b"21.5", b"ON", b"1,5", b"", b"-1e3", b"\xef\xbb\xbf7", b"9" * 500))
+    )
+    for _ in range(draw.choice((0, 0, 1, 2, 8))):
+        damage(draw, body, [b"21.5"], _TOKENS)
     return bytes(body)
 
 

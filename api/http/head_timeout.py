@@ -12,6 +12,10 @@ Between two requests a connection is kept for longer than clients wait that ask 
 as Prometheus and whatever writes to an aggregator: one that is closed just as the next request is
 sent is an error in their log, and a post that is sent again. Those who keep many connections and
 say nothing win nothing by it: beyond a few connections each is kept as briefly as uvicorn does it.
+
+A client may close its side of the connection after its request, and wait for the response (shell
+scripts with ``nc``, some embedded clients). A client that left looks the same at first. So the
+response may be sent within ``HALF_CLOSED_S``. After that time the client counts as gone.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 __all__ = [
     "FEW_CONNECTIONS",
+    "HALF_CLOSED_S",
     "HEAD_TIMEOUT_S",
     "KEPT_AMONG_MANY_S",
     "KEPT_S",
@@ -38,6 +43,7 @@ FEW_CONNECTIONS = 256
 """Of one worker, of which each is kept for so long; a process has 1,024 files where nobody gave it
 more."""
 KEPT_AMONG_MANY_S = 5.0
+HALF_CLOSED_S = 1.0
 MAX_HEAD_BYTES = 256 * 1024
 """From here on no more of a head is read. A query in a URL has 16,000 characters of up to 12 bytes
 each."""
@@ -120,6 +126,14 @@ class TimedProtocol(HttpToolsProtocol):
         if self._reader_timer is not None:
             self._reader_timer.cancel()
             self._reader_timer = None
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        cycle = self.cycle
+        if cycle is None or cycle.response_started or cycle.more_body or self.pipeline:
+            return None
+        cycle.keep_alive = False
+        self.loop.call_later(HALF_CLOSED_S, self.transport.close)
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_reader_timer()

@@ -186,9 +186,11 @@ _POSTS = {
     "/v1/streams/{name}/lorawan",
     "/v1/streams/{name}/influx/api/v2/write",
     "/v1/streams/{name}/influx/write",
+    "/v1/streams/{name}/influx/api/v3/write_lp",
     "/v1/streams/{name}/otlp/v1/metrics",
     "/v1/streams/{name}/prometheus/write",
     "/api/v2/write",
+    "/api/v3/write_lp",
     "/write",
 }
 # Neither who sends it nor when is at fault; 403 where the source was revoked.

@@ -1,23 +1,30 @@
 """Observations as an Arrow IPC stream: columns value, weight, time and id, or weight, time and
 key.
 
-The bytes come from anybody. Only plain columns are taken: no dictionaries, extensions or nested
-types, and no compressed buffers, which a few bytes could make gigabytes of (``Content-Encoding``
-compresses a body within bounds). Then no buffer is larger than the body, and each batch is
-validated in full before a value of it is read.
+The bytes come from anybody. Columns are numbers, texts, bytes and timestamps, each also as a
+dictionary, and texts as views: data frames write all of these. Extensions, nested types and
+compressed buffers are rejected, since a few bytes could become gigabytes (``Content-Encoding``
+compresses a body within bounds). So no buffer is larger than the body. Rows of a dictionary or of
+views may share their bytes. Their lengths are summed, and bounded by MAX_TEXT_BYTES, before a text
+is made of them. Each batch is validated in full before a value is read.
+
+A timestamp without a zone is read in ``time_zone`` of the request, else as UTC.
 """
 
 from __future__ import annotations
 
 import struct
 from collections import Counter
+from datetime import timezone
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from api.errors import Fault, InvalidRequestError, TooManyRowsError
+from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.ingest.columns import (
     EXACT_IN_FLOAT,
     Form,
@@ -28,12 +35,16 @@ from decaysketch.ingest.columns import (
     value_column,
 )
 
-__all__ = ["read_arrow"]
+__all__ = ["MAX_TEXT_BYTES", "read_arrow"]
 
 _MOST_BATCHES = 1024
 _LONGEST_SCHEMA_BYTES = 1 << 16
 _CONTINUATION = 0xFFFFFFFF
 _HEADER_FIELD, _COMPRESSION_FIELD = 2, 3  # of the flatbuffers Message and RecordBatch
+_DATA_FIELD = 1  # of DictionaryBatch
+
+MAX_TEXT_BYTES = 1 << 26
+"""Of dictionaries and views."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -69,21 +80,95 @@ def _batches(body: bytes, form: Form) -> list[pa.RecordBatch]:
     schema = pa.ipc.read_schema(first)
     _check_schema(schema, form)
     batches: list[pa.RecordBatch] = []
-    rows = 0
+    rows = texts = messages = 0
     while (message := _next(reader)) is not None:
-        if message.type != "record batch":
+        if message.type not in ("record batch", "dictionary"):
             raise ValueError(f"a message of type {message.type!r}; expected record batches")
-        if len(batches) == _MOST_BATCHES:
-            raise ValueError(f"more than {_MOST_BATCHES} record batches")
-        if _is_compressed(message.metadata.to_pybytes()):
+        if messages == _MOST_BATCHES:
+            raise ValueError(f"more than {_MOST_BATCHES} record batches and dictionaries")
+        if _is_compressed(message.metadata.to_pybytes(), message.type == "dictionary"):
             raise ValueError("its buffers are compressed; compress the body instead")
-        batch = pa.ipc.read_record_batch(message, schema)
+        messages += 1
+    for batch in pa.ipc.open_stream(pa.py_buffer(body)):
         rows += batch.num_rows
         if rows > form.max_rows:
             raise TooManyRowsError(rows, form.max_rows)
         batch.validate(full=True)
-        batches.append(batch)
+        texts += sum(map(_text_bytes, batch.columns))
+        if texts > MAX_TEXT_BYTES:
+            raise ValueError(f"its texts have more than {MAX_TEXT_BYTES} bytes")
+        batches.append(_plain(batch, form))
     return batches
+
+
+def _text_bytes(column: pa.Array) -> int:
+    """Bytes of the texts of a column, each counted as often as it comes. O(rows)."""
+    if pa.types.is_dictionary(column.type):
+        texts = column.dictionary
+        if len(texts) == 0 or not _is_text(texts.type):
+            return 0
+        places = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        return int(_lengths(texts)[places].sum())
+    return int(_lengths(column).sum()) if _is_view(column.type) else 0
+
+
+def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Of the texts of a column, at most."""
+    if not _is_view(column.type):
+        lengths = pc.binary_length(column).fill_null(0)
+        return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
+    views = np.frombuffer(column.buffers()[1], np.int32).reshape(-1, 4)
+    return views[column.offset : column.offset + len(column), 0].astype(np.int64)
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return _is_view(kind) or any(
+        suits(kind)
+        for suits in (
+            pa.types.is_string, pa.types.is_large_string, pa.types.is_binary,
+            pa.types.is_large_binary,
+        )
+    )  # fmt: skip
+
+
+def _plain(batch: pa.RecordBatch, form: Form) -> pa.RecordBatch:
+    """Columns without dictionaries, views and timestamps."""
+    columns = [_plain_column(column, form) for column in batch.columns]
+    return pa.record_batch(columns, names=batch.schema.names)
+
+
+def _plain_column(column: pa.Array, form: Form) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind = column.type
+    if pa.types.is_string_view(kind):
+        return column.cast(pa.large_string())
+    if pa.types.is_binary_view(kind):
+        return column.cast(pa.large_binary())
+    if pa.types.is_timestamp(kind):
+        return _whole_units(column, form)
+    return column
+
+
+def _whole_units(column: pa.Array, form: Form) -> pa.Array:
+    """Timestamps as integers of the stream's unit, rounded down."""
+    size, unit = NANOSECONDS[column.type.unit], NANOSECONDS[form.params.time_unit]
+    if column.type.tz is None and form.zone is not None:
+        zone = form.zone.tzname(None) if isinstance(form.zone, timezone) else str(form.zone)
+        column = pc.assume_timezone(column, zone, ambiguous="earliest", nonexistent="raise")
+    numbers = column.cast(pa.int64())
+    if size >= unit:
+        return pc.multiply_checked(numbers, pa.scalar(size // unit, pa.int64()))
+    return pa.array(
+        np.ma.masked_array(
+            numbers.fill_null(0).to_numpy(zero_copy_only=False) // (unit // size),
+            numbers.is_null().to_numpy(zero_copy_only=False),
+        )
+    )
 
 
 def _next(reader: pa.ipc.MessageReader) -> pa.ipc.Message | None:
@@ -93,8 +178,9 @@ def _next(reader: pa.ipc.MessageReader) -> pa.ipc.Message | None:
         return None
 
 
-def _is_compressed(metadata: bytes) -> bool:
-    """Whether the record batch of a flatbuffer Message has the field ``compression``.
+def _is_compressed(metadata: bytes, is_dictionary: bool) -> bool:
+    """Whether the record batch, or that of a dictionary, of a flatbuffer Message has the field
+    ``compression``.
 
     The reader has verified the flatbuffer; positions beyond its end raise struct.error.
     """
@@ -103,7 +189,13 @@ def _is_compressed(metadata: bytes) -> bool:
     if header is None:
         raise ValueError("a message without a header")
     (offset,) = struct.unpack_from("<I", metadata, header)
-    return _field(metadata, header + offset, _COMPRESSION_FIELD) is not None
+    table = header + offset
+    if is_dictionary:
+        data = _field(metadata, table, _DATA_FIELD)
+        if data is None:
+            raise ValueError("a dictionary without its values")
+        table = data + struct.unpack_from("<I", metadata, data)[0]
+    return _field(metadata, table, _COMPRESSION_FIELD) is not None
 
 
 def _field(metadata: bytes, table: int, number: int) -> int | None:
@@ -119,16 +211,20 @@ def _field(metadata: bytes, table: int, number: int) -> int | None:
 
 
 def _check_schema(schema: pa.Schema, form: Form) -> None:
-    is_key = [pa.types.is_string, pa.types.is_large_string, pa.types.is_binary,
-              pa.types.is_large_binary] if form.takes_keys else []  # fmt: skip
+    is_key = [_is_text] if form.takes_keys else []
     values = [pa.types.is_integer] + ([] if form.integers else [_is_float])
     said = "integers" if form.integers else "float64, float32 or integers"
     if form.labels:
-        values, said = [pa.types.is_string, pa.types.is_large_string], "text, value_type is label"
+        said = "text, value_type is label"
+        values = [pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view]
+    clocked = [pa.types.is_timestamp] if form.params.time_unit in NANOSECONDS else []
     expected = {
         "value": (values, said),
         "weight": ([pa.types.is_integer], "integers"),
-        "time": ([pa.types.is_integer], "integers, in the stream's time_unit"),
+        "time": (
+            [pa.types.is_integer, *clocked],
+            "integers, in the stream's time_unit, or timestamps where it has a clock",
+        ),
         form.fields[-1]: (
             [pa.types.is_integer, *is_key],
             "integers, text or binary" if is_key else "integers",
@@ -141,7 +237,7 @@ def _check_schema(schema: pa.Schema, form: Form) -> None:
         if field.name not in expected:
             text = f"one of {', '.join(form.fields)}"
             faults.append(Fault(field=field.name, reason="unknown column", expected=text))
-        elif not any(suits(field.type) for suits in expected[field.name][0]):
+        elif not any(suits(_content(field.type)) for suits in expected[field.name][0]):
             text = expected[field.name][1]
             given = str(field.type)
             faults.append(
@@ -152,6 +248,11 @@ def _check_schema(schema: pa.Schema, form: Form) -> None:
     if faults:
         listed = "; ".join(f"{fault.field}: {fault.reason}" for fault in faults[:3])
         raise InvalidRequestError(f"the columns are not those of observations: {listed}", faults)
+
+
+def _content(kind: pa.DataType) -> pa.DataType:
+    """The type of the values of a dictionary; any other as it is."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _is_float(kind: pa.DataType) -> bool:

@@ -19,8 +19,9 @@ from api.service.sites import Site
 from api.service.streams import Stream
 from decaysketch import Snapshot
 from decaysketch.contract.snapshot import Rowed
-from decaysketch.core.disagreements import between, joined, within
+from decaysketch.core.disagreements import between, joined, replaced_between, within
 from decaysketch.core.hashing import HashedKeys
+from decaysketch.core.plausible_times import count_undated, dated
 from decaysketch.core.verdicts import Verdict
 from decaysketch.families import Sketch
 from decaysketch.ingest.columns import Batch, Columns, Form, Raw, check
@@ -52,6 +53,9 @@ class Taken:
         incoming: the sketch of the rows that are taken, to be posted; None where there are none.
         disagreeing: rows of the identity and the time of another one, of the body or of what the
             source has posted, and of another value.
+        replaced: readings that replaced, or were replaced by, another reading of their id, of the
+            body or of what the source has posted.
+        undated: rows outside the years 1990 to 2100, of a source or a body that has others.
         joined: how many different times of identities, and how many identities the body has.
     """
 
@@ -60,6 +64,8 @@ class Taken:
     incoming: Incoming | None
     disagreeing: int = 0
     joined: tuple[int, int] = (0, 0)
+    replaced: int = 0
+    undated: int = 0
 
 
 def read(reader: Reader, body: bytes, form: Form) -> Steps[Raw]:
@@ -99,13 +105,30 @@ def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> Steps[tuple
     yield
     snapshot = sketch.snapshot()
     kind = stream.recipe.kind.input
-    named = kind.named_by == "ids" and not kind.series and not raw.polled
     incoming = Incoming(sketch.to_bytes(), snapshot)
-    if not named:
-        return Taken(batch, verdicts, incoming), raw
+    undated = _undated(before, batch.columns, stream)
+    if kind.named_by != "ids" or kind.series:
+        return Taken(batch, verdicts, incoming, undated=undated), raw
+    replaced = sketch.replaced
+    if isinstance(before, Rowed) and isinstance(snapshot, Rowed):
+        unit = stream.recipe.params.time_unit
+        replaced += replaced_between(before.identified, snapshot.identified, unit)
+    if raw.polled:
+        found = Taken(batch, verdicts, incoming, replaced=replaced, undated=undated)
+        return found, raw
     disagreeing = _disagreeing(before, snapshot, batch.columns)
     several = joined(batch.columns.ids, batch.columns.weights, batch.columns.times)
-    return Taken(batch, verdicts, incoming, disagreeing, several), raw
+    found = Taken(batch, verdicts, incoming, disagreeing, several, replaced, undated)
+    return found, raw
+
+
+def _undated(before: Snapshot, columns: Columns, stream: Stream) -> int:
+    """Rows outside the years 1990 to 2100; 0 where all of them are, as in a simulation."""
+    unit = stream.recipe.params.time_unit
+    found = count_undated(unit, columns.times)
+    if found < len(columns.times) or (before.newest is not None and dated(unit, before.newest)):
+        return found
+    return 0
 
 
 def _disagreeing(before: Snapshot, taken: Snapshot, columns: Columns) -> int:

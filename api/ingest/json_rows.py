@@ -21,6 +21,8 @@ from api.errors import Fault, InvalidRequestError, TooManyRowsError
 from api.ingest.json_weight import parts
 from api.ingest.plain_rows import Plain, plain_reader
 from api.schemas import MAX_KEY_PARTS
+from decaysketch.core.text_values import TextError, moment_of
+from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.ingest.columns import (
     EXACT_IN_FLOAT,
     INT64_LIMIT,
@@ -32,7 +34,7 @@ from decaysketch.ingest.columns import (
     fault_of_key,
     value_column,
 )
-from decaysketch.ingest.json_text import Repeated, parse
+from decaysketch.ingest.json_text import Repeated, parse, without_mark
 from decaysketch.ingest.readings import Steps, finished
 
 __all__ = [
@@ -80,7 +82,7 @@ def json_steps(body: bytes, form: Form) -> Steps[Raw]:
     if containers > 2 * form.max_rows + 2:
         raise TooManyRowsError(containers // 2, form.max_rows)
     try:
-        document = parse(body.decode("utf-8"))
+        document = parse(without_mark(body).decode("utf-8"))
     except ValueError as error:  # an error of decoding among them
         raise InvalidRequestError(
             f"the body is not JSON: {error}", [Fault(field="body", reason=f"not JSON: {error}")]
@@ -176,7 +178,7 @@ def _of_line(line: bytes) -> Any:
     if (found := parts(line, MAX_LINE_PARTS)) > MAX_LINE_PARTS:
         return _Unreadable(f"{found} brackets and commas; at most {MAX_LINE_PARTS} are read")
     try:
-        return parse(line.decode("utf-8"))
+        return parse(without_mark(line).decode("utf-8"))
     except ValueError as error:
         return _Unreadable(f"not JSON: {error}")
 
@@ -263,6 +265,13 @@ class _Reader:
             return fault
         if not _is_int64(weight):
             return _fault_of_integer("weight", weight)
+        if type(time) is str and self._form.params.time_unit in NANOSECONDS:
+            try:
+                time = _moment(time, self._form)
+            except TextError:
+                return "time", "no integer", time, f"an integer, or a time such as {_SUCH}"
+            except _NoZoneError as error:
+                return "time", str(error), time, f"a time such as {_SUCH}"
         if not _is_int64(time):
             return _fault_of_integer("time", time)
         if not _is_int64(id_):
@@ -290,6 +299,26 @@ class _Reader:
         if type(value) is not float:
             return "value", "no number", value, "a number or null"
         return "value", "no integer", value, "an integer or null, value_type is int64"
+
+
+_SUCH = "2026-01-31T12:00:00Z"
+
+
+class _NoZoneError(Exception):
+    """A time has no zone."""
+
+
+def _moment(text: str, form: Form) -> int:
+    """A time that is written as a text, in the stream's unit, rounded down.
+
+    Raises:
+        TextError: it is none.
+        _NoZoneError: it has no zone, and the request names none.
+    """
+    found = moment_of(text, form.zone)
+    if not found.zoned:
+        raise _NoZoneError("has no zone; name it, or set time_zone of the request")
+    return found.ns // NANOSECONDS[form.params.time_unit]
 
 
 def _is_int64(number: Any) -> bool:

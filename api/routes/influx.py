@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial as bound
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
@@ -35,7 +35,7 @@ from api.settings import Settings
 from decaysketch.ingest.columns import Form
 from decaysketch.ingest.line_protocol import PRECISIONS, LineMap, steps
 from decaysketch.ingest.points import Points
-from decaysketch.ingest.readings import Steps
+from decaysketch.ingest.readings import Steps, UnreadableError
 from decaysketch.ingest.series import SeriesIndex
 
 __all__ = ["router"]
@@ -77,6 +77,26 @@ _Bucket = Annotated[
 _Precision = Annotated[
     Literal["n", "ns", "u", "us", "ms", "s", "m", "h"],
     Query(description="Of the times of the lines; the first version has `n`, `u`, `m`, too."),
+]
+_Precision3 = Annotated[
+    Literal[
+        "auto",
+        "nanosecond",
+        "microsecond",
+        "millisecond",
+        "second",
+        "n",
+        "ns",
+        "u",
+        "us",
+        "ms",
+        "s",
+    ],
+    Query(description="Of the times of the lines. `auto`: by the size of the first one."),
+]
+_AcceptPartial = Annotated[
+    bool,
+    Query(description="Store the sound lines where others are refused; `false`: all or none."),
 ]
 _Source = Annotated[
     str | None,
@@ -157,6 +177,54 @@ async def write_lines_of_database(
 
 
 @router.post(
+    "/api/v3/write_lp",
+    summary="Write line protocol to a database, version 3",
+    dependencies=[Depends(writes_buckets)],
+    **_WRITE,
+)
+async def write_lines_of_database_3(
+    db: _Bucket,
+    request: Request,
+    aggregator: TheAggregator,
+    settings: TheSettings,
+    precision: _Precision3 = "auto",
+    accept_partial: _AcceptPartial = True,
+    no_sync: Annotated[bool, Query(description="Ignored: lines are on stable storage.")] = False,
+    source: _Source = None,
+    check_units: _CheckUnits = True,
+) -> Response:
+    """As InfluxDB 3 takes it. The key is the token: `Authorization: Bearer ds_...`."""
+    return await _write(
+        request, aggregator, settings, db, await _precision(request, precision), source,
+        check_units=check_units, partial=accept_partial,
+    )  # fmt: skip
+
+
+@router.post(
+    "/v1/streams/{name}/influx/api/v3/write_lp",
+    summary="Write line protocol to a stream, version 3",
+    dependencies=[Depends(writes)],
+    **_WRITE,
+)
+async def write_lines_3(
+    name: schemas.StreamName,
+    request: Request,
+    aggregator: TheAggregator,
+    settings: TheSettings,
+    precision: _Precision3 = "auto",
+    accept_partial: _AcceptPartial = True,
+    no_sync: Annotated[bool, Query(description="Ignored: lines are on stable storage.")] = False,
+    source: _Source = None,
+    check_units: _CheckUnits = True,
+) -> Response:
+    """For clients of version 3 that are given the URL `/v1/streams/NAME/influx`."""
+    return await _write(
+        request, aggregator, settings, name, await _precision(request, precision), source,
+        check_units=check_units, partial=accept_partial,
+    )  # fmt: skip
+
+
+@router.post(
     "/v1/streams/{name}/influx/api/v2/write",
     summary="Write line protocol to a stream",
     dependencies=[Depends(writes)],
@@ -194,6 +262,7 @@ async def _write(
     source: str | None,
     *,
     check_units: bool,
+    partial: bool = True,
 ) -> Response:
     source = source or "influx"
     chosen = list(dict.fromkeys(names.split(",")))
@@ -220,10 +289,10 @@ async def _write(
         for (stream, _), most in zip(read, possible, strict=True)
     ]
     most = max(form.max_rows for form in forms)
-    parser = _Parser([maps for _, maps in read], PRECISIONS[precision], most)
+    parser = _Parser([maps for _, maps in read], PRECISIONS[precision], most, partial)
     for place, ((stream, maps), form) in enumerate(zip(read, forms, strict=True)):
         check_times = precision_check(stream, unit, check_units=check_units)
-        parse = partial(parser.points, place)
+        parse = bound(parser.points, place)
         reader = SeriesReader(parse, unit, check_times, "line", maps.polled)
         count, listed = await bring_series(request, stream, reader, body, form, _LINES_TOLD)
         refused += count
@@ -231,6 +300,22 @@ async def _write(
     if not refused:
         return Response(status_code=HTTPStatus.NO_CONTENT)
     raise PartialWriteError(f"partial write: {'; '.join(told[:_LINES_TOLD])}; dropped={refused}")
+
+
+_NAMES_3 = {"nanosecond": "ns", "microsecond": "us", "millisecond": "ms", "second": "s"}
+_STAMP = re.compile(rb" (-?[0-9]{1,19})[ \t]*\r?(?:\n|\Z)")
+_LARGEST = {"s": 5_000_000_000, "ms": 5_000_000_000_000, "us": 5_000_000_000_000_000}
+_LOOKED_AT = 1 << 16  # bytes
+
+
+async def _precision(request: Request, given: str) -> str:
+    """The unit of the times of a body; `auto` is told by the size of the first one, as InfluxDB 3
+    does it."""
+    if given != "auto":
+        return _NAMES_3.get(given, given)
+    found = _STAMP.search((await request.body())[:_LOOKED_AT])
+    time = 0 if found is None else abs(int(found[1]))
+    return next((unit for unit, most in _LARGEST.items() if time < most), "ns") if time else "ns"
 
 
 _EXAMPLE = '"measurement": ..., "value": ...'
@@ -244,11 +329,13 @@ class _Parser:
         maps: by stream.
         precision_ns: nanoseconds in a unit of the times.
         most: readings for all streams together.
+        partial: whether sound lines are stored where others are refused.
     """
 
     maps: Sequence[SeriesIndex[LineMap]]
     precision_ns: int
     most: int
+    partial: bool
     _found: list[Points] | None = None
 
     def points(self, place: int, body: bytes, _form: Form) -> Steps[Points]:
@@ -262,6 +349,11 @@ class _Parser:
             found = yield from steps(body, self.maps, self.precision_ns, self.most)
             if (rows := sum(map(len, found))) > self.most:
                 raise TooManyRowsError(rows, self.most)
+            if not self.partial and (told := [each.told for each in found if each.told.refusals]):
+                where, reason = told[0].refused[0]
+                raise UnreadableError(
+                    f"{where}: {reason}; nothing is stored, as accept_partial is false"
+                )
             self._found = found
         return self._found[place]
 

@@ -49,6 +49,10 @@ class PostedMessage(BaseModel):
         "`where` (another application), `no value`."
     )
     refused: list[str] = Field(description="What was not taken of it, and why.")
+    warnings: list[str] = Field(
+        description="What is suspicious: gateways whose clock is wrong, readings that replaced "
+        "others."
+    )
 
 
 @router.post(
@@ -127,6 +131,7 @@ async def post_lorawan(
         below_watermark=counts[Verdict.BELOW_WATERMARK],
         skipped=reader.parsed.skipped,
         refused=[f"{fault.field}: {fault.reason}" for fault in faults],
+        warnings=outcome.warnings,
     )
 
 

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import tzinfo
 from functools import partial
 from typing import Annotated, Any, Literal, get_args
 
@@ -41,9 +42,12 @@ from api.routes.taking import Work, form_of, held, take_held
 from api.service.aggregator import Aggregator, Receipt
 from api.service.budget import Hold
 from api.service.drafts import Draft
+from api.service.notes import notes_of, warnings_of
 from api.service.sites import Site
 from api.service.streams import Scoped, Stream
+from decaysketch.core.text_values import zone_of
 from decaysketch.core.verdicts import Verdict
+from decaysketch.errors import ParameterError
 from decaysketch.families import Sketch
 from decaysketch.ingest.columns import REFUSALS_LISTED, Batch, Form, Refusal, check
 from decaysketch.ingest.readings import Steps
@@ -176,6 +180,14 @@ async def post_observations(
             "the first one to a stream some."
         ),
     ] = True,
+    time_zone: Annotated[
+        str | None,
+        Query(
+            max_length=100,
+            description="Of times that name no zone, such as `Europe/Berlin`. Without it texts "
+            "without a zone are rejected, and timestamps of Arrow are read as UTC.",
+        ),
+    ] = None,
 ) -> PostedObservations | ProblemResponse:
     """For devices too thin to build a sketch. Sound observations are taken even if others of the
     body are refused. Posting them again, in any grouping, changes nothing.
@@ -185,7 +197,7 @@ async def post_observations(
     reader = READERS[require_media_type(request, *READERS)]
     stream.admit(source)
     recipe = stream.recipe
-    form = form_of(aggregator, stream, source, settings)
+    form = form_of(aggregator, stream, source, settings, zone=_zone(time_zone))
     most, copies = form.max_rows, getattr(recipe.params, "copies", 1)
     interval = _interval(stream, first, one_past, settings.max_interval)
     body = await request.body()
@@ -217,6 +229,8 @@ async def post_observations(
         if rows:
             aggregator.observer.observations(name, source, verdict, rows)
     aggregator.disagreeing(stream, taken.disagreeing)
+    notes = notes_of(replaced=taken.replaced, undated=taken.undated)
+    aggregator.noted(stream, notes)
     for field, rows in _refused_by_field(taken).items():
         aggregator.refused(stream, source, f"observation-{field}", rows)
     posted = PostedObservations(
@@ -232,9 +246,19 @@ async def post_observations(
             *doubts_of_columns(recipe.params.time_unit, taken.batch.columns.times),
             *doubts_of_copies(taken.disagreeing),
             *doubts_of_ids(*taken.joined),
+            *warnings_of(notes, len(taken.batch.positions), stream.mappings),
         ],
     )
     return posted if posted.refused < posted.rows or not posted.rows else _nothing_taken(posted)
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    try:
+        return None if name is None else zone_of(name)
+    except ParameterError as error:
+        raise InvalidRequestError(
+            str(error), [Fault(field="time_zone", reason="no time zone", value=name)]
+        ) from None
 
 
 async def _post_plain(request: Request, name: str, query: re.Match[bytes]) -> Response:

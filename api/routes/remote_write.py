@@ -21,7 +21,7 @@ from api.http.problems import ProblemResponse, problems
 from api.http.refusals import BodyTooLargeError, UnsupportedMediaTypeError
 from api.ingest.series import SeriesReader
 from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
-from api.routes.taking import bring_series, form_of, index_of
+from api.routes.taking import bring_series, form_of, index_of, precision_check
 from api.routes.understood import BAD, BUSY, as_understood, translated, understood_by
 from decaysketch.ingest.readings import UnreadableError
 from decaysketch.ingest.remote_write import RemoteWriteMap, most_samples, plain_length, steps
@@ -80,6 +80,13 @@ async def write_samples(
     source: Annotated[
         str, Query(pattern=schemas.SOURCE, description="Who sends; `prometheus`, if not given.")
     ] = "prometheus",
+    check_units: Annotated[
+        bool,
+        Query(
+            description="Refuse a body if its times are no milliseconds: nearly all, or of the "
+            "first post to a stream some."
+        ),
+    ] = True,
 ) -> Response:
     """Give a Prometheus server this URL under `remote_write`."""
     version = _version(request)
@@ -92,7 +99,7 @@ async def write_samples(
     reader = SeriesReader(
         lambda given, form: steps(given, maps, version=version, most=form.max_rows),
         "ms",
-        check_times=None,  # which they always are
+        check_times=precision_check(stream, "ms", check_units=check_units),
         place="series",
         polled=maps.polled,
     )

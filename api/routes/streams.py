@@ -42,6 +42,7 @@ from api.routes.common import (
 )
 from api.service.aggregator import Aggregator, recipe_of_form
 from api.service.clock import utc
+from api.service.notes import Notes, warnings_of
 from api.service.streams import SourceInfo, Stream
 from api.service.threads import Compute
 from api.service.turns import LeftError, Pauses, Turns, in_turns
@@ -409,7 +410,8 @@ def _page(aggregator: Aggregator, caller: Caller, after: str, limit: int) -> _Pa
 def _moment(stream: Stream) -> tuple[str, ...]:
     """What tells whether a stream is as it was, without a look at its sketch. Of this process: what
     another one tells under the same tag is not known."""
-    row, counts = stream.row, (stream.generation, stream.disagreeing, stream.missed)
+    row, noted = stream.row, stream.notes.counts.total()
+    counts = stream.generation, stream.disagreeing, stream.missed, noted
     return _PROCESS, stream.name, row.incarnation, *map(str, counts)
 
 
@@ -417,6 +419,15 @@ def _listed(summaries: list[schemas.StreamSummary], page: _Page) -> bytes:
     if page.more:
         return schemas.StreamList(streams=summaries, next=page.last).model_dump_json().encode()
     return schemas.StreamList(streams=summaries).model_dump_json(exclude={"next"}).encode()
+
+
+def _notes(stream: Stream) -> Notes:
+    """Those of a stream, with what any protocol and any process replaced."""
+    found = Notes()
+    found.add(stream.notes)
+    if stream.row.view is None:  # where each reading of a device replaces the one before
+        found.counts["replaced"] = max(found.counts["replaced"], stream.replaced)
+    return found
 
 
 def _summary(stream: Stream) -> schemas.StreamSummary:
@@ -499,6 +510,7 @@ def _state(
             *doubts_of_sketches(stream.recipe.params.time_unit, [merged]),
             *doubts_of_copies(stream.disagreeing),
             *doubts_of_views(stream.missed, stream.missed_for),
+            *warnings_of(_notes(stream), len(merged), stream.mappings),
         ],
         source_count=count,
         sources=sources,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from functools import partial
 from typing import Any, TypeVar
 
@@ -24,12 +25,14 @@ from api.errors import (
 from api.http.asker import as_long_as_connected, asker
 from api.ingest.building import Reader, Taken, take
 from api.ingest.doubts import refuse_other_unit
+from api.ingest.messages import MessageReader
 from api.ingest.series import SeriesReader
 from api.ingest.skew import latest_time
 from api.ingest.views import Fed, feed
 from api.service.aggregator import Aggregator
 from api.service.budget import Hold, Memory
 from api.service.drafts import Draft
+from api.service.notes import notes_of, warnings_of
 from api.service.streams import Stream
 from api.service.turns import Lanes, by_steps
 from api.settings import Settings
@@ -97,11 +100,13 @@ class Outcome:
         counts: of the readings that were taken, by verdict.
         refusals: of the others, each by its place among all.
         token: of their post; None where none was taken.
+        warnings: sentences on what is suspicious.
     """
 
     counts: dict[Verdict, int]
     refusals: list[Refusal]
     token: str | None
+    warnings: list[str]
 
 
 def maps_of(stream: Stream, format: str, kind: type[M], example: str) -> list[M]:
@@ -136,7 +141,12 @@ def index_of(stream: Stream, format: str, kind: type[S], example: str) -> Series
 
 
 def form_of(
-    aggregator: Aggregator, stream: Stream, source: str, settings: Settings, most: int | None = None
+    aggregator: Aggregator,
+    stream: Stream,
+    source: str,
+    settings: Settings,
+    most: int | None = None,
+    zone: tzinfo | None = None,
 ) -> Form:
     """What rows must look like; a body has ``most`` at most, or as few as the server takes."""
     skew_s = stream.row.max_clock_skew_s
@@ -145,7 +155,7 @@ def form_of(
     copies = getattr(stream.recipe.params, "copies", 1)
     taken = min(settings.max_rows, settings.max_post_rows // copies)
     most = max(1, taken if most is None else min(most, taken))
-    return Form(stream.recipe, source, latest, most, stream.row.bind_keys, lead)
+    return Form(stream.recipe, source, latest, most, stream.row.bind_keys, lead, zone)
 
 
 def precision_check(
@@ -177,7 +187,17 @@ async def bring(
         if rows:
             aggregator.observer.observations(stream.name, form.source, verdict.name.lower(), rows)
     aggregator.disagreeing(stream, taken.disagreeing)
-    return Outcome(counts, taken.batch.refusals, token)
+    notes = notes_of(replaced=taken.replaced, undated=taken.undated, **suspicious(reader))
+    aggregator.noted(stream, notes)
+    warnings = warnings_of(notes, len(taken.batch.positions), stream.mappings)
+    return Outcome(counts, taken.batch.refusals, token, warnings)
+
+
+def suspicious(reader: Reader) -> dict[str, Any]:
+    """What a parser found suspicious, as arguments of :func:`notes_of`."""
+    if isinstance(reader, MessageReader):
+        return {"off": reader.parsed.off}
+    return {"unnamed": reader.points.told.unnamed} if isinstance(reader, SeriesReader) else {}
 
 
 async def bring_series(

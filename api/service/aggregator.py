@@ -45,6 +45,7 @@ from api.service.compactor import Compactor
 from api.service.drafts import Draft
 from api.service.follower import Follower
 from api.service.merging import MergeBuffer
+from api.service.notes import Notes
 from api.service.observer import Observer
 from api.service.replacements import Replacements
 from api.service.senders import Senders
@@ -612,6 +613,12 @@ class Aggregator:
         view.missed_for = str(error)
         self.observer.skipped(view.name, "no-room", rows)
         self.refused(view, source, "no-room")
+
+    def noted(self, stream: Stream, notes: Notes) -> None:
+        """Suspicious readings were accepted."""
+        for kind, count in notes.counts.items():
+            self.observer.suspicious(stream.name, kind, count)
+        stream.notes.add(notes)
 
     def _committed(self, submission: Submission, outcomes: list[Outcome]) -> None:
         rows = [

@@ -132,6 +132,14 @@ class MergeBuffer:
             self._fold()
             return self._version
 
+    @property
+    def replaced(self) -> int:
+        """Readings that a later one of their id replaced, far away in time, since it was made; see
+        :mod:`decaysketch.core.replaced`."""
+        with self._memory.merging(self.work_rows), self._merging:
+            self._fold()
+            return self._sketch.replaced
+
     def merge_into(self, sketch: Sketch) -> None:
         """Merge all of it into a sketch of somebody else."""
         with self._merging:

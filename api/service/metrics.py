@@ -143,6 +143,14 @@ class Metrics(Observer):
             "no copies, and of such the largest stays.",
             "stream",
         )
+        self._suspicious = counter(
+            "suspicious",
+            "Readings that were accepted and are suspicious, by kind: replaced (by another reading "
+            "of their id), undated (outside the years 1990 to 2100), gateway-clock (its time was "
+            "not used), instance (nothing distinguishes replicas).",
+            "stream",
+            "kind",
+        )
         self._left_out = counter(
             "left_out",
             "Parts of acknowledged posts that contradict earlier ones, and are not in the stream.",
@@ -308,6 +316,10 @@ class Metrics(Observer):
     def disagreeing(self, stream: str, rows: int) -> None:
         """Observations were taken that disagree with another of their identity and time."""
         self._disagreeing.labels(self._stream(stream)).inc(rows)
+
+    def suspicious(self, stream: str, kind: str, count: int) -> None:
+        """Readings were accepted that are suspicious; ``kind`` is a word of the program."""
+        self._suspicious.labels(self._stream(stream), kind).inc(count)
 
     def left_out(self, stream: str) -> None:
         """A part of an acknowledged post contradicts what was there, and is not in the stream."""

@@ -26,6 +26,9 @@ class Observer:
         """Observations were taken that have the identity and the time of another, and another
         value."""
 
+    def suspicious(self, stream: str, kind: str, count: int) -> None:
+        """Readings were accepted that are suspicious; see :mod:`api.service.notes`."""
+
     def left_out(self, stream: str) -> None:
         """A part of an acknowledged post contradicts what was there, and is not in the stream."""
 

@@ -30,6 +30,7 @@ from api.journal.model import Revocation, Row, StreamRow, Totals
 from api.service.accepted import Accepted, LeftOut
 from api.service.budget import BUFFER_ROWS, ROW_BYTES, Memory, Tally
 from api.service.merging import MergeBuffer
+from api.service.notes import Notes
 from decaysketch import Snapshot
 from decaysketch.core.params import Form
 from decaysketch.families import Recipe, peek, recipe_from_dict
@@ -73,6 +74,7 @@ class Stream:
             value, since this process has begun, or since the maps of the stream are others.
         missed, missed_for: of a derived stream, how many rows of its stream it did not take since
             this process has begun, and why the last ones.
+        notes: counts of other suspicious readings, likewise.
         last_received_us: when the last post came, of whichever source; 0: there was none.
 
     Raises:
@@ -103,6 +105,7 @@ class Stream:
         self.disagreeing = 0
         self.missed = 0
         self.missed_for = ""
+        self.notes = Notes()
         self.last_received_us = 0
         self._mappings: tuple[Mapping[str, Any] | None, Mappings | None] = (None, None)
         self.generation = 0
@@ -113,6 +116,7 @@ class Stream:
         if row.ingest != self.row.ingest:
             self.row = row
             self.disagreeing = 0
+            self.notes = Notes()
             self.generation += 1
 
     @property
@@ -124,6 +128,12 @@ class Stream:
             mappings = mappings_of(self.row.ingest)
             self._mappings = self.row.ingest, mappings
         return mappings
+
+    @property
+    def replaced(self) -> int:
+        """Readings that a later one of their id replaced, since this process started, whichever
+        protocol brought them. O(1) after :meth:`snapshot`."""
+        return self._all.replaced
 
     def decode(self, body: bytes) -> Snapshot:
         """The sketch in a body, checked against this stream.

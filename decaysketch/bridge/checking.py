@@ -11,6 +11,7 @@ import httpx2
 from decaysketch.bridge.broker import Connection
 from decaysketch.bridge.config import Config
 from decaysketch.bridge.metrics import Metrics
+from decaysketch.bridge.suspicions import remedy
 from decaysketch.bridge.views import look_at, names_of
 from decaysketch.client import ClientError
 from decaysketch.client.access import bearer
@@ -33,9 +34,13 @@ def checks(config: Config) -> Iterator[tuple[str, str | None]]:
     with httpx2.Client(base_url=config.server.url, headers=headers, timeout=_TIMEOUT_S) as client:
         asking = Asking(client, attempts=1)
         for stream in config.streams:
-            fault, date, views = _stream(client, stream)
+            fault, date, views, warnings = _stream(client, stream)
             clock = clock or date
             yield f"stream {stream}", fault
+            for warning in warnings:
+                maps = [each for each in config.map if each.stream == stream]
+                cure = f" ({remedy(maps)})" if "replaced" in warning else ""
+                yield f"readings of {stream}", f"{warning}{cure}"
             for view in views:
                 yield f"view {view}", _view(asking, view, stream)
     if clock is not None:
@@ -56,24 +61,27 @@ def checks(config: Config) -> Iterator[tuple[str, str | None]]:
     yield f"broker {config.mqtt.broker}", fault
 
 
-def _stream(client: httpx2.Client, stream: str) -> tuple[str | None, str | None, list[str]]:
-    """What is wrong with a stream, what the time is there, and which views it has."""
+def _stream(
+    client: httpx2.Client, stream: str
+) -> tuple[str | None, str | None, list[str], list[str]]:
+    """What is wrong with a stream, what the time is there, which views it has, and what the server
+    warns of."""
     try:
         answer = client.get(f"/v1/streams/{stream}", params={"sources": 0})
     except httpx2.HTTPError as fault:
-        return f"the aggregator cannot be reached: {fault}", None, []
+        return f"the aggregator cannot be reached: {fault}", None, [], []
     date = answer.headers.get("date")
     if answer.status_code != 200:
-        return f"the aggregator answers {answer.status_code}{_detail(answer)}", date, []
+        return f"the aggregator answers {answer.status_code}{_detail(answer)}", date, [], []
     try:
         told = answer.json()
         if told["secret_ids"]:
-            return "its ids are secret, so it takes raw observations only", date, []
+            return "its ids are secret, so it takes raw observations only", date, [], []
         form = {name: told[name] for name in ("family", "params", "decay") if told.get(name)}
         check_takes_readings(recipe_from_dict(form))
-        return None, date, names_of(told, stream)
+        return None, date, names_of(told, stream), [str(each) for each in told["warnings"]]
     except (ValueError, KeyError, TypeError, ClientError) as fault:
-        return str(fault), date, []
+        return str(fault), date, [], []
 
 
 def _view(asking: Asking, view: str, stream: str) -> str | None:

@@ -44,6 +44,13 @@ class Metrics:
         self._without_device = counter(
             "bridge_no_device", "Readings whose ids have no part that names a device.", "stream"
         )
+        self._suspicious = counter(
+            "bridge_suspicious",
+            "Readings that were forwarded and are suspicious: replaced (another reading has their "
+            "id), undated (outside the years 1990 to 2100).",
+            "stream",
+            "kind",
+        )
         self.messages = counter("bridge_messages", "Messages: taken, skipped or dead.", "result")
         self.redelivered = counter("bridge_redelivered", "Messages that the broker sent again.")
         self.retained = counter("bridge_retained", "Messages that the broker had kept.")
@@ -78,6 +85,9 @@ class Metrics:
 
     def without_device(self, view: str, count: int) -> None:
         self._without_device.labels(view).inc(count)
+
+    def suspicious(self, stream: str, kind: str, count: int) -> None:
+        self._suspicious.labels(stream, kind).inc(count)
 
     def clocks(self, said: Iterable[tuple[str, int, int]]) -> list[tuple[str, float]]:
         """Note what gateways said the time was; their median lateness in seconds, of those that

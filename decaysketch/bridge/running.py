@@ -22,6 +22,7 @@ from decaysketch.bridge.broker import Connection, Tag
 from decaysketch.bridge.config import Config
 from decaysketch.bridge.dead import DeadLetters
 from decaysketch.bridge.metrics import Metrics
+from decaysketch.bridge.suspicions import Suspicions, remedy
 from decaysketch.bridge.tail import Tail
 from decaysketch.bridge.translating import Arrived, Translated, Translator
 from decaysketch.bridge.views import Views
@@ -70,6 +71,8 @@ class Taker:
         self._off: set[str] = set()
         self._absent: set[str] = set()
         self._without: set[str] = set()
+        self._suspicions = Suspicions()
+        self._suspected: set[tuple[str, str]] = set()
 
     def undelivered(self) -> str:
         """Names of the streams of which the aggregator has not acknowledged all that was taken,
@@ -120,6 +123,7 @@ class Taker:
             where = readings[refusal.row].where
             owner = found.owners[stream][refusal.row]
             found.refuse(owner, f"{where}: {refusal.field} {refusal.reason}")
+        self._tell_suspicions(stream, self._suspicions.count(stream, recipe, batch))
         taken = np.array(self._feed(stream, stream, batch, found), np.int64)
         rows[stream] += len(taken)
         for name, view in self._views.get(stream, {}).items():
@@ -147,6 +151,27 @@ class Taker:
                 keep = [place for place in range(len(times)) if place != fault.row]
                 columns = [column[keep] for column in columns]
         return positions
+
+    def _tell_suspicions(self, stream: str, found: Mapping[str, int]) -> None:
+        """Count suspicious readings, and warn once for each stream and kind."""
+        for kind, count in found.items():
+            self._metrics.suspicious(stream, kind, count)
+            if (stream, kind) in self._suspected:
+                continue
+            self._suspected.add((stream, kind))
+            if kind == "replaced":
+                maps = [each for each in self._config.map if each.stream == stream]
+                _log.warning(
+                    "readings of stream %s replace earlier ones with the same id, far away in "
+                    "time, as after a counter restarted: %s",
+                    stream, remedy(maps),
+                )  # fmt: skip
+            else:
+                _log.warning(
+                    "readings of stream %s lie outside the years 1990 to 2100: the clock of a "
+                    "device is wrong, or `time_unit` of the mapping is",
+                    stream,
+                )
 
     def _tell_without(self, without: Mapping[str, int]) -> None:
         """Count readings that are of no device, and say so once of each view."""

@@ -13,9 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.core.replaced import far_apart
+from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.core.verdicts import Identified, hashes_of
 
-__all__ = ["between", "joined", "within"]
+__all__ = ["between", "joined", "replaced_between", "within"]
+
+_MARKS = 1 << 17
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -68,6 +72,33 @@ def joined(ids: Int64Array, weights: Int64Array, times: Int64Array) -> tuple[int
     others = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
     identities = int(np.count_nonzero(others)) + 1
     return int(np.count_nonzero(others | (time[1:] != time[:-1]))) + 1, identities
+
+
+def replaced_between(held: Identified, offered: Identified, unit: str) -> int:
+    """How many rows of one part are other readings of an identity than those of another part, as
+    :mod:`decaysketch.core.replaced` tells them.
+
+    Args:
+        held, offered: no part has an identity twice.
+        unit: of their times.
+
+    Complexity: O(h) for h rows held, and O(n log n) for the n others.
+    """
+    if unit not in NANOSECONDS or not len(offered.times):
+        return 0
+    other, whatever = far_apart(unit)
+    marks = np.zeros(_MARKS, np.bool_)  # most rows held have none of these ids
+    marks[offered.first & (_MARKS - 1)] = True
+    some = np.flatnonzero(marks[held.first & (_MARKS - 1)])
+    held = Identified(*(column[some] for column in held))
+    hashes = hashes_of(offered)
+    order = np.argsort(hashes)
+    found = np.searchsorted(hashes[order], hashes_of(held))
+    matched = order[np.minimum(found, len(order) - 1)]
+    same = (held.first == offered.first[matched]) & (held.second == offered.second[matched])
+    apart = np.abs(held.times - offered.times[matched])
+    differ = held.values != offered.values[matched]
+    return int(np.count_nonzero(same & ((apart > whatever) | ((apart > other) & differ))))
 
 
 def between(held: Identified, offered: Identified) -> int:

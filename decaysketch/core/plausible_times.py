@@ -30,10 +30,12 @@ from decaysketch.core.time_units import NANOSECONDS
 
 __all__ = [
     "Doubt",
+    "count_undated",
     "dated",
     "doubt",
     "doubts_of_query",
     "in_another_unit",
+    "is_dated",
     "likely_unit",
     "of_another_clock",
     "span",
@@ -123,6 +125,24 @@ def of_another_clock(unit: str, rows: int, outside: int, oldest: Any, newest: An
         f"{outside:,} of {rows:,} times {lie} outside the years 1990 to 2099 ({which}): a clock "
         "that was not set"
     )
+
+
+def count_undated(unit: str, times: npt.NDArray[np.int64]) -> int:
+    """How many times lie outside the years 1990 to 2100. O(n); 0 where the unit has no wall clock.
+
+    Example:
+        >>> count_undated("s", np.array([0, 315_964_800, 1_700_000_000]))
+        2
+    """
+    size = NANOSECONDS.get(unit)
+    if size is None:
+        return 0
+    return int(np.count_nonzero((times < -(-_SINCE_NS // size)) | (times >= -(-_UNTIL_NS // size))))
+
+
+def is_dated(time_ns: int) -> bool:
+    """Whether nanoseconds since 1970 lie in the years 1990 to 2100."""
+    return _SINCE_NS <= time_ns < _UNTIL_NS
 
 
 def told(unit: str, time: int | None) -> str:

@@ -3,7 +3,8 @@ integration (``?event=up``).
 
 A frame is named by ``deviceInfo.devEui``, ``devAddr``, which is new with every join, and ``fCnt``.
 Not by ``deduplicationId``: a copy that comes late by another gateway has another one. Its time is
-the earliest ``gwTime`` of ``rxInfo``, which gateways with a GPS have, else ``time``.
+the earliest ``gwTime`` of ``rxInfo``, which gateways with a GPS have, else ``time``; see
+:mod:`decaysketch.ingest.lorawan`.
 """
 
 from __future__ import annotations
@@ -18,11 +19,10 @@ from decaysketch.ingest.documents import (
     Frame,
     Message,
     Opened,
-    document_of,
-    moment,
+    object_of,
 )
-from decaysketch.ingest.lorawan import clocks_of, counter_of, text_of
-from decaysketch.ingest.paths import Path
+from decaysketch.ingest.lorawan import clocks_of, counter_of, frame_time, server_time, text_of
+from decaysketch.ingest.paths import Here, Path
 from decaysketch.ingest.readings import RefusedError, SkippedError
 
 __all__ = ["ChirpStackMap", "open_message", "topic_of"]
@@ -58,16 +58,14 @@ def open_message(message: Message) -> Opened:
     """
     if message.topic and message.topic.rpartition(_EVENT)[2] != _UPLINK:
         raise SkippedError("event")
-    root = document_of(message.body)
-    device = text_of(_DEVICE, root).lower()
+    here = Here(object_of(message.body), message.topic)
+    device = text_of(_DEVICE, here).lower()
     if not device:
         raise RefusedError("there is no deviceInfo.devEui")
-    session = text_of(_ADDRESS, root).lower()
+    session = text_of(_ADDRESS, here).lower()
     if not session:
         raise RefusedError("there is no devAddr, which tells sessions apart")
-    frame = Frame(device, session, counter_of(_COUNTER, root))
-    clocks = tuple(clocks_of(_HEARD, _GATEWAY, _GATEWAY_TIME, root))
-    time_ns = min((at for _, at in clocks), default=None)
-    if time_ns is None and (said := text_of(_TIME, root)):
-        time_ns = moment(said, None, _TIME.text)
-    return Opened(root, message, frame, time_ns, clocks)
+    frame = Frame(device, session, counter_of(_COUNTER, here))
+    clocks = clocks_of(_HEARD, _GATEWAY, _GATEWAY_TIME, here)
+    time_ns, off = frame_time(clocks, server_time([_TIME], here))
+    return Opened(here, message, frame, time_ns, clocks.said, off)

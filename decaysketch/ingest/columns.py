@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import tzinfo
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -97,6 +98,7 @@ class Form:
         max_rows: most observations of one post.
         bind_keys: whether an id says something under this source alone.
         lead: of ``latest``, for who is told that a time is later; None: it is of no clock.
+        zone: of times that name none.
     """
 
     recipe: Recipe
@@ -105,6 +107,7 @@ class Form:
     max_rows: int
     bind_keys: bool = False
     lead: Lead | None = None
+    zone: tzinfo | None = None
 
     @property
     def params(self) -> Any:

@@ -1,28 +1,54 @@
 """Readings of a JSON document: what the maps of ChirpStack, The Things Stack and plain JSON share.
 
 A message is *opened* once, by its format, to an :class:`Opened`: the document, and what the format
-knows of every message of its kind. Then each map *reads* it. A map whose ``where`` does not hold,
-or whose value is nowhere in the message, skips it; whatever else is amiss is refused.
+knows of every message of its kind. Then each mapping *reads* it. A mapping whose ``where`` or
+``has`` does not hold, or whose value is nowhere in the message, skips it. Anything else that is
+amiss is refused.
+
+A number may be written in quotes. It is read by :mod:`decaysketch.core.text_values`, as in files,
+and so is a time. A time without a zone is refused unless the mapping names the zone, since nothing
+could take it back later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from fractions import Fraction
+from collections.abc import Callable, Iterable
+from datetime import tzinfo
 from functools import cached_property
 from math import isfinite
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from decaysketch.core.time_units import NANOSECONDS, instant, length_of
-from decaysketch.errors import ParameterError
-from decaysketch.ingest.json_text import parse
+from decaysketch.core.plausible_times import in_another_unit
+from decaysketch.core.text_values import (
+    Numerals,
+    TextError,
+    check_time_format,
+    epoch_nanoseconds,
+    integer_of,
+    moment_of,
+    number_of,
+    zone_of,
+)
+from decaysketch.core.time_units import NANOSECONDS, length_of
+from decaysketch.ingest.json_text import parse, without_mark
 from decaysketch.ingest.mapping import Map, Texts, shown
-from decaysketch.ingest.paths import ABSENT, Path
+from decaysketch.ingest.paths import ABSENT, Here, Path
 from decaysketch.ingest.readings import Parsed, Reading, RefusedError, SkippedError
 
-__all__ = ["ARRIVAL", "LORAWAN", "DocumentMap", "Frame", "Message", "Opened", "document_of"]
+__all__ = [
+    "ARRIVAL",
+    "LORAWAN",
+    "DocumentMap",
+    "Frame",
+    "Message",
+    "Opened",
+    "document_of",
+    "moment",
+    "object_of",
+    "opened_or_told",
+]
 
 LORAWAN = "$lorawan"
 """In an id: device, session and counter of a LoRaWAN frame."""
@@ -61,59 +87,125 @@ class Opened(NamedTuple):
     """A message whose format knows it.
 
     Attributes:
-        root: the document.
+        here: the document and the topic.
         message: whose it is.
         frame: of LoRaWAN.
-        time_ns: of the frame, a text or ABSENT to be read when a map needs it.
+        time_ns: of the frame; None: nobody says one.
         clocks: what gateways said the time was, by their names.
+        off: gateways whose time was not used, with the time as they wrote it.
     """
 
-    root: dict[str, Any]
+    here: Here
     message: Message
     frame: Frame | None = None
     time_ns: int | None = None
     clocks: tuple[tuple[str, int], ...] = ()
+    off: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def root(self) -> Any:
+        """The document."""
+        return self.here.root
 
 
-def document_of(body: bytes) -> dict[str, Any]:
-    """The JSON object that a body is. O(length).
+def document_of(body: bytes) -> Any:
+    """The JSON document that a body is. O(length).
 
     Raises:
         RefusedError: it is none.
     """
     try:
-        root = parse(body.decode("utf-8"))
+        return parse(without_mark(body).decode("utf-8"))
     except ValueError as error:
         raise RefusedError(f"not JSON: {error}") from None
+
+
+def object_of(body: bytes) -> dict[str, Any]:
+    """The JSON object that a body is. O(length).
+
+    Raises:
+        RefusedError: it is none.
+    """
+    root = document_of(body)
     if type(root) is not dict:  # nor one that has a name twice
         raise RefusedError(f"is {shown(root)}; expected a JSON object that has no name twice")
     return root
 
 
-def moment(given: Any, unit: str | None, what: str) -> int:
+class Clock(NamedTuple):
+    """How a mapping's times are written.
+
+    Attributes:
+        unit: of numbers; None: times are texts.
+        zone: of texts that name none.
+        format: of ``strptime``.
+        check_units: whether a number that would be a date in another unit is refused.
+    """
+
+    unit: str | None = None
+    zone: tzinfo | None = None
+    format: str | None = None
+    check_units: bool = True
+
+
+_ANY_CLOCK = Clock()
+
+
+def moment(given: Any, name: str, clock: Clock = _ANY_CLOCK) -> int:
     """Nanoseconds since 1970-01-01 UTC of what a message has for a time.
 
     Args:
-        given: a number of ``unit``; where that is None, a text of RFC 3339.
-        what: for sentences.
+        given: a number or a text.
+        name: for sentences.
+        clock: how times are written.
 
     Raises:
-        RefusedError: it is none.
+        RefusedError: it is none, or it has no zone.
     """
-    if unit is None:
-        if type(given) is not str:
-            raise RefusedError(f"{what} is {shown(given)}; expected a text such as {_SUCH}")
-        try:
-            return instant(given, "ns", name=what)
-        except (ParameterError, OverflowError):
-            raise RefusedError(
-                f"{what} is {shown(given)}; expected a time with its zone, such as {_SUCH}"
-            ) from None
-    if type(given) is int:
-        return given * NANOSECONDS[unit]
-    if type(given) is float and isfinite(given):  # as the decimal that was written
-        return int(Fraction(repr(given)) * NANOSECONDS[unit] // 1)
-    raise RefusedError(f"{what} is {shown(given)}; expected a number of {unit}")
+    kind = type(given)
+    try:
+        if clock.unit is not None:
+            if kind is int or (kind is float and isfinite(given)):
+                return _checked(given, name, clock)
+            if kind is str and not _is_date(given):
+                return _checked(number_of(given), name, clock, given)
+        if kind is not str:
+            wanted = (
+                f"a number of {clock.unit}" if clock.unit else f"a text such as {_SUCH}; a number "
+                "needs `time_unit` in the mapping"
+            )  # fmt: skip
+            raise RefusedError(f"{name} is {shown(given)}; expected {wanted}")
+        found = moment_of(given, clock.zone, clock.format)
+    except TextError as fault:
+        raise RefusedError(f"{name} {fault}") from None
+    if not found.zoned:
+        raise RefusedError(
+            f"{name} is {shown(given)}, which has no zone; expected a time with its zone, such as "
+            f"{_SUCH}, or set `time_zone` in the mapping, such as 'Europe/Berlin' or 'UTC'"
+        )
+    return found.ns
+
+
+def _is_date(text: str) -> bool:
+    """Whether a text of a time is a date and no number."""
+    return any(each in text for each in "-:/") and "e-" not in text.lower()
+
+
+def _checked(number: int | float, name: str, clock: Clock, text: str | None = None) -> int:
+    """Nanoseconds of a number of the clock's unit.
+
+    Raises:
+        RefusedError: it would be a date in another unit.
+    """
+    unit = clock.unit
+    assert unit is not None
+    found = epoch_nanoseconds(number if text is None else text, unit)
+    if clock.check_units and (other := in_another_unit(unit, found // NANOSECONDS[unit])):
+        raise RefusedError(
+            f"{name} is {shown(number)}, which does not look like {unit}{other}; set `time_unit`, "
+            "or `check_units = false` if it is right"
+        )
+    return found
 
 
 _SUCH = "'2026-01-31T12:00:00Z'"
@@ -131,7 +223,7 @@ class DocumentMap(Map):
     """What of a JSON document is a reading.
 
     Paths are of :mod:`decaysketch.ingest.paths`. They begin at the root, and with ``each`` those of
-    value, id, time and weight in an element of that array.
+    value, id, time and weight in an element of that array or object.
     """
 
     reads: ClassVar = ("value", "each")
@@ -141,7 +233,9 @@ class DocumentMap(Map):
 
     value: _PathText = Field(description="Path of the value, such as `object.temperature`.")
     each: _PathText | None = Field(
-        default=None, description="Path of an array: each of its elements is a reading."
+        default=None,
+        description="Path of an array or object: each of its elements is a reading. `$`: the "
+        "message itself.",
     )
     id: Texts = Field(
         default=(),
@@ -160,13 +254,45 @@ class DocumentMap(Map):
         "gateway with a clock says, else the network server's.",
     )
     time_unit: Literal["ns", "us", "ms", "s"] | None = Field(
-        default=None, description="Of `time` if it is a number; otherwise it is text of RFC 3339."
+        default=None, description="Of `time` if it is a number; otherwise it is a text."
+    )
+    time_zone: str | None = Field(
+        default=None,
+        max_length=100,
+        description="Of times that name no zone, such as `Europe/Berlin` or `UTC`. Without it they "
+        "are refused.",
+    )
+    time_format: str | None = Field(
+        default=None,
+        max_length=100,
+        description="Of times in another form than ISO 8601, in directives of strptime.",
+    )
+    check_units: bool = Field(
+        default=True,
+        description="Refuse a number that would be a date in another unit than `time_unit`.",
+    )
+    decimal: Literal[".", ","] = Field(
+        default=".", description="Decimal mark of numbers that are written as text."
+    )
+    thousands: Literal["", ".", ",", " ", "'", "_"] = Field(
+        default="", description="Separator of thousands of numbers that are written as text."
+    )
+    texts: dict[Annotated[str, Field(max_length=1000)], int | float | None] = Field(
+        default={},
+        max_length=100,
+        description='Texts that are numbers, such as `{"ON": 1, "OFF": 0}`; null: no value.',
     )
     weight: _PathText | None = Field(default=None, description="Path of the weight; else 1.")
     where: dict[_PathText, _Scalar | _Scalars] = Field(
         default={},
         max_length=20,
-        description="Paths, from the root, and what must stand there, or one of what.",
+        description="Paths, from the root, and what must stand there, or one of what. A path that "
+        "begins with `@` is of the element of `each`.",
+    )
+    has: Texts = Field(
+        default=(),
+        description="Paths, from the root or from `@`, that must lead to something: messages "
+        "without it are of another device or firmware, and skipped.",
     )
     topics: Texts = Field(
         default=(), description="Of a bridge: filters of MQTT, of which the topic matches one."
@@ -190,6 +316,25 @@ class DocumentMap(Map):
             if text != LORAWAN:
                 _path(text)
         return texts
+
+    @field_validator("has")
+    @classmethod
+    def _has_only_paths(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        for text in texts:
+            _path(text)
+        return texts
+
+    @field_validator("time_zone")
+    @classmethod
+    def _is_a_zone(cls, text: str | None) -> str | None:
+        if text is not None:
+            zone_of(text)
+        return text
+
+    @field_validator("time_format")
+    @classmethod
+    def _is_a_format(cls, text: str | None) -> str | None:
+        return None if text is None else check_time_format(text)
 
     @field_validator("where")
     @classmethod
@@ -220,6 +365,9 @@ class DocumentMap(Map):
             raise ValueError(f"reset is {self.reset!r}, and the id has no {LORAWAN!r}")
         if self.time_unit is not None and self.time in (None, ARRIVAL):
             raise ValueError(f"time_unit is {self.time_unit!r}, and time names no path")
+        Numerals(self.decimal, self.thousands).check()
+        if self.labels and self.texts:
+            raise ValueError("texts is given, and values are labels; expected none")
         if len(self.id or self.default_id) + 3 > _PARTS:
             raise ValueError(f"id has {len(self.id)} parts; expected at most {_PARTS - 3}")
         return self
@@ -227,16 +375,40 @@ class DocumentMap(Map):
     @cached_property
     def _paths(self) -> _Paths:
         ids = self.id or self.default_id
+        where: list[_Condition] = [
+            (Path.of(text), _options(given)) for text, given in self.where.items()
+        ]
+        where += [(Path.of(text), None) for text in self.has]
         return _Paths(
             Path.of(self.value),
             None if self.each is None else Path.of(self.each),
             tuple(None if text == LORAWAN else Path.of(text) for text in ids),
             None if self.time in (None, ARRIVAL) else Path.of(self.time),
             None if self.weight is None else Path.of(self.weight),
-            tuple((Path.of(text), _options(given)) for text, given in self.where.items()),
+            tuple(each for each in where if not each[0].of_element),
+            tuple(each for each in where if each[0].of_element),
             self.value if self.field is None else self.field,
             0 if self.reset is None else int(length_of("reset", self.reset)),
         )
+
+    @cached_property
+    def _clock(self) -> Clock:
+        zone = None if self.time_zone is None else zone_of(self.time_zone)
+        return Clock(self.time_unit, zone, self.time_format, self.check_units)
+
+    def value_of(self, given: Any) -> Any:
+        """:meth:`Map.value_of`, where numbers may be written as text."""
+        if type(given) is not str or self.labels or given in self.missing:
+            return super().value_of(given)
+        if given in self.texts:
+            return super().value_of(self.texts[given])
+        try:
+            return super().value_of(number_of(given, Numerals(self.decimal, self.thousands)))
+        except TextError as fault:
+            raise RefusedError(
+                f"{fault}; `decimal`, `texts` and `missing` of the mapping say how else a number "
+                "is written"
+            ) from None
 
     @property
     def place_of_value(self) -> str:
@@ -245,57 +417,67 @@ class DocumentMap(Map):
 
     def read(self, opened: Opened, parsed: Parsed) -> None:
         """Add the readings of a message. O(its length)."""
-        paths = self._paths
+        paths, here = self._paths, opened.here
         try:
-            if not all(_holds(path, options, opened) for path, options in paths.where):
+            _check_root(here.root, paths)
+            if not all(_holds(path, options, here) for path, options in paths.where):
                 parsed.skip("where")
                 return
-            elements = self._elements(opened)
+            elements = self._elements(here)
         except RefusedError as fault:
             parsed.refuse("where", str(fault))
             return
         if elements is None:
             parsed.skip("no value")
             return
-        for number, here in enumerate(elements):
-            where = self.value if self.each is None else f"{self.each}[{number}].{self.value}"
+        for key, element in elements:
+            here.element, here.key = element, key
+            where = self.value if self.each is None else f"{self.each}[{key}].{self.value}"
             try:
-                reading = self._reading(opened, here, where)
+                word, reading = self._reading(opened, where)
             except RefusedError as fault:
                 parsed.refuse(where, str(fault))
                 continue
             if reading is None:
-                parsed.skip("no value")
+                parsed.skip(word)
             else:
                 parsed.readings.append(reading)
 
-    def _elements(self, opened: Opened) -> list[Any] | None:
+    def _elements(self, here: Here) -> Iterable[tuple[Any, Any]] | None:
+        """Keys of elements, and these; None: there are none."""
         each = self._paths.each
+        here.element, here.key = here.root, ABSENT
         if each is None:
-            return [opened.root]
-        found = each.find(opened.root, opened.root, opened.message.topic)
+            return [(ABSENT, here.root)]
+        found = each.find(here)
+        if type(found) is str:
+            found = here.document_in(found, each.text)
         if found is ABSENT or found is None:
             return None
-        if type(found) is not list or len(found) > _EACH_AT_MOST:
+        if type(found) not in (list, dict) or len(found) > _EACH_AT_MOST:
             raise RefusedError(
-                f"{self.each} is {shown(found)}; expected an array of at most {_EACH_AT_MOST}"
+                f"{self.each} is {shown(found)}; expected an array or object of at most "
+                f"{_EACH_AT_MOST}"
             )
-        return found
+        return found.items() if type(found) is dict else enumerate(found)
 
-    def _reading(self, opened: Opened, here: Any, where: str) -> Reading | None:
-        paths, topic = self._paths, opened.message.topic
-        given = paths.value.find(opened.root, here, topic)
+    def _reading(self, opened: Opened, where: str) -> tuple[str, Reading | None]:
+        """A reading; or the word for what is skipped."""
+        paths, here = self._paths, opened.here
+        if not all(_holds(path, options, here) for path, options in paths.where_element):
+            return "where", None
+        given = paths.value.find(here)
         if given is ABSENT:
-            return None
+            return "no value", None
         value = self.value_of(given)
         weight = 1
         if paths.weight is not None:
-            weight = _integer(paths.weight.find(opened.root, here, topic), paths.weight.text)
-        time_ns = self._time(opened, here)
+            weight = _integer(paths.weight.find(here), paths.weight.text)
+        time_ns = self._time(opened)
         key: list[str | int] = []
         for path in paths.id:
             if path is not None:
-                key.append(_part(path.find(opened.root, here, topic), path.text))
+                key.append(_part(path.find(here), path.text))
                 continue
             assert opened.frame is not None
             device, session, counter = opened.frame
@@ -304,15 +486,15 @@ class DocumentMap(Map):
             key += (device, session, counter)
         if paths.field:
             key.append(paths.field)
-        return Reading(tuple(key), value, time_ns, weight, where)
+        return "", Reading(tuple(key), value, time_ns, weight, where)
 
-    def _time(self, opened: Opened, here: Any) -> int:
+    def _time(self, opened: Opened) -> int:
         path = self._paths.time
         if path is not None:
-            given = path.find(opened.root, here, opened.message.topic)
-            if given is ABSENT:
+            given = path.find(opened.here)
+            if given is ABSENT or given is None:
                 raise RefusedError(f"there is no {path.text}, which is the time")
-            return moment(given, self.time_unit, path.text)
+            return moment(given, path.text, self._clock)
         if self.time is not None:  # of arrival
             if opened.message.arrival_ns is None:
                 raise RefusedError("has no time of arrival; give the path of a time")
@@ -325,13 +507,17 @@ class DocumentMap(Map):
 _PARTS = 8  # of a key, of which a frame is three
 
 
+_Condition = tuple[Path, frozenset[tuple[bool, Any]] | None]  # None: anything but null
+
+
 class _Paths(NamedTuple):
     value: Path
     each: Path | None
     id: tuple[Path | None, ...]  # None: the frame
     time: Path | None
     weight: Path | None
-    where: tuple[tuple[Path, frozenset[tuple[bool, Any]]], ...]
+    where: tuple[_Condition, ...]
+    where_element: tuple[_Condition, ...]
     field: str
     reset_ns: int
 
@@ -343,8 +529,24 @@ def _options(given: Any) -> frozenset[tuple[bool, Any]]:
     )
 
 
-def _holds(path: Path, options: frozenset[tuple[bool, Any]], opened: Opened) -> bool:
-    found = path.find(opened.root, opened.root, opened.message.topic)
+def _check_root(root: Any, paths: _Paths) -> None:
+    """Raises RefusedError: the mapping reads members, and the message has none."""
+    first = paths.value if paths.each is None else paths.each
+    if type(root) is dict or first.begins not in ("", "root") or not first.parts:
+        return
+    if type(root) is list:
+        if type(first.parts[0]) is str:
+            raise RefusedError('the message is an array; set `each = "$"` to read its elements')
+    elif type(root) is not str or root.lstrip()[:1] not in ("{", "["):
+        raise RefusedError(
+            f'the message is {shown(root)} and no object; set `value = "$"` to read it'
+        )
+
+
+def _holds(path: Path, options: frozenset[tuple[bool, Any]] | None, here: Here) -> bool:
+    found = path.find(here, at_root=True)
+    if options is None:
+        return found is not ABSENT and found is not None
     return type(found) in _SCALARS and (type(found) is bool, found) in options
 
 
@@ -352,13 +554,15 @@ _SCALARS = frozenset({str, bool, int, float})
 
 
 def _part(given: Any, name: str) -> str | int:
-    """A part of an id; there are writers of JSON that know floats alone."""
-    if type(given) is float and given.is_integer() and abs(given) <= _EXACT:
-        return int(given)
+    """A part of an id. Writers of JSON that know floats alone write 7.0 for 7. A fraction, such as
+    a time in seconds, is the text of its shortest decimal."""
+    if type(given) is float and isfinite(given):
+        is_whole = given.is_integer() and abs(given) <= _EXACT
+        return int(given) if is_whole else repr(given)
     if given is ABSENT:
         raise RefusedError(f"there is no {name}, which the id needs")
     if type(given) not in (str, int) or given == "":
-        raise RefusedError(f"{name} is {shown(given)}; an id is of integers and texts")
+        raise RefusedError(f"{name} is {shown(given)}; an id is made of numbers and texts")
     part: str | int = given
     return part
 
@@ -366,6 +570,11 @@ def _part(given: Any, name: str) -> str | int:
 def _integer(given: Any, name: str) -> int:
     if type(given) is float and given.is_integer() and abs(given) <= _EXACT:
         return int(given)
+    if type(given) is str:
+        try:
+            return integer_of(given)
+        except TextError as fault:
+            raise RefusedError(f"{name} is the weight, and {fault}") from None
     if type(given) is not int:
         reason = "there is none" if given is ABSENT else f"it is {shown(given)}"
         raise RefusedError(f"{name} is the weight, and {reason}; expected an integer")

@@ -26,7 +26,7 @@ from decaysketch.ingest.documents import (
 )
 from decaysketch.ingest.line_protocol import LineMap
 from decaysketch.ingest.otlp import OtlpMap
-from decaysketch.ingest.plain_json import JsonMap
+from decaysketch.ingest.plain_json import JsonMap, TextMap
 from decaysketch.ingest.readings import Parsed
 from decaysketch.ingest.remote_write import RemoteWriteMap
 from decaysketch.ingest.series import SeriesIndex, SeriesMap
@@ -47,13 +47,16 @@ DOCUMENTS: Mapping[str, Callable[[Message], Opened]] = MappingProxyType(
     {
         "chirpstack": chirpstack.open_message,
         "json": plain_json.open_message,
+        "text": plain_json.open_text,
         "tts": things_stack.open_message,
     }
 )
 
-AnyMap = Annotated[ChirpStackMap | JsonMap | ThingsStackMap, Field(discriminator="format")]
+AnyMap = Annotated[
+    ChirpStackMap | JsonMap | TextMap | ThingsStackMap, Field(discriminator="format")
+]
 _MapOfStream = Annotated[
-    ChirpStackMap | JsonMap | LineMap | OtlpMap | RemoteWriteMap | ThingsStackMap,
+    ChirpStackMap | JsonMap | LineMap | OtlpMap | RemoteWriteMap | TextMap | ThingsStackMap,
     Field(discriminator="format"),
 ]
 
@@ -125,6 +128,7 @@ def parse_message(message: Message, format: str, maps: Iterable[DocumentMap]) ->
     parsed = Parsed()
     opened = opened_or_told(DOCUMENTS[format], message, parsed)
     if opened is not None:
+        parsed.off += opened.off
         for each in maps:
             each.read(opened, parsed)
     return parsed

@@ -1,13 +1,15 @@
 """JSON of strangers, read by the standard library, because it lets us see what a faster reader
 hides: names that an object has twice, and integers of any length, which are made no number of that
-length."""
+length. Also the byte order mark, which programs of Windows write before a text in UTF-8."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-__all__ = ["Repeated", "parse"]
+__all__ = ["MARK", "Repeated", "parse", "without_mark"]
+
+MARK = b"\xef\xbb\xbf"
 
 _LONGEST_INTEGER = 20  # characters; longer ones are beyond 64 bits
 
@@ -41,3 +43,14 @@ def parse(text: str) -> Any:
         raise ValueError(f"{error.msg} at character {error.pos}") from None
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def without_mark(body: bytes) -> bytes:
+    """A text without the byte order mark that it may begin with. O(1) without one.
+
+    Raises:
+        UnicodeError: it is UTF-16, which begins with a mark of its own.
+    """
+    if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise UnicodeError("it is UTF-16; expected UTF-8")
+    return body[len(MARK) :] if body.startswith(MARK) else body

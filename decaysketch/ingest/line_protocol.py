@@ -42,6 +42,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from decaysketch.ingest.json_text import MARK, without_mark
 from decaysketch.ingest.mapping import Texts, shown
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import RefusedError, Steps, UnreadableError, finished
@@ -179,6 +180,10 @@ def steps(
     """The same for each of several streams in one pass, in steps of a few milliseconds. All their
     readings together are at most ``most``. A line that nobody can read is refused once, in the
     readings of the first stream."""
+    try:
+        body = without_mark(body)
+    except UnicodeError as fault:
+        raise UnreadableError(f"the body is no line protocol: {fault}") from None
     read = _Reader(streams, precision_ns)
     at, number = 0, 1
     while at < len(body) and (most is None or read.total <= most):
@@ -358,7 +363,7 @@ def _tags(head: bytes, at: int) -> dict[str, str]:
 
 # ------------------------------------------------------------------------------------- many lines
 
-_NEVER_PLAIN = (b"\\", b'"', b"\r", b"=,", b",=", b"= ", b" =", b"=\n", b", ", b" ,", b",,")
+_NEVER_PLAIN = (MARK, b"\\", b'"', b"\r", b"=,", b",=", b"= ", b" =", b"=\n", b", ", b" ,", b",,")
 _DIGITS = b"0123456789"
 _LONGEST_TIME = 20
 
@@ -529,6 +534,8 @@ def _careful(read: _Reader, body: bytes, at: int, number: int) -> int:
     limit = min(len(body), at + MAX_LINE_BYTES)
     line_end = body.find(b"\n", at)
     line_end = len(body) if line_end < 0 else line_end
+    if body.startswith(MARK, at):  # of a file that was appended to another
+        at += len(MARK)
     while at < limit and body[at] == 0x20:
         at += 1
     if body[at : at + 1] in (b"", b"\n", b"#") or body[at : at + 2] == b"\r\n":

@@ -4,31 +4,66 @@ A frame is named by its device, the session and the counter in it. A device that
 at 0 in a new session, so that nothing of it is taken for a frame of the old one. What differs
 between copies, such as the gateways that heard it or an id of the server's, names nothing.
 
-Of a session nothing else is known than that devices with activation by personalization (ABP) have
-one for ever. One whose counter begins anew sends ids that were there: the later reading replaces
-the earlier one, unless the map says ``reset``.
+Devices with activation by personalization (ABP) have one session for ever. If such a device counts
+from 0 again, it sends ids that were there: the later reading replaces the earlier one, unless the
+mapping has ``reset``. The server and the bridge count such readings and warn.
+
+Time of a frame
+    The earliest that a gateway says. Few gateways have a clock, and some have a wrong one: they
+    begin with 1970, 1980, 2000 or the date of their software until they have heard of the time. A
+    gateway is not believed (:func:`frame_time`) if its time lies
+
+    * outside the years 1990 to 2100,
+    * more than five minutes after the network server received the frame, or
+    * more than a day from the time of the server where another gateway lies within a day, or more
+      than a year before it.
+
+    So a gateway that was offline for some days and forwards what it stored is believed, where no
+    other gateway disagrees. Where no time is plausible, the earliest
+    of all counts, as in a simulation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
+import numpy as np
+
+from decaysketch.core.plausible_times import is_dated
+from decaysketch.core.text_values import TextError, integer_of
 from decaysketch.ingest.documents import moment
 from decaysketch.ingest.mapping import shown
-from decaysketch.ingest.paths import ABSENT, Path
+from decaysketch.ingest.paths import ABSENT, Here, Path
 from decaysketch.ingest.readings import RefusedError
 
-__all__ = ["clocks_of", "counter_of", "text_of"]
+__all__ = ["Clocks", "clocks_of", "counter_of", "frame_time", "server_time", "text_of"]
+
+_NS = 1_000_000_000
+_AHEAD_NS, _NEAR_NS, _STORED_NS = 300 * _NS, 86_400 * _NS, 366 * 86_400 * _NS
+_LIMIT_NS = 1 << 63
 
 
-def text_of(path: Path, root: dict[str, Any]) -> str:
+class Clocks(NamedTuple):
+    """What the gateways that heard a frame said the time was.
+
+    Attributes:
+        said: gateways with their time.
+        unread: gateways whose time is none, with what they wrote.
+    """
+
+    said: tuple[tuple[str, int], ...]
+    unread: tuple[tuple[str, str], ...]
+
+
+def text_of(path: Path, here: Here) -> str:
     """A text that may be absent, in which case it is empty.
 
     Raises:
         RefusedError: it is something else.
     """
-    found = path.find(root, root, "")
+    found = path.find(here)
     if found is ABSENT or found is None:
         return ""
     if type(found) is not str:
@@ -36,39 +71,95 @@ def text_of(path: Path, root: dict[str, Any]) -> str:
     return found
 
 
-def counter_of(path: Path, root: dict[str, Any]) -> int:
+def counter_of(path: Path, here: Here) -> int:
     """The counter of a frame; writers of protobuf's JSON leave a 0 out.
 
     Raises:
         RefusedError: it is no integer from 0.
     """
-    found = path.find(root, root, "")
+    found = path.find(here)
     if found is ABSENT:
         return 0
+    if type(found) is str:
+        with suppress(TextError):
+            found = integer_of(found)
     if type(found) is not int or not 0 <= found < 1 << 32:
         raise RefusedError(f"{path.text} is {shown(found)}; expected an integer of 32 bits")
     return found
 
 
-def clocks_of(
-    receptions: Path, gateway: Path, time: Path, root: dict[str, Any]
-) -> Iterator[tuple[str, int]]:
-    """What the gateways that heard a frame said the time was; few of them have a clock.
+def clocks_of(receptions: Path, gateway: Path, time: Path, here: Here) -> Clocks:
+    """The clocks of the gateways that heard a frame; few of them have one.
 
     Raises:
-        RefusedError: they are no array of objects, or one has a time that is none.
+        RefusedError: the receptions are no array.
     """
-    heard = receptions.find(root, root, "")
+    heard = receptions.find(here)
     if heard is ABSENT or heard is None:
-        return
+        return Clocks((), ())
     if type(heard) is not list:
         raise RefusedError(f"{receptions.text} is {shown(heard)}; expected an array")
+    said: list[tuple[str, int]] = []
+    unread: list[tuple[str, str]] = []
     for each in heard:
-        said = time.find(root, each, "")
-        if said is ABSENT or said is None or said == "":
+        there = Here(each, "")
+        written = time.find(there)
+        if written is ABSENT or written is None or written == "":
             continue
-        name = gateway.find(root, each, "")
-        yield (
-            name if type(name) is str else "",
-            moment(said, None, f"{receptions.text}[].{time.text}"),
-        )
+        name = gateway.find(there)
+        name = name if type(name) is str else ""
+        try:
+            said.append((name, moment(written, time.text)))
+        except RefusedError:
+            unread.append((name, shown(written)))
+    return Clocks(tuple(said), tuple(unread))
+
+
+def server_time(paths: Sequence[Path], here: Here) -> int | None:
+    """When the network server received a frame; None: it does not say.
+
+    Raises:
+        RefusedError: what it says is no time.
+    """
+    for path in paths:
+        if said := text_of(path, here):
+            return moment(said, path.text)
+    return None
+
+
+def frame_time(
+    clocks: Clocks, server_ns: int | None
+) -> tuple[int | None, tuple[tuple[str, str], ...]]:
+    """The time of a frame, by the rule of the module.
+
+    Args:
+        clocks: of the gateways.
+        server_ns: when the network server received it; None: it does not say.
+
+    Returns:
+        The time, None where nobody says one; and the gateways that were not believed, each with
+        what it said.
+    """
+    dated = [at for _, at in clocks.said if is_dated(at)]
+    server = server_ns if server_ns is not None and is_dated(server_ns) else None
+    if server is None:
+        # The later of two: a clock that is wrong shows the past.
+        middle = sorted(dated)[len(dated) // 2] if dated else None
+        sound = [at for at in dated if middle is not None and abs(at - middle) <= _NEAR_NS]
+    else:
+        before = [at for at in dated if at <= server + _AHEAD_NS]
+        sound = [at for at in before if at >= server - _NEAR_NS]
+        sound = sound or [at for at in before if at >= server - _STORED_NS]
+    if not sound and server is None:  # all agree that it is another age, or nobody says a time
+        every = [at for _, at in clocks.said]
+        every += [] if server_ns is None else [server_ns]
+        sound = [at for at in every if -_LIMIT_NS <= at < _LIMIT_NS]
+    time_ns = min(sound, default=server)
+    off = [(name, _shown(at)) for name, at in clocks.said if at not in sound]
+    return time_ns, (*off, *clocks.unread)
+
+
+def _shown(time_ns: int) -> str:
+    """A time for people to read, whatever the year."""
+    seconds = np.clip(time_ns // _NS, -62_135_596_800, 253_402_300_799)
+    return f"{np.datetime64(int(seconds), 's')}Z"

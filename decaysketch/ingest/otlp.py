@@ -24,6 +24,10 @@ A reading is known by
 So what an exporter sends again is the same reading. A gauge is exported again at every interval
 with a new time, which makes it another one.
 
+Replicas of a service that no attribute in their ids distinguishes are one source of readings. The
+reader counts data points of resources that have an attribute which would (:data:`INSTANCES`), and
+of which the ids have none.
+
 Nothing raises for what a stranger sends but :class:`~decaysketch.ingest.readings.UnreadableError`,
 of a body as a whole. A count may be of any size, so rows that a data point gives are counted, and
 bounded by ``most``, before there is one; it is taken as a whole or not at all.
@@ -42,7 +46,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from decaysketch.ingest.mapping import Texts
+from decaysketch.ingest.json_text import without_mark
+from decaysketch.ingest.mapping import Texts, shown
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import RefusedError, Steps, UnreadableError, finished
 from decaysketch.ingest.series import (
@@ -57,7 +62,13 @@ from decaysketch.ingest.series import (
     text_of,
 )
 
-__all__ = ["OtlpMap", "parse", "steps"]
+__all__ = ["INSTANCES", "OtlpMap", "parse", "steps"]
+
+INSTANCES = (
+    "service.instance.id", "k8s.pod.uid", "k8s.pod.name", "container.id", "container.name",
+    "host.id", "host.name", "faas.instance", "device.id", "process.pid",
+)  # fmt: skip
+"""Attributes of resources that distinguish the replicas of a service, the best one first."""
 
 _DELTA, _CUMULATIVE = 1, 2
 _NO_RECORDED_VALUE = 1
@@ -197,12 +208,14 @@ class _Resource:
     Attributes:
         written: the resource as protobuf; equal ones are the same resource.
         labels: its attributes as ``where`` names them.
+        instances: which of INSTANCES it has.
     """
 
     def __init__(self, given: Any) -> None:
         attributes = _attributes(given.attributes)
         self.written: bytes = given.SerializeToString()
         self.labels = {f"resource.{key}": _text(value) for key, value in attributes.items()}
+        self.instances = [each for each in INSTANCES if each in attributes]
         self._attributes = attributes
         self._texts: dict[tuple[str, ...], str] = {}
         self._readers: dict[str, Readers[OtlpMap]] = {}
@@ -231,12 +244,23 @@ class _Target:
         series: text of the id.
         label: replaces the number.
         fault: why no reading can be named.
+        unnamed: attribute that would distinguish replicas, and that the id has not.
     """
 
     map: OtlpMap
     series: str
     label: str | None = None
     fault: str = ""
+    unnamed: str = ""
+
+
+def _unnamed(of: OtlpMap, resource: _Resource) -> str:
+    """The attribute that would distinguish the replicas of a resource, where the ids have none."""
+    if not set(resource.instances).isdisjoint(of.resource_keys):
+        return ""
+    if resource.instances:
+        return resource.instances[0]
+    return INSTANCES[0] if of.dedup is not None else ""
 
 
 @dataclass(slots=True, frozen=True, eq=False)
@@ -394,7 +418,8 @@ class _Reader:
         try:
             self._texts.check(0)
             parts = each.series(attributes, resource.text(each.resource_keys))
-            return _Target(each, self._texts.checked(*parts), label)
+            unnamed = _unnamed(each, resource)
+            return _Target(each, self._texts.checked(*parts), label, unnamed=unnamed)
         except RefusedError as fault:
             told = self._faults.setdefault(str(fault), str(fault))
             return _Target(each, "", label, told)
@@ -450,6 +475,9 @@ class _Reader:
         self, target: _Target, bucket: int, part: int, value: Any, time_ns: int, weight: int
     ) -> None:
         points = self.points
+        if target.unnamed:
+            unnamed = points.told.unnamed
+            unnamed[target.unnamed] = unnamed.get(target.unnamed, 0) + 1
         which = target, bucket, part
         code = self._codes.get(which)
         if code is None:
@@ -471,7 +499,7 @@ def _buckets(point: Any) -> Iterable[tuple[float, int]]:
     Raises:
         RefusedError: it is no histogram.
     """
-    bounds, counts = list(point.explicit_bounds), list(point.bucket_counts)
+    bounds, counts = _finite(list(point.explicit_bounds), list(point.bucket_counts))
     if bounds or counts:
         if len(counts) != len(bounds) + 1:
             raise RefusedError(
@@ -491,8 +519,14 @@ def _buckets(point: Any) -> Iterable[tuple[float, int]]:
         point.HasField("min") and point.HasField("max") and point.min > point.max
     ):
         raise RefusedError(f"min is {point.min}, max is {point.max}; expected min <= max")
-    if not all(map(math.isfinite, bounds)) or any(low >= high for low, high in pairwise(bounds)):
-        raise RefusedError("the bounds do not rise")
+    if not all(map(math.isfinite, bounds)):
+        at = next(at for at, bound in enumerate(bounds) if not math.isfinite(bound))
+        raise RefusedError(f"explicit_bounds[{at}] is {bounds[at]}; expected a finite number")
+    for at, (low, high) in enumerate(pairwise(bounds)):
+        if low >= high:
+            raise RefusedError(
+                f"explicit_bounds[{at + 1}] is {high}, after {low}; expected bounds that rise"
+            )
     lowest = point.min if point.HasField("min") else min(0.0, bounds[0])
     highest = point.max if point.HasField("max") else bounds[-1]
     lows = [lowest, *(max(each, lowest) for each in bounds)]
@@ -502,6 +536,17 @@ def _buckets(point: Any) -> Iterable[tuple[float, int]]:
         (low / 2 + high / 2 if low <= high else low, count)
         for low, high, count in zip(lows, highs, counts, strict=True)
     ]
+
+
+def _finite(bounds: list[float], counts: list[int]) -> tuple[list[float], list[int]]:
+    """Bounds without an infinite first or last one, which some exporters write although it is
+    implied: the buckets to either side of it are one."""
+    if len(counts) == len(bounds) + 1:
+        if bounds and bounds[-1] == math.inf:
+            bounds, counts = bounds[:-1], [*counts[:-2], counts[-2] + counts[-1]]
+        if bounds and bounds[0] == -math.inf:
+            bounds, counts = bounds[1:], [counts[0] + counts[1], *counts[2:]]
+    return bounds, counts
 
 
 def _attributes(given: Iterable[Any]) -> dict[str, Any]:
@@ -552,9 +597,8 @@ def _from_json(body: bytes) -> Any:
 
     try:
         # Exemplars, which nobody reads, have ids in hexadecimal, where protobuf expects base64.
-        document = json.loads(body, object_hook=_without_exemplars)
-        if not isinstance(document, dict):
-            raise UnreadableError("the body is no object")
+        document = json.loads(without_mark(body), object_hook=_modern)
+        _check_kind(document)
         if b"\\ud" in body.lower():  # perhaps half of a pair, which protobuf stumbles over
             json.dumps(document, ensure_ascii=False).encode("utf-8")
         return json_format.ParseDict(
@@ -562,12 +606,52 @@ def _from_json(body: bytes) -> Any:
             metrics_service_pb2.ExportMetricsServiceRequest(),
             ignore_unknown_fields=True,
         )
+    except UnreadableError:
+        raise
     except (json_format.ParseError, json.JSONDecodeError, UnicodeError) as error:
         raise UnreadableError(f"the body is no JSON of an export of metrics: {error}") from None
     except (ArithmeticError, RecursionError, ValueError):
         raise UnreadableError("the body is too deep, or has a number that is too long") from None
 
 
-def _without_exemplars(fields: dict[str, Any]) -> dict[str, Any]:
+_OLD = {
+    "instrumentationLibraryMetrics": "scopeMetrics",
+    "instrumentation_library_metrics": "scopeMetrics",
+    "intGauge": "gauge", "doubleGauge": "gauge", "intSum": "sum", "doubleSum": "sum",
+    "intHistogram": "histogram", "doubleHistogram": "histogram", "doubleSummary": "summary",
+}  # fmt: skip
+"""Names of OTLP before version 0.19, with those that replaced them."""
+
+
+_TIMES = frozenset({"timeUnixNano", "time_unix_nano"})
+_METRICS = frozenset({"resourceMetrics", "resource_metrics"})
+
+
+def _check_kind(document: Any) -> None:
+    """Raises UnreadableError: it is no export of metrics."""
+    if not isinstance(document, dict):
+        raise UnreadableError("the body is no object")
+    if document and _METRICS.isdisjoint(document):
+        raise UnreadableError(
+            f"the body has {shown(next(iter(document)))}; expected 'resourceMetrics': traces and "
+            "logs have other endpoints"
+        )
+
+
+def _modern(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields without exemplars.
+
+    Raises:
+        UnreadableError: they are of a version that nobody reads any more, and would be ignored.
+    """
     fields.pop("exemplars", None)
+    if "labels" in fields and not _TIMES.isdisjoint(fields):
+        raise UnreadableError(
+            "a data point has 'labels', of OTLP before version 0.19; expected 'attributes'"
+        )
+    for old in _OLD.keys() & fields.keys():
+        raise UnreadableError(
+            f"the body has {old!r}, of OTLP before version 0.19; expected {_OLD[old]!r}: update "
+            "the exporter, or send through a current OpenTelemetry collector"
+        )
     return fields

@@ -1,28 +1,94 @@
-"""Where in a JSON document something stands: ``object.temperature``, ``rxInfo[0].rssi``.
+"""Paths into a JSON document: ``object.temperature``, ``rxInfo[0].rssi``, ``["pm_2.5"].value``.
 
-Names are parted by dots, places of an array stand in brackets. A path begins where its map says, or
-with ``$.`` at the root of the document. ``topic`` is the topic of the message and ``topic[1]`` its
-second level; a member of that name is ``$.topic``.
+Names are separated by dots, places in an array stand in brackets, and so does a name with dots or
+brackets, in quotes. A path begins at the place that its mapping documents. These begin elsewhere:
+
+``$``, ``$.name``, ``$[0]``
+    the document
+``@``, ``@.name``, ``@[0]``
+    the element of ``each``
+``@key``
+    the place of the element in its array, or its name in its object
+``topic``, ``topic[1]``
+    the topic of the message, and its second level. A member with that name is ``$.topic``.
+
+Two conveniences follow from what devices send, and are unambiguous. A name that is absent may be
+the beginning of a longer name with dots: ``data.temp`` also finds the member ``"data.temp"``. A
+path that goes on in a text reads the text as JSON, once for each message (:class:`Texts`).
 """
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
-from decaysketch.ingest.json_text import Repeated
+from decaysketch.ingest.json_text import Repeated, parse
 from decaysketch.ingest.readings import RefusedError
 
-__all__ = ["ABSENT", "Path", "numbers_in"]
+__all__ = ["ABSENT", "Here", "Path", "numbers_in"]
 
 ABSENT: Final = object()
-"""What a path finds where nothing stands; null is found as None."""
+"""A path finds this where the document has nothing; null is found as None."""
 
 _NUMBERS_SHOWN = 20
-_NAME = re.compile(r"([^.\[\]]{1,200})((?:\[[0-9]{1,4}\])*)")
-_PLACE = re.compile(r"\[([0-9]+)\]")
+_MOST_PARTS = 32  # of a path
+_TEXT_PARTS = 10_000  # brackets and commas of the JSON texts in a message
+_STEP = re.compile(
+    r'(?P<name>[^.\[\]@$"][^.\[\]"]{0,199})|\[(?P<place>[0-9]{1,4})\]|\["(?P<quoted>[^"]{1,200})"\]'
+)
+_PLAIN_NAME = re.compile(r'[^.\[\]@$"][^.\[\]"]*')
 _TOPIC = "topic"
+_EXPECTED = (
+    "expected names separated by dots, with places of arrays in brackets, such as "
+    "'object.temperature', 'rxInfo[0].rssi', '[\"pm_2.5\"]' for a name with dots, or '$' for the "
+    "complete message"
+)
+
+
+class Here:
+    """The place in a message where paths begin.
+
+    Attributes:
+        root: the document.
+        element: of ``each``; without one, the document.
+        key: place or name of the element; ABSENT without one.
+        topic: of the message; empty: it has none.
+        texts: JSON texts of the message that were read, by their text.
+    """
+
+    __slots__ = ("element", "key", "parts", "root", "texts", "topic")
+
+    def __init__(self, root: Any, topic: str) -> None:
+        self.root = self.element = root
+        self.key: Any = ABSENT
+        self.topic = topic
+        self.texts: dict[str, Any] = {}
+        self.parts = 0  # brackets and commas of these texts
+
+    def document_in(self, text: str, path: str) -> Any:
+        """The document that a text holds. O(length), and O(1) where it was read before.
+
+        Raises:
+            RefusedError: it holds none, or the texts of the message have too many values.
+        """
+        found = self.texts.get(text, ABSENT)
+        if found is not ABSENT:
+            return found
+        if text.lstrip()[:1] not in ("{", "["):
+            raise RefusedError(f"on the way to {path} is a text that is no JSON: {text[:60]!r}")
+        self.parts += text.count("[") + text.count("{") + text.count(",")
+        if self.parts > _TEXT_PARTS:
+            raise RefusedError(
+                f"{self.parts} brackets and commas in texts; at most {_TEXT_PARTS} are read"
+            )
+        try:
+            found = parse(text)
+        except ValueError as fault:
+            raise RefusedError(f"on the way to {path} is a text that is no JSON: {fault}") from None
+        self.texts[text] = found
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +97,16 @@ class Path:
 
     Attributes:
         text: as it was given.
-        from_root: whether it begins at the root of the document, wherever it is asked.
-        in_topic: whether it is of the topic.
+        begins: at the document, at the element of ``each``, at the key of the element, in the
+            topic, or at the place that the mapping documents.
         parts: names and places.
+        rests: for each part the rest of the path as one name with dots; empty: it is none.
     """
 
     text: str
-    from_root: bool
-    in_topic: bool
+    begins: Literal["root", "element", "key", "topic", ""]
     parts: tuple[str | int, ...]
+    rests: tuple[str, ...]
 
     @classmethod
     def of(cls, text: str) -> Self:
@@ -48,44 +115,53 @@ class Path:
         Raises:
             ValueError: it is none.
         """
-        from_root = text.startswith("$.")
-        parts: list[str | int] = []
-        at = 2 if from_root else 0
-        while True:
-            name = _NAME.match(text, at)
-            if name is None or len(text) > 1000:
-                raise ValueError(
-                    f"path is {text!r:.100}; expected names parted by dots, with places of arrays "
-                    "in brackets, such as 'object.temperature' or 'rxInfo[0].rssi'"
-                )
-            parts += [name[1], *map(int, _PLACE.findall(name[2]))]
-            at = name.end()
-            if at == len(text):
-                break
-            at += text[at] == "."
-        in_topic = not from_root and parts[0] == _TOPIC and len(parts) <= 2
-        if in_topic and len(parts) == 2 and type(parts[1]) is not int:
-            in_topic = False
-        return cls(text, from_root, in_topic, tuple(parts[1:] if in_topic else parts))
+        if text == "@key":
+            return cls(text, "key", (), ())
+        begins: Any = {"$": "root", "@": "element"}.get(text[:1], "")
+        rest = text[1:] if begins else text
+        if begins and rest.startswith("."):
+            rest = rest[1:]
+            parts, quoted = _parts(text, rest, may_be_empty=False)
+        else:
+            parts, quoted = _parts(text, rest, may_be_empty=bool(begins))
+            if begins and rest and type(parts[0]) is str and not quoted[0]:  # "$name"
+                raise _fault(text)
+        is_topic = not begins and parts[0] == _TOPIC and not quoted[0]
+        if is_topic and (len(parts) == 1 or (len(parts) == 2 and type(parts[1]) is int)):
+            return cls(text, "topic", parts[1:], ("",) * (len(parts) - 1))
+        return cls(text, begins, parts, tuple(_rests(parts, quoted)))
 
-    def find(self, root: Any, here: Any, topic: str) -> Any:
-        """What stands there; ABSENT where nothing does.
+    @property
+    def of_element(self) -> bool:
+        """Whether it begins at an element of ``each``."""
+        return self.begins in ("element", "key")
+
+    def find(self, here: Here, *, at_root: bool = False) -> Any:
+        """What the document has there; ABSENT where it has nothing.
 
         Args:
-            root: the document.
-            here: where a path begins that does not begin at the root.
-            topic: of the message; empty: it has none.
+            here: the message.
+            at_root: a path that says nothing else begins at the document.
 
         Raises:
-            RefusedError: the way leads through an object that has a name twice.
+            RefusedError: the way leads through an object that has a name twice, or through a text
+                that is no JSON.
         """
-        if self.in_topic:
-            return self._of_topic(topic)
-        found = root if self.from_root else here
-        for part in self.parts:
+        if self.begins == "topic":
+            return self._of_topic(here.topic)
+        if self.begins == "key":
+            return here.key
+        root = self.begins == "root" or (at_root and not self.begins)
+        found = here.root if root else here.element
+        for number, part in enumerate(self.parts):
+            if type(found) is str:
+                found = here.document_in(found, self.text)
             kind = type(found)
             if kind is dict and type(part) is str:
-                found = found.get(part, ABSENT)
+                after = found.get(part, ABSENT)
+                if after is ABSENT and self.rests[number]:
+                    return found.get(self.rests[number], ABSENT)
+                found = after
             elif kind is list and type(part) is int:
                 found = found[part] if part < len(found) else ABSENT
             elif kind is Repeated:
@@ -105,17 +181,63 @@ class Path:
         return levels[place] if place < len(levels) else ABSENT
 
 
+def _fault(text: str) -> ValueError:
+    return ValueError(f"path is {text!r:.100}; {_EXPECTED}")
+
+
+def _parts(
+    text: str, rest: str, *, may_be_empty: bool
+) -> tuple[tuple[str | int, ...], tuple[bool, ...]]:
+    """Names and places, and which of them stand in brackets."""
+    parts: list[str | int] = []
+    bracketed: list[bool] = []
+    at, dotted = 0, True
+    while at < len(rest):
+        step = _STEP.match(rest, at)
+        if step is None or len(text) > 1000 or len(parts) == _MOST_PARTS:
+            raise _fault(text)
+        if step["name"] is not None and not dotted:  # "a[0]b"
+            raise _fault(text)
+        name = step["quoted"] if step["name"] is None else step["name"]
+        parts.append(int(step["place"]) if name is None else name)
+        bracketed.append(step["name"] is None)
+        at = step.end()
+        dotted = rest[at : at + 1] == "."
+        if dotted and at + 1 == len(rest):
+            raise _fault(text)
+        at += dotted
+    if not parts and not may_be_empty:
+        raise _fault(text)
+    return tuple(parts), tuple(bracketed)
+
+
+def _rests(parts: tuple[str | int, ...], bracketed: tuple[bool, ...]) -> list[str]:
+    rests = [""] * len(parts)
+    for number in range(len(parts) - 2, -1, -1):
+        if not any(bracketed[number:]):
+            rests[number] = ".".join(str(part) for part in parts[number:])
+    return rests
+
+
 def numbers_in(root: Any) -> list[str]:
-    """Paths of numbers of a document, the first of them: what a map could have meant. O(length)."""
+    """Paths of the first numbers in a document, as a mapping writes them. O(length)."""
     found: list[str] = []
     waiting: list[tuple[str, Any]] = [("", root)]
     while waiting and len(found) < _NUMBERS_SHOWN:
         path, here = waiting.pop()
         if type(here) is dict:
-            parts = [(f"{path}.{name}" if path else name, each) for name, each in here.items()]
-            waiting += reversed(parts)
+            waiting += reversed([(_joined(path, name), each) for name, each in here.items()])
         elif type(here) is list:
-            waiting += reversed([(f"{path}[{place}]", each) for place, each in enumerate(here)])
+            waiting += reversed([(f"{path or '$'}[{place}]", each)
+                                 for place, each in enumerate(here)])  # fmt: skip
         elif type(here) in (int, float):
-            found.append(path)
+            found.append(path or "$")
+        elif type(here) is str and here[:1] in ("{", "["):
+            found.append(f"{path or '$'} (a text with JSON in it)")
     return found
+
+
+def _joined(path: str, name: str) -> str:
+    if _PLAIN_NAME.fullmatch(name):
+        return f"{path}.{name}" if path else name
+    return f"{path}[{json.dumps(name, ensure_ascii=False)}]"

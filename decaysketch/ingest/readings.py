@@ -80,12 +80,17 @@ class Parsed:
         refusals: how many were refused.
         skipped: of what was not ours, how many by word. The words are the parser's own, never a
             text of the body: they are labels of metrics.
+        off: gateways whose time was not used, with the time as they wrote it.
+        unnamed: readings of resources that nothing in their ids distinguishes, by the attribute
+            that would.
     """
 
     readings: list[Reading] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
     refusals: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
+    off: list[tuple[str, str]] = field(default_factory=list)
+    unnamed: dict[str, int] = field(default_factory=dict)
 
     def refuse(self, where: str, reason: str, count: int = 1) -> None:
         """Refuse what is there, so many things for one reason."""
@@ -101,6 +106,7 @@ class Parsed:
         self.readings += other.readings
         self.refused += other.refused[: REFUSALS_KEPT - len(self.refused)]
         self.refusals += other.refusals
+        self.off += other.off
         self.count(other.skipped)
 
     def count(self, skipped: Mapping[str, int]) -> None:

@@ -8,7 +8,7 @@ time is the earliest ``time`` of ``rx_metadata``, else when the server received 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -18,11 +18,10 @@ from decaysketch.ingest.documents import (
     Frame,
     Message,
     Opened,
-    document_of,
-    moment,
+    object_of,
 )
-from decaysketch.ingest.lorawan import clocks_of, counter_of, text_of
-from decaysketch.ingest.paths import Path
+from decaysketch.ingest.lorawan import clocks_of, counter_of, frame_time, server_time, text_of
+from decaysketch.ingest.paths import Here, Path
 from decaysketch.ingest.readings import RefusedError, SkippedError
 
 __all__ = ["ThingsStackMap", "open_message"]
@@ -60,34 +59,32 @@ def open_message(message: Message) -> Opened:
         SkippedError: a message of another kind, or an uplink that somebody simulated.
         RefusedError: an uplink that names no frame, or says no times.
     """
-    root = document_of(message.body)
+    root = object_of(message.body)
     if "uplink_message" not in root:
         raise SkippedError("event")
     uplink = root["uplink_message"]
     if root.get("simulated") is True or (type(uplink) is dict and uplink.get("simulated") is True):
         raise SkippedError("simulated")
-    frame = Frame(_device(root), _session(root), counter_of(_COUNTER, root))
-    clocks = tuple(clocks_of(_HEARD, _GATEWAY, _GATEWAY_TIME, root))
-    time_ns = min((at for _, at in clocks), default=None)
-    for path in _TIMES:
-        if time_ns is None and (said := text_of(path, root)):
-            time_ns = moment(said, None, path.text)
-    return Opened(root, message, frame, time_ns, clocks)
+    here = Here(root, message.topic)
+    frame = Frame(_device(here), _session(here), counter_of(_COUNTER, here))
+    clocks = clocks_of(_HEARD, _GATEWAY, _GATEWAY_TIME, here)
+    time_ns, off = frame_time(clocks, server_time(_TIMES, here))
+    return Opened(here, message, frame, time_ns, clocks.said, off)
 
 
-def _device(root: dict[str, Any]) -> str:
+def _device(here: Here) -> str:
     """The EUI, which devices of LoRaWAN 1.0 with personalization need not have."""
-    device = text_of(_DEVICE, root).lower()
+    device = text_of(_DEVICE, here).lower()
     if device:
         return device
-    application, name = text_of(_APPLICATION, root), text_of(_NAME, root)
+    application, name = text_of(_APPLICATION, here), text_of(_NAME, here)
     if not application or not name:
         raise RefusedError("there is neither end_device_ids.dev_eui nor the name of a device")
     return f"{application}/{name}"
 
 
-def _session(root: dict[str, Any]) -> str:
-    session = text_of(_SESSION, root) or text_of(_ADDRESS, root).lower()
+def _session(here: Here) -> str:
+    session = text_of(_SESSION, here) or text_of(_ADDRESS, here).lower()
     if not session:
         raise RefusedError(
             "there is neither session_key_id nor dev_addr, which tell sessions apart"

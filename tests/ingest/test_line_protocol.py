@@ -332,3 +332,14 @@ def test_plans_stay_from_body_to_body_and_share_a_budget(monkeypatch: pytest.Mon
     assert len(kept) < 5  # those that were used long ago are gone
     series.forget_plans()
     assert series._used.bytes == 0
+
+
+@pytest.mark.parametrize("before", [b"", b"weather temp=0 1\n"])
+def test_a_byte_order_mark_is_no_part_of_a_line(before: bytes) -> None:
+    mark = b"\xef\xbb\xbf"
+    body = before + mark + b"weather,site=a temp=21.5 1\n" + mark + b"weather temp=22.5 2\r\n"
+    points = parse(body, WEATHER)
+    assert points.values == [0.0] * bool(before) + [21.5, 22.5]
+    assert points.told.skipped == {}
+    with pytest.raises(UnreadableError, match="UTF-16; expected UTF-8"):
+        parse("weather temp=1 1\n".encode("utf-16"), WEATHER)

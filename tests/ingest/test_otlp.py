@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from decaysketch import DecaySketch, SketchParams, observation_ids
 from decaysketch.families import recipe_of
-from decaysketch.ingest import series
+from decaysketch.ingest import otlp, series
 from decaysketch.ingest.columns import Form, check, points_to_columns
 from decaysketch.ingest.formats import Mappings
 from decaysketch.ingest.otlp import parse
@@ -24,6 +24,8 @@ from decaysketch.ingest.readings import UnreadableError
 pytest.importorskip("opentelemetry.proto")
 from google.protobuf import json_format
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+from quality.messages import changed, in_protobuf
 
 PARAMS = SketchParams(max_weight=10, id_bits=40, time_unit="ms", value_type="float64")
 FORM = Form(recipe_of(PARAMS), "s", None, 10_000)
@@ -133,7 +135,9 @@ def test_a_bucket_is_a_reading_whose_weight_is_its_count() -> None:
         (gauge(point(1) | {"attributes": [SERVICE, SERVICE]}), "an attribute is there twice"),
         (histogram(count="8"), "count is 8; those of the buckets are 9 together"),
         (histogram(bucketCounts=["9"]), "3 bounds and 1 bucket counts; expected one more"),
-        (histogram(explicitBounds=[0, 5, 5]), "the bounds do not rise"),
+        (histogram(explicitBounds=[0, 5, 5]), "explicit_bounds[2] is 5.0, after 5.0"),
+        (histogram(explicitBounds=[0, "NaN", 5]), "explicit_bounds[1] is nan"),
+        (histogram(explicitBounds=[0, "Infinity", 5]), "explicit_bounds[1] is inf"),
         (gauge({"timeUnixNano": str(T)}), "there is no value"),
         (histogram(explicitBounds=[], bucketCounts=["5"]), "count is 9; those of"),
         (histogram(explicitBounds=[], bucketCounts=[], sum=None), "no bounds, and no sum"),
@@ -307,3 +311,86 @@ def test_an_attribute_may_be_the_value_as_often_as_is_counted() -> None:
     many = json.dumps(request(counter(point(10**12, code=text("E"))))).encode()
     found = parse(many, [of_code], as_json=True, max_weight=10, most=1000)
     assert (len(found), found.told.refusals) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "counts", "expected"),
+    [
+        ([1.0, "Infinity"], ["1", "2", "0"], [0.5, 1.0]),
+        ([1.0, 3.0, "Infinity"], ["0", "2", "1", "0"], [2.0, 3.0]),
+        (["-Infinity", 1.0], ["0", "2", "1"], [0.5, 1.0]),
+        (["-Infinity", 1.0, "Infinity"], ["0", "2", "1", "0"], [0.5, 1.0]),
+    ],
+)
+def test_bounds_at_infinity_are_implied(
+    bounds: list[Any], counts: list[str], expected: list[float]
+) -> None:
+    data = {"timeUnixNano": str(T), "count": "3", "explicitBounds": bounds, "bucketCounts": counts}
+    metric = {"name": "temp", "histogram": {"aggregationTemporality": 1, "dataPoints": [data]}}
+    found = read(request(metric), max_weight=10)
+    assert (found.values, sum(found.weights)) == (expected, 3)
+
+
+def test_replicas_that_nothing_distinguishes_are_counted() -> None:
+    def attribute(name: str, text: str) -> dict[str, Any]:
+        return {"key": name, "value": {"stringValue": text}}
+
+    metric = gauge(point(1))
+    pod, instance = attribute("k8s.pod.name", "a"), attribute("service.instance.id", "i")
+    given = {"metric": "temp"}
+    assert read(request(metric, resource=[SERVICE, pod])).told.unnamed == {"k8s.pod.name": 1}
+    for resource, more in (
+        ([SERVICE, instance], {}),
+        ([SERVICE, pod, instance], {}),
+        ([SERVICE, pod], {"resource_keys": ["service.name", "k8s.pod.name"]}),
+        ([SERVICE], {}),  # two of them have times of their own
+    ):
+        assert read(request(metric, resource=resource), given | more).told.unnamed == {}
+    found = read(request(metric), given | {"dedup": "10s"})
+    assert found.told.unnamed == {"service.instance.id": 1}
+
+
+@pytest.mark.parametrize(
+    ("document", "name"),
+    [
+        ({"resourceMetrics": [{"instrumentationLibraryMetrics": []}]}, "scopeMetrics"),
+        (request({"name": "temp", "intGauge": {"dataPoints": [{"value": "1"}]}}), "intGauge"),
+        (request({"name": "temp", "doubleSum": {}}), "doubleSum"),
+        (request(gauge({"asInt": "1", "timeUnixNano": str(T), "labels": []})), "'labels'"),
+        ({"resourceSpans": []}, "resourceMetrics"),
+        ({"resourceLogs": []}, "resourceLogs"),
+        ([], "is no object"),
+    ],
+)
+def test_what_would_be_ignored_is_refused_by_name(document: Any, name: str) -> None:
+    with pytest.raises(UnreadableError, match=name):
+        parse(json.dumps(document).encode(), maps({"metric": "temp"}), as_json=True)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_body() -> None:
+    body = json.dumps(request(gauge(point(1)))).encode()
+    chosen = maps({"metric": "temp"})
+    assert parse(b"\xef\xbb\xbf" + body, chosen, as_json=True).values == [1.0]
+    with pytest.raises(UnreadableError, match="UTF-16"):
+        parse(body.decode().encode("utf-16"), chosen, as_json=True)
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=200, deadline=None)
+def test_both_ways_give_the_same(seed: int) -> None:
+    body = in_protobuf(json.dumps(request(gauge(point(1), point(2)))).encode()) or b""
+    draw = random.Random(seed)
+    sent = changed(draw, "otlp")
+    plain = _outcome(sent), _outcome(body)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(otlp._Reader, "_plain", lambda *_: False)
+        assert (_outcome(sent), _outcome(body)) == plain
+
+
+def _outcome(body: bytes) -> Any:
+    given = {"metric": "m"}, {"metric": "m", "where": {"a": "1"}, "scale": 2.0}
+    try:
+        found = parse(body, maps(*given), max_weight=10, most=10_000)
+    except UnreadableError as error:
+        return str(error)
+    return readings(found), found.told

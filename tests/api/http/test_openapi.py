@@ -113,9 +113,11 @@ def test_every_operation_is_described(description: dict[str, Any]) -> None:
         "revoke_source",
         "rotate_key",
         "write_lines",
+        "write_lines_3",
         "write_lines_as_to_a_database",
         "write_lines_of_bucket",
         "write_lines_of_database",
+        "write_lines_of_database_3",
         "write_samples",
     ]
 

@@ -79,7 +79,8 @@ def test_nearly_all_of_another_unit_are_refused_where_dates_are_held(client: Tes
     # One device among others, whose clock is of another unit, holds up nobody.
     mixed = observe(client, *(S * 1000 + each for each in range(90)), *seconds[:9])
     assert mixed["refused"] == 0
-    assert len(mixed["warnings"]) == 1
+    assert mixed["warnings"][0].startswith("times are hardly in ms: ")
+    assert mixed["warnings"][1].startswith("9 readings outside the years 1990 to 2100")
     assert observe(client, *seconds, how="&check_units=false")["refused"] == 0
     assert observe(client, *(each // 1000 for each in seconds))["refused"] == 0  # of no unit
 
@@ -112,11 +113,53 @@ def test_observations_that_pass_for_copies_are_told(client: TestClient) -> None:
 
 
 def test_sound_and_small_times_are_taken_without_a_word(client: TestClient) -> None:
-    params = create(client, "s")
-    for times in ((S, S + 5), (0, 10**6)):
+    for times in ((S, S + 5), (0, 10)):
+        params = create(client, "s")
         assert observe(client, *times)["warnings"] == []
         assert post(client, params, *times).json()["warnings"] == []
-    assert client.get("/v1/streams/s").json()["warnings"] == []
+        assert client.get("/v1/streams/s").json()["warnings"] == []
+        assert client.delete("/v1/streams/s").status_code < 300
+
+
+def test_times_outside_1990_to_2100_beside_others_are_told_and_counted(client: TestClient) -> None:
+    create(client, "ms")
+    rows = [
+        {"time": at, "id": n, "value": 1} for n, at in enumerate((0, 315_964_800_000, S * 1000))
+    ]
+    answer = client.post("/v1/streams/s/observations?source=a", json={"observations": rows})
+    [said] = answer.json()["warnings"]
+    assert said.startswith("2 readings outside the years 1990 to 2100")
+    [said] = client.get("/v1/streams/s").json()["warnings"]
+    assert said.startswith("2 readings outside")
+    counted = 'decaysketch_suspicious_total{kind="undated",stream="s"} 2.0'
+    assert counted in client.get("/metrics").text
+
+
+def test_a_counter_that_restarts_is_told_and_counted(client: TestClient) -> None:
+    create(client, "s")
+
+    def observed(begin: int, value: float) -> list[str]:
+        rows = [{"time": begin + 600 * n, "id": ["d", n], "value": value + n} for n in range(50)]
+        body = {"observations": rows}
+        answer = client.post("/v1/streams/s/observations?source=a", json=body).json()
+        warnings: list[str] = answer["warnings"]
+        return warnings
+
+    assert observed(S, 20) == observed(S, 20) == []
+    [said] = observed(S + 86_400, 30)
+    assert said.startswith("50 readings were replaced by a later one of the same id")
+    [said] = client.get("/v1/streams/s").json()["warnings"]
+    assert said.startswith("50 readings were replaced")
+    counted = 'decaysketch_suspicious_total{kind="replaced",stream="s"} 50.0'
+    assert counted in client.get("/metrics").text
+
+
+def test_readings_that_posted_sketches_replace_are_told(client: TestClient) -> None:
+    params = create(client, "s")
+    for begin in (S, S + 86_400 * 2):
+        post(client, params, begin, begin + 5)
+    [said] = client.get("/v1/streams/s").json()["warnings"]
+    assert said.startswith("2 readings were replaced")
 
 
 @pytest.mark.parametrize(

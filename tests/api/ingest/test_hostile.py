@@ -164,10 +164,30 @@ class TestArrow:
         assert memory < 5
         assert pa.total_allocated_bytes() - before < 1 << 20
 
-    def test_of_dictionaries_is_refused(self) -> None:
-        table = pa.table({"time": [1], "id": pa.array(["a"]).dictionary_encode()})
-        outcome, _ = measured(read_arrow, arrow(table))
+    @pytest.mark.parametrize("codec", ["lz4", "zstd"])
+    def test_of_a_dictionary_that_inflates_is_refused(self, codec: str) -> None:
+        texts = pa.array(["a" * 1000] * 1000)
+        ids = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), texts)
+        outcome, memory = measured(
+            read_arrow, arrow(pa.table({"time": [1], "id": ids}), compression=codec)
+        )
         assert isinstance(outcome, InvalidRequestError)
+        assert memory < 5
+
+    @pytest.mark.parametrize("views", [False, True])
+    def test_whose_rows_share_a_long_text_is_refused(self, views: bool) -> None:
+        """A text of a megabyte a thousand times is a gigabyte."""
+        text = pa.array(["a" * (1 << 20)])
+        ids = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), text)
+        if views:  # all of them of the same bytes
+            one = text.cast(pa.string_view())
+            view = one.buffers()[1].to_pybytes()[:16]
+            buffers = [None, pa.py_buffer(view * 1000), *one.buffers()[2:]]
+            ids = pa.Array.from_buffers(pa.string_view(), 1000, buffers)
+        outcome, memory = measured(read_arrow, arrow(pa.table({"time": [1] * 1000, "id": ids})))
+        assert isinstance(outcome, InvalidRequestError)
+        assert "its texts have more than" in str(outcome)
+        assert memory < 100
 
     def test_of_very_many_batches_is_refused(self) -> None:
         sink = pa.BufferOutputStream()

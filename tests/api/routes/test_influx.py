@@ -410,3 +410,36 @@ def test_the_client_of_influxdb_3_writes(served: Any) -> None:
         ) as client:
             client.write(lines(0, 50, host).decode().split("\n"))
     assert count(served, "three") == 50
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/v3/write_lp?db=ward", "/v1/streams/ward/influx/api/v3/write_lp?db=x"]
+)
+@pytest.mark.parametrize(
+    ("precision", "unit"),
+    [("auto", 1), ("auto", 10**3), ("auto", 10**6), ("auto", 10**9), ("second", 10**9),
+     ("millisecond", 10**6), ("nanosecond", 1), ("ms", 10**6)],
+)  # fmt: skip
+def test_version_3_writes(ward: TestClient, path: str, precision: str, unit: int) -> None:
+    body = b"weather,site=ward temp=21.5 %d\n" % (T // unit)
+    assert ward.post(f"{path}&precision={precision}", content=body).status_code == 204
+    assert ward.get("/v1/streams/ward").json()["newest"] == T // 10**6
+
+
+def test_version_3_stores_all_or_none_where_it_is_asked_to(ward: TestClient) -> None:
+    body = lines(0, 5) + b"\nweather temp=x 1"
+    answer = ward.post("/api/v3/write_lp?db=ward&accept_partial=false", content=body)
+    assert "nothing is stored" in told(answer, 400, "invalid-request")
+    assert count(ward) == 0
+    assert "partial write" in told(ward.post("/api/v3/write_lp?db=ward", content=body), 400, None)
+    assert count(ward) == 5
+
+
+def test_a_bucket_of_several_streams_has_what_each_has_alone(client: TestClient) -> None:
+    names = [f"s{number}" for number in range(3)]
+    for number, name in enumerate(names):
+        put(client, TEMP | {"measurement": f"m{number}"}, name=name)
+    body = b"\n".join(b"m%d,host=a temp=%d %d" % (n % 3, n, T + n) for n in range(30))
+    path = f"/api/v2/write?bucket={','.join(names)}"
+    assert client.post(path, content=body).status_code == 204
+    assert [count(client, name) for name in names] == [10, 10, 10]
