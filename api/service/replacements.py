@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from api.service.observer import Observer
 from api.service.streams import Stream, Streams
@@ -27,6 +28,8 @@ __all__ = ["MOST_ROWS", "Replacements"]
 _log = logging.getLogger(__name__)
 
 MOST_ROWS = 1 << 20  # of the sources of a stream together; 60 bytes each while they are counted
+
+T = TypeVar("T")
 
 _SHARE = 20  # of the time, one part at most
 
@@ -61,13 +64,20 @@ class Replacements:
             if self._seen[stream] == mark:
                 continue
             try:
-                replacing = await self._compute(_replacing, stream)
+                # Of one source nothing is counted, and most of many streams have one.
+                compute = self._compute if stream.source_count > 1 else _at_once
+                replacing = await compute(_replacing, stream)
             except Exception:  # whatever it is, this process serves without it
                 _log.exception("cannot count what sources of %r replace", stream.name)
                 replacing = None
             stream.replacing, self._seen[stream] = replacing, mark
             if replacing is not None:
                 self._observer.replacing(stream.name, sum(replacing.values()))
+
+
+async def _at_once(function: Callable[[Stream], T], stream: Stream) -> T:
+    await asyncio.sleep(0)  # there may be thousands
+    return function(stream)
 
 
 def _replacing(stream: Stream) -> Mapping[str, int] | None:
