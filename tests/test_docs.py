@@ -149,6 +149,15 @@ def test_the_image_for_executors_has_a_python_that_the_library_runs_on() -> None
     assert "RUN pip install" not in page
 
 
+def test_the_reference_has_every_public_name() -> None:
+    pages = (ROOT / "docs" / "reference").glob("*.md")
+    text = "\n".join(path.read_text(encoding="utf-8") for path in pages)
+    documented = set(re.findall(r"^::: decaysketch\.([\w.]+)", text, flags=re.MULTILINE))
+    assert {"decay", "errors"} <= documented  # modules, with all their names
+    inside = {"Decay", "asyncwindow", "families", *decaysketch.errors.__all__}
+    assert set(decaysketch.__all__) - inside <= documented
+
+
 def test_links_of_the_readme_lead_somewhere() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+)\)", text):
