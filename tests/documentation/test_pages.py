@@ -29,9 +29,12 @@ def test_every_page_is_in_the_site() -> None:
     assert sorted(_pages(navigation)) == sorted(found)
 
 
-def _pages(entries: list[dict[str, Any]]) -> list[str]:
+def _pages(entries: list[Any]) -> list[str]:
     found = []
     for entry in entries:
+        if isinstance(entry, str):  # the page of a section
+            found.append(entry)
+            continue
         for target in entry.values():
             found += [target] if isinstance(target, str) else _pages(target)
     return found
