@@ -42,7 +42,9 @@ MAX_ESTIMATES = 20_000
 MAX_STEPS = 5000
 """Steps of all decays of one request together."""
 
-_KINDS: Mapping[str, tuple[Kind, ...]] = {"where": ("truth",), "weight": ("number",)}
+_KINDS: Mapping[str, tuple[Kind, ...]] = {
+    "where": ("truth",), "versus.where": ("truth",), "weight": ("number",),
+}  # fmt: skip
 _NO_PART_OF_IT = {"name", "now", "times"}
 
 
@@ -292,7 +294,8 @@ def _decays(recipe: Recipe, texts: Texts) -> tuple[Decay | None, ...]:
             for name, text in each.expressions.items():
                 field = f"queries[{position}].{name}"
                 kinds: tuple[Kind, ...] = _KINDS.get(name, ())
-                bind(name.partition("[")[0], text, _schema(recipe), *kinds)
+                role = name.partition("[")[0].removeprefix("versus.")
+                bind(role, text, _schema(recipe), *kinds)
         except ParameterError as error:
             faults.append(Fault(field=field, reason=str(error)))
     if faults:

@@ -112,6 +112,9 @@ Ago = Annotated[
 """A length of time, which is read once the stream's unit is known."""
 
 
+_Expression = Annotated[str, Field(min_length=1, max_length=MAX_EXPRESSION)]
+
+
 class Versus(RequestModel):
     """What an answer is compared with: the same aggregate at another moment."""
 
@@ -124,11 +127,18 @@ class Versus(RequestModel):
     decay: AnyDecay | None = Field(
         default=None, description="Under another decay; left out: that of the query."
     )
+    where: _Expression | None = Field(
+        default=None,
+        description="Of other rows, in place of another moment or besides: those for which this "
+        "condition holds; left out: the `where` of the query.",
+        examples=["v <= 3"],
+    )
 
     @model_validator(mode="after")
     def _is_one_moment(self) -> Self:
-        if (self.now is None) == (self.ago is None):
-            raise PydanticCustomError("no_moment", "give one of now and ago")
+        given = [self.now, self.ago].count(None)
+        if given == 0 or (given == 2 and self.where is None):
+            raise PydanticCustomError("no_moment", "give one of now and ago, or where")
         return self
 
     def moment(self, time_unit: str) -> Callable[[int], int]:
@@ -144,7 +154,8 @@ class Versus(RequestModel):
         if self.now is not None:
             then = instant(self.now, time_unit, name="now")
             return lambda _: then
-        assert self.ago is not None
+        if self.ago is None:  # other rows at the same time
+            return lambda now: now
         ago = duration(self.ago, time_unit, name="ago")
         if not isinstance(ago, int) or ago > TIME_LIMIT:
             raise ParameterError(
@@ -154,7 +165,6 @@ class Versus(RequestModel):
         return lambda now: max(now - ago, -TIME_LIMIT)
 
 
-_Expression = Annotated[str, Field(min_length=1, max_length=MAX_EXPRESSION)]
 _COLUMNS = "`v` (the value), `w` (the weight), `time` and `age`"
 
 MOST_GROUPS = 100
@@ -209,6 +219,8 @@ class Modified(RequestModel):
         """Texts, by their place in JSON."""
         given = {name: getattr(self, name) for name in ("where", "of", "weight")}
         given |= {f"by[{place}]": key for place, key in enumerate(self.by)}
+        if (versus := getattr(self, "versus", None)) is not None:
+            given["versus.where"] = versus.where
         return {name: text for name, text in given.items() if text is not None}
 
     @model_validator(mode="before")
@@ -370,8 +382,8 @@ class Query(Modified):
         if not fault:
             try:
                 self.modifiers.check(self.question)
-                if self.versus is not None and self.by:
-                    fault = "groups are not compared with another moment: leave by or versus out"
+                if self.versus is not None and (self.by or self.of or self.weight):
+                    fault = "versus compares with where alone: leave by, of and weight out"
             except ParameterError as error:
                 fault = str(error)
         if fault:
@@ -456,6 +468,7 @@ class Query(Modified):
         """The answer at the time of a view against that at another moment."""
         found = pair.ask(
             self.question, self.how, confidence=self.confidence, combine=self.combine,
+            where=self.where, versus=None if self.versus is None else self.versus.where,
             **self.arguments,
         )  # fmt: skip
         answer: PointAnswer = PointAnswer.of(self.question, found, self.arguments, view)

@@ -16,9 +16,10 @@ from decaysketch.answers.asking import QUESTIONS, View, given_to
 from decaysketch.answers.contrasts import Comparison, Moment, Pair, compare
 from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.estimate import Estimate
-from decaysketch.answers.modifiers import Modifiers
+from decaysketch.answers.modifiers import Modifiers, schema_of_sample
 from decaysketch.answers.shapes import Question
 from decaysketch.errors import ParameterError
+from decaysketch.text.expression import bind
 
 __all__ = ["PairView", "RangeView", "check_compared", "range_moment"]
 
@@ -138,6 +139,8 @@ class PairView:
         *,
         confidence: float = 0.95,
         combine: Combine = "average",
+        where: str | None = None,
+        versus: str | None = None,
         **arguments: Any,
     ) -> Estimate:
         """The answer now against that of then, with ``changed``.
@@ -147,11 +150,13 @@ class PairView:
             how: "difference" (now less then) or "ratio" (now over then).
             confidence: of the interval.
             combine: see :mod:`decaysketch.answers.ensemble`.
+            where: a condition for the rows of the first side; None: all.
+            versus: that for the rows of the second side; None: the same.
             arguments: of the question.
 
         Raises:
-            ParameterError: another question; a ratio of means, ranks or what may be negative; a
-                total of a function.
+            ParameterError: a condition that cannot be read; another question; a ratio of means,
+                ranks or what may be negative; a total of a function.
         """
         ensemble.check_combine(combine)
         found, given = given_to(check_compared(question), arguments)
@@ -159,9 +164,16 @@ class PairView:
             found.check_labels(given)
         if given.pop("function", None) is not None:
             raise ParameterError("function cannot be compared; totals of values can")
+        schema = schema_of_sample(self._pairs[0][0])
+        sides = (where, where if versus is None else versus)
+        one, other = (
+            None if text is None else bind("where", text, schema, "truth") for text in sides
+        )
+        filters = one, other
+        asked = given | {"confidence": confidence}
         pairs = [Pair.pooled(self._pairs)] if combine == "average" else self._pairs
         answers = [
-            compare(pair, found.name, *self._moments, how, confidence=confidence, **given)
+            compare(pair, found.name, *self._moments, how, filters=filters, **asked)
             for pair in pairs
         ]
         if len(answers) == 1:

@@ -33,6 +33,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.answers.columns import SampleTable
 from decaysketch.answers.estimate import Estimate, Interval, check_confidence
 from decaysketch.answers.query import (
     Hits,
@@ -44,18 +45,24 @@ from decaysketch.answers.query import (
     unbounded,
     undefined,
 )
-from decaysketch.answers.reach import Grid, Reach
+from decaysketch.answers.reach import ApartGrid, Grid, Reach
 from decaysketch.answers.sample import Columns, Fading, Sample, pool
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
+from decaysketch.text.expression import Bound
 
-__all__ = ["Comparison", "Moment", "Pair", "compare"]
+__all__ = ["Comparison", "Filters", "Moment", "Pair", "compare"]
 
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 
+BoolArray = npt.NDArray[np.bool_]
+
 Comparison = Literal["difference", "ratio"]
+
+Filters = tuple[Bound | None, Bound | None]
+"""Of either side of a comparison."""
 
 _HALVINGS = 50  # of a bisection: 15 digits
 _FARTHEST = 1e12  # times the ratio: an end that lies further off is none
@@ -93,12 +100,15 @@ class _Side(NamedTuple):
     weights: Float64Array  # of rows
 
     @classmethod
-    def of(cls, moment: Moment, times: Int64Array) -> _Side:
-        """Of rows, scaled for the newest that counts."""
+    def of(cls, moment: Moment, times: Int64Array, kept: BoolArray | None = None) -> _Side:
+        """Of rows, scaled for the newest that counts; 0 of those that a filter does not keep."""
         counted = times <= moment.now
+        if kept is not None:
+            counted &= kept
         newest = int(times.max(where=counted, initial=-TIME_LIMIT)) if counted.any() else moment.now
         side = cls(Fading.of(moment.decay, moment.now, newest), np.empty(0))
-        return side._replace(weights=side.at(times))
+        weights = side.at(times)
+        return side._replace(weights=weights if kept is None else np.where(kept, weights, 0.0))
 
     @property
     def magnitude(self) -> int:
@@ -135,14 +145,18 @@ class _Rows:
     gaps: Grid
 
     @classmethod
-    def of(cls, pair: Pair, now: Moment, then: Moment, *, valued: bool) -> _Rows:
+    def of(cls, pair: Pair, now: Moment, then: Moment, filters: Filters, *, valued: bool) -> _Rows:
         sample = pair.both
         times = sample.beside(sample.times, valued=valued)
-        first, second = _Side.of(now, times), _Side.of(then, times)
+        first, second = (
+            _Side.of(moment, times, _kept(sample, moment, where, valued=valued))
+            for moment, where in zip((now, then), filters, strict=True)
+        )
         assert sample.reach is not None, "of an estimator by bands"
         reach = sample.reach().cut(now.now).cut(then.now)
+        apart = ApartGrid if filters[0] != filters[1] else Grid
         grid, gaps = (
-            Grid.over(part, first.at, second.at) for part in (reach, _gaps(sample, reach))
+            apart.over(part, first.at, second.at) for part in (reach, _gaps(sample, reach))
         )
         values, columns = sample.valued if valued else (None, sample.columns)
         if values is not None:
@@ -190,6 +204,14 @@ def _gaps(sample: Sample, reach: Reach) -> Reach:
     return reach.gaps(sample.times[sample.exact_rows :], usual)
 
 
+def _kept(sample: Sample, moment: Moment, where: Bound | None, *, valued: bool) -> BoolArray | None:
+    """Rows that the filter of a side keeps; ages are those at its moment."""
+    if where is None:
+        return None
+    table = SampleTable(replace(sample, now=moment.now))
+    return sample.beside(where.holds(table), valued=valued)
+
+
 class _Linear(NamedTuple):
     ends: Interval
     spread: float
@@ -199,9 +221,9 @@ class _Linear(NamedTuple):
 
 def compare(
     pair: Pair, aggregate: str, now: Moment, then: Moment, how: Comparison = "difference", *,
-    confidence: float = 0.95, value: float | None = None,
+    confidence: float = 0.95, value: float | None = None, filters: Filters = (None, None),
 ) -> Estimate:  # fmt: skip
-    """An aggregate as of one moment against the same as of another.
+    """An aggregate as of one moment against the same as of another, or of two parts of the rows.
 
     Args:
         pair: what it is read from.
@@ -210,6 +232,7 @@ def compare(
         how: "difference", now less then, or "ratio", now over then.
         confidence: of the interval.
         value: of a rank.
+        filters: of either side the condition for its rows; None: all.
 
     Returns:
         Its ``changed`` says whether 0 (of a ratio, 1) lies outside of the interval.
@@ -224,14 +247,15 @@ def compare(
         raise ParameterError(f"how is {how!r}; expected one of {', '.join(get_args(Comparison))}")
     with np.errstate(over="ignore", invalid="ignore"):
         if aggregate in ("mean", "rank"):
-            rows = _Rows.of(pair, now, then, valued=True)
+            rows = _Rows.of(pair, now, then, filters, valued=True)
             found = _of_means(rows, how, confidence, value)
         else:
-            rows = _Rows.of(pair, now, then, valued=aggregate == "total")
+            rows = _Rows.of(pair, now, then, filters, valued=aggregate == "total")
             spans = [span_of(side.decay) if aggregate == "rate" else 1.0 for side in (now, then)]
             found = _of_sums(rows, aggregate, spans, how, confidence)
     neutral = 1.0 if how == "ratio" else 0.0
-    if now == then and not math.isnan(found.value):  # whatever it is, it is the same
+    same = now == then and filters[0] == filters[1]
+    if same and not math.isnan(found.value):  # whatever it is, it is the same
         found = replace(
             found, value=neutral, lower=neutral, upper=neutral, stderr=0.0, exact=True, caveats=()
         )

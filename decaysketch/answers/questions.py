@@ -748,10 +748,12 @@ class Asked(AskedOfSamples):
         aggregate: str,
         *,
         now: tuple[Decay | str, Instant | None],
-        then: tuple[Decay | str, Instant | timedelta | None],
+        then: tuple[Decay | str, Instant | timedelta | None] | None = None,
         how: Comparison = "difference",
         confidence: float = 0.95,
         combine: Combine = "average",
+        where: str | None = None,
+        versus: str | None = None,
         **arguments: Any,
     ) -> Estimate:
         """An aggregate at one moment against the same at another, from one sample of both.
@@ -760,11 +762,14 @@ class Asked(AskedOfSamples):
             aggregate: "count", "rate", "sum", "total", "mean", or "rank" with a ``value``.
             now, then: what is compared, and with what: each a decay and a time; None: the newest.
                 The time of ``then`` may be a length, "1d" or a ``timedelta``: so long before that
-                of ``now``.
+                of ``now``. Without ``then`` both sides are as of ``now``.
             how: "difference", now less then, or "ratio", now over then; of means and ranks there
                 are differences only.
             confidence: of the interval.
             combine: see :mod:`decaysketch.answers.ensemble`.
+            where: a condition for the rows of the first side, as "v > 3"; see
+                :meth:`decaysketch.answers.asking.View.given`.
+            versus: that of the second side, so that two parts are compared; None: the same.
             arguments: of the aggregate.
 
         Returns:
@@ -781,8 +786,11 @@ class Asked(AskedOfSamples):
             >>> sketch.compare("mean", now=("window(5)", 12), then=("window(5)", 2))
             Estimate(7, exact, 4 rows)
         """
-        view: PairView = self.against(now, then)
-        return view.ask(aggregate, how, confidence=confidence, combine=combine, **arguments)
+        view: PairView = self.against(now, now if then is None else then)
+        return view.ask(
+            aggregate, how, confidence=confidence, combine=combine, where=where, versus=versus,
+            **arguments,
+        )  # fmt: skip
 
     @_asks(_RATE)
     def rate(

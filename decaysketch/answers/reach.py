@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Grid", "Reach"]
+__all__ = ["ApartGrid", "Grid", "Reach"]
 
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -145,6 +145,14 @@ class Grid(NamedTuple):
             found = (alpha * self.one - beta * self.other) * self.hits
         # The difference of two infinite weights is not known: it may be of any size.
         return float(np.nan_to_num(found, nan=np.inf, posinf=np.inf).max(initial=0.0))
+
+
+class ApartGrid(Grid):
+    """The same where an observation may count on one side alone, as under two filters: then no hit
+    is larger than the larger one of the two sides, and none cancels."""
+
+    def largest(self, alpha: float, beta: float) -> float:
+        return max(super().largest(alpha, 0.0), super().largest(0.0, beta))
 
 
 def _between(

@@ -165,7 +165,7 @@ def test_a_table_has_a_column_for_each_key(holding: TestClient) -> None:
         ({"groups": 0, "by": ["v"]}, "queries[0].groups", "greater than or equal to 1"),
         ({"where": "v" * 1001}, "queries[0].where", "at most 1000"),
         ({"where": "v > 1 or " * 80 + "w > 1"}, "queries[0].where", "more than 64 operations"),
-        ({"by": ["v"], "versus": {"ago": 9}}, "queries[0]", "leave by or versus out"),
+        ({"by": ["v"], "versus": {"ago": 9}}, "queries[0]", "leave by, of and weight out"),
         ({"aggregate": "rate", "weight": "2"}, "queries[0]", "leave it out"),
         ({"aggregate": "count", "of": "v"}, "queries[0]", "has no of"),
         ({"aggregate": "median", "by": ["v", "time"], "groups": 101}, "queries[0]", "at most 100"),
@@ -180,3 +180,28 @@ def test_what_cannot_be_read_is_one_clear_error(
     (fault,) = refused.json()["errors"]
     assert fault["field"].startswith(field), fault
     assert said in fault["reason"], fault
+
+
+def test_two_filters_are_compared(holding: TestClient) -> None:
+    base = {"aggregate": "mean", "decay": DECAY, "now": NOW, "where": "v > 20"}
+    queries = [
+        base | {"versus": {"where": "v <= 20"}},
+        base | {"aggregate": "count", "versus": {"where": "v <= 20"}, "how": "ratio"},
+        base | {"versus": {"ago": 600}},
+        base | {"times": [NOW - 9, NOW], "versus": {"where": "w > 1", "ago": 600}},
+    ]
+    del queries[3]["now"]
+    answers = asked(holding, *queries).json()["answers"]
+    now = (DECAY, NOW)
+    both = SKETCH.compare("mean", now=now, where="v > 20", versus="v <= 20")
+    assert answers[0]["estimate"] == both.to_dict()
+    ratio = SKETCH.compare("count", now=now, how="ratio", where="v > 20", versus="v <= 20")
+    assert answers[1]["estimate"] == ratio.to_dict()
+    then = SKETCH.compare("mean", now=now, then=(DECAY, NOW - 600), where="v > 20")
+    assert answers[2]["estimate"] == then.to_dict()
+    assert answers[0]["estimate"]["changed"] is True
+    assert len(answers[3]["points"]) == 2
+    refused = asked(holding, base | {"versus": {"where": "x > 1"}})
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["field"] == "queries[0].versus.where"
+    assert asked(holding, base | {"versus": {}}).status_code == 422
