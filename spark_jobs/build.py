@@ -246,10 +246,11 @@ def _details(said: dict[str, Any]) -> list[str]:
 
 def _copies(said: dict[str, Any]) -> str:
     if said["copies"] is None:
-        return "how many deliveries were copies is not known"
+        return "how many deliveries were duplicates is not known"
     if said["copies_exact"]:
-        return f"{said['copies']:,} deliveries were copies of others with the same key"
-    return f"about {said['copies']:,} deliveries were copies of others with the same key"
+        return f"{said['copies']:,} deliveries were duplicates of others with the same key"
+    # Deliveries less estimated observations: the error of the estimate may be larger than that.
+    return "the number of duplicates is not known, because observations are estimated"
 
 
 if __name__ == "__main__":
