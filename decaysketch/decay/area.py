@@ -1,7 +1,7 @@
-"""The integral of a decay over ages: how long, at full weight, what it counts has taken.
+"""The integral of a decay over ages: the time that a count covers, at full weight.
 
-A decayed count over this integral is a rate: of a stream of ``r`` observations per unit of time
-``r`` times the integral of the decay are expected to count.
+A decayed count divided by this integral is a rate. If a stream has ``r`` observations per time
+unit, the expected decayed count is ``r`` times the decay's integral.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _INFINITE = 1e-6  # of the whole, in the older half of all ages
 
 @lru_cache(maxsize=256)
 def area(decay: Decay) -> float:
-    """The integral of a decay over the ages from 0 to its support.
+    """Return the integral of a decay over the ages from 0 to its support.
 
-    Of named decays it is what the formula says. Of others it is integrated over the ages that there
-    can be, up to 2^63, to about nine digits; where the older half of these adds more than a
-    millionth of it, it depends on how long the stream may have been there, and counts as infinite.
+    Named decays use their formula. Other decays are integrated over all possible ages, up to 2^63,
+    to about nine digits. If the older half of these ages adds more than a millionth to the
+    integral, the result would depend on the stream's age, and counts as infinite.
 
     Args:
         decay: weight by age.
 
     Returns:
-        A number >= 0; infinite for ``none()``, and for polynomials of exponent 1 and less.
+        A number >= 0; infinite for ``none()``, and for polynomials with exponent 1 or less.
 
-    Complexity: of a decay that has no name, some milliseconds, once.
+    Complexity: some milliseconds, once, for a decay without a name.
     """
     match decay:
         case Window():
@@ -68,7 +68,7 @@ def area(decay: Decay) -> float:
 
 
 def _integrated(decay: Decay) -> float:
-    """By Gauss-Legendre in every doubling of the age, halved where its halves say otherwise."""
+    """By Gauss-Legendre in every doubling of the age, halved where the halves disagree."""
     oldest = min(decay.support, _OLDEST)
     doublings = 2.0 ** np.arange(64)
     ends = np.append(doublings[doublings < oldest], oldest)
@@ -100,16 +100,16 @@ def _integrated(decay: Decay) -> float:
 def integral(
     decay: Decay, young: Float64Array, old: Float64Array, reference: int = 0
 ) -> Float64Array:
-    """The integral of a decay from one age to another one, over ``2^magnitude(reference)``.
+    """Return the integral of a decay between two ages, over ``2^magnitude(reference)``.
 
-    Of named decays it is what the formula says, to the rounding of floats also where the ages are
-    close together. Of others it is that of twelve nodes an interval (Gauss-Legendre), which is
-    exact to nine digits unless the decay steps or bends inside of the interval.
+    Named decays use their formula, exact to float rounding even where the ages are close together.
+    Other decays use twelve nodes per interval (Gauss-Legendre), which is exact to nine digits
+    unless the decay steps or bends inside the interval.
 
     Args:
         decay: weight by age.
         young, old: float64[n] ages, ``0 <= young <= old``.
-        reference: age of which weights are of the order 1; see :meth:`Decay.scaled`.
+        reference: an age at which weights are of the order 1; see :meth:`Decay.scaled`.
 
     Returns:
         float64[n]. O(1) each.
@@ -169,7 +169,9 @@ def _gauss(
 
 
 def _unseen(decay: Decay, starts: Float64Array, ends: Float64Array) -> Float64Array:
-    """How much of the integral no node can see, should the decay step down beyond the last ones."""
+    """The part of the integral that no node can see if the decay steps down beyond the last
+    nodes.
+    """
     nodes, _ = _rule()
     gap = 0.25 * (nodes[0] + 1.0) * (ends - starts)  # from an end to the nearest node of the halves
     first, last = (decay(x) - decay(y) for x, y in ((starts, starts + gap), (ends - gap, ends)))

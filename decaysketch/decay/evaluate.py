@@ -1,8 +1,8 @@
-"""Terms as functions of NumPy columns: one ufunc call for each operation, nothing generated.
+"""Terms as functions on NumPy columns: one ufunc call per operation, no generated code.
 
 A rational factor ``p / q`` multiplies by ``p`` and divides by ``q``, so that ``x / 60`` is exactly
-3 at 180; negative powers stand below one division. Overflow and undefined values go through as
-infinity and NaN: whoever calls decides on them.
+3 at 180. Negative powers share one division. Overflow and undefined values pass through as infinity
+and NaN, and the caller handles them.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _RELATIONS: dict[object, Callable[..., npt.NDArray[np.bool_]]] = {
 
 
 def evaluator(term: Term) -> Evaluate:
-    """A term in one variable as a function of a column of its values.
+    """Return a term in one variable as a function on a column of values.
 
     Returns:
-        A function of float64[n] that gives float64[n], or one number where the term is constant.
-        O(n) for each operation of the term.
+        A function from float64[n] to float64[n], or to one number if the term is constant.
+        O(n) per operation in the term.
     """
     if term.is_Symbol:
         return lambda column: column

@@ -1,4 +1,4 @@
-"""The decays that have a name, and what every decay is."""
+"""The named decays, and the base class of all decays."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _FURTHEST = 1 << 40  # binary logarithms below this are not told apart
 
 
 def check_decay(given: Any) -> Decay:
-    """A decay as it is.
+    """Return a decay unchanged.
 
     Raises:
-        ParameterError: it is none.
+        ParameterError: the argument is not a decay.
     """
     if not isinstance(given, Decay):
         raise ParameterError(
@@ -57,8 +57,8 @@ def check_decay(given: Any) -> Decay:
 class Decay(ABC):
     """A non-negative, finite, non-increasing function of age.
 
-    A subclass defines :meth:`__call__`, :attr:`support` and :meth:`to_dict`; it should be
-    immutable, and equal where it is the same function.
+    A subclass defines :meth:`__call__`, :attr:`support` and :meth:`to_dict`. Make it immutable, and
+    equal to another decay if both are the same function.
     """
 
     @abstractmethod
@@ -75,33 +75,36 @@ class Decay(ABC):
     @property
     @abstractmethod
     def support(self) -> float:
-        """The largest age of positive weight; infinity where there is none."""
+        """The largest age with positive weight, or infinity if there is none."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form, with a ``kind``."""
 
     def bound(self, time_unit: str) -> Decay:
-        """The decay in a stream's unit: itself, unless it is :class:`Deferred`.
+        """Return the decay in a stream's unit: itself, unless it is :class:`Deferred`.
 
         Raises:
-            ParameterError: the unit cannot be converted to, or a length is no number of it.
+            ParameterError: the decay cannot be converted to the unit, or a length is not a number
+                in it.
         """
         return self
 
     def magnitude(self, age: int) -> int:
-        """About the binary logarithm of the weight at an age, where the weight is so small, or so
-        large, that powers of it are no float64; else 0, also where the weight is 0."""
+        """Return about the binary logarithm of the weight at an age, if the weight is so small, or
+        so large, that its powers do not fit in float64. Otherwise return 0, also if the weight is
+        0.
+        """
         weight = float(self(np.array([age]))[0])
         if not 0.0 < weight < math.inf:
             return 0
         return _far_from_1(math.frexp(weight)[1])
 
     def scaled(self, ages: npt.ArrayLike, reference: int) -> Float64Array:
-        """Weights over ``2^magnitude(reference)``; infinite at ages far below that.
+        """Return weights over ``2^magnitude(reference)``, infinite at ages far below that.
 
-        A decay that knows its logarithm answers at any age; another gives what its weights are as
-        float64, which may be 0.
+        A decay that knows its logarithm supports any age. Other decays use their float64 weights,
+        which may be 0.
         """
         magnitude = self.magnitude(reference)
         with np.errstate(over="ignore"):
@@ -321,13 +324,14 @@ class Piecewise(Decay):
 
 @dataclass(frozen=True)
 class Deferred(Decay):
-    """A decay of lengths of time that have units of their own, as ``window("1h")`` gives: it knows
-    its weights once :meth:`bound` has told it the stream's unit. What is asked does that.
+    """A decay whose lengths of time have their own units, such as ``window("1h")``.
+
+    It has weights only after :meth:`bound` has set the stream's unit. Queries do that.
 
     Attributes:
-        kind: that of the decay.
-        given: its parameters by name, in order: numbers, and nanoseconds as a ``Fraction`` where
-            they have a unit; of steps pairs of an age and a weight.
+        kind: kind of the decay.
+        given: its parameters by name, in order: numbers, and nanoseconds as a ``Fraction`` for
+            lengths with a unit. Steps are pairs (age, weight).
     """
 
     kind: str
@@ -393,7 +397,7 @@ def _in_unit(name: str, given: Any, unit: str) -> Any:
 
 
 def _said(given: Any) -> Any:
-    """For JSON and for texts."""
+    """Return the form for JSON and texts."""
     if isinstance(given, Fraction):
         return spelled(given)
     return [[_said(age), weight] for age, weight in given] if isinstance(given, tuple) else given
@@ -418,7 +422,7 @@ def window(width: Length) -> Decay:
     """Sliding window: weight 1 up to an age of ``width``, inclusive, then 0.
 
     Args:
-        width: finite number >= 0, in the stream's time unit; or a length of time with a unit, such
+        width: finite number >= 0, in the stream's time unit, or a length of time with a unit, such
             as "1h30m" or a timedelta (:func:`decaysketch.duration`).
 
     Example:
@@ -441,12 +445,11 @@ def exponential(*, rate: float | None = None, half_life: Length | None = None) -
 
 
 def exponential(*, rate: float | None = None, half_life: Length | None = None) -> Decay:
-    """Exponential decay, ``exp(-rate x)`` or ``2^(-x / half_life)``.
+    """Exponential decay, ``exp(-rate x)`` or ``2^(-x / half_life)``. Pass exactly one parameter.
 
     Args:
         rate: finite number > 0, per time unit.
-        half_life: finite number > 0, in time units, or with a unit, such as "1h"; give this or
-            ``rate``.
+        half_life: finite number > 0, in time units, or with a unit, such as "1h".
 
     Example:
         >>> exponential(half_life=60)([0, 60, 120]).tolist()
@@ -471,8 +474,8 @@ def polynomial(exponent: float, scale: Length = 1) -> Decay:
 
     Args:
         exponent: finite number > 0.
-        scale: finite number > 0: the age, in time units, at which the weight is ``2^-exponent``; or
-            with a unit, such as "10s".
+        scale: finite number > 0: the age, in time units or with a unit such as "10s", at which the
+            weight is ``2^-exponent``.
 
     Example:
         >>> polynomial(1, scale=60)([0, 60, 180]).tolist()
@@ -501,9 +504,9 @@ def piecewise(steps: Sequence[Sequence[Any]], beyond: float = 0) -> Decay:
     """Steps: the weight of the first pair (age, weight) whose age is not exceeded.
 
     Args:
-        steps: pairs (age, weight); ages >= 0 and rising, in time units or with a unit ("1min"),
-            weights >= 0 and not rising.
-        beyond: weight of ages after the last step, not above its weight.
+        steps: pairs (age, weight). Ages are >= 0 and rising, in time units or with a unit ("1min").
+            Weights are >= 0 and not rising.
+        beyond: weight after the last step, at most the last step's weight.
 
     Example:
         >>> piecewise([(60, 1.0), (3600, 0.25)])([60, 61, 3601]).tolist()
@@ -526,7 +529,7 @@ def piecewise(steps: Sequence[Sequence[Any]], beyond: float = 0) -> Decay:
 
 
 def _number(name: str, value: object, *, zero_allowed: bool = False) -> float:
-    """``value`` as a plain int or float, within the domain that is asked for."""
+    """Return ``value`` as a plain int or float, within the requested domain."""
     if isinstance(value, (np.integer, np.floating)):
         value = value.item()
     domain = "a finite number >= 0" if zero_allowed else "a finite number > 0"
@@ -567,19 +570,19 @@ def _edges(ages: npt.NDArray[Any], edges: Sequence[float]) -> npt.NDArray[Any]:
 
 
 def _far_from_1(log2: float) -> int:
-    """Of a weight with that binary logarithm; see :meth:`Decay.magnitude`."""
+    """The magnitude for a weight with that binary logarithm; see :meth:`Decay.magnitude`."""
     if abs(log2) <= _ORDINARY:
         return 0
     return math.floor(max(log2, -_FURTHEST)) if log2 > -math.inf else -_FURTHEST
 
 
 def _rest_of_power(log2: float) -> float:
-    """What ``2^magnitude`` leaves of a weight: 1 to 2; 1 where it is beyond all floats."""
+    """The factor that remains of a weight over ``2^magnitude``: 1 to 2, or 1 beyond all floats."""
     return 2.0 ** (log2 - math.floor(log2)) if log2 > -_FURTHEST else 1.0
 
 
 def _after(reference: int, ages: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Ages less an age, exact where they are integers."""
+    """Ages less an age, exact if they are integers."""
     column = _ages(ages)
     if column.dtype.kind in "iu":
         return (column.astype(np.uint64) - np.uint64(reference)).view(np.int64)

@@ -1,8 +1,7 @@
-"""Whether a decay leaves weight to nothing but the newest instant of some times.
+"""Check whether a decay gives weight only to the newest instant among some times.
 
-That is hardly what was meant: the length of the decay was given in another unit than that of the
-times, such as seconds where these are microseconds, or weights that are whole numbers have not been
-made large enough to fade.
+That is a likely error: the decay's length was given in another unit than the times, such as seconds
+when the times are microseconds, or integer weights were not scaled up enough to fade.
 """
 
 from __future__ import annotations
@@ -29,14 +28,15 @@ def left_out_by_age(
     now: int,
     unit: str,
 ) -> str | None:
-    """That only the newest instant has weight, and how much older the next one is; None: others
-    have weight, there are none, or the newest has none either.
+    """Report that only the newest instant has weight, and how much older the next instant is.
+
+    Return None if other instants have weight, if there are none, or if the newest has none either.
 
     Args:
-        weights_at: of a decay, at ages.
-        times: latest first; those after ``now`` are not looked at.
-        now: as of which weights are.
-        unit: of the times, which are not looked at either where they are no dates.
+        weights_at: the decay's weights at ages.
+        times: latest first. Times after ``now`` are ignored.
+        now: time at which the weights apply.
+        unit: unit of the times. Times that are not dates in it are ignored.
 
     Complexity: O(log rows).
 

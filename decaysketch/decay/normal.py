@@ -1,18 +1,18 @@
-"""The terms an expression is made of, kept in one normal form, and their text.
+"""The terms of an expression, in one normal form, and their text.
 
-Terms are sympy trees, built with sympy's own evaluation switched off: what sympy does by itself
-when terms are made (roots, comparisons, floors of constants, minima of many terms) is bounded by
-nothing, and a text may come from anybody. The few rules below take its place, each linear in its
-operands. They keep rationals exact and small, flatten and sort sums and products, collect like
-terms and like powers, and gather exponentials, ``exp(x) / exp(2 x) = exp(-x)``, which also spares
-overflows. Two texts of one normal form are the same decay; texts of two normal forms may still be
-the same function.
+Terms are sympy trees, built with sympy's own evaluation switched off. That evaluation (roots,
+comparisons, floors of constants, minima over many terms) has no bound, and a text may come from
+anybody. The few rules below replace it. Each is linear in its operands. They keep rationals exact
+and small, flatten and sort sums and products, collect like terms and like powers, and gather
+exponentials, ``exp(x) / exp(2 x) = exp(-x)``, which also avoids overflows. Two texts with the same
+normal form are the same decay. Two texts with different normal forms may still be the same
+function.
 
-As in every system of this kind a rule may close a gap in the domain: ``x / x`` is 1, also at 0.
+As in every such system, a rule may close a gap in the domain: ``x / x`` is 1, also at 0.
 
 :func:`text_of` writes a term so that reading it gives the same term again.
 
-Importing this module imports sympy, which takes half a second: import it where it is needed.
+Importing this module imports sympy, which takes half a second. Import it only when you need it.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ _RELATIONS: dict[str, Callable[..., Any]] = {
 
 
 def symbol(name: str) -> Term:
-    """The variable of that name: non-negative, as ages and weights are."""
+    """The variable with that name. It is non-negative, as ages and weights are."""
     return sympy.Symbol(name, nonnegative=True)
 
 
 def number(numerator: int, denominator: int = 1) -> Term:
-    """The rational number; its denominator is not 0.
+    """The rational number. The denominator must not be 0.
 
     Raises:
         ParameterError: its terms do not fit in :data:`MAX_BITS` bits.
@@ -233,7 +233,7 @@ def sqrt(argument: Term) -> Term:
 
 
 def exp(argument: Term) -> Term:
-    """``e ** argument``; logarithms in it become powers."""
+    """``e ** argument``. Logarithms in it become powers."""
     argument = add(argument)
     if argument == 0:
         return _ONE
@@ -256,7 +256,7 @@ def log(argument: Term) -> Term:
     """Natural logarithm.
 
     Raises:
-        ParameterError: of a constant <= 0.
+        ParameterError: the argument is a constant <= 0.
     """
     if argument.is_Rational and argument <= 0:
         raise ParameterError(f"the expression takes the logarithm of {text_of(argument)}")
@@ -284,12 +284,12 @@ def ceil(argument: Term) -> Term:
 
 
 def minimum(*operands: Term) -> Term:
-    """The least of the operands."""
+    """The smallest operand."""
     return _lattice(sympy.Min, operands, min)
 
 
 def maximum(*operands: Term) -> Term:
-    """The largest of the operands."""
+    """The largest operand."""
     return _lattice(sympy.Max, operands, max)
 
 
@@ -305,7 +305,7 @@ def _lattice(kind: Any, operands: Iterable[Term], pick: Callable[..., Term]) -> 
 
 
 def compare(left: Term, relation: str, right: Term) -> Term:
-    """A condition, for :func:`where`; of two numbers, its truth."""
+    """A condition for :func:`where`, or its truth if both operands are numbers."""
     if left.is_Rational and right.is_Rational:
         difference = left - right
         truths = {
@@ -322,7 +322,7 @@ def where(condition: Term, then: Term, otherwise: Term) -> Term:
     """``then`` where the condition holds, else ``otherwise``.
 
     Raises:
-        ParameterError: the condition holds a ``where``; sympy would multiply the cases out.
+        ParameterError: the condition contains a ``where``, and sympy would multiply the cases out.
     """
     if condition.atoms(sympy.Piecewise):
         raise ParameterError(
@@ -336,7 +336,7 @@ def where(condition: Term, then: Term, otherwise: Term) -> Term:
 
 
 def _split(term: Term) -> tuple[Term, Term]:
-    """A term as its rational factor and the rest, whose rational factor is 1."""
+    """Split a term into its rational factor and the rest, with rational factor 1."""
     if term.is_Rational:
         return term, _ONE
     if isinstance(term, sympy.Mul) and term.args[0].is_Rational:
@@ -438,7 +438,7 @@ def _binding_of_power(term: Term) -> int:
 
 
 def _bound(term: Term, least: int) -> str:
-    """The text, in brackets if it binds less tightly than what stands around it."""
+    """The text, in brackets if it binds less tightly than its surroundings."""
     text, binds = _text(term)
     if least == _PRODUCT:  # in a sum
         return f"({text})" if binds == _SUM else text

@@ -1,19 +1,19 @@
-"""Every spelling of a decay, units included: the one reader for Python, SQL, the command line, HTTP
-and Spark.
+"""Every spelling of a decay, including units. Python, SQL, the command line, HTTP and Spark share
+this reader.
 
 =========================================================  =======================================
 ``none``, ``window(3600)``, ``window(width=1h)``           a kind, its parameters by place or name
 ``exponential(half_life=15min)``, ``exponential(rate=2)``  a length of time may have a unit
 ``polynomial(1, scale=10s)``
 ``piecewise([(1min, 1), (1h, 0.5)], beyond=0.1)``          pairs of an age and a weight
-``expression("1/(1 + x/60)")``, ``1/(1 + x/60)``           what a formula says of the age ``x``
+``expression("1/(1 + x/60)")``, ``1/(1 + x/60)``           a formula in the age ``x``
 ``{"kind": "window", "width": 3600}``                      JSON, as :meth:`Decay.to_dict` gives it
 =========================================================  =======================================
 
-A number without a unit is in the stream's time unit; one with a unit (``ns us ms s min m h d w``,
-also several, ``1h30m``) is converted exactly, or refused; in JSON it is a text,
+A number without a unit is in the stream's time unit. A number with a unit (``ns us ms s min m h d
+w``, also several, ``1h30m``) is converted exactly, or rejected. In JSON it is a text,
 ``{"kind": "window", "width": "1h30m"}``. ``str(decay)`` is a spelling of the decay, if it is not
-longer than :data:`MAX_TEXT`: what reads it gets an equal one. Fixed decays
+longer than :data:`MAX_TEXT`, and reading it gives an equal decay. Fixed decays
 (:mod:`decaysketch.decay.integral`)
 are spelled alike: ``halving(10)``, ``exponential(half_life="1/3")``,
 ``expression("max(w - x, 0)", max_weight=9)``.
@@ -88,7 +88,7 @@ _TOKEN = re.compile(
 
 
 class Kind(NamedTuple):
-    """What makes decays of a kind, and its fields in JSON."""
+    """The constructor for decays of a kind, and its fields in JSON."""
 
     make: Callable[..., Any]
     required: tuple[str, ...] = ()
@@ -106,18 +106,19 @@ _KINDS = {
 
 
 def parse(text: str | Mapping[str, Any], time_unit: str | None = None) -> Decay:
-    """The decay that a text, or a dictionary, spells; the table of this module shows how.
+    """Return the decay that a text, or a dictionary, spells. The module's table lists the
+    spellings.
 
     Args:
-        text: of at most :data:`MAX_TEXT` characters; or what :meth:`Decay.to_dict` gave.
-        time_unit: of the stream that will be asked; None: the text may have no units.
+        text: at most :data:`MAX_TEXT` characters, or a dictionary from :meth:`Decay.to_dict`.
+        time_unit: unit of the stream that the query reads. None: the text may have no units.
 
     Raises:
-        ParameterError: none of these spellings, a length of time that is no number of the stream's
-            units, or a decay outside its domain. The message names the place and what may stand
-            there.
+        ParameterError: none of these spellings, a length of time that is not a number in the
+            stream's unit, or a decay outside its domain. The message names the place and the
+            permitted input there.
 
-    Complexity: O(characters); the text of an expression see :mod:`decaysketch.decay.symbolic`.
+    Complexity: O(characters). For the text of an expression see :mod:`decaysketch.decay.symbolic`.
 
     Example:
         >>> parse("exponential(half_life=15min)", "s")
@@ -138,7 +139,7 @@ def parse(text: str | Mapping[str, Any], time_unit: str | None = None) -> Decay:
 
 
 def has_units(text: str | Mapping[str, Any]) -> bool:
-    """Whether a decay that :func:`parse` reads has units of its own."""
+    """Whether a decay that :func:`parse` reads has its own units."""
     try:
         return isinstance(parse(text), functions.Deferred)
     except ParameterError:
@@ -146,8 +147,8 @@ def has_units(text: str | Mapping[str, Any]) -> bool:
 
 
 def decay_in(asked: Any, time_unit: str) -> Any:
-    """A decay of a question in the stream's unit, of any spelling; what is none as it is, for
-    others to check.
+    """Return a query's decay in the stream's unit, from any spelling. An argument that is not a
+    decay is returned unchanged, for other code to check.
 
     Raises:
         ParameterError: as :func:`parse`.
@@ -161,8 +162,8 @@ def from_dict(fields: Mapping[str, Any]) -> Decay:
     """Inverse of :meth:`Decay.to_dict`.
 
     Raises:
-        ParameterError: an unknown kind or field, a missing field, or a field outside its domain;
-            the message names it.
+        ParameterError: an unknown kind or field, a missing field, or a field outside its domain.
+            The message names it.
 
     Example:
         >>> from_dict({"kind": "exponential", "half_life": 60})
@@ -173,11 +174,11 @@ def from_dict(fields: Mapping[str, Any]) -> Decay:
 
 
 def built(fields: Mapping[str, Any], kinds: Mapping[str, Kind], apart: tuple[str, ...] = ()) -> Any:
-    """The decay of a kind from its fields.
+    """Build a decay of some kind from its fields.
 
     Args:
-        kinds: those that there are.
-        apart: more of them, that are not made here.
+        kinds: the known kinds.
+        apart: further kinds, which other code builds.
 
     Raises:
         ParameterError: an unknown kind or field, or a missing one.
@@ -200,14 +201,16 @@ def built(fields: Mapping[str, Any], kinds: Mapping[str, Kind], apart: tuple[str
 
 
 def kind_of(text: str) -> str | None:
-    """The kind that a text names, at a glance; None for JSON and for the text of an expression."""
+    """Return the kind that a text names, without parsing it. None for JSON and for an
+    expression.
+    """
     found = _KIND.match(text)
     return found[1] if found and found[1] in _PLACED else None
 
 
 def did_you_mean(text: str, kinds: Iterable[str]) -> str:
-    """What to add to a message that refuses a text as an expression: the kind that it nearly names;
-    nothing where it names none nearly.
+    """Return a hint for a message that rejects a text as an expression: the kind that it nearly
+    names. The hint is empty if there is none.
 
     Example:
         >>> did_you_mean("exp(half_life=6h)", ["window", "exponential"])
@@ -231,14 +234,14 @@ def did_you_mean(text: str, kinds: Iterable[str]) -> str:
 def fields_of(
     text: str | Mapping[str, Any], time_unit: str | None, *, fixed: bool = False
 ) -> dict[str, Any]:
-    """What a text spells, as a dictionary with a ``kind``, its lengths of time in one unit.
+    """Return a spelled decay as a dictionary with a ``kind``, with all lengths of time in one unit.
 
     Args:
         text, time_unit: see :func:`parse`.
-        fixed: for an integral decay: a part of a time unit becomes an exact fraction, ``"1/3"``.
+        fixed: for an integral decay: part of a time unit becomes an exact fraction, ``"1/3"``.
 
     Raises:
-        ParameterError: see :func:`parse`. Names of fields, and domains, are not looked at.
+        ParameterError: see :func:`parse`. Field names and domains are not checked.
     """
     if isinstance(text, Mapping):
         return _fixed_fields(text, time_unit) if fixed else dict(text)
@@ -253,7 +256,7 @@ def fields_of(
 
 
 def _fixed_fields(form: Mapping[str, Any], time_unit: str | None) -> dict[str, Any]:
-    """Of a fixed decay, whose lengths are exact: those that have a unit as fractions."""
+    """Fields of a fixed decay. Its lengths are exact: lengths with a unit become fractions."""
     fields = dict(form)
     for name in _TIMES & fields.keys():
         given = fields[name]
@@ -336,7 +339,7 @@ class _Call(NamedTuple):
         return self._length(number)
 
     def _length(self, number: Token) -> int | float | str:
-        """A length of time in the stream's unit, as an integer where it is one."""
+        """A length of time in the stream's unit, as an integer if it is one."""
         if self.time_unit is None:
             raise self.tokens.unexpected("no unit, for the stream's is not known here")
         length, written, first = Fraction(0), "", number.at

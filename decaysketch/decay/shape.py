@@ -1,10 +1,10 @@
-"""Proof that a term falls: bounds and direction of every part, from the leaves up.
+"""Proof that a term does not rise: bounds and direction of every part, from the leaves up.
 
-Of each part of a term on an interval of ages this keeps a lower bound, an upper bound and whether
-the part rises, falls or is level; the rules for sums, products, powers, exponentials, logarithms,
-roundings, minima, maxima and alternatives give those of the whole. One pass, linear in the size of
-the term. The rules are sound and not complete: what they call proved holds for every real age of
-the interval, and a term they cannot decide may still fall.
+For each part of a term on an interval of ages, this module computes a lower bound, an upper bound,
+and whether the part rises, falls or is level. The rules for sums, products, powers, exponentials,
+logarithms, roundings, minima, maxima and alternatives combine them for the complete term. One pass
+is linear in the term's size. The rules are sound and not complete: a proved property holds for
+every real age in the interval, and a term they cannot decide may still fall.
 
 Bounds are exact fractions where arithmetic is rational and outward-rounded floats where it is not,
 so that ``1 - x / 60`` is known to end at 0, not near it.
@@ -38,10 +38,10 @@ class _UndecidedError(Exception):
 
 @dataclass(frozen=True)
 class Shape:
-    """What is known of a term on an interval.
+    """Known properties of a term on an interval.
 
     Attributes:
-        low, high: no value lies outside; infinite where unbounded.
+        low, high: bounds on all values, infinite if unbounded.
         trend: -1 does not rise, 0 constant, 1 does not fall, None unknown.
     """
 
@@ -104,7 +104,7 @@ def shape_of(term: Term, youngest: Bound, oldest: Bound) -> Shape:
 
 
 def _common(parts: list[Shape]) -> int | None:
-    """The direction that all parts have, level ones aside."""
+    """The direction that all parts share, except level parts."""
     trends = {part.trend for part in parts} - {_LEVEL}
     return trends.pop() if len(trends) == 1 else (None if trends else _LEVEL)
 
@@ -163,7 +163,9 @@ def _log(argument: Shape) -> Shape:
 
 
 def _rising(argument: Shape, function: Callable[[Bound, float], Bound]) -> Shape:
-    """Of a non-decreasing function; it takes a bound and the infinity to round to."""
+    """Shape of a non-decreasing function. The function receives a bound and the infinity to
+    round to.
+    """
     low, high = function(argument.low, -_INF), function(argument.high, _INF)
     return Shape(*_outward(low, high), argument.trend)
 
@@ -209,7 +211,7 @@ def _times(a: Bound, b: Bound) -> Bound:
 
 
 def _outward(low: Bound, high: Bound) -> tuple[Bound, Bound]:
-    """Bounds of few bits that enclose these."""
+    """Short bounds that enclose these."""
     return _coarse(low, -_INF), _coarse(high, _INF)
 
 
@@ -221,12 +223,12 @@ def _coarse(bound: Bound, away: float) -> Bound:
 
 
 def _float(bound: Bound, away: float) -> Bound:
-    """A bound of few bits, rounded towards ``away``."""
+    """A short bound, rounded towards ``away``."""
     return _library(lambda value: value, bound, away)
 
 
 def _library(function: Callable[[float], float], bound: Bound, away: float) -> Bound:
-    """A non-decreasing function of floats, at a bound, rounded towards ``away``."""
+    """A non-decreasing float function at a bound, rounded towards ``away``."""
     try:
         argument = float(bound)
     except OverflowError:
@@ -259,7 +261,7 @@ def _log_bound(bound: Bound, away: float) -> Bound:
 
 
 def _minus_reciprocal(bound: Bound, away: float) -> Bound:
-    """``-1 / bound``, rising where the bound is negative."""
+    """``-1 / bound``, rising if the bound is negative."""
     return Fraction(0) if isinstance(bound, float) else -1 / Fraction(bound)
 
 
@@ -268,7 +270,7 @@ def _rounded(bound: Bound, rounding: Callable[[Bound], int]) -> Bound:
 
 
 def _raised(bound: Bound, exponent: Fraction, away: float) -> Bound:
-    """``bound ** exponent``; the exponent is positive, and odd where the bound is negative."""
+    """``bound ** exponent``. The exponent is positive, and odd if the bound is negative."""
     if bound == 0 or isinstance(bound, float):
         return bound
     assert isinstance(bound, Fraction)

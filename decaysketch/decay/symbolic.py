@@ -1,19 +1,19 @@
-"""A decay from a text, and what can be found out about it.
+"""A decay from a text, and properties derived from it.
 
-``expression("1/(1 + log(1 + x/60))")`` is read by :mod:`~decaysketch.decay.terms`, checked to be a
-decay, and evaluated column by column. A text in the weight w as well, f(w, x), is taken if it is
-w g(x) (decomposable decay, Cormode, Tirthapura and Xu, definition 1.3), found by collecting the
-powers of w.
+:mod:`~decaysketch.decay.terms` reads ``expression("1/(1 + log(1 + x/60))")``. The term is checked
+to be a decay, and evaluated column by column. A text that also contains the weight w, f(w, x), is
+accepted if it is w g(x) (decomposable decay, Cormode, Tirthapura and Xu, definition 1.3), found by
+collecting the powers of w.
 
-What is promised. The function is finite, >= 0 and non-increasing at every age >= 0 if
-:mod:`~decaysketch.decay.shape` could prove it: then ``verified`` is ``"symbolic"``. Where it could
-not, the weights at some 3,400 ages from 0 to 2^63 and at every turn of a condition between them
-were looked at, and ``verified`` is ``"grid"``: a rise between two of them is possible. Weights are
-clipped to [0, g(0)] and never infinite or NaN; beside that, they fall up to the rounding of their
-arithmetic. Integer ages beyond 2^53 are rounded to floats.
+Guarantees. The function is finite, >= 0 and non-increasing at every age >= 0 if
+:mod:`~decaysketch.decay.shape` could prove it. Then ``verified`` is ``"symbolic"``. Otherwise the
+weights were checked at some 3,400 ages from 0 to 2^63 and wherever a condition between them
+changes. Then ``verified`` is ``"grid"``, and a rise between two of these ages is possible. Weights
+are clipped to [0, g(0)] and never infinite or NaN. Apart from that, they fall up to the rounding of
+their arithmetic. Integer ages beyond 2^53 are rounded to floats.
 
-Reading, proof and grid take time bounded by the limits of :mod:`~decaysketch.decay.terms`; nothing
-is solved, simplified or integrated. sympy is imported with the first expression.
+The limits of :mod:`~decaysketch.decay.terms` bound the time for reading, proof and grid. Nothing is
+solved, simplified or integrated. The first expression imports sympy.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _MAX_TURNS = 64  # of one condition
 class Expression(Decay):
     """See :func:`expression`.
 
-    Asked for the weight at an age where it has none, a pole that the grid missed, it raises a
-    ParameterError that names the age.
+    At an age without a weight, a pole that the grid missed, it raises a ParameterError that names
+    the age.
 
     Attributes:
-        text: g in normal form; equal for equal normal forms, whatever was written.
+        text: g in normal form. Equal normal forms have equal texts, however they were written.
     """
 
     text: str
@@ -77,12 +77,14 @@ class Expression(Decay):
 
     @property
     def support(self) -> float:
-        """The largest age of positive weight, as floats have it; infinity from 2^63 on."""
+        """The largest float age with positive weight, or infinity from 2^63 on."""
         return self._checked.support
 
     @property
     def verified(self) -> Literal["symbolic", "grid"]:
-        """``"symbolic"``: proved to be a decay; ``"grid"``: looked at, see the module."""
+        """``"symbolic"``: proved to be a decay. ``"grid"``: checked at some ages, see the
+        module.
+        """
         return self._checked.verified
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,15 +98,15 @@ class Expression(Decay):
 
 
 def expression(text: str) -> Expression:
-    """A decay from its text.
+    """Return the decay that a text defines.
 
     Args:
         text: g in the age x, finite, >= 0 and non-increasing at every x >= 0, or w times such a g.
-            What may be said: :mod:`~decaysketch.decay.terms`.
+            Syntax: :mod:`~decaysketch.decay.terms`.
 
     Raises:
-        ParameterError: a text that cannot be read, is not w g(x), or whose g is no decay; the
-            message names the word, or the age.
+        ParameterError: the text cannot be read, is not w g(x), or its g is not a decay. The message
+            names the word, or the age.
 
     Example:
         >>> expression("1/(1 + x/60)")([0, 60, 180]).tolist()
@@ -119,10 +121,11 @@ def expression(text: str) -> Expression:
 
 
 def decompose(term: Term) -> Term | None:
-    """``g``, if a term is ``w * g`` and g does not depend on w; None if that is not found.
+    """Return ``g`` if a term is ``w * g`` and g does not depend on w, else None if that is not
+    found.
 
     Args:
-        term: what :func:`~decaysketch.decay.terms.term_of` gives for the names w and x.
+        term: result of :func:`~decaysketch.decay.terms.term_of` for the names w and x.
 
     Returns:
         g in x alone, for w > 0; 0 for 0. Linear in the size of the term.
@@ -136,7 +139,7 @@ def decompose(term: Term) -> Term | None:
 
 
 def _powers_of_w(term: Term) -> tuple[Term, Term] | None:
-    """(d, rest) if the term is ``w**d * rest`` for w > 0, the rest without w."""
+    """Return (d, rest) if the term is ``w**d * rest`` for w > 0, with no w in the rest."""
     import sympy  # type: ignore[import-untyped]
 
     from decaysketch.decay import normal
@@ -172,7 +175,7 @@ def _powers_of_w(term: Term) -> tuple[Term, Term] | None:
 
 
 def _of_one_degree(terms: tuple[Term, ...]) -> tuple[Term, list[Term]] | None:
-    """The power of w that all terms but zeros have, and the rests."""
+    """Return the power of w that all non-zero terms share, and the rests."""
     parts = [_powers_of_w(each) for each in terms]
     known = [part for part in parts if part is not None]
     degrees = {degree for degree, rest in known if rest != 0}
@@ -182,13 +185,13 @@ def _of_one_degree(terms: tuple[Term, ...]) -> tuple[Term, list[Term]] | None:
 
 
 def inverse(g: Term) -> Term | None:
-    """The age at which g falls to y, as a term in the symbol y; None if it is not found.
+    """Return the age at which g falls to y, as a term in the symbol y, or None if it is not found.
 
-    Undoes one operation after the other, so it finds what names x once, such as
-    ``1/(1 + log(1 + x/60))``; what it finds is tried on numbers.
+    It undoes one operation after the other, so it inverts terms that name x once, such as
+    ``1/(1 + log(1 + x/60))``. The result is tested on numbers.
 
     Args:
-        g: what :func:`~decaysketch.decay.terms.term_of` gives for the name x.
+        g: result of :func:`~decaysketch.decay.terms.term_of` for the name x.
 
     Example:
         >>> inverse(term_of("exp(-x/60)"))
@@ -253,7 +256,7 @@ class _Checked:
     support: float
 
     def weights(self, ages: Float64Array) -> Float64Array:
-        """A new column of what the text says, not yet clipped."""
+        """A new column with the text's values, not yet clipped."""
         return _values(self.evaluate, ages)
 
 
@@ -302,7 +305,7 @@ def _check_grid(
     *,
     proved: bool,
 ) -> None:
-    """Weights that floats can hold; and, where there is no proof, that they fall."""
+    """Check that floats can hold the weights and, without a proof, that they fall."""
     weights = _values(evaluate, ages)
 
     def refuse(at: npt.NDArray[np.bool_], what: str, expected: str) -> None:
@@ -325,7 +328,9 @@ def _check_grid(
 
 
 def _grid(term: Term) -> Float64Array:
-    """Ages at which to look: every integer at first, then 32 to an octave, and every turn."""
+    """Ages to check: every integer at first, then 32 per octave, and every change of a
+    condition.
+    """
     ages = np.concatenate(
         [
             np.arange(0.0, 1025.0),
@@ -347,7 +352,7 @@ def _conditions(term: Term) -> list[Term]:
 
 
 def _turns(condition: Term, ages: Float64Array) -> Float64Array:
-    """The last age before and the first after a condition turns, and the integers around."""
+    """The last age before and the first after a condition changes, and the integers around."""
     import sympy
 
     from decaysketch.decay.evaluate import evaluator
@@ -368,7 +373,7 @@ def _turns(condition: Term, ages: Float64Array) -> Float64Array:
 
 
 def _support(evaluate: Callable[[Float64Array], Float64Array]) -> float:
-    """The largest float of positive weight, by bisection."""
+    """The largest float with positive weight, by bisection."""
     if _values(evaluate, np.array([_OLDEST]))[0] > 0:
         return math.inf
     low, high = np.array([0.0]).view(np.int64), np.array([_OLDEST]).view(np.int64)

@@ -1,8 +1,8 @@
-"""Text to term: what an expression may say, and nothing else.
+"""Text to term: the permitted syntax of an expression.
 
-Texts arrive over networks, and are read by :mod:`decaysketch.text.grammar`: never executed. Of the
-tree that it gives only the nodes listed here are taken. Powers are limited beside length, depth and
-digits, so time and memory are too.
+Texts arrive over networks. :mod:`decaysketch.text.grammar` reads them and never executes them. Only
+the tree nodes listed here are accepted. Powers are limited as well as length, depth and digits, so
+time and memory are too.
 
 =====================================  ============================================================
 ``x`` (the age), numbers, ``e, pi``    numbers in decimals, ``0.25`` or ``1e-3``, are kept exactly
@@ -12,8 +12,8 @@ digits, so time and memory are too.
 ``where(condition, then, otherwise)``  the condition is one comparison: ``<  <=  >  >=``
 =====================================  ============================================================
 
-:func:`term_of` keeps the meaning of the text as a whole; whether it is a decay is decided by
-:mod:`decaysketch.decay.symbolic`.
+:func:`term_of` keeps the meaning of the complete text. :mod:`decaysketch.decay.symbolic` decides
+whether it is a decay.
 """
 
 from __future__ import annotations
@@ -49,18 +49,19 @@ _RELATIONS: dict[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">
 
 
 def term_of(text: str, names: Sequence[str] = ("x",)) -> Term:
-    """A text as a term: a sympy expression in normal form, numbers exact.
+    """Return a text as a term: a sympy expression in normal form, with exact numbers.
 
     Args:
         text: at most :data:`MAX_TEXT` characters, at most :data:`MAX_DEPTH` operations deep.
-        names: the variables it may name; all are non-negative, see
+        names: the variables it may name. All are non-negative, see
             :func:`~decaysketch.decay.normal.symbol`.
 
     Returns:
         sympy.Expr, not evaluated by sympy; see :mod:`decaysketch.decay.normal`.
 
     Raises:
-        ParameterError: anything else than what this module's table lists; the message names it.
+        ParameterError: the text contains anything else than the syntax in this module's table. The
+            message names it.
 
     Complexity: O(length * depth).
 
@@ -73,7 +74,7 @@ def term_of(text: str, names: Sequence[str] = ("x",)) -> Term:
 
 
 class _Reader(Formula):
-    """Python's tree, node by node, as a term."""
+    """Converts Python's tree, node by node, to a term."""
 
     def __init__(self, text: str, names: Sequence[str]) -> None:
         super().__init__("the expression", text, [*names, "e", "pi", *FUNCTIONS])
@@ -84,7 +85,7 @@ class _Reader(Formula):
         self.leaves |= {name: normal.symbol(name) for name in names}
 
     def read(self, node: ast.expr, depth: int) -> Term:
-        """One node and what is under it, at most ``depth`` operations deep."""
+        """Convert one node and its children, at most ``depth`` operations deep."""
         self.enter(node, depth)
         match node:
             case ast.Constant():
@@ -118,9 +119,11 @@ class _Reader(Formula):
     def _chain(
         self, node: ast.expr, same: type[ast.operator], inverse: type[ast.operator], depth: int
     ) -> tuple[list[Term], list[Term]]:
-        """Operands of ``a + b - c ...``, the subtracted ones first; of products likewise.
+        """Return the operands of ``a + b - c ...``, the subtracted ones first, and likewise for
+        products.
 
-        At once, for a sum is put in order in one go, and is no deeper for being longer.
+        It collects them at once, because a sum is sorted in one pass, and a longer sum is no
+        deeper.
         """
         inverted: list[Term] = []
         others: list[Term] = []

@@ -1,4 +1,4 @@
-"""What every integral decay is, and how expiry ages are read from its step table."""
+"""The base class of integral decays, and how expiry ages are read from the step table."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ class IntegralDecay(ABC):
         """JSON-ready form, with a ``kind``; see :func:`from_dict`."""
 
     def _guess(self, ratios: Float64Array) -> Float64Array | None:
-        """Roughly min{x : w g(x) < Delta + 1} for ratios w / (Delta + 1) >= 1, where g has an
-        inverse; off by a step at most wherever float64 can tell the steps apart."""
+        """Roughly min{x : w g(x) < Delta + 1} for ratios w / (Delta + 1) >= 1, if g has an inverse.
+        It is off by at most one step wherever float64 can distinguish the steps.
+        """
         return None
 
     @property
@@ -58,11 +59,11 @@ class IntegralDecay(ABC):
         return self._guess(np.ones(0)) is not None
 
     def steps(self, max_weight: int) -> StepTable:
-        """The step table for weights up to ``max_weight``, computed once and kept with the decay.
+        """The step table for weights up to ``max_weight``, computed once and stored in the decay.
 
         Raises:
-            ParameterError: more than 2^20 steps or an age beyond 2^62, found before computing; or
-                f(max_weight, 0) is 0.
+            ParameterError: more than 2^20 steps or an age beyond 2^62, detected before computing,
+                or f(max_weight, 0) is 0.
         """
         check_integer("max_weight", max_weight, 1, MAX_WEIGHT)
         held: dict[int, _Kept] = self.__dict__.setdefault("_held", {})
@@ -83,14 +84,15 @@ class IntegralDecay(ABC):
         return {name: value for name, value in self.__dict__.items() if name != "_held"}
 
     def step_bound(self, max_weight: int) -> int:
-        """A bound on the number of steps that :meth:`steps` would have to compute; 0 where they are
-        given or few. O(1)."""
+        """A bound on the number of steps that :meth:`steps` would have to compute. It is 0 if they
+        are given or few. O(1).
+        """
         return 0
 
     def expiry_ages(
         self, weights: npt.ArrayLike, positions: npt.ArrayLike, max_weight: int
     ) -> Int64Array:
-        """Age at which each observation loses the integer at a position (Lemma 3.5).
+        """Return the age at which each observation loses the integer at a position (Lemma 3.5).
 
         Args:
             weights: int64[n], 1..max_weight.
@@ -98,11 +100,11 @@ class IntegralDecay(ABC):
             max_weight: the largest weight of the sketch.
 
         Returns:
-            int64[n], ``min{x : f(weight, x) <= position}``; it is one of the table's ages.
-            O(log steps) each; an inverse of the decay spares most of the search.
+            int64[n], ``min{x : f(weight, x) <= position}``, which is one of the table's ages.
+            O(log steps) each. An inverse of the decay saves most of the search.
 
         Raises:
-            ParameterError: a column that is not of integers, or out of its range.
+            ParameterError: a column that does not contain integers, or is out of its range.
         """
         steps = self.steps(max_weight)
         w = integer_column("weights", weights, 1, max_weight)
@@ -139,10 +141,10 @@ class _Kept(NamedTuple):
 
 
 class _Tables:
-    """The last step tables that were computed, for equal decays. Thread-safe.
+    """The last computed step tables, for equal decays. Thread-safe.
 
-    A decay holds its own, however many there are: a stream must not compute its table again for
-    every sketch that is posted to it.
+    Each decay stores its own table, however many decays there are. So a stream does not compute its
+    table again for every sketch that is posted to it.
     """
 
     def __init__(self) -> None:
@@ -208,7 +210,7 @@ def check_integer(name: str, value: object, low: int, high: int) -> int:
 
 
 def check_last_age(decay: IntegralDecay, age: int) -> None:
-    """Refuse a decay that is not 0 from ``age`` <= MAX_AGE on."""
+    """Reject a decay that is not 0 from ``age`` <= MAX_AGE on."""
     if age > MAX_AGE:
         raise ParameterError(
             f"{decay!r} is still positive at age {MAX_AGE}; expected 0 from some earlier age on: "

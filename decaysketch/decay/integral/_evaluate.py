@@ -1,9 +1,9 @@
-"""Values of a text at integers: exact where arithmetic is rational, enclosed where it is not.
+"""Values of an expression at integers: exact for rational arithmetic, enclosed otherwise.
 
 A value is a Fraction, or an enclosure as in ``_exact.py``. Sums, products, powers and roots of
-fractions stay fractions as long as they are rational, so that ties are seen. A decision inside an
-enclosure (a floor, a comparison, a sign) raises :class:`UndecidedError`, and the caller asks again
-with more bits. It may never be decided: ``e**(1/2)**log(4)`` is 2, which no enclosure shows.
+fractions stay fractions as long as they are rational, so that ties are detected. A decision inside
+an enclosure (a floor, a comparison, a sign) raises :class:`UndecidedError`, and the caller repeats
+with more bits. Some decisions never succeed: ``e**(1/2)**log(4)`` is 2, and no enclosure shows it.
 
 Importing this module imports sympy.
 """

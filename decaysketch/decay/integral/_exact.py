@@ -1,18 +1,18 @@
 """Exact arithmetic under the integral decays: enclosures of e^-y and ln m, and Farey neighbours.
 
-``floor(w g)`` is discontinuous, so no fixed number of floating-point digits computes it, and a
-library's ``exp`` or ``pow`` differs between platforms in the last of them. Here a real number is
-held as two integers ``(low, high)``: it lies in ``[low / 2^bits, high / 2^bits]``. Every step
-rounds outwards, by a stated amount. Whoever finds two sides of a decision inside an enclosure asks
-again with more bits.
+``floor(w g)`` is discontinuous, so no fixed floating-point precision computes it, and the last
+digits of a library's ``exp`` or ``pow`` differ between platforms. Here two integers
+``(low, high)`` represent a real number in ``[low / 2^bits, high / 2^bits]``. Every step rounds
+outwards, by a stated amount. A caller that finds both sides of a decision inside an enclosure
+repeats with more bits.
 
 The number of weights is bounded, so ``g`` itself is never needed: for all ``w <= order``,
 
     floor(w g) = floor(w P / Q),  P / Q the largest fraction <= g of denominator <= order,
 
-because ``floor(w g) / w`` is such a fraction. The fractions of denominator at most ``order`` are
-the Farey sequence of that order; ``P / Q`` is found by descending the Stern-Brocot tree, many
-levels at a time as in Euclid's algorithm.
+because ``floor(w g) / w`` is such a fraction. The fractions with denominator at most ``order`` are
+the Farey sequence of that order. A descent in the Stern-Brocot tree finds ``P / Q``, many levels at
+a time as in Euclid's algorithm.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TABLE_BITS = 7  # logarithms of 2^7 .. 2^8 - 1 are tabulated
 
 
 def farey_floor(numerator: int, denominator: int, order: int) -> tuple[int, int, int, int]:
-    """Neighbours of a number of [0, 1) in the Farey sequence of an order.
+    """Return the neighbours of a number in [0, 1) in the Farey sequence of an order.
 
     Returns:
         ``(P, Q, R, S)``: ``P / Q <= numerator / denominator < R / S`` are neighbours in it.
@@ -50,12 +50,12 @@ def farey_floor(numerator: int, denominator: int, order: int) -> tuple[int, int,
 
 
 def exp_of_negative(low: int, high: int, bits: int) -> Enclosure:
-    """Enclosure of e^-y for y in the enclosure (low, high), y >= 0."""
+    """Enclose e^-y for y in the enclosure (low, high), y >= 0."""
     return _exp(high, bits)[0], _exp(low, bits)[1]
 
 
 def _exp(y: int, bits: int) -> Enclosure:
-    """Enclosure of exp(-y / 2^bits), y >= 0."""
+    """Enclose exp(-y / 2^bits), y >= 0."""
     if y >> bits >= bits:  # e^-bits < 2^-bits
         return 0, 1
     halvings = max(0, y.bit_length() - bits) + 5  # the argument falls below 2^-5
@@ -78,13 +78,13 @@ def _exp(y: int, bits: int) -> Enclosure:
 
 @lru_cache(maxsize=16)
 def log_of_two(bits: int) -> Enclosure:
-    """Enclosure of ln 2 = sum over k of 2^-k / k."""
+    """Enclose ln 2 = sum over k of 2^-k / k."""
     total = sum((1 << (bits - k)) // k for k in range(1, bits + 1))
     return total, total + bits + 2  # a floor each, and a tail of less than a unit
 
 
 def _twice_atanh(numerator: int, denominator: int, bits: int) -> Enclosure:
-    """Enclosure of 2 atanh(n / d) = ln((d + n) / (d - n)) for 0 <= n / d < 1/128."""
+    """Enclose 2 atanh(n / d) = ln((d + n) / (d - n)) for 0 <= n / d < 1/128."""
     u = (numerator << bits) // denominator
     square = u * u >> bits
     total, odd, power = 0, 1, u
@@ -97,7 +97,7 @@ def _twice_atanh(numerator: int, denominator: int, bits: int) -> Enclosure:
 
 @lru_cache(maxsize=16)
 def _table_of_logs(bits: int) -> list[Enclosure]:
-    """Enclosures of ln c for c = 2^7 .. 2^8 - 1."""
+    """Enclose ln c for c = 2^7 .. 2^8 - 1."""
     first = 1 << _TABLE_BITS
     low, high = (_TABLE_BITS * end for end in log_of_two(bits))
     table = [(low, high)]
@@ -109,7 +109,7 @@ def _table_of_logs(bits: int) -> list[Enclosure]:
 
 
 def log_of_integer(m: int, bits: int) -> Enclosure:
-    """Enclosure of ln m for an integer m >= 1."""
+    """Enclose ln m for an integer m >= 1."""
     wide = bits + _GUARD_BITS
     shift = m.bit_length() - 1 - _TABLE_BITS  # m = c 2^shift (1 + less than 2^-7)
     two_low, two_high = log_of_two(wide)
@@ -128,7 +128,7 @@ def log_of_integer(m: int, bits: int) -> Enclosure:
 
 
 def root(m: int, degree: int) -> int | None:
-    """The integer whose power of a degree is m >= 0, or None."""
+    """The integer with the ``degree``-th power m >= 0, or None."""
     if degree == 1 or m <= 1:
         return m
     if degree >= m.bit_length():

@@ -1,11 +1,11 @@
 """Integral decays from a text, ``"floor(w * exp(-x/60))"``, with the mathematical floor.
 
-A text of the form ``floor(w g(x))`` whose g is proved to be a decay becomes exact fractions, for
-any max_weight. Any other text is evaluated for every weight and age into a table, which is checked
-value by value: it is 0 from the first age on at which it is 0 for max_weight, and what the text
-says later is not looked at.
+A text ``floor(w g(x))`` with a g that is proved to be a decay becomes exact fractions, for any
+max_weight. Any other text is evaluated for every weight and age into a table, and each value is
+checked. The table is 0 from the first age on at which the text is 0 for max_weight. Later values
+are not checked.
 
-Texts arrive over networks: the number of operations is limited, so time is.
+Texts arrive over networks. A limit on operations bounds the time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Expression(Decomposable):
     """See :func:`decaysketch.decay.integral.expression`; ``floor(w g(x))``.
 
     Attributes:
-        text: f in normal form; equal for equal normal forms.
+        text: f in normal form. Equal normal forms have equal texts.
     """
 
     text: str
@@ -93,10 +93,11 @@ class Expression(Decomposable):
         current: tuple[int, int],
         gap: int,
     ) -> tuple[int, tuple[int, int]]:
-        """The first age of another fraction than ``current``, the one at ``age``; and that.
+        """Return the first age with another fraction than ``current`` (the fraction at ``age``),
+        and that fraction.
 
-        ``gap``: ages that the fraction before had. After a long one the next age is not looked at
-        where g has an inverse, which says about how far to go.
+        ``gap``: the ages that the previous fraction covered. After a long one, if g has an inverse,
+        the search starts near the age that the inverse gives instead of the next age.
         """
         same, other, stride = age, age + 1, 1
         guess = None
@@ -147,8 +148,8 @@ class ExpressionTable(Table):
 
     Attributes:
         text: f in normal form.
-        operations: that its values took.
-        cells: so many values were computed.
+        operations: number of operations that its values took.
+        cells: number of values computed.
     """
 
     text: str
@@ -163,7 +164,7 @@ class ExpressionTable(Table):
 
 
 def expression(text: str, max_weight: int | None, largest: int) -> Expression | ExpressionTable:
-    """The decay of a text; a table of at most ``largest`` cells where it has to be one."""
+    """Return a text's decay; a table, if needed, has at most ``largest`` cells."""
     if not isinstance(text, str):  # before it is looked up by its hash
         raise ParameterError(f"the expression is of type {type(text).__name__}; expected a text")
     read = _read(text)
@@ -192,7 +193,7 @@ _TABLES: WeakValueDictionary[tuple[str, int], ExpressionTable] = WeakValueDictio
 
 
 def normal_text(text: str) -> tuple[str, bool]:
-    """A text in normal form, and whether its values are to be tabulated."""
+    """Return a text in normal form, and whether its values need a table."""
     read = _read(text)
     return read.text, read.g is None or not read.proved
 
@@ -221,10 +222,11 @@ def _tabled(read: _Read, max_weight: int, largest: int, meter: _Meter) -> list[I
 
 
 class _Meter:
-    """Operations that reading the values of a text has taken so far.
+    """Counts the operations that reading a text's values has taken so far.
 
-    One of 128 bits counts for one; of more bits, for the square of how many more. What an operation
-    takes beyond that it counts itself, where this is entered (:mod:`._work`).
+    An operation on 128 bits counts as one. With more bits, it counts as the square of the ratio.
+    Operations that take more than that count the rest themselves, inside this context
+    (:mod:`._work`).
     """
 
     def __init__(self, name: str, size: int, max_weight: int) -> None:
@@ -312,7 +314,7 @@ def _read(text: str) -> _Read:
 
 
 def _decided(decide: Callable[[int], Any], what: str, meter: _Meter) -> Any:
-    """The answer of ``decide(bits)``, with as many bits as it takes."""
+    """Return the result of ``decide(bits)``, with as many bits as needed."""
     from decaysketch.decay.integral._evaluate import UndecidedError
 
     bits = _LEAST_BITS

@@ -183,7 +183,9 @@ class Table(IntegralDecay):
 
 
 def check_table(name: str, values: npt.ArrayLike, largest: int) -> Table:
-    """A table decay of f(w, x) = values[w][x], every promise of an integral decay checked."""
+    """Return a table decay f(w, x) = values[w][x], after checking every rule for integral
+    decays.
+    """
     given = np.asarray(values)
     if given.dtype.kind not in "iu" or given.ndim != 2 or len(given) < 2 or not given.size:
         raise ParameterError(

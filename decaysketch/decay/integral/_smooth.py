@@ -1,10 +1,14 @@
-"""Integral decays of a smooth g: exponential and polynomial.
+"""Integral decays with a smooth g: exponential and polynomial.
 
-``g`` is known by enclosures of any width, of itself and of its inverse. An enclosure decides on
-which side of a fraction ``g(x)`` lies unless the two are equal. That case is recognised by
-arithmetic beforehand: ``e`` to a rational power other than 0 is irrational; 2 to a rational power
-is rational for integers only; ``(s / m)^(n / d)`` in lowest terms is rational only where ``s`` and
-``m`` are perfect ``d``-th powers. So every loop that asks for more bits ends.
+``g`` and its inverse are known by enclosures of any width. An enclosure decides on which side of a
+fraction ``g(x)`` lies unless the two are equal. Arithmetic detects that case beforehand:
+
+* ``e`` to a rational power other than 0 is irrational.
+* 2 to a rational power is rational for integers only.
+* ``(s / m)^(n / d)`` in lowest terms is rational only if ``s`` and ``m`` are perfect ``d``-th
+  powers.
+
+So every loop that requests more bits ends.
 """
 
 from __future__ import annotations
@@ -34,11 +38,13 @@ _LARGEST_DENOMINATOR = 1 << 128  # holds every float64 in that range
 
 
 class Smooth(Decomposable):
-    """A strictly decreasing g with g(0) = 1, known by enclosures of it and of its inverse."""
+    """A strictly decreasing g with g(0) = 1. Enclosures describe it and its inverse."""
 
     @abstractmethod
     def _known(self, age: int, order: int) -> tuple[int, int] | None:
-        """g(age) where it is a fraction of denominator <= order: no enclosure decides that."""
+        """Return g(age) if it is a fraction with denominator <= order: no enclosure decides
+        that.
+        """
 
     @abstractmethod
     def _enclosure(self, age: int, bits: int) -> tuple[int, int]:
@@ -101,10 +107,10 @@ class Smooth(Decomposable):
         return self._bound(max_weight, self._inverse(1, max_weight) + 1)
 
     def _bound(self, max_weight: int, zero_age: int) -> int:
-        """A bound on the number of steps.
+        """Bound the number of steps.
 
-        Up to any age there are at most as many steps as ages; after it, at most as many as there
-        are fractions of the order below g, fewer than g N (N + 1) / 2.
+        Up to any age there are at most as many steps as ages. After it, there are at most as many
+        steps as fractions of that order below g, fewer than g N (N + 1) / 2.
         """
         bound, age = zero_age + 1, 0
         while age < zero_age:
@@ -138,7 +144,7 @@ class Exponential(Smooth):
         object.__setattr__(self, name, _rational(name, getattr(self, name)))
 
     def _exponent(self, age: int, bits: int) -> tuple[int, int]:
-        """Enclosure of -ln g(age)."""
+        """Enclose -ln g(age)."""
         if self.rate is not None:
             low = (age * self.rate.numerator << bits) // self.rate.denominator
             return low, low + 1
@@ -269,14 +275,14 @@ class Polynomial(Smooth):
 
 
 def _log_of_ratio(p: int, q: int, bits: int) -> tuple[int, int]:
-    """Enclosure of ln(q / p) for q >= p >= 1."""
+    """Enclose ln(q / p) for q >= p >= 1."""
     p_low, p_high = _exact.log_of_integer(p, bits)
     q_low, q_high = _exact.log_of_integer(q, bits)
     return max(q_low - p_high, 0), q_high - p_low
 
 
 def _rational(name: str, value: object) -> Fraction:
-    """The exact rational value of a parameter."""
+    """Return a parameter's exact rational value."""
     if isinstance(value, (np.integer, np.floating)):
         value = value.item()
     domain = "an int, float, Fraction or text such as '1/3' from 2^-64 to 2^64"
@@ -293,7 +299,7 @@ def _rational(name: str, value: object) -> Fraction:
 
 
 def json_number(value: Fraction) -> int | float | str:
-    """An int or float that is exactly the value where there is one, else "n/d"."""
+    """Return an int or float that equals the value exactly, if there is one, else "n/d"."""
     if value.denominator == 1:
         return value.numerator
     return float(value) if Fraction(float(value)) == value else str(value)

@@ -1,9 +1,9 @@
-"""The step table: an integral decay as kernels read it, for one largest weight.
+"""The step table: the form of an integral decay that kernels read, for one largest weight.
 
-An integral decay ``f(w, x)`` of weights up to ``max_weight`` is constant between finitely many
-ages. A table keeps those ages and, for each step, either one fraction ``P / Q`` with
+An integral decay ``f(w, x)`` with weights up to ``max_weight`` is constant between finitely many
+ages. A table stores those ages. For each step it stores either one fraction ``P / Q`` with
 ``f(w, x) = floor(w P / Q)`` (decomposable decay) or the value for every weight. Products stay below
-2^62, so reading it is exact int64 arithmetic, and its digest is the identity of the decay on every
+2^62, so reading it is exact int64 arithmetic, and its digest identifies the decay on every
 platform.
 """
 
@@ -29,20 +29,20 @@ MAX_WEIGHT = 1 << 31
 
 @dataclass(frozen=True, eq=False)
 class StepTable:
-    """An integral decay of weights up to ``max_weight``; arrays are read-only.
+    """An integral decay with weights up to ``max_weight``. Its arrays are read-only.
 
     Attributes:
-        max_weight: the largest weight the table is for.
+        max_weight: the largest weight that the table covers.
         ages: int64[k], k >= 2, rising from 0. ``f(w, .)`` is constant from one age to before the
             next, and 0 for every weight from the last one on.
-        numerators: int64[k]; ``f(w, x) = w * numerators[s] // denominators[s]`` at step ``s``.
-            Empty where the decay is not decomposable.
+        numerators: int64[k]. ``f(w, x) = w * numerators[s] // denominators[s]`` at step ``s``.
+            Empty if the decay is not decomposable.
         denominators: int64[k], at most ``max_weight``.
-        values: int64[max_weight + 1, k] where the decay is not decomposable,
-            ``f(w, x) = values[w, s]``; else None.
-        digest: 16 bytes that agree exactly when tables do: BLAKE2b (16 bytes, person
+        values: int64[max_weight + 1, k] if the decay is not decomposable,
+            ``f(w, x) = values[w, s]``, else None.
+        digest: 16 bytes, equal exactly if the tables are equal: BLAKE2b (16 bytes, person
             ``ds-steps-1``) of ``max_weight``, ``k`` and 0 or 1 (decomposable or not) as uint64,
-            then the arrays in the order above, row by row, as int64; all little-endian.
+            then the arrays in the order above, row by row, as int64, all little-endian.
     """
 
     max_weight: int
@@ -54,7 +54,7 @@ class StepTable:
 
     @classmethod
     def of_fractions(cls, max_weight: int, steps: Sequence[tuple[int, int, int]]) -> StepTable:
-        """From rows (age, numerator, denominator); equal neighbours become one step."""
+        """Build from rows (age, numerator, denominator). Equal neighbours become one step."""
         rows = np.array(steps, dtype=np.int64).reshape(-1, 3)
         changes = np.ones(len(rows), dtype=bool)
         changes[1:] = (rows[1:, 1:] != rows[:-1, 1:]).any(axis=1)
@@ -63,7 +63,9 @@ class StepTable:
 
     @classmethod
     def of_values(cls, max_weight: int, ages: Int64Array, values: Int64Array) -> StepTable:
-        """From a column per age, rows for the weights 0..max_weight; likewise."""
+        """Build from one column per age, with rows for the weights 0..max_weight. Equal neighbours
+        become one step.
+        """
         changes = np.ones(len(ages), dtype=bool)
         changes[1:] = (values[:, 1:] != values[:, :-1]).any(axis=0)
         none = np.empty(0, dtype=np.int64)
@@ -71,7 +73,7 @@ class StepTable:
         return _sealed(max_weight, ages[changes], none, none.copy(), table)
 
     def at(self, weights: Int64Array, steps: Int64Array) -> Int64Array:
-        """f at steps of the table; the two broadcast."""
+        """f at steps of the table. The two arguments broadcast."""
         if self.values is not None:
             return self.values[weights, steps]
         return weights * self.numerators[steps] // self.denominators[steps]

@@ -1,13 +1,12 @@
-"""How much work it is to compute a decay, counted in operations: the same on every machine.
+"""The work for computing a decay, counted in operations: the same count on every machine.
 
-An operation is about what a sum of two fractions of 128 bits costs, some 5 microseconds of a usual
-core. What takes longer counts for more: a product of numbers of 4,096 bits, or a root found by
-bisection, counts by its size, so that no text is cheap by the count and dear by the clock. Results
-that are kept are counted as if they were computed again, so that it does not matter what a process
-has computed before.
+An operation costs about as much as adding two 128-bit fractions, some 5 microseconds on a usual
+core. Longer work counts for more: a product of 4,096-bit numbers, or a root found by bisection,
+counts by its size. So no text has a low count and a high cost. Stored results count as if they were
+computed again, so the count does not depend on earlier work in the process.
 
-The counting is per thread of control (:mod:`contextvars`). Whoever computes for somebody else
-bounds it, and may take pauses in it::
+Each thread of control has its own count (:mod:`contextvars`). A caller that computes for somebody
+else bounds the count, and may pause in between::
 
     with at_most(1 << 17):
         integral.from_dict(fields).steps(max_weight)
@@ -35,21 +34,21 @@ _COUNTING: ContextVar[tuple[_Counts, ...]] = ContextVar("counting", default=())
 
 
 def spend(operations: int) -> None:
-    """So many operations were done, or are about to be; 0 where their number is bounded elsewhere.
+    """Count operations that were done or follow. Pass 0 if their number is bounded elsewhere.
 
     Raises:
-        ParameterError: that is more than somebody allows who counts.
+        ParameterError: an active counter allows fewer.
     """
     for each in _COUNTING.get():
         each.spend(operations)
 
 
 class Allowance:
-    """Operations that may be done, in all.
+    """A limit on operations in total.
 
     Args:
-        operations: that many.
-        meanwhile: called again and again while they are done; it may wait, or raise to end it all.
+        operations: the limit.
+        meanwhile: called again and again during the work. It may wait, or raise to end the work.
     """
 
     def __init__(self, operations: int, meanwhile: Callable[[], None] = lambda: None) -> None:
@@ -69,7 +68,7 @@ class Allowance:
 
 
 class _Count:
-    """Operations, and no bound of them."""
+    """A count of operations without a limit."""
 
     def __init__(self) -> None:
         self.spent = 0
@@ -80,10 +79,10 @@ class _Count:
 
 @contextmanager
 def at_most(operations: int, meanwhile: Callable[[], None] = lambda: None) -> Iterator[Allowance]:
-    """Bound what is computed within; see :class:`Allowance`.
+    """Bound the computation inside the context; see :class:`Allowance`.
 
     Raises:
-        ParameterError: where the next operation would be one too many.
+        ParameterError: the next operation would exceed the limit.
     """
     allowance = Allowance(operations, meanwhile)
     with also(allowance):
@@ -92,7 +91,7 @@ def at_most(operations: int, meanwhile: Callable[[], None] = lambda: None) -> It
 
 @contextmanager
 def counted() -> Iterator[_Count]:
-    """Count what is computed within, whoever else does."""
+    """Count the computation inside the context, in addition to other counters."""
     count = _Count()
     with also(count):
         yield count
@@ -100,7 +99,7 @@ def counted() -> Iterator[_Count]:
 
 @contextmanager
 def also(counts: _Counts) -> Iterator[None]:
-    """Let ``counts`` count what is done within, beside all that count already."""
+    """Let ``counts`` count the work inside the context, in addition to all active counters."""
     token = _COUNTING.set((*_COUNTING.get(), counts))
     try:
         yield
@@ -109,7 +108,9 @@ def also(counts: _Counts) -> Iterator[None]:
 
 
 def largest_table(cells: int) -> int:
-    """The most values that a table may have: ``cells``, or fewer where somebody allows less."""
+    """The maximum number of values in a table: ``cells``, or fewer if an active counter allows
+    less.
+    """
     allowed = [
         each.operations * _CELLS_OF_AN_OPERATION
         for each in _COUNTING.get()
