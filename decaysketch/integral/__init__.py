@@ -1,6 +1,6 @@
-"""A sketch for one decay that is fixed when it is built: any integral decay, by expiry times.
+"""A sketch for one integral decay that is fixed when the sketch is built, by expiry times.
 
-Section 3 of Cormode, Tirthapura and Xu. :mod:`~decaysketch.integral.sketch` is what users see,
-:mod:`~decaysketch.integral.state` says what it holds, :mod:`~decaysketch.integral.rows` holds it,
-:mod:`~decaysketch.integral.sampling` makes the sample that queries read.
+Section 3 of Cormode, Tirthapura and Xu. :mod:`~decaysketch.integral.sketch` is the public class.
+:mod:`~decaysketch.integral.state` defines its state, :mod:`~decaysketch.integral.rows` stores it,
+and :mod:`~decaysketch.integral.sampling` draws the sample that queries read.
 """

@@ -1,4 +1,4 @@
-"""The family ``integral``: sketches of one integral decay."""
+"""The family ``integral``: sketches for one integral decay."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["FAMILY", "IntegralRecipe"]
 
 @dataclass(frozen=True)
 class IntegralRecipe(Recipe):
-    """Sketches of one integral decay."""
+    """Sketches for one integral decay."""
 
     family = "integral"
     sketch_type = IntegralDecaySketch

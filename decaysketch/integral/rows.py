@@ -1,9 +1,9 @@
-"""The rows an integral sketch holds, between batches: a bag (``core/bags.py``) with events.
+"""The rows that an integral sketch stores between batches: a bag (``core/bags.py``) with events.
 
-Beside each row stand its *events*, an unsigned 32-bit word each: the levels lo..hi that share a
-first hit, and the step of the decay at which they expire. An observation of weight ``w`` has about
-``ln w`` of them; one of a decay with a single step has one. An event that no watermark leaves alive
-is not stored, and neither is a row without any.
+Each row has *events*, an unsigned 32-bit word each: the levels lo..hi that share a first hit, and
+the step of the decay at which they expire. An observation with weight ``w`` has about ``ln w``
+events, or one event if the decay has a single step. An event that no watermark leaves alive is not
+stored, and neither is a row without events.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Bag(NamedTuple):
 
 
 class _Scratch(threading.local):
-    """Working memory, grown geometrically, one for each thread."""
+    """Working memory, grown geometrically, one per thread."""
 
     def __init__(self) -> None:
         self.fates = np.empty(0, np.uint8)
@@ -75,7 +75,7 @@ _scratch = _Scratch()
 
 
 def release_scratch() -> None:
-    """Give back the working memory of the calling thread; it is made anew when it is needed."""
+    """Release the calling thread's working memory. It is allocated again when needed."""
     _scratch.__init__()  # type: ignore[misc]
 
 
@@ -97,7 +97,7 @@ class IntegralRows(Bag):
 
     @classmethod
     def from_state(cls, state: IntegralState) -> Self:
-        """Rows that hold exactly a canonical state; events are computed again."""
+        """Build rows for exactly a canonical state. Events are computed again."""
         rows = cls(state.params, state.decay)
         rows.clock = state.clock
         rows._marks[:] = state.watermarks
@@ -109,7 +109,7 @@ class IntegralRows(Bag):
 
     @property
     def replaced(self) -> int:
-        """Readings that a later one of their identity replaced here, far away in time."""
+        """Readings that a later one with the same identity replaced here, far away in time."""
         self.compact()
         return self._lost
 
@@ -126,13 +126,13 @@ class IntegralRows(Bag):
 
     @property
     def watermarks(self) -> Int64Array:
-        """The watermark of each level, as far as compaction found them."""
+        """Each level's watermark, as far as compaction has found it."""
         return self._marks
 
     # ------------------------------------------------------------------------------------- input
 
     def admit(self, batch: Observations | _native.Batch) -> None:
-        """Take a validated batch. Amortised O(log max_weight) arithmetic steps for each row."""
+        """Accept a validated batch. Amortised O(log max_weight) arithmetic steps per row."""
         if isinstance(batch, Observations):
             batch = _native.Batch(*batch)
         start, stop = 0, len(batch)
@@ -148,8 +148,9 @@ class IntegralRows(Bag):
     def check(
         self, values: Any, weights: Any, times: Any, ids: Any
     ) -> tuple[_native.Batch, int] | None:
-        """Arrays that need no conversion, as a batch that is validated, and how many of its rows
-        have weight 0; None for all others, and where a row is out of bounds."""
+        """Return arrays that need no conversion as a validated batch, with its number of rows with
+        weight 0. Return None for all other arrays, and if a row is out of bounds.
+        """
         if not (type(ids) is type(times) is type(weights) is type(values) is np.ndarray):
             return None
         if not (
@@ -170,7 +171,9 @@ class IntegralRows(Bag):
         self._rows = self._room.rows
 
     def _make_room(self, incoming: int) -> None:
-        """Room for one more block, by growing the bag up to its limit, else by compacting it."""
+        """Make space for one more block, by growing the bag up to its limit, else by compacting
+        it.
+        """
         if self._has_room():
             return
         block = _native.ADMITTED_ROWS
@@ -197,14 +200,15 @@ class IntegralRows(Bag):
         return self._room.event_count
 
     def _reserve(self, rows: int, events: int) -> None:
-        """Room for so many rows and events, one of each to spare: kernels write before they decide
-        whether to keep."""
+        """Reserve space for these rows and events, plus one of each: kernels write before they
+        decide whether to keep.
+        """
         room, events_room = len(self._bag.ids), len(self._bag.events)
         if rows >= room or events >= events_room:
             self._move_to(_Bag.empty(max(rows + 1, room), max(events + 1, events_room)))
 
     def _move_to(self, bag: _Bag) -> None:
-        """Have the rows and events in other columns."""
+        """Move the rows and events to other columns."""
         events, before = 0, None
         if self._rows:
             events, before = self._events, self._room
@@ -235,14 +239,15 @@ class IntegralRows(Bag):
         )  # fmt: skip
 
     def identified(self) -> Identified:
-        """The rows held, in no order: views, until something is added. O(rows)."""
+        """The stored rows, in no order: views, until something is added. O(rows)."""
         self.compact()
         n, bag = self._rows, self._bag
         return Identified(bag.ids[:n], bag.weights[:n], bag.times[:n], bag.values[:n])
 
     def held_by_level(self) -> tuple[Int64Array, Int64Array]:
-        """For each level, how many rows expire there later than its watermark, and how many expire
-        exactly then both there and at the next level. O(events)."""
+        """For each level, count the rows that expire there later than its watermark, and the rows
+        that expire exactly then both there and at the next level. O(events).
+        """
         later, tied = np.zeros((2, len(self._marks)), dtype=np.int64)
         _native.held_by_level(self._plan.decay, self._room, self._marks, later, tied)
         return later, tied

@@ -1,24 +1,24 @@
 """Weighted samples of an integral sketch: by one level, as in the paper, or stratified.
 
-At the time ``now`` an observation of time ``t`` weighs ``f(w, now - t)``: so many of its integers
-are left. What level ``i`` selects of the integers that are left at the time ``t_i``, its watermark,
-is known in full, since their observations expire at that level later than ``t_i``.
+At the time ``now`` an observation with time ``t`` has weight ``f(w, now - t)``: this many of its
+integers are left. Consider the integers that level ``i`` selects among those left at its watermark
+``t_i``. All of them are known, since their observations expire at that level later than ``t_i``.
 
 **Level** (algorithms 6 and 7 of Cormode, Tirthapura and Xu). Take the lowest level ``l`` with
-``t_l <= now``; the mass of an observation is the number RS of its integers left that the level
-selects, over ``p_l``.
+``t_l <= now``. An observation's mass is RS over ``p_l``, where RS counts its remaining integers
+that the level selects.
 
 **Stratified** (default). Watermarks above ``l`` lie after ``now``, but the integers that are left
-then are left now as well. So an observation's integers fall into strata: those left at ``t_0``, of
-which level 0 knows every one, those left at ``t_1`` and not at ``t_0``, and so on down to those
+then are left now as well. So an observation's integers fall into strata: those left at ``t_0``,
+which level 0 knows completely, those left at ``t_1`` and not at ``t_0``, and so on down to those
 left at ``now``. Stratum ``i`` is counted at level ``i``, over ``p_i``, the largest probability with
-which it is known in full. Level ``l`` alone counts every stratum at ``p_l``: both are unbiased for
+which it is known in full. Level ``l`` alone counts every stratum at ``p_l``. Both are unbiased for
 the same reason, and the strata vary less. An entry of the sample is an observation in a stratum.
 
 Watermarks are adaptive: a level's watermark depends on the same hash values that are counted above
-it. Under ideal hashing the count over the probability is a martingale over the levels, and which
-level counts a stratum is decided by the levels below alone, so estimates stay unbiased; under the
-pairwise independence that theorem 3.11 assumes this is no theorem.
+it. Under ideal hashing the count over the probability is a martingale over the levels. The levels
+below alone decide which level counts a stratum, so estimates stay unbiased. Under the pairwise
+independence that theorem 3.11 assumes this is no theorem.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _NEVER = np.int64((1 << 63) - 1)  # later than every clock
 
 
 def draw(state: IntegralState, now: int, estimator: Estimator = "stratified") -> Sample:
-    """The sample of a state at a time.
+    """Draw the sample of a state at a time.
 
     Args:
-        state: what the sketch holds.
-        now: time of the query, not before the clock; later observations are not counted.
-        estimator: "stratified", or "level", the paper's.
+        state: the sketch's state.
+        now: time of the query, not before the clock. Later observations are not counted.
+        estimator: "stratified", or "level" as in the paper.
 
     Raises:
-        ParameterError: ``now`` is no time, or another estimator.
+        ParameterError: ``now`` is not a time, or the estimator is unknown.
         UnanswerableQueryError: a time before the clock, or one at which no level is complete.
 
     Complexity: O(strata n log max_weight).
@@ -106,7 +106,7 @@ def _answerable(state: IntegralState, now: int) -> int:
 
 
 class _Strata:
-    """Entries of a sample, gathered stratum by stratum."""
+    """Sample entries, gathered stratum by stratum."""
 
     def __init__(self, state: IntegralState, start: int) -> None:
         self.state = state
@@ -120,7 +120,7 @@ class _Strata:
         self.hits: list[Int64Array] = []  # those of them that the level selects
 
     def add(self, level: int, until: int) -> None:
-        """The stratum of the integers left at a time, counted at a level."""
+        """Add the stratum with the integers left at a time, counted at a level."""
         state = self.state
         found = _native.stratum(
             integral_plan(state.params, state.decay).decay, state.weights[self.start :],
@@ -144,7 +144,7 @@ class _Strata:
         self.hits.append(hits)
 
     def sample(self, now: int, *, as_printed: bool, step: float, thinning: float) -> Sample:
-        """The sample of what was added; ``as_printed``: every mass is ``RS / p``."""
+        """Return the sample of all added strata. ``as_printed``: every mass is ``RS / p``."""
         state = self.state
         probabilities = state.params.level_probabilities
         sizes = [len(rows) for rows in self.rows]
@@ -193,5 +193,5 @@ class _Strata:
 
 
 def _selected(params: SketchParams, ids: Int64Array, lengths: Int64Array, level: int) -> Int64Array:
-    """How many of the first ``lengths`` integers of each id a level selects (RangeSample)."""
+    """Count how many of each id's first ``lengths`` integers a level selects (RangeSample)."""
     return minhit.range_samples(params, ids, lengths, level)

@@ -1,28 +1,33 @@
 """IntegralDecaySketch: duplicate-insensitive aggregates under one decay, fixed when built.
 
-What it keeps
-    For each of the levels 0..M, the ``capacity`` observations, among those that the level's hash
-    selects, that take longest to expire; level ``i`` selects about ``2^-i`` of all units of weight,
-    and an observation expires at a level once the decay has left none of its selected units.
-    Observations that the *clock* has seen expire at every level are dropped. Each observation is
-    stored once. See ``state.py`` for the definition.
-What it promises
-    The state, and its bytes, are a function of the parameters, the decay, the set of observations
-    that were fed and the latest time it was told, by whichever paths. The relative standard error
-    of a decayed sum is about ``1 / sqrt(capacity)``; every answer comes with its interval.
-When to take it instead of a ``DecaySketch``
-    The decay may be any integral decay, such as a table of values by weight and age; the sketch
-    forgets what no longer counts; and its observations are those that matter most under this decay,
-    where a ``DecaySketch`` keeps the most recent ones for whatever is asked. But one decay is all
-    it answers for, and only from the clock on.
+Contents
+    Each level 0..M keeps the ``capacity`` observations that take longest to expire, among those
+    that the level's hash selects. Level ``i`` selects about ``2^-i`` of all units of weight. An
+    observation expires at a level once the decay has left none of its selected units. Observations
+    that the *clock* has seen expire at every level are dropped. Each observation is stored once.
+    See ``state.py`` for the definition.
+Guarantees
+    The state, and its bytes, are a function of the parameters, the decay, the set of accepted
+    observations and the clock, by whichever paths they arrived. The relative standard error of a
+    decayed sum is about ``1 / sqrt(capacity)``. Every result has an interval.
+When to use it instead of a ``DecaySketch``
+    The decay may be any integral decay, such as a table of values by weight and age. The sketch
+    drops observations that no longer count. It keeps the observations that matter most under this
+    decay, while a ``DecaySketch`` keeps the most recent ones for any decay. But it answers queries
+    for one decay only, and only from the clock on.
 Paper
     Cormode, Tirthapura and Xu, "Time-decaying sketches for robust aggregation of sensor data",
-    section 3. Departures: the clock is part of the state, without which it would depend on the
-    order of arrival; all ties at a cut are discarded together; merging first drops what either
-    sketch could not answer for; what expires at a query's time has expired (algorithm 6: the
-    levels with ``t_l <= c`` answer); an observation is stored once; ids are mixed; copies may
-    disagree, then the latest one represents the observation; estimates are stratified
-    (``sampling.py``).
+    section 3. Departures:
+
+    * The clock is part of the state. Without it the state would depend on the order of arrival.
+    * All ties at a cut are discarded together.
+    * Merging first drops everything that either sketch could not answer for.
+    * An observation that expires at a query's time has expired (algorithm 6: the levels with
+      ``t_l <= c`` answer).
+    * An observation is stored once.
+    * Ids are mixed.
+    * Duplicates may disagree. Then the latest one represents the observation.
+    * Estimates are stratified (``sampling.py``).
 Limits
     A sketch is not safe to use from two threads at once. One hash function (``copies=1``).
 """
@@ -61,13 +66,13 @@ __all__ = ["IntegralDecaySketch", "IntegralStats"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntegralStats(Stats):
-    """What a sketch took in and what it holds; see :class:`~decaysketch.contract.sketch.Stats`.
+    """Counts of accepted and stored rows; see :class:`~decaysketch.contract.sketch.Stats`.
 
     Attributes:
-        zero_weight: of the rows fed, those of weight 0, which contribute nothing.
-        already_expired: of the rows fed, those that weighed nothing any more at the clock.
-        label_collisions: as those of :class:`~decaysketch.querytime.sketch.SketchStats`.
-        warnings: as those of :class:`~decaysketch.querytime.sketch.SketchStats`.
+        zero_weight: accepted rows with weight 0, which contribute nothing.
+        already_expired: accepted rows that no longer had any weight at the clock.
+        label_collisions: as in :class:`~decaysketch.querytime.sketch.SketchStats`.
+        warnings: as in :class:`~decaysketch.querytime.sketch.SketchStats`.
     """
 
     zero_weight: int
@@ -80,13 +85,13 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
     """A mergeable sketch of timestamped, weighted observations for one integral decay.
 
     Args:
-        params: build parameters; every sketch of one stream shares them (capacity may differ).
-        decay: one of :mod:`decaysketch.decay.integral`, or a text that spells one, such as
-            "halving(10min)"; every sketch of one stream shares it.
+        params: build parameters. Every sketch in one stream shares them (capacity may differ).
+        decay: a decay from :mod:`decaysketch.decay.integral`, or a text that spells one, such as
+            "halving(10min)". Every sketch in one stream shares it.
 
     Raises:
-        ParameterError: no integral decay, one that has too many steps at ``max_weight``, or
-            ``params`` of several copies.
+        ParameterError: no integral decay, a decay with too many steps at ``max_weight``, or
+            ``params`` with several repetitions.
 
     Example:
         >>> import decaysketch as ds
@@ -158,30 +163,30 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         now: Instant | None = None,
         not_after: Instant | None = None,
     ) -> None:
-        """Fold in observations: columns, or one observation as plain numbers.
+        """Add observations: columns, or one observation as plain numbers.
 
         Any order and any repetition, now or later, here or in a sketch that is merged with this
         one, gives the same state.
 
         Args:
-            values: numbers of the stream's ``value_type``, or its labels, texts of at most 1,024
-                bytes; None (or masked) where missing.
-            weights: integers 0..max_weight; one number may serve a whole batch. Weight 0 is a
+            values: numbers in the stream's ``value_type``, or its labels, texts with at most 1,024
+                bytes. None (or masked) if missing.
+            weights: integers 0..max_weight. One number may serve a complete batch. Weight 0 is a
                 no-op. :func:`~decaysketch.scale_weights` turns real weights into these.
             timestamps: integers in the stream's ``time_unit``, at most 2^62 in magnitude. Later
                 than the clock is allowed.
-            ids: integers in ``[0, 2^id_bits)``; :func:`~decaysketch.observation_ids` makes them of
-                any key. Rows of equal (id, weight) are copies of one observation, represented by
-                the latest, the maximum by (timestamp, value).
+            ids: integers in ``[0, 2^id_bits)``. :func:`~decaysketch.observation_ids` makes them
+                from any key. Rows with equal (id, weight) are duplicates of one observation,
+                represented by the latest, the maximum by (timestamp, value).
             now: first :meth:`advance` to this time.
-            not_after: refuse, and count, rows with a later timestamp.
+            not_after: reject, and count, rows with a later timestamp.
 
         Raises:
-            ObservationError: the first row that is out of bounds, or columns of unequal length or
-                of a wrong type. Nothing of the batch was taken, and the clock is where it was.
-            ParameterError: ``now`` or ``not_after`` is no time.
+            ObservationError: the first row that is out of bounds, or columns with unequal lengths
+                or a wrong type. Nothing in the batch was accepted, and the clock did not change.
+            ParameterError: ``now`` or ``not_after`` is not a time.
 
-        Complexity: O(log max_weight) arithmetic steps for each row, amortised.
+        Complexity: O(log max_weight) arithmetic steps per row, amortised.
         """
         if self.looks_at_times:
             self._look_at(timestamps)
@@ -222,10 +227,11 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         timestamps: npt.ArrayLike,
         ids: npt.ArrayLike,
     ) -> npt.NDArray[np.int8]:
-        """What :meth:`update` with this batch would do with each row; nothing is changed.
+        """Return the row status that :meth:`update` would give each row in this batch. Nothing
+        changes.
 
         Returns:
-            int8[n]: a :class:`~decaysketch.core.verdicts.Verdict` for each row. A row that has
+            int8[n]: a :class:`~decaysketch.core.verdicts.Verdict` per row. A row that has
             expired by the clock, or whose initial weight is 0, is below the watermark.
 
         Raises:
@@ -250,12 +256,12 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         self._changed()
 
     def advance(self, now: Instant) -> None:
-        """Tell the sketch the time: what has expired by ``now`` may be forgotten. O(M).
+        """Set the clock: everything that has expired by ``now`` may be dropped. O(M).
 
         The clock never goes back: an earlier time than the clock changes nothing.
 
         Raises:
-            ParameterError: ``now`` is no integer, or more than 2^62 in magnitude.
+            ParameterError: ``now`` is not an integer, or more than 2^62 in magnitude.
         """
         self._tell(check_time("now", in_units(now, self.params.time_unit)))
 
@@ -284,7 +290,7 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
 
     @classmethod
     def from_state(cls, state: IntegralState) -> Self:
-        """A sketch that holds ``state``, which must be one that :meth:`state` returned."""
+        """Return a sketch with ``state``, which must be a result of :meth:`state`."""
         sketch = cls(state.params, state.decay)
         sketch._bags = (IntegralRows.from_state(state),)
         sketch._know(state.labels)
@@ -292,11 +298,11 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         return sketch
 
     def to_bytes(self, *, embed_params: bool = True) -> bytes:
-        """Canonical bytes: equal states give equal bytes on every platform.
+        """Return canonical bytes: equal states give equal bytes on every platform.
 
         Args:
-            embed_params: False names parameters and decay by digests, for exchange where both
-                sides hold them.
+            embed_params: False identifies parameters and decay by digests, for exchange where both
+                sides know them.
         """
         return self.snapshot().to_bytes(embed_params=embed_params)
 
@@ -309,18 +315,18 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         decay: IntegralDecay | None = None,
         id_key: bytes | None = None,
     ) -> Self:
-        """Read a sketch; nothing in the bytes is trusted but the clock.
+        """Read a sketch. Nothing in the bytes is trusted except the clock.
 
         Args:
-            blob: what :meth:`to_bytes` wrote.
-            params: the stream's parameters; needed where the bytes hold only their fingerprint.
-            decay: the stream's decay; needed likewise, and where it is a table.
-            id_key: the secret id key, where the bytes were built with one and ``params`` is None.
+            blob: bytes from :meth:`to_bytes`.
+            params: the stream's parameters. Required if the bytes contain only their fingerprint.
+            decay: the stream's decay. Required likewise, and if it is a table.
+            id_key: the secret id key, if the bytes were built with one and ``params`` is None.
 
         Raises:
             CorruptSketchError: bytes that no honest builder could have written.
-            IncompatibleSketchError: a sketch of other parameters than ``params``, or of another
-                ``decay``; or one of them is needed and was not given.
+            IncompatibleSketchError: a sketch with other parameters than ``params``, or another
+                ``decay``, or one of them is required and missing.
         """
         return cls.from_state(wire.decode(blob, params=params, decay=decay, id_key=id_key))
 
@@ -344,19 +350,20 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
     # -------------------------------------------------------------------------------------- query
 
     def sample(self, *, now: Instant | None = None, estimator: Estimator = "stratified") -> Sample:
-        """The weighted sample that every query reads; see :mod:`decaysketch.integral.sampling`.
+        """Return the weighted sample that every query reads; see
+        :mod:`decaysketch.integral.sampling`.
 
         Args:
             now: time of the query, in the stream's unit or as a moment
-                (:func:`decaysketch.instant`), not before the clock; None: the latest time that is
-                known. Observations with a
-                later timestamp are kept but not counted. A query does not move the clock.
-            estimator: "stratified" (default), or "level", the paper's: larger variance.
+                (:func:`decaysketch.instant`), not before the clock. None: the latest known time.
+                Observations with a later timestamp are kept but not counted. A query does not move
+                the clock.
+            estimator: "stratified" (default), or "level" as in the paper: larger variance.
 
         Raises:
             UnanswerableQueryError: ``now`` lies before the clock, or observations that count at
                 that time were discarded at every level.
-            ParameterError: ``now`` is no integer time, or another estimator.
+            ParameterError: ``now`` is not an integer time, or the estimator is unknown.
         """
         return draw(self.state(), self._asked(now), estimator)
 
@@ -367,7 +374,7 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         *,
         estimator: Estimator = "stratified",
     ) -> SampleView:
-        """What can be asked at a time; arguments and errors as :meth:`sample`, and
+        """Return a view for queries at a time. Arguments and errors are as for :meth:`sample`, and
 
         Args:
             decay: None: it was fixed when the sketch was built.

@@ -1,4 +1,4 @@
-"""A sketch of one integral decay as it was at one moment."""
+"""A sketch for one integral decay, frozen at one moment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class IntegralSnapshot(OneState, Sampled):
 
     @property
     def decay(self) -> IntegralDecay:
-        """What an observation weighs at an age."""
+        """The weight of an observation as a function of its age."""
         return self.state.decay
 
     @property
@@ -35,7 +35,7 @@ class IntegralSnapshot(OneState, Sampled):
 
     @property
     def complete_since(self) -> tuple[int | None, ...]:
-        """For each level, the earliest time of a query that it answers; None: any."""
+        """For each level, the earliest query time that it supports. None: any."""
         return marks_of(self.state.watermarks)
 
     @property
@@ -45,7 +45,7 @@ class IntegralSnapshot(OneState, Sampled):
 
     @property
     def horizon(self) -> int:
-        """Of an observation of the largest weight."""
+        """The horizon for an observation with the largest weight."""
         largest = self.state.params.max_weight
         table = self.state.decay.steps(largest)
         half = table.at(np.array([largest]), np.array([0])) // 2
@@ -53,7 +53,9 @@ class IntegralSnapshot(OneState, Sampled):
 
     @property
     def fed(self) -> Fed:
-        """All that is held, where nothing was discarded: what has expired leaves no trace."""
+        """The number of stored observations, if nothing was discarded. Expired ones leave no
+        trace.
+        """
         if self.clock is None and self.complete_since[0] is None:
             return Fed(len(self), True)
         return Fed(None, False)

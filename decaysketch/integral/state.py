@@ -1,31 +1,31 @@
-"""The canonical state of an integral sketch: a stated function of what it has seen.
+"""The canonical state of an integral sketch: a stated function of its input.
 
-It is a function of the parameters, of the decay ``f``, of the set of copies seen and of the clock,
-the latest time that the sketch was told (``NO_CLOCK`` before the first). Copies with equal (id,
-weight) are one observation, represented by the latest: the maximum by (timestamp, value). An
-observation of weight ``w`` stands for the integers ``max_weight id + j``, ``0 <= j < f(w, 0)``, of
-a mixed id; ``T_i`` holds the observations of which level ``i`` selects one, and ``Delta_i`` is the
-first selected ``j``. At age ``x`` the integers ``j < f(w, x)`` are left, so that in ``T_i`` an
-observation of time ``t`` expires at
+The state is a function of the parameters, the decay ``f``, the set of rows seen, and the clock,
+which is the latest time that the sketch received (``NO_CLOCK`` before the first). Rows with equal
+(id, weight) are duplicates of one observation, represented by the latest: the maximum by
+(timestamp, value). An observation with weight ``w`` represents the integers ``max_weight id + j``,
+``0 <= j < f(w, 0)``, of a mixed id. ``T_i`` contains each observation with an integer that level
+``i`` selects, and ``Delta_i`` is the first selected ``j``. At age ``x`` the integers
+``j < f(w, x)`` are left, so that in ``T_i`` an observation with time ``t`` expires at
 
     expiry_i = t + min{x : f(w, x) <= Delta_i}
 
 (Cormode, Tirthapura and Xu, definition 3.1 and lemma 3.5), or at 2^63 - 1 where that is later.
 With the capacity ``tau``,
 
-* ``watermarks[i]`` is the later of the clock and of the largest ``E`` such that more than ``tau``
-  observations of ``T_i`` expire at ``E`` or later.
+* ``watermarks[i]`` is the later of the clock and the largest ``E`` such that more than ``tau``
+  observations in ``T_i`` expire at ``E`` or later.
 * An observation is kept if and only if it expires later than ``watermarks[i]`` in some ``T_i``.
 
-Then the observations of ``T_i`` that expire later than ``watermarks[i]`` are the sample ``S_i`` of
-the paper, with all ties at a cut discarded together, and each is stored once. ``T_{i+1}`` is a
-subset of ``T_i`` in which everything expires no later; hence watermarks do not rise with the level.
-The levels that keep an observation need not be adjacent.
+Then the observations in ``T_i`` that expire later than ``watermarks[i]`` are the paper's sample
+``S_i``, with all ties at a cut discarded together, and each is stored once. ``T_{i+1}`` is a subset
+of ``T_i`` in which everything expires no later. Hence watermarks do not rise with the level. The
+levels that keep an observation need not be adjacent.
 
-The clock is part of the state. A sketch may forget what has expired, at any moment: no query of a
-later time can tell. Were it to do so by a clock that it does not record (algorithm 2 of the paper),
-the state would depend on the order of arrival; and two sketches that differ in what they could
-answer would be taken for equal.
+The clock is part of the state. A sketch may drop expired observations at any moment: no query at a
+later time can detect it. If the sketch did so by a clock that it does not record (algorithm 2 of
+the paper), the state would depend on the order of arrival. Two sketches that differ in the queries
+they support would then count as equal.
 """
 
 from __future__ import annotations
@@ -51,25 +51,27 @@ NO_CLOCK = NO_WATERMARK  # earlier than every time
 
 
 def spec_of(decay: IntegralDecay) -> bytes:
-    """What a decay is, as JSON: sketches merge where it is equal. Tables are in it by digest."""
+    """Return the JSON form of a decay. Sketches merge if it is equal. It identifies tables by
+    digest.
+    """
     return json.dumps(decay.to_dict(), sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntegralState:
-    """Rows, watermarks and clock; rows ordered by time, then id, then weight, all descending.
+    """Rows, watermarks and clock. Rows are ordered by time, then id, then weight, all descending.
 
     Attributes:
-        params: parameters, of which the capacity is the one in force.
-        decay: the decay that the sketch was built for.
-        clock: the latest time that the sketch was told, or ``NO_CLOCK``.
+        params: parameters, with the capacity in force.
+        decay: the sketch's decay.
+        clock: the latest time that the sketch received, or ``NO_CLOCK``.
         value_keys: int64[n]; see :mod:`decaysketch.core.observations`.
         weights: int64[n], 1..max_weight.
         times: int64[n].
         ids: int64[n], as given (not mixed).
-        watermarks: int64[M + 1], non-increasing, none before the clock; ``NO_CLOCK`` where there
+        watermarks: int64[M + 1], non-increasing, none before the clock. ``NO_CLOCK`` if there
             is no clock and nothing was discarded.
-        labels: those of the rows, where values are labels.
+        labels: the rows' labels, if values are labels.
 
     All arrays are read-only.
     """
@@ -95,8 +97,9 @@ class IntegralState:
         return len(self.times)
 
     def digest(self) -> str:
-        """SHA-256 of parameters, decay, clock, watermarks and rows, in hex; outlives versions of
-        the wire."""
+        """SHA-256 of parameters, decay, clock, watermarks and rows, in hex. It outlives versions of
+        the wire format.
+        """
         digest = hashlib.sha256(self.params.fingerprint)
         digest.update(self.decay.steps(self.params.max_weight).digest)
         digest.update(spec_of(self.decay))

@@ -1,22 +1,22 @@
-"""What the kernels need of one decay, computed once.
+"""Tables that the kernels need for one decay, computed once.
 
-A first hit at position ``j`` of an observation of weight ``w`` expires at the first step ``s`` with
-``f(w, s) <= j``. Tables of *guesses* find it.
+A first hit at position ``j`` of an observation with weight ``w`` expires at the first step ``s``
+with ``f(w, s) <= j``. Tables of *guesses* find it.
 
-Where ``f(w, s) = floor(w g_s)``, that is ``g_s < (j + 1) / w``: one number, the ratio, decides. Its
-leading bits, the exponent and some of the mantissa, select a guess: for the interval of ratios that
-share those bits, with upper end ``r``, the first step with ``g_s <= r``. No ratio of the interval
-has an earlier answer. How far a later one can be is known for all intervals, which fixes the number
-of comparisons that follow.
+If ``f(w, s) = floor(w g_s)``, the condition is ``g_s < (j + 1) / w``: one number, the ratio,
+decides. Its leading bits, the exponent and some mantissa bits, select a guess: for the interval of
+ratios that share those bits, with upper bound ``r``, the first step with ``g_s <= r``. No ratio in
+the interval has an earlier step. The maximum distance to a later one is known for all intervals,
+and fixes the number of comparisons that follow.
 
 Ratios and ``g_s`` are rounded to float64. Both are fractions with denominators up to
-``max_weight``. Different ones differ by ``1 / max_weight^2`` of their size or more; up to 2^25 that
-is more than two roundings, so comparing the rounded numbers is exact. Above, a comparison of
-integers follows.
+``max_weight``. Different ones differ by ``1 / max_weight^2`` of their size or more. Up to 2^25 that
+is more than two roundings, so comparing the rounded numbers is exact. Above, an integer comparison
+follows.
 
-Where ``f`` is a table of values, the guess of a weight and ``j >> shift`` is the answer for the
-last position that shares them. With the shift 0 that is the answer; else it lies between this guess
-and the one before.
+If ``f`` is a table of values, the guess for a weight and ``j >> shift`` is the step for the last
+position that shares them. With the shift 0 that is the result. Otherwise the result lies between
+this guess and the one before.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ _MANY_STEPS = 1 << 14  # from here on a plan takes megabytes
 
 
 class IntegralPlan(NamedTuple):
-    """A hash function and a decay, as the kernels take them."""
+    """A hash function and a decay, in the form for the kernels."""
 
     hash: Hash
     decay: _native.Decay
 
 
 def integral_plan(params: SketchParams, decay: IntegralDecay) -> IntegralPlan:
-    """The hash function of ``params`` and the tables of a decay; those used last are kept, few of
-    the long ones.
+    """Return the hash function of ``params`` and a decay's tables. The last used plans are cached,
+    only a few of the long ones.
 
     Raises:
         ParameterError: the decay has too many steps at this ``max_weight``, or was made for
@@ -66,7 +66,7 @@ def integral_plan(params: SketchParams, decay: IntegralDecay) -> IntegralPlan:
 
 
 def forget_plans() -> None:
-    """Keep none of them."""
+    """Clear the cache."""
     _short_plan.cache_clear()
     _long_plan.cache_clear()
 
@@ -93,7 +93,7 @@ _long_plan = lru_cache(maxsize=4)(_plan)
 
 
 class _Guesses(NamedTuple):
-    """What finds a step; see the module docstring and ``events.h``."""
+    """Tables that find a step; see the module docstring and ``events.h``."""
 
     guesses: npt.NDArray[np.int32]
     shift: int  # bits of a ratio or position that are dropped

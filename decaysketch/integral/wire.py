@@ -1,28 +1,30 @@
-"""Family 2: the sketch of one integral decay, fixed when it is built.
+"""Family 2: the sketch for one integral decay, fixed when it is built.
 
-Behind the shared header stand the decay, the clock and the watermarks; then come the rows, packed
-as in family 1, and the labels, as there. Events and expiries are not stored but computed again. The
-decay is named by the digest of its step table and, where parameters are carried in full, by what it
-is in JSON: tables by their own digest there, so a reader needs them.
+The shared header is followed by the decay, the clock and the watermarks, then by the rows and the
+labels, packed as in family 1. Events and expiries are not stored but computed again. The digest of
+its step table identifies the decay. If parameters are carried in full, the decay's JSON form
+follows. It contains tables only by their own digest, so a reader needs them.
 
-What decoding promises
-    As those of family 1: whatever the bytes, a state that an honest builder could have
+Guarantees of decoding
+    As in family 1: any bytes give a state that an honest builder could have
     reached, or one :class:`~decaysketch.errors.CorruptSketchError`, in time and memory proportional
-    to their length, besides the step table of a decay that they name (at most 2^20 steps, refused
-    before any is computed). A reader who knows the decay passes it: then no other is computed.
+    to their length. The step table of a decay that they name comes on top (at most 2^20 steps,
+    rejected before any is computed). A reader that knows the decay passes it, and then no other is
+    computed.
 
     * *Canonical.* Decay and rows are encoded again and must give the same bytes.
     * *Lawful.* The state is built again from its rows, watermarks and clock. No row may be
       missing then, and no watermark rise.
     * *Plausible.* A watermark ``t_i`` after the clock claims that more than the capacity of
-      observations of ``T_i`` expire at ``t_i`` or later. If ``c`` of them are there and expire
+      observations in ``T_i`` expire at ``t_i`` or later. If ``c`` of them are there and expire
       later, ``capacity + 1 - c`` or more expire exactly at ``t_i``. Their first hit at level ``i``
       is one at level ``i + 1`` with a chance of about 1/2, and then they expire at ``t_i`` there
-      too: where ``t_{i+1} < t_i`` these were kept. So few of them that the chance is below 1e-9
-      is refused. Likewise a watermark after the clock at the coarsest level, which few ids reach.
+      too: if ``t_{i+1} < t_i`` these were kept. If so few of them are there that the chance is
+      below 1e-9, the bytes are rejected. Likewise a watermark after the clock at the coarsest
+      level, which few ids reach.
 
-The clock is what its sender says. Whoever takes bytes from others refuses clocks that are ahead
-(:func:`peek`): an accepted one makes a sketch forget what it takes to have expired.
+The sender sets the clock. Code that accepts bytes from others must reject clocks that are ahead
+(:func:`peek`): with an accepted clock a sketch drops everything that has expired by it.
 """
 
 from __future__ import annotations
@@ -61,11 +63,11 @@ _WEIGHTS_OF_AN_ID = 32  # more of them at the coarsest level are not believed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecayHeader(Header):
-    """What :func:`peek` reads: besides what every header has, the decay.
+    """The result of :func:`peek`: the common header fields, and the decay.
 
     Attributes:
         decay_digest: 16 bytes, the digest of the decay's step table at ``max_weight``.
-        decay: the decay as its ``to_dict()`` gives it, as JSON; empty without parameters.
+        decay: the decay's ``to_dict()`` as JSON. Empty without parameters.
     """
 
     decay_digest: bytes
@@ -76,7 +78,7 @@ class DecayHeader(Header):
 
 
 def encode(state: IntegralState, *, embed_params: bool = True) -> bytes:
-    """Bytes of a state; equal states have equal bytes.
+    """Return the bytes of a state. Equal states have equal bytes.
 
     Args:
         state: any state. A secret id key is represented by its check value only.
@@ -155,29 +157,28 @@ def decode(
     id_key: bytes | None = None,
     check_plausible: bool = True,
 ) -> IntegralState:
-    """State that :func:`encode` wrote.
+    """Return the state that :func:`encode` wrote.
 
     Args:
         blob: the bytes. Nothing in them is trusted.
-        params: what the bytes are expected to carry; needed where they carry a fingerprint only.
+        params: the expected parameters. Required if the bytes carry a fingerprint only.
             The capacity is taken from the bytes, not from here.
-        decay: the decay of the stream; needed where the bytes name it by its digest only, as they
-            do a table. Otherwise the one that they name is computed.
-        id_key: the secret of a stream that has one; ``params`` carry it as well, so one of the two
+        decay: the stream's decay. Required if the bytes identify it by its digest only, as they
+            do a table. Otherwise the decay that they name is computed.
+        id_key: the stream's secret, if it has one. ``params`` carry it as well, so one of the two
             is enough.
         check_plausible: False skips the statistical test of the watermarks (see the module
             docstring) for bytes that this program wrote itself.
 
     Returns:
-        The state; encoding it again gives the same bytes (without optional sections, which this
+        The state. Encoding it again gives the same bytes (without optional sections, which this
         release skips). O(rows log max_weight).
 
     Raises:
         CorruptSketchError: the bytes are not ones that an honest builder could have written.
-        IncompatibleSketchError: the bytes are of a stream with other parameters than ``params``, or
-            another ``decay``, or under another ``id_key``, or need one of them and it was not
-            given.
-        ParameterError: both ``params`` and ``id_key`` given, or an ``id_key`` of a wrong length.
+        IncompatibleSketchError: the bytes have other parameters than ``params``, or
+            another ``decay``, or another ``id_key``, or need one of them and it is missing.
+        ParameterError: both ``params`` and ``id_key`` given, or an ``id_key`` with a wrong length.
     """
     blob = fields.as_bytes(blob)
     opening = fields.open_blob(blob, FAMILY)
@@ -206,9 +207,11 @@ def decode(
 def _decay_of(
     header: DecayHeader, params: SketchParams, ours: IntegralDecay | None, *, known: bool
 ) -> IntegralDecay:
-    """The decay of the bytes, with a step table of the digest that they say.
+    """Return the decay in the bytes, after checking that its step table has the digest in the
+    bytes.
 
-    ``known``: the reader gave parameters and decay, so what is computed is the reader's own choice.
+    ``known``: the reader gave parameters and decay, so the decay to compute is the reader's own
+    choice.
     """
     named = header.decay.decode("ascii", "replace")
     if ours is not None:
@@ -249,7 +252,7 @@ def _decay_of(
 
 
 def _check_steps(decay: IntegralDecay, params: SketchParams) -> None:
-    """Refuse to compute a long step table that only the bytes ask for."""
+    """Reject a long step table that only the bytes request, before computing it."""
     bound = decay.step_bound(params.max_weight)
     if bound > _MOST_NAMED_STEPS:
         raise IncompatibleSketchError(
@@ -259,7 +262,9 @@ def _check_steps(decay: IntegralDecay, params: SketchParams) -> None:
 
 
 def _check_law(state: IntegralState, *, check_plausible: bool) -> None:
-    """The law of the state (see :mod:`decaysketch.integral.state`), as far as rows can show it."""
+    """Check the law of the state (see :mod:`decaysketch.integral.state`), as far as rows can
+    show it.
+    """
     params, watermarks = state.params, state.watermarks
     capacity, top = params.capacity, params.levels
     bag = IntegralRows.from_state(state)
@@ -294,7 +299,7 @@ def _check_law(state: IntegralState, *, check_plausible: bool) -> None:
 
 
 def _check_plausible(state: IntegralState, level: int, overflowing: int, tied: int) -> None:
-    """Refuse a watermark that claims too many observations nobody can see; see the module."""
+    """Reject a watermark that claims too many observations that are not there; see the module."""
     prime = state.params.prime
     chance = binomial_at_most(tied, overflowing, (prime >> level + 1) / (prime >> level))
     if chance < _IMPLAUSIBLE:
