@@ -1,9 +1,9 @@
-"""Sums, counts and quantiles of any recent window of an asynchronous stream.
+"""Sums, counts and quantiles over any recent window of an asynchronous stream.
 
 Random samples by level, as in Xu, Tirthapura and Busch, "Sketching asynchronous data streams over
-sliding windows": elements arrive in any order, the window is chosen when the query is asked, and
-samplers of several streams merge without loss. ``docs/which-sketch.md`` says when to use these and
-when a :class:`~decaysketch.DecaySketch`.
+sliding windows": elements arrive in any order, you choose the window when you query, and samplers
+of several streams merge without loss. ``docs/which-sketch.md`` says when to use these and when a
+:class:`~decaysketch.DecaySketch`.
 
     >>> import decaysketch as ds
     >>> from decaysketch.asyncwindow import SumParams, SumSampler

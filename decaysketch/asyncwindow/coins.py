@@ -1,22 +1,22 @@
 """The coins of an element: a stated function of its source and sequence number.
 
 The papers' samplers toss coins as elements arrive. Here an element's coins come from a keyed
-integer mixer, so it has the same ones wherever and however often it is processed: random parts of
-one source merge into the sample of the whole, and a rebuild from logs gives the same bytes.
+integer mixer, so they are the same wherever and however often it is processed. Random parts of one
+source merge into the sample of the complete source, and a rebuild from logs gives the same bytes.
 
 ``key(source, n) = mix64(S + (n + 1) GAMMA  mod 2^64)``
     ``S`` is the hash of the source's name, keyed by the seed
     (:func:`decaysketch.core.hashing.hash_keys` under the words ``params.source_word``). For one
-    source ``mix64`` of a linear sequence is a bijection: sequence numbers never collide, and keys
-    of other sources do with a chance of 2^-64.
+    source ``mix64`` of a linear sequence is a bijection: sequence numbers never collide. Keys from
+    different sources collide with a chance of 2^-64.
 ``U = floor(key / 2^11) / 2^53``
     Uniform on [0, 1).
 ``top level``
     The largest ``i <= M`` with ``U < v / 2^i``, where v is the value for a sum and 1 for a median:
     in integers ``x 2^i < v 2^53``, ``x = floor(key / 2^11)``. So level ``i`` is reached with
-    probability ``min(1, v / 2^i)``, exactly, which is what steps 2 to 4 of SumProcess toss their
-    coins for (and a value of 2^M has a level, M, which it lacks as printed), and what step 5 of
-    MedianProcess does with v = 1. The levels of one element are nested, those of two elements
+    probability ``min(1, v / 2^i)``, exactly. Steps 2 to 4 of SumProcess toss their coins for this
+    (and a value of 2^M has a level, M, which it lacks as printed). Step 5 of MedianProcess does so
+    with v = 1. The levels of one element are nested, and the levels of two elements are
     independent.
 """
 
@@ -39,10 +39,10 @@ UInt64Array = npt.NDArray[np.uint64]
 
 
 def source_words(params: Params, source: Any) -> UInt64Array:
-    """``S`` of a source, or of each of a column of sources: uint64, of length 1 or n.
+    """Return ``S`` for one source or a column of sources: uint64, length 1 or n.
 
     Raises:
-        ObservationError: a name that is no integer, text or bytes.
+        ObservationError: a name that is not an integer, text or bytes.
     """
     one = isinstance(source, (str, bytes, int))
     words = hashing.hash_keys(([source] if one else source,), params.source_word)
@@ -51,18 +51,18 @@ def source_words(params: Params, source: Any) -> UInt64Array:
 
 
 def element_keys(params: Params, source: Any, sequence: npt.ArrayLike) -> UInt64Array:
-    """Keys of elements.
+    """Return the keys for elements.
 
     Args:
-        params: of the stream.
+        params: the stream's parameters.
         source: one name (integer, text or bytes), or a column of names.
-        sequence: integers, which number the elements of a source; taken modulo 2^64.
+        sequence: integers that number a source's elements, taken modulo 2^64.
 
     Returns:
         uint64[n]. O(n).
 
     Raises:
-        ObservationError: names or numbers that are none, or columns of unequal length.
+        ObservationError: invalid names or numbers, or columns with unequal lengths.
     """
     words, numbers = source_words(params, source), sequence_numbers(sequence)
     if len(words) not in (1, len(numbers)):
@@ -77,10 +77,10 @@ def element_keys(params: Params, source: Any, sequence: npt.ArrayLike) -> UInt64
 
 
 def sequence_numbers(sequence: npt.ArrayLike) -> UInt64Array:
-    """A column of sequence numbers, modulo 2^64.
+    """Return a column of sequence numbers, modulo 2^64.
 
     Raises:
-        ObservationError: it is no column of integers.
+        ObservationError: it is not an integer column.
     """
     numbers = np.atleast_1d(np.asarray(sequence))
     if numbers.ndim == 1 and not numbers.size:  # an empty list has no type of its own
@@ -99,7 +99,7 @@ def sequence_numbers(sequence: npt.ArrayLike) -> UInt64Array:
 def top_levels(
     params: Params, value_keys: npt.NDArray[np.int64], keys: UInt64Array
 ) -> npt.NDArray[np.int8]:
-    """Top level of each element: int8[n]. O(n)."""
+    """Return each element's top level: int8[n]. O(n)."""
     levels = np.empty(len(keys), np.int8)
     _native.top_levels(value_keys, keys, params.weighted, params.levels, levels)
     return levels

@@ -1,22 +1,22 @@
-"""Samples of an asynchronous sampler: what queries read, by two estimators.
+"""Samples from an asynchronous sampler for queries, by two estimators.
 
 An element that reaches level ``i`` with probability ``p = min(1, v / 2^i)`` and is seen there
-stands for ``v / p = max(v, 2^i)`` of sum (v = 1 for a median), and for ``1 / p`` elements. Values
+contributes ``v / p = max(v, 2^i)`` to a sum (v = 1 for a median), and ``1 / p`` to a count. Values
 of ``2^i`` and more are seen with certainty: they are exact at every level up to i.
 
 ``single-level`` is SumQuery and MedianQuery (Xu, Tirthapura and Busch, sections 2.2 and 3.1): all
-    elements of the window are read at level ``l'``, the smallest one such that every watermark from
+    elements in the window are read at level ``l'``, the smallest one such that every watermark from
     ``l'`` on is before the window. Theorems 1 and 2 are about this. Section 2.5 prints that levels
-    ``l' + 1 .. L`` answer; it is ``l' .. L``, else half of the sample would be missing. Windows
+    ``l' + 1 .. L`` are read. Correct is ``l' .. L``, else half the sample would be missing. Windows
     only.
 ``stratified`` reads each element at the smallest level that is complete at its own time, so recent
-    parts of a window are exact and older ones sampled as finely as they can be. Every term has the
-    same expectation as above, for any watermarks that are fixed; it works for every decay, because
-    each element counts with the decay of its own age (the same answer as the reduction of a
+    parts of a window are exact and older ones sampled as finely as possible. Every term has the
+    same expectation as above, for any fixed watermarks. It works for every decay, because
+    each element counts with the decay at its own age (the same result as the reduction of a
     decayed sum to its windows, each at its best level). See ``docs/estimators.md`` for intervals.
 
 Watermarks are random, and depend on the same coins. Theorems 1 and 2 account for that by the union
-over levels; for ``stratified`` it is measured (``python -m quality.asyncwindow``), not a theorem.
+over levels. For ``stratified`` it is measured (``python -m quality.asyncwindow``), not a theorem.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _EMPTY = np.empty(0)
 
 
 class _Part(NamedTuple):
-    """Rows by time, latest first: those seen with certainty, or those that were sampled."""
+    """Rows by time, latest first: either rows seen with certainty, or sampled rows."""
 
     times: Int64Array
     value_keys: Int64Array
@@ -75,12 +75,12 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Strata:
-    """What of a stratified sample depends on the state alone: worth keeping between queries.
+    """The part of a stratified sample that depends on the state alone, cached between queries.
 
     Attributes:
         certain: elements that are exact where they are read.
-        sampled: the others.
-        bands: the bands that are sampled; its columns of rows are not used.
+        sampled: the other elements.
+        bands: the sampled bands. Their row columns are not used.
     """
 
     certain: _Part
@@ -89,10 +89,10 @@ class Strata:
 
 
 def check_support(state: WindowState, decay: Decay | None) -> Decay:
-    """The decay; refuses one that reaches further back than the largest window.
+    """Return the decay. Reject a decay that reaches further back than the largest window.
 
     Raises:
-        ParameterError: it does, or it is no decay.
+        ParameterError: it does, or it is not a decay.
     """
     decay = check_decay(decay)
     params = state.params
@@ -105,7 +105,7 @@ def check_support(state: WindowState, decay: Decay | None) -> Decay:
 
 
 def strata_of(state: WindowState) -> Strata:
-    """Bands of a state, and its rows at the levels of their bands. O(n)."""
+    """Return a state's bands, and its rows at the levels of their bands. O(n)."""
     since = state.complete_since
     # Times fall along the rows and `since` falls along the levels: bands are runs of rows.
     ends = len(state) - np.searchsorted(state.times[::-1], since, side="right")
@@ -133,18 +133,18 @@ def strata_of(state: WindowState) -> Strata:
 
 
 def stratified(state: WindowState, decay: Decay | None, now: int, *, strata: Strata) -> Sample:
-    """The sample of a state under a decay, at a time.
+    """Return a state's sample under a decay, at a time.
 
     Args:
-        state: what the sampler holds; rows in the order of time are enough.
+        state: the sampler's state. Rows ordered by time are enough.
         decay: weight by age.
-        now: time of the query; later elements are not counted.
+        now: time of the query. Later elements are not counted.
         strata: ``strata_of(state)``.
 
     Raises:
-        ParameterError: ``now`` is no time, or ``decay`` no decay, none that falls with age, or one
-            that reaches further back than the largest window.
-        UnanswerableQueryError: elements that the decay gives weight to were discarded at every
+        ParameterError: ``now`` is not a time, or ``decay`` is not a decay, rises with age, or
+            reaches further back than the largest window.
+        UnanswerableQueryError: elements with weight under the decay were discarded at every
             level.
 
     Complexity: O(n).
@@ -176,7 +176,7 @@ class _Timed:
 
 
 def query_level(state: WindowState, decay: Decay | None, now: int) -> tuple[int, int]:
-    """``l'`` and the start of the window: step 1 of SumQuery.
+    """Return ``l'`` and the start of the window: step 1 of SumQuery.
 
     Raises:
         ParameterError, UnanswerableQueryError: see :func:`single_level`.
@@ -210,10 +210,10 @@ def window_rows(state: WindowState, start: int, now: int, level: int) -> slice |
 
 
 def single_level(state: WindowState, decay: Decay | None, now: int) -> Sample:
-    """The sample of a window, all of it at one level: SumQuery and MedianQuery.
+    """Return the sample of a window, all of it at one level: SumQuery and MedianQuery.
 
     Raises:
-        ParameterError: as :func:`stratified`, or a decay that is no window.
+        ParameterError: as :func:`stratified`, or a decay that is not a window.
         UnanswerableQueryError: as :func:`stratified` (the procedures' "algorithm fails").
     """
     decay = check_support(state, decay)
@@ -241,7 +241,7 @@ def _sample(
     state: WindowState, fading: Fading, parts: Sequence[_Part],
     decays: Sequence[Float64Array], step: float, thinning: float,
 ) -> Sample:  # fmt: skip
-    """Certain elements, exact, and then the sampled ones: one hit of mass 2^i each."""
+    """Return certain elements, exact, and then the sampled ones: one hit with mass 2^i each."""
     params = state.params
     (certain, sampled), (sure, chance) = parts, decays
     weights = [part.weights(params.weighted) for part in parts]

@@ -1,4 +1,4 @@
-"""The families ``sum`` and ``median``: samplers of elements that their sources have numbered."""
+"""The families ``sum`` and ``median``: samplers for elements that their sources have numbered."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["MEDIAN", "SUM", "MedianRecipe", "SumRecipe"]
 
 
 class _SamplerRecipe(SeededRecipe):
-    """What the recipes of both asynchronous samplers have in common."""
+    """Common parts of both samplers' sketch configurations."""
 
     hashed = "elements are keyed"
 
@@ -30,7 +30,7 @@ class _SamplerRecipe(SeededRecipe):
 
 @dataclass(frozen=True)
 class SumRecipe(_SamplerRecipe):
-    """Samplers of sums over any recent window."""
+    """Samplers for sums over any recent window."""
 
     family = "sum"
     sketch_type = SumSampler
@@ -41,7 +41,7 @@ class SumRecipe(_SamplerRecipe):
 
 @dataclass(frozen=True)
 class MedianRecipe(_SamplerRecipe):
-    """Samplers of quantiles over any recent window."""
+    """Samplers for quantiles over any recent window."""
 
     family = "median"
     sketch_type = MedianSampler

@@ -1,19 +1,22 @@
-"""What the builders of one stream share: the frozen parameters of the asynchronous samplers.
+"""The frozen parameters of the asynchronous samplers, shared by all builders in one stream.
 
-``SumParams`` for sums of positive integers, ``MedianParams`` for the median and other quantiles
-(Xu, Tirthapura and Busch, sections 2 and 3). Both fix the number of levels from an upper bound on
-what a window holds, ``M = ceil(log2 bound)``, the number ``alpha`` of elements kept in each level,
-the largest window W, and the seed of the coins.
+``SumParams`` serves sums of positive integers. ``MedianParams`` serves the median and other
+quantiles (Xu, Tirthapura and Busch, sections 2 and 3). Both fix
 
-The accuracy that is promised, over the choice of the coins: a sum is off by more than ``epsilon``
-times itself, or the rank of a quantile by more than ``epsilon`` times the number of elements, with
-probability below ``delta``. Theorems 1 and 2 hold with
+* the number of levels from an upper bound on a window's contents, ``M = ceil(log2 bound)``,
+* the number ``alpha`` of elements kept in each level,
+* the largest window W,
+* the seed for the coins.
+
+The guaranteed accuracy, over the choice of the coins: a sum is off by more than ``epsilon`` times
+itself, or a quantile's rank by more than ``epsilon`` times the number of elements, with probability
+below ``delta``. Theorems 1 and 2 hold with
 
     alpha = 12 ln(8 / delta) / epsilon^2   (sum),   alpha = 96 ln(8 / delta) / epsilon^2   (median).
 
-Section 2.2 prints ``12 / epsilon`` in the first; its own Lemmas 8 and 11 use ``epsilon^2``.
-``for_accuracy`` gives these (``mode="proven"``), or what a normal approximation of the same error
-asks for (``mode="practical"``), 16 to 250 times less.
+Section 2.2 prints ``12 / epsilon`` in the first. Its own Lemmas 8 and 11 use ``epsilon^2``.
+``for_accuracy`` gives these (``mode="proven"``), or the capacity from a normal approximation of the
+same error (``mode="practical"``), 16 to 250 times less.
 """
 
 from __future__ import annotations
@@ -57,17 +60,17 @@ MAX_WINDOW = 1 << 62
 
 @dataclass(frozen=True, kw_only=True)
 class AsyncParams(BuildParams):
-    """What both kinds of parameters have; make a :class:`SumParams` or a :class:`MedianParams`.
+    """Common parameters. Use :class:`SumParams` or :class:`MedianParams`.
 
     Args:
-        capacity: elements kept in the sample of each level, at most 2^20.
-        max_window: the largest width of a window that will be asked for, in time units, at most
-            2^62. None for no limit: then the clock of a sampler has no effect.
-        seed: ``0 <= seed < 2^64``; fixes the coins.
-        time_unit: label of the unit of every timestamp and width, 1 to 8 lower-case letters.
+        capacity: elements kept in each level's sample, at most 2^20.
+        max_window: the largest window width that queries may use, in time units, at most
+            2^62. None for no limit: then a sampler's clock has no effect.
+        seed: ``0 <= seed < 2^64``. It fixes the coins.
+        time_unit: unit label for every timestamp and width, 1 to 8 lower-case letters.
 
     Raises:
-        ParameterError: a field is outside its domain; the message names it and the value.
+        ParameterError: a field is outside its domain. The message names it and the value.
     """
 
     kind: ClassVar[str]
@@ -88,36 +91,39 @@ class AsyncParams(BuildParams):
     @property
     @abstractmethod
     def bound(self) -> int:
-        """Upper bound on what a window holds: V_max, or N_max."""
+        """Upper bound on a window's contents: V_max, or N_max."""
 
     @property
     @abstractmethod
     def first_nested(self) -> int:
-        """Samples from this level on hold every element that reaches them (L of section 2.5);
-        those below hold the elements whose top level is theirs."""
+        """Samples from this level on contain every element that reaches them (L of section 2.5).
+        Samples below contain the elements with exactly their top level.
+        """
 
     @property
     @abstractmethod
     def _choice(self) -> str:
-        """What the kind has of its own, as the fingerprint reads it."""
+        """The subclass's own parameters, as the fingerprint reads them."""
 
     @property
     def levels(self) -> int:
-        """Index of the coarsest level, ``M = ceil(log2 bound)``; levels are 0..M."""
+        """Index of the coarsest level, ``M = ceil(log2 bound)``. Levels are 0..M."""
         return (self.bound - 1).bit_length()  # M
 
     @property
     def copies(self) -> int:
-        """Independent sets of coins in a sampler: one."""
+        """Independent coin sets in a sampler: one."""
         return 1
 
     def source_word(self, index: int) -> int:
-        """The ``index``-th 64-bit word of the stream that keys the names of sources."""
+        """The ``index``-th 64-bit word of the stream that keys source names."""
         return hashing.derive(self.seed, PURPOSE_SOURCE, index)
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """8 bytes that agree exactly when two samplers may be merged (capacity is not in it)."""
+        """8 bytes that are equal exactly when two samplers may be merged (capacity is not
+        included).
+        """
         window = "none" if self.max_window is None else str(self.max_window)
         parts = (self.kind, str(self.bound), self._choice, window, str(self.seed), self.time_unit)
         text = "\0".join(parts)
@@ -157,19 +163,19 @@ PURPOSE_SOURCE = 16  # stream of derived words, beside those of ``hashing``: nev
 
 @dataclass(frozen=True, kw_only=True)
 class SumParams(AsyncParams):
-    """Build parameters of a :class:`~decaysketch.asyncwindow.SumSampler`.
+    """Build parameters for a :class:`~decaysketch.asyncwindow.SumSampler`.
 
     Args:
-        max_sum: upper bound on the sum of the values in any window, at most 2^53; values are
+        max_sum: upper bound on the sum of the values in any window, at most 2^53. Values are
             integers 1..max_sum. A larger sum is still estimated as long as the coarsest level has
-            discarded nothing of its window, but without the promise.
+            discarded nothing in its window, but without the guarantee.
         eager_from_level: L of section 2.5. None (as M) is the procedure SumProcess: an element is
             put into the sample of its top level only. From level L on, an element is put into
             every sample up to its top level instead, and 0 does so everywhere.
         capacity, max_window, seed, time_unit: see :class:`AsyncParams`.
 
-    Elements are stored once whatever ``eager_from_level`` is, so here it trades the number of
-    elements kept, not time: eager samples overlap, so they hold less between them.
+    Elements are stored once for any ``eager_from_level``. So here it affects the number of kept
+    elements, not time: eager samples overlap, so they keep fewer elements in total.
     """
 
     kind: ClassVar[str] = "sum"
@@ -194,7 +200,7 @@ class SumParams(AsyncParams):
 
     @property
     def first_nested(self) -> int:
-        """L, which is M where ``eager_from_level`` is None."""
+        """L, which is M if ``eager_from_level`` is None."""
         return self.levels if self.eager_from_level is None else self.eager_from_level
 
     @property
@@ -214,17 +220,17 @@ class SumParams(AsyncParams):
         seed: int = 0,
         time_unit: str = "s",
     ) -> Self:
-        """Parameters under which a sum is off by more than ``epsilon`` times itself with
+        """Return parameters under which a sum is off by more than ``epsilon`` times itself with
         probability below ``delta``.
 
         Args:
             epsilon: relative error, 0 < epsilon < 1.
             delta: probability, 0 < delta < 1.
             max_sum, max_window, eager_from_level, seed, time_unit: see :class:`SumParams`.
-            mode: "proven": the capacity of Theorem 1. "practical": the level that a query reads
-                holds ``alpha`` sampled elements or more (``alpha / 2`` where samples are eager), so
-                the relative variance of a sum is about ``1 / alpha`` (``2 / alpha``) at most; the
-                capacity that makes ``epsilon`` the ``1 - delta / 2`` quantile of that normal law.
+            mode: "proven": the capacity from Theorem 1. "practical": the level that a query reads
+                has ``alpha`` sampled elements or more (``alpha / 2`` if samples are eager), so
+                a sum's relative variance is about ``1 / alpha`` (``2 / alpha``) at most. The
+                capacity makes ``epsilon`` the ``1 - delta / 2`` quantile of that normal law.
 
         Raises:
             ParameterError: an argument outside its domain, or a capacity above 2^20.
@@ -242,11 +248,11 @@ class SumParams(AsyncParams):
 
 @dataclass(frozen=True, kw_only=True)
 class MedianParams(AsyncParams):
-    """Build parameters of a :class:`~decaysketch.asyncwindow.MedianSampler`.
+    """Build parameters for a :class:`~decaysketch.asyncwindow.MedianSampler`.
 
     Args:
         max_count: upper bound on the number of elements in any window, at most 2^53.
-        value_type: "float64" (default) or "int64": what values are kept as.
+        value_type: "float64" (default) or "int64": the type of stored values.
         capacity, max_window, seed, time_unit: see :class:`AsyncParams`.
     """
 
@@ -292,16 +298,16 @@ class MedianParams(AsyncParams):
         seed: int = 0,
         time_unit: str = "s",
     ) -> Self:
-        """Parameters under which the rank of a median is off by more than ``epsilon`` times the
-        number of elements with probability below ``delta``; so is that of any other quantile.
+        """Return parameters under which the rank of a median, or of any other quantile, is off by
+        more than ``epsilon`` times the number of elements with probability below ``delta``.
 
         Args:
-            epsilon: error of the rank as a share of the elements, 0 < epsilon < 1/2.
+            epsilon: rank error as a share of the elements, 0 < epsilon < 1/2.
             delta: probability, 0 < delta < 1.
             max_count, max_window, value_type, seed, time_unit: see :class:`MedianParams`.
-            mode: "proven": the capacity of Theorem 2. "practical": the level that a query reads
-                holds ``alpha / 2`` elements or more, so the variance of a relative rank is about
-                ``1 / (2 alpha)`` at most; the capacity that makes ``epsilon`` the ``1 - delta / 2``
+            mode: "proven": the capacity from Theorem 2. "practical": the level that a query reads
+                has ``alpha / 2`` elements or more, so a relative rank's variance is about
+                ``1 / (2 alpha)`` at most. The capacity makes ``epsilon`` the ``1 - delta / 2``
                 quantile of that normal law.
 
         Raises:

@@ -2,25 +2,26 @@
 
 Xu, Tirthapura and Busch, "Sketching asynchronous data streams over sliding windows": SumInit,
 SumProcess, SumQuery (section 2.2, with the parameter L of section 2.5), MedianProcess, MedianQuery
-(section 3.1), Union (section 4). Here every sample ``S_i`` is a set of its own, stored as often as
-an element is put into samples; the samplers store an element once, and must come to the same.
+(section 3.1), Union (section 4). Here every sample ``S_i`` is a separate set, and an element is
+stored in each sample it is put into. The samplers store an element once, and must give the same
+results.
 
-Corrected where the print is wrong; each of these has a test that the printed form fails:
+Corrections to the printed version. Each has a test that the printed form fails:
 
-* The level of a value of ``2^M`` is M; step 2 of SumProcess finds none.
-* When a sample overflows, *all* elements of its earliest time are discarded, and elements not later
-  than ``t_i`` are never taken in. Discarding "the element with the lowest timestamp", one of
-  several, makes the state depend on the order of arrival. Union likewise.
+* The level of a value of ``2^M`` is M. Step 2 of SumProcess finds none.
+* When a sample overflows, *all* elements with its earliest time are discarded, and elements not
+  later than ``t_i`` are never accepted. Discarding "the element with the lowest timestamp", one
+  among several, makes the state depend on the order of arrival. Union likewise.
 * With the parameter L, a query whose level is below L reads levels ``l' .. L``, not
-  ``l' + 1 .. L``; and SumProcess is L = M, not L = M - 1.
-* The clock c, by which step 1 discards, is part of the sketch, and Union takes the later one: an
-  element that only one of two sketches had discarded would come back otherwise.
-* Elements have keys, which fix their coins; samples are sets of keyed elements, and Union is the
-  union of those. With coins tossed on arrival no two runs agree; and with elements that are bare
-  pairs (v, t), of two equal ones one would be lost in Union's set union.
+  ``l' + 1 .. L``. And SumProcess is L = M, not L = M - 1.
+* The clock c, by which step 1 discards, is part of the sketch, and Union uses the later one.
+  Otherwise an element that only one of two sketches had discarded would come back.
+* Elements have keys, which fix their coins. Samples are sets of keyed elements, and Union is their
+  union. With coins tossed on arrival no two runs agree. With bare pairs (v, t) as elements, Union's
+  set union would lose one of two equal elements.
 
-This module is the middle rung of trust: tests check it by hand-made cases, and it checks the
-compiled kernels. It therefore imports nothing of ours, and nothing falls back to it.
+Tests check this module by hand-made cases, and it checks the compiled kernels. It therefore imports
+no project code, and nothing falls back to it.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ def mix64(word: int) -> int:
 def top_level(key: int, value: int, levels: int) -> int:
     """The largest ``i <= M`` with ``U < v / 2^i``, ``U = floor(key / 2^11) / 2^53``.
 
-    One uniform number for all the coins of steps 3 and 4 of SumProcess: level ``i`` is reached with
-    probability ``min(1, v / 2^i)``.
+    One uniform number replaces all the coins in steps 3 and 4 of SumProcess: level ``i`` is reached
+    with probability ``min(1, v / 2^i)``.
     """
     coin = key >> 64 - COIN_BITS
     level = 0
@@ -72,7 +73,7 @@ def top_level(key: int, value: int, levels: int) -> int:
 
 
 class Sample:
-    """S_i and t_i: the most recent elements that were put in, as a heap by time."""
+    """S_i and t_i: the most recent elements, as a heap by time."""
 
     def __init__(self) -> None:
         self.discarded: int | None = None  # t_i; the paper's -1 is None
@@ -87,7 +88,7 @@ class Sample:
         return ((t, v, identity) for identity, (t, v) in self._elements.items())
 
     def discard_until(self, time: int) -> None:
-        """Drop all elements not later than ``time``, and take in none of them again."""
+        """Drop all elements not later than ``time``, and never accept them again."""
         if self.discarded is None or time > self.discarded:
             self.discarded = time
         while self._heap and self._heap[0][0] <= time:
@@ -96,7 +97,7 @@ class Sample:
                 del self._elements[identity]
 
     def insert(self, t: int, v: int, identity: Identity, capacity: int) -> None:
-        """Steps 5 and 6 of SumProcess; steps 2 and 3 of MedianProcess."""
+        """Steps 5 and 6 of SumProcess, and steps 2 and 3 of MedianProcess."""
         if self.discarded is not None and t <= self.discarded:
             return
         known = self._elements.get(identity)
@@ -127,7 +128,7 @@ class Sketch:
         self.samples = [Sample() for _ in range(levels + 1)]
 
     def advance(self, now: int) -> None:
-        """Move the clock on, and forget what no window reaches any more."""
+        """Move the clock on, and drop everything that no window reaches any more."""
         if self.clock is None or now > self.clock:
             self.clock = now
         if self.max_window is not None:
@@ -142,7 +143,7 @@ def sum_init(
     max_window: int | None = None,
     eager_from_level: int | None = None,
 ) -> Sketch:
-    """SumInit. ``eager_from_level`` None is SumProcess as in section 2.2; 0 for the median."""
+    """SumInit. ``eager_from_level`` None is SumProcess as in section 2.2. Pass 0 for the median."""
     nested = levels if eager_from_level is None else eager_from_level
     return Sketch(levels, capacity, max_window, nested)
 
@@ -150,7 +151,7 @@ def sum_init(
 def sum_process(sketch: Sketch, v: int, t: int, key: int) -> None:
     """SumProcess, with L of section 2.5. Step 1 is in ``discard_until``: t_i is at least c - W - 1.
 
-    O(log alpha) for each sample the element is put into.
+    O(log alpha) for each sample that receives the element.
     """
     top = top_level(key, v, sketch.levels)
     first = min(top, sketch.eager_from_level)
@@ -165,7 +166,7 @@ def median_process(sketch: Sketch, v: int, t: int, key: int) -> None:
 
 
 def sum_query(sketch: Sketch, w: int, c: int) -> tuple[Fraction, int] | None:
-    """SumQuery(w) at time c: (estimate, level l'); None where the algorithm fails. O(M alpha)."""
+    """SumQuery(w) at time c: (estimate, level l'), or None if the algorithm fails. O(M alpha)."""
     level = sketch.levels + 1
     while level > 0 and _complete(sketch.samples[level - 1], c - w):
         level -= 1
@@ -181,9 +182,9 @@ def sum_query(sketch: Sketch, w: int, c: int) -> tuple[Fraction, int] | None:
 
 
 def median_query(sketch: Sketch, w: int, c: int) -> tuple[int | None, int] | None:
-    """MedianQuery(w) at time c: (the lower median, level l'), or None where the algorithm fails.
+    """MedianQuery(w) at time c: (the lower median, level l'), or None if the algorithm fails.
 
-    The median of no elements is None.
+    The median of an empty set is None.
     """
     for level, sample in enumerate(sketch.samples):
         if _complete(sample, c - w):
@@ -197,7 +198,7 @@ def _complete(sample: Sample, start: int) -> bool:
 
 
 def union(a: Sketch, b: Sketch) -> Sketch:
-    """Union(Sk_A, Sk_B): the sketch of both streams; neither argument is changed."""
+    """Union(Sk_A, Sk_B): the sketch of both streams. Neither argument changes."""
     c = Sketch(a.levels, min(a.capacity, b.capacity), a.max_window, a.eager_from_level)
     for i in range(c.levels + 1):
         for part in (a.samples[i], b.samples[i]):

@@ -1,7 +1,7 @@
-"""The rows a sampler holds, between batches: a bag (``core/bags.py``) of elements.
+"""The rows that a sampler stores between batches: a bag (``core/bags.py``) with elements.
 
-A bag is in the order of arrival: compaction needs no other, and leaves it. Whoever reads the state
-gets a copy in order of time.
+A bag keeps the order of arrival. Compaction needs no other order, and keeps this one. A caller that
+reads the state gets a copy ordered by time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LOWEST_KEY, _HIGHEST_KEY = MISSING_KEY + 1, np.iinfo(np.int64).max
 
 
 class Columns(NamedTuple):
-    """Columns of rows; see :class:`~decaysketch.asyncwindow.state.WindowState`."""
+    """Row columns; see :class:`~decaysketch.asyncwindow.state.WindowState`."""
 
     values: Int64Array
     times: Int64Array
@@ -45,19 +45,19 @@ class Columns(NamedTuple):
 
     @classmethod
     def of_room(cls, room: int) -> Self:
-        """Columns of so many rows, with nothing in them."""
+        """Return empty columns with space for this number of rows."""
         return cls(*(np.empty(room, kind) for kind in "qqQb"))
 
 
 class _Scratch(threading.local):
-    """Working memory of compaction, grown geometrically, one for each thread."""
+    """Working memory for compaction, grown geometrically, one per thread."""
 
     def __init__(self) -> None:
         self.counts = np.empty(0, np.uint32)
         self._allocate(FIRST_ROOM)
 
     def reserve(self, rows: int, levels: int = 0) -> None:
-        """Room for so many rows, and for counts of so many levels."""
+        """Reserve space for this number of rows, and for counts per level."""
         if rows > self.room:
             self._allocate(max(rows, self.room * 3 // 2))
         if len(self.counts) < levels * _native.BUCKETS:
@@ -72,7 +72,7 @@ class _Scratch(threading.local):
         self.slots = np.empty(_native.slots_for(room), np.uint32)
 
     def release(self) -> None:
-        """Give back that of the calling thread; it is made anew when it is needed."""
+        """Release the calling thread's working memory. It is allocated again when needed."""
         self.__init__()  # type: ignore[misc]
 
 
@@ -127,18 +127,17 @@ class RetainedElements(Bag):
         self, values: npt.NDArray[Any], times: Int64Array, words: UInt64Array,
         sequence: npt.NDArray[Any] | None, first_number: int,
     ) -> tuple[int, int] | None:  # fmt: skip
-        """Take a batch of contiguous columns of equal length that nobody validated yet.
+        """Accept a batch of contiguous columns with equal lengths that are not validated yet.
 
         Args:
-            values: int64, or float64 as they are where that is the stream's type.
+            values: int64, or float64 without conversion if that is the stream's type.
             times: int64.
-            words: uint64, of the source or of each row's source.
-            sequence: int64 or uint64; None to number the rows from ``first_number`` on.
+            words: uint64, for one source or for each row's source.
+            sequence: int64 or uint64. None to number the rows from ``first_number`` on.
             first_number: below 2^64.
 
-        Returns:
-            How many rows were of weight 0, and how many too old for any window; None, with nothing
-            taken, where a row is out of bounds. Amortised O(1) for each row.
+        Returns: The number of rows with weight 0, and the number too old for any window. None, with
+            nothing accepted, if a row is out of bounds. Amortised O(1) per row.
         """
         n = len(times)
         batch = (
@@ -185,7 +184,9 @@ class RetainedElements(Bag):
         self._bag = larger
 
     def _make_room(self, incoming: int) -> None:
-        """Room for one more block, by growing the bag up to its limit, else by compacting it."""
+        """Make space for one more block, by growing the bag up to its limit, else by compacting
+        it.
+        """
         wanted = self._rows + _BLOCK
         if wanted <= self._room:
             return
@@ -204,7 +205,7 @@ class RetainedElements(Bag):
         return min(super()._limit() + _BLOCK, _native.MAX_ROWS)
 
     def _make_room_to_append(self, rows: int, incoming: int) -> None:
-        """Room for so many rows and one to spare; at most for all that are coming.
+        """Make space for this number of rows plus one, at most for all rows still to come.
 
         Raises:
             ParameterError: more rows than kernels can number.
@@ -235,7 +236,7 @@ class RetainedElements(Bag):
             self._spare *= 2.0  # more is looked at next
 
     def by_time(self) -> WindowState:
-        """The state with rows in the order of time alone (ties as they come): what queries read.
+        """Return the state with rows ordered by time alone (ties in any order), for queries.
 
         Cheaper than :meth:`state`. O(rows).
         """

@@ -1,8 +1,8 @@
-"""Quantiles of a sample whose elements weigh the same, by selection instead of sorting.
+"""Quantiles of a sample with equally weighted elements, by selection instead of sorting.
 
-MedianQuery reads one level, where every element stands for ``2^i``. Then the rank interval of a
-quantile (:func:`decaysketch.answers.query.quantile`: the values whose rank may be the one asked
-for) depends on counts alone, and the three order statistics it needs are selected.
+MedianQuery reads one level, at which every element represents ``2^i``. Then a quantile's rank
+interval (:func:`decaysketch.answers.query.quantile`: the values that may have the requested rank)
+depends on counts alone, and the three order statistics it needs are selected.
 """
 
 from __future__ import annotations
@@ -26,18 +26,17 @@ _TIE = 1e-12  # ranks this close are one rank: as in queries of samples with mas
 def quantiles(
     value_keys: Int64Array, value_type: str, level: int, q: list[float], confidence: float
 ) -> list[Estimate]:
-    """Quantiles of a window from all of its elements that reach a level.
+    """Return a window's quantiles from all its elements that reach a level.
 
     Args:
         value_keys: int64[n], in any order; see :mod:`decaysketch.core.observations`.
-        value_type: what they are keys of.
-        level: 0 where these are all elements.
+        value_type: the type that the keys represent.
+        level: 0 if these are all elements.
         q: relative ranks, 0..1.
         confidence: of each interval.
 
-    Returns:
-        What :func:`decaysketch.answers.query.quantile` gives for the single-level sample. O(n) for
-        each.
+    Returns: The result that :func:`decaysketch.answers.query.quantile` gives for the single-level
+        sample. O(n) for each.
     """
     n = len(value_keys)
     if not n:
@@ -60,14 +59,16 @@ def quantiles(
 
 
 def _ranks(n: int, level: int, q: float, confidence: float) -> tuple[int, int, int]:
-    """Ranks, from 1, of the lower end, the quantile and the upper end; 0 and n + 1 are beyond."""
+    """Ranks, from 1, for the lower bound, the quantile and the upper bound. 0 and n + 1 are
+    beyond.
+    """
     place = min(n, max(1, math.ceil((q - _TIE) * n)))
     if level == 0:
         return place, place, place
     p = 0.5**level
 
     def amount(count: int) -> Interval:
-        """In units of one element of the sample."""
+        """Convert to units of one sample element."""
         return part_interval(0.0, count, count * (1.0 - p), 1.0, 1.0 - 0.5 * p, 0.0, confidence)
 
     def balance(count: int) -> Interval:

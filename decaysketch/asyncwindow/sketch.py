@@ -1,25 +1,25 @@
-"""SumSampler and MedianSampler: sums, counts and quantiles of any recent window of a stream.
+"""SumSampler and MedianSampler: sums, counts and quantiles over any recent window of a stream.
 
-What they keep
-    For each of the levels 0..M, the most recent ``capacity`` elements among those that the level's
-    coins select, each element once. See ``state.py`` for the definition.
-What they promise
-    For any window of width w <= W, named when the query is asked, a sum that is off by more than
-    ``epsilon`` of itself, or a quantile whose rank is off by more than ``epsilon`` of the elements,
-    has a probability below ``delta`` (Theorems 1 and 2, with the capacities of ``params.py`` and
-    the estimator "single-level"). A window of at most ``capacity`` elements is answered exactly
-    (Lemmas 4 and 14), as long as no elements are later than the window. Elements arrive in any
-    order, however late within W. Every answer comes with its interval.
-    The state, and its bytes, are a function of the parameters, of the set of elements that were fed
-    and of the clock: samplers merge without loss (Lemma 23), in any tree.
+Contents
+    Each level 0..M keeps the most recent ``capacity`` elements among those that the level's coins
+    select, each element once. See ``state.py`` for the definition.
+Guarantees
+    You choose a window of width w <= W when you query. The probability is below ``delta`` that a
+    sum is off by more than ``epsilon`` of itself, or a quantile's rank by more than ``epsilon`` of
+    the elements (Theorems 1 and 2, with the capacities of ``params.py`` and the estimator
+    "single-level"). A window with at most ``capacity`` elements gives exact results (Lemmas 4 and
+    14), as long as no elements are later than the window. Elements arrive in any order, however
+    late within W. Every result has an interval.
+    The state, and its bytes, are a function of the parameters, the set of accepted elements and the
+    clock: samplers merge without loss (Lemma 23), in any tree.
 Duplicates
-    Elements with explicit sequence numbers are recognised: feeding one again, anywhere, changes
-    nothing. Elements without are numbered by the sampler as they come: it counts what it is fed,
-    and is *not* duplicate-insensitive.
+    Elements with explicit sequence numbers are recognised: adding one again, anywhere, changes
+    nothing. The sampler numbers elements without them on arrival. It then counts every row that it
+    receives, and is *not* duplicate-insensitive.
 Paper
     Xu, Tirthapura and Busch, "Sketching asynchronous data streams over sliding windows". Departures
-    are stated where they are made: storage and ties in ``state.py``, coins in ``coins.py``,
-    capacities in ``params.py``, estimates in ``estimators.py``.
+    are described in the modules that make them: storage and ties in ``state.py``, coins in
+    ``coins.py``, capacities in ``params.py``, estimates in ``estimators.py``.
 Limits
     A sampler is not safe to use from two threads at once.
 """
@@ -88,13 +88,13 @@ _MASK = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowStats(Stats):
-    """What a sampler took in and what it holds; see :class:`~decaysketch.contract.sketch.Stats`.
+    """Counts of accepted and stored rows; see :class:`~decaysketch.contract.sketch.Stats`.
 
     Attributes:
-        late: of the rows fed, those older than any window by the clock at their arrival.
-        zero: of the rows fed, those of value 0 in a sum, which contribute nothing.
-        keys_with_several_values: keys held with more than one value. In a sum each counts as
-            several elements; a message has one value in most streams.
+        late: accepted rows older than any window by the clock at their arrival.
+        zero: accepted rows with value 0 in a sum, which contribute nothing.
+        keys_with_several_values: stored keys with more than one value. In a sum each counts as
+            several elements. In most streams a message has one value.
     """
 
     late: int
@@ -103,7 +103,7 @@ class WindowStats(Stats):
 
 
 class Sampler(Asked, Sketch, Generic[P]):
-    """What both samplers have; use :class:`SumSampler` or :class:`MedianSampler`."""
+    """Common parts of both samplers. Use :class:`SumSampler` or :class:`MedianSampler`."""
 
     snapshot_type = WindowSnapshot
 
@@ -121,7 +121,7 @@ class Sampler(Asked, Sketch, Generic[P]):
         """See the class.
 
         Raises:
-            ParameterError: parameters of another kind, or a number that is none.
+            ParameterError: parameters of another kind, or an invalid number.
         """
         if not isinstance(params, self._params_type):
             raise ParameterError(
@@ -149,12 +149,12 @@ class Sampler(Asked, Sketch, Generic[P]):
 
     @property
     def source(self) -> Source:
-        """Name under which elements without sequence numbers are numbered."""
+        """Source name for elements without sequence numbers."""
         return self._source
 
     @property
     def next_number(self) -> int:
-        """Number of the next element that comes without one."""
+        """Number for the next element that arrives without one."""
         return self._next_number
 
     def _changed(self) -> None:
@@ -166,7 +166,7 @@ class Sampler(Asked, Sketch, Generic[P]):
 
     @abstractmethod
     def _is_plain(self, value: Any) -> bool:
-        """Whether a single value is of the stream's type and needs no conversion."""
+        """Whether a single value has the stream's type and needs no conversion."""
 
     @abstractmethod
     def _value_keys(self, values: npt.ArrayLike) -> Int64Array:
@@ -181,29 +181,29 @@ class Sampler(Asked, Sketch, Generic[P]):
         source: Any = None,
         not_after: Instant | None = None,
     ) -> None:
-        """Fold in elements: columns, or one element as plain numbers.
+        """Add elements: columns, or one element as plain numbers.
 
-        With ``sequence`` and ``source``, which together name an element for ever, any order and any
-        repetition gives the same state, here or in a sampler that is merged with this one. Without
-        them the sampler numbers the rows as they come, under its own ``source``: it then counts
-        what it is fed, and is *not* duplicate-insensitive.
+        ``sequence`` and ``source`` together identify an element permanently. With them, any order
+        and any repetition gives the same state, here or in a sampler that is merged with this one.
+        Without them the sampler numbers the rows on arrival, under its own ``source``. It then
+        counts every row that it receives, and is *not* duplicate-insensitive.
 
         Args:
             values: see the class.
             timestamps: integers in the stream's ``time_unit``, at most 2^62 in magnitude, in any
                 order. Rows older than the largest window by the clock are discarded and counted.
-            sequence: integers that number the elements of a source.
+            sequence: integers that number a source's elements.
             source: name of the source (integer, text or bytes), or a column of names.
-            not_after: refuse, and count, rows with a later timestamp: a clock that runs ahead
-                would hold its place in the samples.
+            not_after: reject, and count, rows with a later timestamp. Otherwise rows from a clock
+                that runs ahead would occupy places in the samples.
 
         Raises:
-            ObservationError: the first row that is out of bounds, or columns of unequal length or
-                of a wrong type. Nothing of the batch was taken.
+            ObservationError: the first row that is out of bounds, or columns with unequal lengths
+                or a wrong type. Nothing in the batch was accepted.
             ParameterError: ``sequence`` without ``source`` or the other way round, or ``not_after``
-                is no time.
+                is not a time.
 
-        Complexity: amortised O(1) for each row.
+        Complexity: amortised O(1) per row.
         """
         if self.looks_at_times:
             self._look_at(timestamps)
@@ -293,11 +293,12 @@ class Sampler(Asked, Sketch, Generic[P]):
         *,
         source: Any,
     ) -> npt.NDArray[np.int8]:
-        """What :meth:`update` with these named elements would do with each; nothing is changed.
+        """Return the row status that :meth:`update` would give each of these named elements.
+        Nothing changes.
 
         Returns:
-            int8[n]: a :class:`~decaysketch.core.verdicts.Verdict` for each row. A row that no
-            window reaches by the clock, or of value 0 in a sum, is below the watermark.
+            int8[n]: a :class:`~decaysketch.core.verdicts.Verdict` per row. A row that no
+            window reaches by the clock, or with value 0 in a sum, is below the watermark.
 
         Raises:
             ObservationError: as :meth:`update`.
@@ -320,7 +321,9 @@ class Sampler(Asked, Sketch, Generic[P]):
         return Identified(keys, values if self.params.weighted else times * 0, times, values)
 
     def _admit_fast(self, values: Any, timestamps: Any, sequence: Any, source: Any) -> bool:
-        """Admit arrays that need no conversion; False, with nothing taken, for all others."""
+        """Accept arrays that need no conversion. Return False, with nothing accepted, for all
+        others.
+        """
         if not (
             type(values) is type(timestamps) is np.ndarray
             and values.dtype == self.params.value_type
@@ -355,7 +358,7 @@ class Sampler(Asked, Sketch, Generic[P]):
         words: UInt64Array,
         numbers: npt.NDArray[Any] | None,
     ) -> bool:
-        """Hand columns over; False, with nothing taken, where a row is out of bounds."""
+        """Accept columns. Return False, with nothing accepted, if a row is out of bounds."""
         if not len(times):
             return True
         counted = self._rows.admit(values, times, words, numbers, self._next_number & _MASK)
@@ -371,14 +374,15 @@ class Sampler(Asked, Sketch, Generic[P]):
         assert taken, "single elements are validated when they are given"
 
     def advance(self, now: Instant) -> None:
-        """Move the clock on: what no window of width ``max_window`` can reach from now on is
-        forgotten. An earlier time than the clock has no effect; without ``max_window`` the clock is
-        kept, and forgets nothing.
+        """Move the clock on, and drop everything that no window with width ``max_window`` can reach
+        any more.
 
-        The clock is part of the state: the same elements at another clock are another state.
+        An earlier time than the clock has no effect. Without ``max_window`` the clock is stored,
+        and nothing is dropped. The clock is part of the state: the same elements at another clock
+        are another state.
 
         Raises:
-            ParameterError: ``now`` is no integer time.
+            ParameterError: ``now`` is not an integer time.
         """
         clock = check_time("now", in_units(now, self.params.time_unit))
         self._flush()
@@ -398,13 +402,13 @@ class Sampler(Asked, Sketch, Generic[P]):
     def from_state(
         cls, state: WindowState, *, source: Source | None = None, next_number: int = 0
     ) -> Self:
-        """A sampler that holds a state.
+        """Return a sampler with a given state.
 
         Args:
-            state: what :meth:`state` returned.
-            source, next_number: to go on numbering elements where another sampler stopped. Without
-                them it numbers under a new random name, so that no two samplers give different
-                elements one name.
+            state: a result of :meth:`state`.
+            source, next_number: to continue numbering elements where another sampler stopped.
+                Without them it numbers under a new random name, so that no two samplers give
+                different elements one name.
         """
         sampler = cls(cast(P, state.params), source=source, next_number=next_number)
         sampler._bags = (RetainedElements.from_state(state),)
@@ -420,16 +424,16 @@ class Sampler(Asked, Sketch, Generic[P]):
         source: Source | None = None,
         next_number: int = 0,
     ) -> Self:
-        """Read a sampler; nothing in the bytes is trusted.
+        """Read a sampler. Nothing in the bytes is trusted.
 
         Args:
-            blob: what :meth:`to_bytes` wrote.
-            params: what the bytes are expected to carry, where that is known.
+            blob: bytes from :meth:`to_bytes`.
+            params: the expected parameters, if known.
             source, next_number: see :meth:`from_state`.
 
         Raises:
             CorruptSketchError: bytes that no honest builder could have written.
-            IncompatibleSketchError: a sampler of other parameters than ``params``.
+            IncompatibleSketchError: a sampler with other parameters than ``params``.
         """
         kind = cls._params_type.kind
         state = wire.decode(blob, kind=kind, params=params)
@@ -461,7 +465,7 @@ class Sampler(Asked, Sketch, Generic[P]):
     # -------------------------------------------------------------------------------------- query
 
     def _current(self) -> WindowState:
-        """What is held, by time."""
+        """The stored elements, by time."""
         self._flush()
         if self._view is None:
             kept = self._snapshot
@@ -475,23 +479,22 @@ class Sampler(Asked, Sketch, Generic[P]):
         now: Instant | None = None,
         estimator: Estimator = "stratified",
     ) -> Sample:
-        """The weighted sample that every query reads. Changes nothing of the state.
+        """Return the weighted sample that every query reads. The state does not change.
 
         Args:
-            decay: weight by age; ``decay.window(w)`` is the paper's window [now - w, now]. Its
+            decay: weight by age. ``decay.window(w)`` is the paper's window [now - w, now]. Its
                 support may not exceed ``max_window``.
             now: time of the query, an integer or a moment (:func:`decaysketch.instant`), which may
-                lie in the past; later elements are not counted. None: the latest time that is
-                known.
+                lie in the past. Later elements are not counted. None: the latest known time.
             estimator: "stratified" reads each element at the smallest level that is complete at its
-                own time; "single-level" is SumQuery and MedianQuery, for windows. See
+                own time. "single-level" is SumQuery and MedianQuery, for windows. See
                 :mod:`decaysketch.asyncwindow.estimators`.
 
         Raises:
-            UnanswerableQueryError: the sampler has discarded, at every level, elements that the
-                decay gives weight to.
-            ParameterError: ``now`` is no integer time, ``decay`` no decay or one that reaches too
-                far back, or another estimator.
+            UnanswerableQueryError: the sampler has discarded, at every level, elements with weight
+                under the decay.
+            ParameterError: ``now`` is not an integer time, ``decay`` is not a decay or reaches too
+                far back, or the estimator is unknown.
         """
         if estimator not in get_args(Estimator):
             raise ParameterError(
@@ -517,24 +520,26 @@ class Sampler(Asked, Sketch, Generic[P]):
         *,
         estimator: Estimator = "stratified",
     ) -> View:
-        """What can be asked under a decay, at a time; arguments and errors as :meth:`sample`."""
+        """Return a view for queries under a decay, at a time. Arguments and errors are as for
+        :meth:`sample`.
+        """
         return SampleView([self.sample(decay, now=now, estimator=estimator)])
 
 
 class SumSampler(AskedOfWeights, Sampler[SumParams]):
     """Sums of positive integers over any recent window (SumInit, SumProcess, SumQuery, Union).
 
-    Basic counting is the sum of ones: feed the value 1.
+    Basic counting is the sum of ones: pass the value 1.
 
     Args:
-        params: build parameters; every sampler of one stream shares them (capacity may differ).
-        source: name under which elements without sequence numbers are numbered, different for
-            every sampler of a stream; random where None.
-        next_number: the number of the first of them. With the same ``source``, element n of a log
-            that is fed again gets the same coins.
+        params: build parameters. Every sampler in one stream shares them (capacity may differ).
+        source: source name for elements without sequence numbers, different for
+            every sampler in a stream. Random if None.
+        next_number: the number of the first such element. With the same ``source``, element n of a
+            log that is read again gets the same coins.
 
-    Values are integers 0..max_sum; 0 is a no-op. Identity is (source, sequence number, value),
-    represented by its latest copy.
+    Values are integers 0..max_sum. 0 is a no-op. Identity is (source, sequence number, value),
+    represented by its latest duplicate.
 
     Example:
         >>> import decaysketch as ds
@@ -562,14 +567,14 @@ class MedianSampler(AskedOfValues, Sampler[MedianParams]):
     """Median and other quantiles over any recent window (MedianProcess, MedianQuery, Union).
 
     Args:
-        params: build parameters; every sampler of one stream shares them (capacity may differ).
-        source: name under which elements without sequence numbers are numbered, different for
-            every sampler of a stream; random where None.
-        next_number: the number of the first of them. With the same ``source``, element n of a log
-            that is fed again gets the same coins.
+        params: build parameters. Every sampler in one stream shares them (capacity may differ).
+        source: source name for elements without sequence numbers, different for
+            every sampler in a stream. Random if None.
+        next_number: the number of the first such element. With the same ``source``, element n of a
+            log that is read again gets the same coins.
 
-    Values are numbers of the stream's ``value_type``. Identity is (source, sequence number),
-    represented by its latest copy, the maximum by (timestamp, value).
+    Values are numbers in the stream's ``value_type``. Identity is (source, sequence number),
+    represented by its latest duplicate, the maximum by (timestamp, value).
 
     Example:
         >>> import decaysketch as ds
@@ -597,8 +602,9 @@ class MedianSampler(AskedOfValues, Sampler[MedianParams]):
         return keys
 
     def _ask(self, question: Question[A], decay: Any, now: Any, how: How, **arguments: Any) -> A:
-        """With the estimator "single-level" elements weigh the same, and for quantiles they are
-        selected from instead of sorted: O(rows)."""
+        """Select quantiles instead of sorting if the estimator is "single-level", where elements
+        have equal weight: O(rows).
+        """
         if how.get("estimator") != "single-level" or question.name not in ("median", "quantile"):
             return super()._ask(question, decay, now, how, **arguments)
         check_how(question, how, How.__annotations__)

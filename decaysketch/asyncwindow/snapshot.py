@@ -1,4 +1,4 @@
-"""A sampler as it was at one moment."""
+"""A sampler, frozen at one moment."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ class WindowSnapshot(OneState, Sampled):
 
     @property
     def horizon(self) -> int | None:
-        """All of it, in the largest window."""
+        """The complete contents, in the largest window."""
         return self.state.params.max_window
 
     @property
     def fed(self) -> Fed:
-        """All that is held, where nothing was discarded; else by a count without decay, where any
-        window may be asked. What a clock made it forget leaves no trace."""
+        """The number of stored elements, if nothing was discarded. Otherwise a count without decay,
+        if any window is permitted. Elements dropped by the clock leave no trace.
+        """
         if self.clock is not None:
             return Fed(None, False)
         if self.complete_since[0] is None:

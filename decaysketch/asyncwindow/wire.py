@@ -1,20 +1,20 @@
-"""Families 3 and 4: the asynchronous samplers, of sums and of quantiles.
+"""Families 3 and 4: the asynchronous samplers, for sums and for quantiles.
 
-The bytes hold the parameters, the clock, the watermarks that are later than what the clock forgot,
-and the elements as the bit-packed columns of family 1 (``codec/rows.py``): the key takes the place
-of the id, a sum's value that of the weight. Keys look random and take 8 bytes each; the level of an
-element is not stored but recomputed. The parameters are always there: version 1 has no form that
-names them by their fingerprint alone, so samplers take no ``embed_params``.
+The bytes contain the parameters, the clock, the watermarks later than the clock's floor, and the
+elements as the bit-packed columns of family 1 (``codec/rows.py``). The key replaces the id, and a
+sum's value replaces the weight. Keys look random and take 8 bytes each. An element's level is not
+stored but recomputed. The parameters are always included: version 1 has no form that names them by
+their fingerprint alone, so samplers have no argument ``embed_params``.
 
-What decoding promises
-    As in family 1: whatever the bytes are, :func:`decode` returns a state that an honest builder
+Guarantees of decoding
+    As in family 1: for any bytes, :func:`decode` returns a state that an honest builder
     could have reached or raises :class:`~decaysketch.errors.CorruptSketchError`, in time and memory
-    proportional to their length. A watermark of level ``i`` says that elements of exactly that time
-    were discarded. An element that reaches level ``i`` reaches the next with a chance of 1/2 or
-    more, so where the levels above were still complete at that time, about as many elements of that
-    time must be held there; a chance below 1e-9 is refused. What remains possible is a blob whose
-    coarsest level claims to have overflowed: so does that of an honest builder whose windows hold
-    far more than the bound it was given. Authenticate the sender where that matters.
+    proportional to their length. A watermark at level ``i`` says that elements with exactly that
+    time were discarded. An element that reaches level ``i`` reaches the next with a chance of 1/2
+    or more. So if the levels above were still complete at that time, they must contain about as
+    many elements with that time. A chance below 1e-9 is rejected. One case remains possible: a blob
+    whose coarsest level claims to have overflowed. So does an honest builder's blob if its windows
+    contain far more than the given bound. Authenticate the sender if that matters.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Params = SumParams | MedianParams
 
 
 def encode(state: WindowState) -> bytes:
-    """Bytes of a sampler; equal states have equal bytes.
+    """Return the bytes of a sampler. Equal states have equal bytes.
 
     Args:
         state: rows in canonical order.
@@ -104,17 +104,17 @@ def _rows_of(state: WindowState) -> Rows:
 
 
 def decode(blob: bytes | bytearray | memoryview, *, kind: str, params: Any = None) -> WindowState:
-    """The state that :func:`encode` wrote.
+    """Return the state that :func:`encode` wrote.
 
     Args:
         blob: the bytes. Nothing in them is trusted.
         kind: "sum" or "median".
-        params: what the bytes are expected to carry, or None. The capacity is taken from the bytes.
+        params: the expected parameters, or None. The capacity is taken from the bytes.
 
     Raises:
         CorruptSketchError: the bytes are not ones that an honest builder could have written. The
-            message names what was found and what was expected.
-        IncompatibleSketchError: the bytes are of a stream with other parameters than ``params``.
+            message names the found and the expected value.
+        IncompatibleSketchError: the bytes belong to a stream with other parameters than ``params``.
     """
     blob = fields.as_bytes(blob)
     found, header = _read_header(blob, kind, params)
@@ -130,8 +130,9 @@ def decode(blob: bytes | bytearray | memoryview, *, kind: str, params: Any = Non
 def peek(blob: bytes | bytearray | memoryview, *, kind: str, params: Any = None) -> Header:
     """Read the header and verify the checksum, without decoding elements.
 
-    The header is checked by itself, and that so many rows can be; whether it agrees with the rows
-    is only known to :func:`decode`, whose arguments and errors these are. Constant memory.
+    It checks the header by itself, and that the number of rows is possible. Only :func:`decode`
+    detects whether the header agrees with the rows. Arguments and errors are the same. Constant
+    memory.
     """
     blob = fields.as_bytes(blob)
     found, header = _read_header(blob, kind, params)
@@ -219,7 +220,7 @@ def _read_watermarks(reader: fields.Reader, params: Params, floor: int) -> npt.N
 def _state(
     params: Params, clock: int, watermarks: npt.NDArray[np.int64], rows: Rows
 ) -> WindowState:
-    """The state of decoded rows, whose ranges and order are checked first."""
+    """Return the state of decoded rows, after checking ranges and order."""
     row = first_out_of_order(rows)
     if row >= 0:
         refuse(f"row {row} is not after row {row - 1} in the order of (time, key, value)")
@@ -249,7 +250,9 @@ def _state(
 
 
 def _check_watermarks(state: WindowState) -> None:
-    """The law of the state (see ``asyncwindow/state.py``), as far as kept rows can show it."""
+    """Check the law of the state (see ``asyncwindow/state.py``), as far as kept rows can show
+    it.
+    """
     times, levels, marks = state.times, state.levels, state.watermarks
     capacity, first = state.params.capacity, state.params.first_nested
     expired = times <= marks[levels]
@@ -283,7 +286,7 @@ def _check_watermarks(state: WindowState) -> None:
 
 
 def _check_plausible(level: int, mark: int, gone: int, held: int) -> None:
-    """Of ``gone + held`` elements or more that reach a level, ``held`` went on to the next."""
+    """Check that ``held`` of at least ``gone + held`` elements at a level could reach the next."""
     if held >= gone:
         return
     chance = binomial_at_most(held, gone + held, 0.5)
