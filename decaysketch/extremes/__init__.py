@@ -1,7 +1,8 @@
-"""The least and the largest value of any window that ends now, from whatever came, however often.
+"""The smallest and the largest value in any window that ends now, whatever order and duplicates the
+rows arrive with.
 
-A sample holds neither: what is largest in it is a bound in rank at the most. These sketches keep
-the rows that no later one exceeds, of which there are few.
+A sample does not contain them: its maximum bounds a rank at most. These sketches keep the rows that
+no later row exceeds. There are few of them.
 
     >>> import decaysketch as ds
     >>> from decaysketch.extremes import ExtremesParams, ExtremesSketch

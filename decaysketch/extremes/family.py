@@ -1,4 +1,4 @@
-"""The family ``extremes``: the least and the largest value of any window that ends now."""
+"""The family ``extremes``: the smallest and the largest value in any window that ends now."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["FAMILY", "ExtremesRecipe"]
 
 @dataclass(frozen=True)
 class ExtremesRecipe(Recipe):
-    """Sketches of extremes."""
+    """Sketches for extremes."""
 
     family = "extremes"
     sketch_type = ExtremesSketch

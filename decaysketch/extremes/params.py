@@ -1,7 +1,7 @@
-"""What the builders of one stream of extremes share: what those of a ``DecaySketch`` share.
+"""Parameters that all builders of one extremes stream share, with the fields of a ``DecaySketch``.
 
-So one reading feeds both, by the same columns, on every road; ids are read and not kept, and
-weights say no more than that a row counts. What the capacity is here: spans of time.
+So one reading feeds both sketches, with the same columns, over every protocol. Ids are read and not
+stored, and weights only say that a row counts. Here the capacity counts spans of time.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ DEFAULT_CAPACITY = 512
 
 @dataclass(frozen=True)
 class ExtremesParams(SketchParams):
-    """Build parameters of an :class:`~decaysketch.extremes.ExtremesSketch`.
+    """Build parameters for an :class:`~decaysketch.extremes.ExtremesSketch`.
 
     Args:
-        capacity: spans of time that are told apart at each of their lengths, at most 2^20: the
-            beginning of a window is known to within ``1 / (capacity - 1)`` of the window, and
-            exactly while no span is longer than a unit of time. 512 unless given.
-        max_weight, id_bits, seed, time_unit, id_mix, id_key: as those of
-            :class:`~decaysketch.SketchParams`; they are checked, and change no answer.
-        value_type: "float64" (default) or "int64"; labels have no order.
+        capacity: spans of time that are distinguished at each length, at most 2^20. The start of a
+            window is known to within ``1 / (capacity - 1)`` of the window, and exactly while no
+            span is longer than a unit of time. Default 512.
+        max_weight, id_bits, seed, time_unit, id_mix, id_key: as in
+            :class:`~decaysketch.SketchParams`. They are checked, and change no result.
+        value_type: "float64" (default) or "int64". Labels have no order.
         copies: 1.
 
     Raises:
-        ParameterError: a field is outside its domain; the message names it and the value.
+        ParameterError: a field is outside its domain. The message names it and the value.
     """
 
     capacity: int = DEFAULT_CAPACITY
@@ -55,12 +55,12 @@ class ExtremesParams(SketchParams):
 
     @classmethod
     def for_window(cls, epsilon: float, **fields: Any) -> Self:
-        """Parameters of the smallest sketch that knows where a window begins to within a share of
-        its width.
+        """Return parameters for the smallest sketch that knows a window's start to within a share
+        of its width.
 
         Args:
             epsilon: the share, between 0 and 1.
-            fields: others.
+            fields: other fields.
 
         Raises:
             ParameterError: an argument outside its domain.

@@ -1,7 +1,7 @@
-"""The definition of ``state.py`` in plain Python, one row at a time.
+"""The definition from ``state.py`` in plain Python, one row at a time.
 
-It checks the compiled kernels, and is checked by hand-made cases. It therefore imports nothing of
-ours, and nothing falls back to it.
+It checks the compiled kernels, and hand-made cases check it. It therefore imports no project code,
+and nothing falls back to it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LONGEST = 63
 
 
 def span_of(time: int, newest: int, capacity: int) -> tuple[int, int]:
-    """The first and last instant of the span that a time lies in."""
+    """Return the first and last instant of the span that contains a time."""
     for k in range(_LONGEST, -1, -1):
         if (newest >> k) - (time >> k) >= capacity:
             first = time >> k << k
@@ -25,7 +25,7 @@ def span_of(time: int, newest: int, capacity: int) -> tuple[int, int]:
 
 
 def state(rows: Iterable[Row], capacity: int) -> list[Row]:
-    """Highs and lows of a set of rows, latest and largest first."""
+    """Return the highs and lows in a set of rows, latest and largest first."""
     given = {*rows}
     newest = max((time for time, _ in given), default=0)
     spans = {time: span_of(time, newest, capacity) for time, _ in given}
@@ -47,5 +47,7 @@ def state(rows: Iterable[Row], capacity: int) -> list[Row]:
 
 
 def largest(rows: Iterable[Row], since: int) -> int | None:
-    """The largest value of the rows of a time or later; what an answer is an answer to."""
+    """Return the largest value among the rows at a time or later: the truth that results
+    approximate.
+    """
     return max((value for time, value in rows if time >= since), default=None)

@@ -1,8 +1,9 @@
-"""The highs and lows that a sketch holds, between batches.
+"""The highs and lows that a sketch stores between batches.
 
-Each is a staircase (``staircase.c``): one of values, one of values turned upside down. What every
-later row rules out is dropped when it comes; that a span keeps a single step is seen to once there
-are twice as many as the last time, and by whoever reads the state. Laziness changes no state.
+Each is a staircase (``staircase.c``): one for values, one for values turned upside down. Rows that
+a later row rules out are dropped when it arrives. Spans are reduced to a single step each once
+there are twice as many steps as the last time, and when the state is read. This laziness changes no
+state.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ _INT64 = np.dtype(np.int64)
 
 
 class _Scratch(threading.local):
-    """Working memory, grown geometrically, one for each thread."""
+    """Working memory, grown geometrically, one per thread."""
 
     def __init__(self) -> None:
         self.columns = np.empty((2, 0), np.int64)
 
     def room(self, rows: int) -> npt.NDArray[np.int64]:
-        """Two columns of so many rows or more."""
+        """Return two columns with at least this number of rows."""
         if rows > self.columns.shape[1]:
             self.columns = np.empty((2, max(rows, self.columns.shape[1] * 3 // 2)), np.int64)
         return self.columns
 
     def release(self) -> None:
-        """Give back that of the calling thread; it is made anew when it is needed."""
+        """Release the calling thread's working memory. It is allocated again when needed."""
         self.__init__()  # type: ignore[misc]
 
 
@@ -54,10 +55,10 @@ release_scratch = _scratch.release
 
 
 class Staircase:
-    """Steps of rising times and falling keys.
+    """Steps with rising times and falling keys.
 
     Args:
-        turned: keys are those of values with all bits turned, so that the least is the largest.
+        turned: keys are value keys with all bits turned, so that the smallest is the largest.
     """
 
     def __init__(self, turned: bool) -> None:
@@ -67,17 +68,17 @@ class Staircase:
 
     @property
     def times(self) -> Int64Array:
-        """Of the steps: a view, until something is taken."""
+        """The steps' times: a view, until a row is added."""
         return self._times[: self._held]
 
     @property
     def keys(self) -> Int64Array:
-        """Of the steps, turned or not: a view, until something is taken."""
+        """The steps' keys, turned or not: a view, until a row is added."""
         return self._keys[: self._held]
 
     @property
     def value_keys(self) -> Int64Array:
-        """Of the steps, as values have them."""
+        """The steps' keys, in the form that values have."""
         return ~self.keys if self.turned else self.keys
 
     @property
@@ -85,11 +86,11 @@ class Staircase:
         return self._times.nbytes + self._keys.nbytes
 
     def take(self, times: Int64Array, keys: Int64Array, turned: bool, spans: int) -> None:
-        """Take rows whose times do not fall.
+        """Add rows with times that do not fall.
 
         Args:
             times, keys: int64[n], contiguous.
-            turned: whether the keys are to be turned.
+            turned: whether to turn the keys.
             spans: the capacity.
 
         Complexity: amortised O(n), and O(steps later than the first of the rows).
@@ -111,14 +112,14 @@ class Staircase:
         )
 
     def thin(self, spans: int) -> None:
-        """Keep one step of each span. O(steps)."""
+        """Keep one step per span. O(steps)."""
         if self._held:
             newest = int(self._times[self._held - 1])
             self._held = _native.thin(self._times, self._keys, self._held, newest, spans)
         self._thinned = self._held
 
     def trim(self) -> None:
-        """Give back the room that no step takes."""
+        """Release the memory that no step uses."""
         if len(self._times) > roomy(self._held):
             self._reserve(self._held)
 
@@ -132,7 +133,7 @@ class Staircases:
     """Highs and lows. Not safe to use from two threads at once.
 
     Args:
-        params: parameters of the sketch.
+        params: the sketch's parameters.
     """
 
     clock = NO_WATERMARK
@@ -150,15 +151,16 @@ class Staircases:
 
     @classmethod
     def from_state(cls, state: ExtremesState) -> Self:
-        """Those that a canonical state has."""
+        """Build from a canonical state."""
         held = cls(state.params)
         held.take(state.times[::-1].copy(), state.value_keys[::-1].copy(), in_order=True)
         held.thin()
         return held
 
     def admit(self, values: Any, weights: Any, times: Any, ids: Any) -> bool:
-        """Take columns that need no conversion; False, with nothing taken, for all others, and
-        where a row is out of bounds, has no value or no weight."""
+        """Accept columns that need no conversion. Return False, with nothing accepted, for all
+        others, and if a row is out of bounds, has no value or no weight.
+        """
         kinds = (type(values), type(times))
         if kinds != (np.ndarray, np.ndarray) or times.dtype != _INT64 or times.ndim != 1:
             return False
@@ -182,7 +184,7 @@ class Staircases:
         return True
 
     def take(self, times: Int64Array, keys: Int64Array, *, in_order: bool) -> None:
-        """Take validated rows, whose times do not fall where they are in order."""
+        """Accept validated rows. If they are in order, their times do not fall."""
         if not in_order:
             order = times.argsort(kind="stable")
             times, keys = times[order], keys[order]
@@ -190,7 +192,7 @@ class Staircases:
             stairs.take(times, keys, stairs.turned, self.params.capacity)
 
     def absorb(self, others: Iterable[Self]) -> None:
-        """Take what others hold. O(steps of all)."""
+        """Add all rows of others. O(steps of all)."""
         for other in others:
             for ours, theirs in ((self.highs, other.highs), (self.lows, other.lows)):
                 ours.take(theirs.times, theirs.keys, False, self.params.capacity)
@@ -200,7 +202,7 @@ class Staircases:
         self.params = self.params.with_capacity(capacity)
 
     def thin(self) -> None:
-        """Drop all that the state does not hold. O(steps)."""
+        """Drop all rows that the state does not contain. O(steps)."""
         for stairs in (self.highs, self.lows):
             stairs.thin(self.params.capacity)
 
@@ -229,7 +231,7 @@ class Staircases:
 
 
 def _is_plain(column: Any, times: Int64Array) -> bool:
-    """Whether it is a column of int64 beside that of times, as kernels take it."""
+    """Whether it is an int64 column as long as the times, as kernels require."""
     return (
         type(column) is np.ndarray
         and column.dtype == _INT64

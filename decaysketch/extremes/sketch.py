@@ -1,21 +1,21 @@
-"""ExtremesSketch: the least and the largest value of any window that ends now.
+"""ExtremesSketch: the smallest and the largest value in any window that ends now.
 
-What it keeps
-    Of the rows (time, value) those that no later row rules out: the *highs*, larger than all that
-    came after them, and the *lows*. Of a log of any length there are usually some dozens, since a
-    row stays only until its value is reached again; of values that fall, or rise, for as long as
-    the log lasts, one for each of some spans of time that grow with their age. See ``state.py`` for
-    the definition.
-What it promises
-    The state, and its bytes, are a function of the parameters and of the set of rows that were fed,
-    by whichever paths. Answers are exact, or two ends of which both are sure; no probability is in
-    them.
-What it does not answer
-    Anything as of a time before the newest row: a row that a later one rules out is gone, though it
-    was the largest the day before. Counts, means and all else that needs every row: feed a
-    :class:`~decaysketch.DecaySketch` beside it, by the same columns.
+Contents
+    The rows (time, value) that no later row rules out: the *highs*, larger than all rows after
+    them, and the *lows*. A log of any length usually has some dozens, since a row stays only until
+    its value is reached again. If values fall, or rise, for as long as the log lasts, the sketch
+    keeps one row for each of some time spans that grow with their age. See ``state.py`` for the
+    definition.
+Guarantees
+    The state, and its bytes, are a function of the parameters and the set of accepted rows, by
+    whichever paths they arrived. Results are exact, or two guaranteed bounds. No probability is
+    involved.
+Unsupported queries
+    Queries as of a time before the newest row: a row that a later one rules out is gone, even if it
+    was the largest the day before. Counts, means and all other aggregates that need every row: feed
+    a :class:`~decaysketch.DecaySketch` as well, with the same columns.
 When rows disagree
-    Rows are what they say: a correction does not take back the value that it corrects.
+    Every row counts as it is: a correction does not remove the value that it corrects.
 Limits
     A sketch is not safe to use from two threads at once.
 """
@@ -48,10 +48,10 @@ __all__ = ["ExtremesSketch"]
 
 
 class ExtremesSketch(AskedOfExtremes, Sketch):
-    """A mergeable sketch of the least and largest values; see the module.
+    """A mergeable sketch for the smallest and largest values; see the module.
 
     Args:
-        params: build parameters; every sketch of one stream shares them (capacity may differ).
+        params: build parameters. Every sketch in one stream shares them (capacity may differ).
 
     Raises:
         ParameterError: parameters of another family.
@@ -99,27 +99,27 @@ class ExtremesSketch(AskedOfExtremes, Sketch):
         *,
         not_after: Instant | None = None,
     ) -> None:
-        """Fold in observations: columns, or one observation as plain numbers.
+        """Add observations: columns, or one observation as plain numbers.
 
         Any order and any repetition, now or later, here or in a sketch that is merged with this
         one, gives the same state.
 
         Args:
-            values: numbers of the stream's ``value_type``; none may be missing.
-            weights: integers 0..max_weight; one number may serve a whole batch. Weight 0 is a
-                no-op, and all others are alike.
+            values: numbers in the stream's ``value_type``. None may be missing.
+            weights: integers 0..max_weight. One number may serve a complete batch. Weight 0 is a
+                no-op, and all other weights are alike.
             timestamps: integers in the stream's ``time_unit``, at most 2^62 in magnitude.
-            ids: integers in ``[0, 2^id_bits)``, checked and not kept; None: there are none.
-            not_after: refuse, and count, rows with a later timestamp. A clock that runs ahead hides
-                all that is smaller until its time has come.
+            ids: integers in ``[0, 2^id_bits)``, checked and not stored. None: there are none.
+            not_after: reject, and count, rows with a later timestamp. Rows from a clock that runs
+                ahead hide all smaller values until their time has come.
 
         Raises:
-            ObservationError: the first row that is out of bounds, or columns of unequal length or
-                of a wrong type. Nothing of the batch was taken.
-            ParameterError: ``not_after`` is no time.
+            ObservationError: the first row that is out of bounds, or columns with unequal lengths
+                or a wrong type. Nothing in the batch was accepted.
+            ParameterError: ``not_after`` is not a time.
 
-        Complexity: amortised O(1) for each row of a batch in order of time, else O(log rows); for a
-            late batch also O(rows held that are later).
+        Complexity: amortised O(1) for each row in a batch ordered by time, else O(log rows). A
+            late batch also takes O(stored rows that are later).
         """
         if self.looks_at_times:
             self._look_at(timestamps)
@@ -166,11 +166,12 @@ class ExtremesSketch(AskedOfExtremes, Sketch):
         timestamps: npt.ArrayLike,
         ids: npt.ArrayLike | None = None,
     ) -> npt.NDArray[np.int8]:
-        """What :meth:`update` with this batch would do with each row; nothing is changed.
+        """Return the row status that :meth:`update` would give each row in this batch. Nothing
+        changes.
 
         Returns:
-            int8[n]: a :class:`~decaysketch.core.verdicts.Verdict` for each row. A row that a later
-            one rules out, or of weight 0, is below the watermark.
+            int8[n]: a :class:`~decaysketch.core.verdicts.Verdict` per row. A row that a later
+            one rules out, or with weight 0, is below the watermark.
 
         Raises:
             ObservationError: as :meth:`update`.
@@ -201,18 +202,18 @@ class ExtremesSketch(AskedOfExtremes, Sketch):
 
     @classmethod
     def from_state(cls, state: ExtremesState) -> Self:
-        """A sketch that holds ``state``, which must be one that :meth:`state` returned."""
+        """Return a sketch with ``state``, which must be a result of :meth:`state`."""
         sketch = cls(state.params)
         sketch._bags = (Staircases.from_state(state),)
         sketch._snapshot = ExtremesSnapshot(state, cls.from_state)
         return sketch
 
     def to_bytes(self, *, embed_params: bool = True) -> bytes:
-        """Canonical bytes: equal states give equal bytes on every platform.
+        """Return canonical bytes: equal states give equal bytes on every platform.
 
         Args:
-            embed_params: False names the parameters by their fingerprint, for exchange where both
-                sides hold them.
+            embed_params: False identifies the parameters by their fingerprint, for exchange where
+                both sides know them.
         """
         return self.snapshot().to_bytes(embed_params=embed_params)
 
@@ -224,17 +225,17 @@ class ExtremesSketch(AskedOfExtremes, Sketch):
         params: ExtremesParams | None = None,
         id_key: bytes | None = None,
     ) -> Self:
-        """Read a sketch; nothing in the bytes is trusted.
+        """Read a sketch. Nothing in the bytes is trusted.
 
         Args:
-            blob: what :meth:`to_bytes` wrote.
-            params: the stream's parameters; needed where the bytes hold only their fingerprint.
-            id_key: the secret id key, where the bytes were built with one and ``params`` is None.
+            blob: bytes from :meth:`to_bytes`.
+            params: the stream's parameters. Required if the bytes contain only their fingerprint.
+            id_key: the secret id key, if the bytes were built with one and ``params`` is None.
 
         Raises:
             CorruptSketchError: bytes that no honest builder could have written.
-            IncompatibleSketchError: a sketch of other parameters than ``params``; or they are
-                needed and were not given.
+            IncompatibleSketchError: a sketch with other parameters than ``params``, or they are
+                required and missing.
         """
         return cls.from_state(wire.decode(blob, params=params, id_key=id_key))
 
@@ -253,17 +254,18 @@ class ExtremesSketch(AskedOfExtremes, Sketch):
     def at(
         self, decay: Decay | str | None, now: Instant | None = None, *, estimator: Any = "stairs"
     ) -> StairView:
-        """What can be asked under a decay, at a time: of the rows that the decay gives weight to.
+        """Return a view for queries under a decay, at a time, over the rows with weight under the
+        decay.
 
         Args:
-            decay: ``decay.window(w)`` is the window [now - w, now]; one that never reaches 0 gives
-                weight to all rows.
-            now: time of the question, in the stream's unit or a moment; None: the newest time held.
+            decay: ``decay.window(w)`` is the window [now - w, now]. A decay that never reaches 0
+                gives weight to all rows.
+            now: time of the query, in the stream's unit or a moment. None: the newest stored time.
             estimator: "stairs", the only one.
 
         Raises:
             UnanswerableQueryError: ``now`` is before the newest row.
-            ParameterError: no such decay, time or estimator.
+            ParameterError: an invalid decay, time or estimator.
         """
         if estimator != "stairs":
             raise ParameterError(f"estimator is {estimator!r}; expected 'stairs'")
@@ -271,7 +273,7 @@ class ExtremesSketch(AskedOfExtremes, Sketch):
 
 
 def _weighty(batch: Observations) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Times and keys of the rows that count."""
+    """Times and keys of the rows with weight."""
     counts = batch.weights > 0
     if counts.all():
         return batch.timestamps, batch.value_keys

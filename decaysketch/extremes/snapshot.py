@@ -1,4 +1,4 @@
-"""A sketch of extremes as it was at one moment."""
+"""A sketch for extremes, frozen at one moment."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ExtremesSnapshot(OneState):
 
     @property
     def complete_since(self) -> tuple[int | None, ...]:
-        """Everything is answered for."""
+        """The sketch supports all times."""
         return marks_of(self.state.watermarks)
 
     @property

@@ -1,29 +1,28 @@
-"""The canonical state of a sketch of extremes: a stated function of the set of rows it has seen.
+"""The canonical state of an extremes sketch: a stated function of the set of rows it has seen.
 
-A row is a pair (time, value); what else came with it is not kept, so that equal pairs are one. Time
-is cut into *spans*, as seen from the newest time N: at each length ``2^k`` they lie end to end from
-time 0, and the one that a time t lies in is the longest that still has ``capacity`` spans of its
-length between its own number and that of N,
+A row is a pair (time, value). Nothing else is stored, so equal pairs are one row. Time is cut into
+*spans*, as seen from the newest time N. At each length ``2^k`` they are adjacent from time 0. The
+span of a time t is the longest one that still has ``capacity`` spans of its length between its own
+number and the number for N,
 
     k(t) = max {k : floor(N / 2^k) - floor(t / 2^k) >= capacity},
 
-or is t alone, where there is no such k. Whatever lies in a span has it in common, a longer span
-consists of shorter ones, and as N rises spans are joined and never cut: so the cut of a union is
-found from those of its parts, and the largest row of a joined span is among those of its parts.
+or is t alone if there is no such k. All times in a span share it, a longer span consists of shorter
+ones, and as N rises spans are joined and never cut. So the cut of a union follows from the cuts of
+its parts, and the largest row in a joined span is among the largest rows of its parts.
 
-A row is a *high* if its value exceeds that of every row of its own time or later, and of every
-other row of its span, and a *low* if it falls short of them likewise. The state is the set of highs
-and lows. There is one of each in a span at the most, and there are fewer than ``65 capacity``
-spans, whatever comes.
+A row is a *high* if its value exceeds every row at its own time or later, and every other row in
+its span. It is a *low* if it falls short of them likewise. The state is the set of highs and lows.
+Each span has at most one of each, and there are fewer than ``65 capacity`` spans for any input.
 
-It answers for windows that end at N or later. The largest value since a time s is that of the first
-high from s on, unless a span that holds a high before s reaches beyond s: then it may be that of a
-row between, which is no larger than that high, and both ends are sure. The error is in the
-beginning of the window, by less than ``1 / (capacity - 1)`` of its width.
+The state supports windows that end at N or later. The largest value since a time s is the first
+high from s on, unless a span that contains a high before s reaches beyond s. Then it may be a row
+in between, which is no larger than that high, and both bounds are guaranteed. The error is in the
+start of the window, by less than ``1 / (capacity - 1)`` of its width.
 
-Why rows are not just kept up to a number, the oldest discarded first: whether a row is one of the
-newest ``n`` steps of a staircase depends on which rows came before the ones that would have
-removed these steps, so that no such state is a function of the set.
+Why the sketch does not keep a number of rows and discard the oldest first: whether a row is one of
+the newest ``n`` steps in a staircase depends on which rows arrived before the ones that would have
+removed these steps. So no such state is a function of the set.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class ExtremesState:
     """Highs and lows together, by time and then by value, both descending.
 
     Attributes:
-        params: parameters, of which the capacity is the one in force.
+        params: parameters, with the capacity in force.
         times: int64[n].
         value_keys: int64[n]; see :mod:`decaysketch.core.observations`.
 
@@ -70,12 +69,12 @@ class ExtremesState:
 
     @property
     def clock(self) -> int:
-        """It is told no time."""
+        """The family has no clock."""
         return NO_WATERMARK
 
     @property
     def watermarks(self) -> Int64Array:
-        """Nothing that an answer needs is discarded."""
+        """Nothing that a result needs is discarded."""
         return np.array([NO_WATERMARK], np.int64)
 
     def digest(self) -> str:

@@ -1,4 +1,4 @@
-"""What can be asked of highs and lows under one decay and at one time."""
+"""Queries on highs and lows under one decay and at one time."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _DRAW_S = 1e-5  # processor seconds, measured
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StairView(ExtremeView):
-    """Highs and lows of a window. Immutable; to be read from any thread.
+    """Highs and lows in a window. Immutable. Any thread may read it.
 
     Attributes:
-        state: what is held.
-        highs, lows: of it.
-        decay, asked: what is asked under, and as of which time, none of a row later than that.
+        state: the stored rows.
+        highs, lows: its highs and lows.
+        decay, asked: the query's decay and time. No row is later than that time.
     """
 
     state: ExtremesState
@@ -52,14 +52,15 @@ class StairView(ExtremeView):
 
     @property
     def _since(self) -> int:
-        """The earliest time that the decay gives weight to."""
+        """The earliest time with weight under the decay."""
         if self.decay.support >= 2.0 * TIME_LIMIT:
             return -TIME_LIMIT
         return max(self.asked - int(self.decay.support), -TIME_LIMIT)
 
     def _found(self, stairs: Staircase) -> tuple[int, int | None]:
-        """The first step since then, and the one before it where its span reaches into the window;
-        as many as there are for no step."""
+        """Return the first step since then, and the one before it if its span reaches into the
+        window. The index is the number of steps if there is no such step.
+        """
         since = self._since
         first = int(stairs.times.searchsorted(since))
         if first in (0, len(stairs.times)):  # nothing before, or nothing since

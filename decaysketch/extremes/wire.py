@@ -1,13 +1,13 @@
-"""Family 6: extremes. Behind the shared header stand the rows, and nothing else.
+"""Family 6: extremes. The shared header is followed by the rows, and nothing else.
 
-Rows are packed as those of family 1 (``codec/rows.py``), the key of the value in place of the id:
-no two rows of a state have one value, since of equal ones the latest rules out the others. About 10
+Rows are packed as in family 1 (``codec/rows.py``), with the value's key instead of the id. No two
+rows in a state have one value, since among equal values the latest rules out the others. About 10
 bytes a row.
 
-What decoding promises
-    Whatever the bytes are, :func:`decode` returns a state that an honest builder could have reached
+Guarantees of decoding
+    For any bytes, :func:`decode` returns a state that an honest builder could have reached
     or raises :class:`~decaysketch.errors.CorruptSketchError`, in time and memory proportional to
-    their length: the state is built again from its rows, and no row may be missing then.
+    their length. The state is built again from its rows, and no row may be missing then.
 """
 
 from __future__ import annotations
@@ -89,18 +89,18 @@ def decode(
     params: ExtremesParams | None = None,
     id_key: bytes | None = None,
 ) -> ExtremesState:
-    """State that :func:`encode` wrote.
+    """Return the state that :func:`encode` wrote.
 
     Args:
         blob: the bytes. Nothing in them is trusted.
-        params: what they are expected to carry; needed where they carry a fingerprint only. The
+        params: the expected parameters. Required if the bytes carry a fingerprint only. The
             capacity is taken from the bytes.
-        id_key: the secret of a stream that has one, where ``params`` is None.
+        id_key: the stream's secret, if it has one and ``params`` is None.
 
     Raises:
         CorruptSketchError: the bytes are not ones that an honest builder could have written.
-        IncompatibleSketchError: they are of a stream with other parameters than ``params``, or
-            under another ``id_key``, or need one of them and it was not given.
+        IncompatibleSketchError: the bytes have other parameters than ``params``, or
+            another ``id_key``, or need one of them and it is missing.
         ParameterError: both ``params`` and ``id_key`` given.
     """
     blob = fields.as_bytes(blob)
@@ -132,7 +132,7 @@ def _of_extremes(params: SketchParams) -> ExtremesParams:
 
 
 def _check(params: ExtremesParams, rows: Rows) -> None:
-    """Ranges, and strict order."""
+    """Check ranges and strict order."""
     row = first_out_of_order(rows)
     if row >= 0:
         refuse(f"row {row} is not after row {row - 1} in the order of (time, value)")
