@@ -1,8 +1,8 @@
-"""The k items that came most often over many sites, with a certificate.
+"""The k items with the largest counts over many sources, with a certificate.
 
-Sites count items apart, each event at one site; a hub asks them in rounds and says which k items
-have the largest counts of all sites together, as of the round's time. A list that is ``certain`` is
-right and so are its counts, whatever the network lost, repeated or reordered: see
+Sources count items separately, each event at one source. A hub queries them in rounds and returns
+the k items with the largest total counts, as of the round's time. A ``certain`` list and its counts
+are correct, whatever messages the network lost, repeated or reordered: see
 :mod:`decaysketch.topk.rounds`. Nothing here does input or output.
 
     >>> from decaysketch.topk import TopKHub, TopKSite
@@ -17,7 +17,7 @@ right and so are its counts, whatever the network lost, repeated or reordered: s
     >>> found.certain, [(row.item, row.lower) for row in found.rows]
     (True, [('eve', 11)])
 
-:class:`TopKSpec` says what a list is of, where a hub is run by the aggregator.
+:class:`TopKSpec` defines a list that the aggregator maintains.
 The study ``quality/papers/topico.py`` is TOPiCo, a protocol without a hub, as a baseline.
 """
 

@@ -1,13 +1,13 @@
-"""What sites and the hub of a top-k list say to each other, and its JSON.
+"""The messages between sources and the hub of a top-k list, and their JSON.
 
-An :class:`Ask` goes down, a :class:`Post` comes up. Both say how things are, not what changed, so
-any of them may be lost, repeated or overtaken: of posts of a site the one of the largest
-``(inc, seq)`` counts, of asks that of the largest ``(epoch, serial)``. A post that only adds to
-another names it, and is nothing to whoever does not have that one.
+The hub sends an :class:`Ask`, and a source sends a :class:`Post`. Both contain the current state,
+not changes, so any message may be lost, repeated or overtaken. Among a source's posts the largest
+``(inc, seq)`` counts, among requests the largest ``(epoch, serial)``. A post that only adds to
+another names it, and a receiver without that one ignores the addition.
 
-Bytes of others are hostile: every message is checked when it is made, in time and memory
-proportional to its text, which is bounded. Unknown fields are refused, as numbers are that JSON
-readers disagree about: whole ones are below 2^53, others finite.
+Bytes from others are hostile. Every message is checked when it is made, in time and memory
+proportional to its text, and the text's length is bounded. Unknown fields are rejected, as are
+numbers that JSON readers disagree about: integers are below 2^53, and other numbers are finite.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ MAX_JSON: Final = 1 << 23
 
 
 class _Message:
-    """JSON of a frozen dataclass."""
+    """A frozen dataclass with a JSON form."""
 
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready form; tuples are lists."""
+        """Return the JSON-ready form, with tuples as lists."""
         return {each.name: _listed(getattr(self, each.name)) for each in fields(self)}  # type: ignore[arg-type]
 
     def to_json(self) -> str:
@@ -75,7 +75,7 @@ class _Message:
         """Read a JSON form.
 
         Raises:
-            ParameterError: it is not one, and this field is why. O(size of the form).
+            ParameterError: the form is invalid. The message names the field. O(size of the form).
         """
         name = cls.__name__.lower()
         if not isinstance(form, dict):
@@ -89,33 +89,33 @@ class _Message:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read a text of at most MAX_JSON characters.
+        """Read a text with at most MAX_JSON characters.
 
         Raises:
-            ParameterError: as :meth:`from_dict`, or it is no JSON, or too long.
+            ParameterError: as :meth:`from_dict`, or the text is not JSON, or too long.
         """
         return cls.from_dict(json_object(f"the {cls.__name__.lower()}", text, MAX_JSON))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Post(_Message):
-    """What a site says of its counts as of one time.
+    """A source's report about its counts as of one time.
 
     Attributes:
-        site: its name.
-        inc: its incarnation, larger each time it begins anew.
+        site: the source's name.
+        inc: its incarnation, larger after each restart.
         seq: number of this post within the incarnation.
         as_of: the round's time.
-        asked: (epoch, serial) of the ask that it follows; None where it had none. Of an item that
-            this ask watches and that is not among the entries, the site has none.
-        base: None, and the entries are all that it says; or the ``seq`` of the post of this
-            incarnation and time to whose entries these are added.
+        asked: (epoch, serial) of the request that it follows, or None without one. The source has
+            no count for an item that this request watches and that is not among the entries.
+        base: None if the entries are the complete post. Otherwise the ``seq`` of a post with the
+            same incarnation and time, and the entries here are added to the entries there.
         entries: (item, count), each item once, counts above 0.
-        rest: the largest count of an item that is not among the entries, or those added to; 0
-            where there is none.
+        rest: the largest count of an item that is not among the entries, or the entries they are
+            added to. 0 if there is none.
 
     Raises:
-        ParameterError: a field is none of these.
+        ParameterError: a field is invalid.
     """
 
     site: str
@@ -153,19 +153,19 @@ class Post(_Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask(_Message):
-    """What the hub wants to know: of each site the same, but for ``have``.
+    """The hub's request: the same for every source, except ``have``.
 
     Attributes:
-        epoch: of the hub, larger each time it begins anew.
-        serial: number of this ask within the epoch.
-        as_of: time of the round that is open; None before the first.
-        floor: all items with a count above this are wanted; None: none for that reason.
-        least: so many of a site's largest counts are wanted in any case.
-        watched: items whose counts are wanted, however small.
-        have: (inc, seq) of what the hub has of this site in this round; None: nothing.
+        epoch: the hub's epoch, larger after each restart.
+        serial: number of this request within the epoch.
+        as_of: time of the open round. None before the first.
+        floor: the hub requests all items with a count above this. None: no such request.
+        least: number of a source's largest counts that the hub requests in any case.
+        watched: items whose counts the hub requests, however small.
+        have: (inc, seq) of the source's data at the hub in this round. None: nothing.
 
     Raises:
-        ParameterError: a field is none of these.
+        ParameterError: a field is invalid.
     """
 
     epoch: int
@@ -204,13 +204,13 @@ class Ask(_Message):
 
 
 def check_whole(name: str, value: object, low: int = 0, high: int = MAX_NUMBER) -> None:
-    """Refuse what is no integer from ``low`` to ``high``."""
+    """Reject anything except an integer from ``low`` to ``high``."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ParameterError(f"{name} is {shown(value)}; expected an integer from {low} to {high}")
 
 
 def check_count(name: str, value: object) -> None:
-    """Refuse what is no finite number from 0 on, below 2^53."""
+    """Reject anything except a finite number from 0 on, below 2^53."""
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)
@@ -222,7 +222,7 @@ def check_count(name: str, value: object) -> None:
 
 
 def check_item(item: object) -> None:
-    """Refuse what is neither an integer within 2^53 nor a text of 1 to MAX_ITEM_BYTES bytes."""
+    """Reject anything except an integer within 2^53 or a text with 1 to MAX_ITEM_BYTES bytes."""
     if isinstance(item, str):
         _check_text("an item", item, MAX_ITEM_BYTES)
     else:
@@ -230,7 +230,7 @@ def check_item(item: object) -> None:
 
 
 def check_site(name: str, site: object) -> None:
-    """Refuse what is no text of 1 to MAX_SITE_BYTES bytes."""
+    """Reject anything except a text with 1 to MAX_SITE_BYTES bytes."""
     if not isinstance(site, str):
         raise ParameterError(f"{name} is {shown(site)}; expected a text")
     _check_text(name, site, MAX_SITE_BYTES)
@@ -262,7 +262,7 @@ def _check_length(name: str, column: object, most: int) -> None:
 
 
 def shown(value: object) -> str:
-    """A value as refusals show it."""
+    """Return a value as error messages show it."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an integer of thousands of digits; lists within lists
@@ -276,7 +276,9 @@ def _listed(value: Any) -> Any:
 
 
 def _frozen(value: Any) -> Any:
-    """Lists, and lists in them, as tuples; what is deeper is refused by whoever looks at it."""
+    """Return lists, and lists in them, as tuples. The code that reads deeper levels rejects
+    them.
+    """
     if not isinstance(value, list):
         return value
     return tuple(tuple(each) if isinstance(each, list) else each for each in value)

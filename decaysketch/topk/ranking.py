@@ -1,8 +1,8 @@
-"""Items, their one total order, and lists by count.
+"""Items, their total order, and lists by count.
 
-A larger count comes first; of equal counts, the smaller item: integers before texts, integers by
-size, texts by code points. So whoever has the same counts has the same list. TOPiCo's lemma 2 asks
-for an item that no other comes before; as integers and texts are bounded, there is one.
+A larger count comes first. Among equal counts, the smaller item comes first: integers before texts,
+integers by size, texts by code points. So equal counts always give the same list. TOPiCo's lemma 2
+requires an item that no other precedes. Because integers and texts are bounded, there is one.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ C = TypeVar("C", int, int | float, int | Fraction, int | float | Fraction)
 
 
 def order(item: Item) -> tuple[bool, Item]:
-    """What items are sorted by."""
+    """The sort key of an item."""
     return isinstance(item, str), item
 
 
 def ranked(counts: Mapping[Item, C]) -> list[tuple[Item, C]]:
-    """All items with their counts, the first first. O(n log n)."""
+    """All items with their counts, in rank order. O(n log n)."""
     return sorted(counts.items(), key=_place)
 
 
 def top(counts: Mapping[Item, C], k: int) -> list[tuple[Item, C]]:
-    """The first k of :func:`ranked` that have a count above 0. O(n log k)."""
+    """The first k items in :func:`ranked` with a count above 0. O(n log k)."""
     return heapq.nsmallest(k, (entry for entry in counts.items() if entry[1] > 0), key=_place)
 
 

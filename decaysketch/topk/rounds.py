@@ -1,46 +1,46 @@
-"""TopKSite and TopKHub: the k largest counts over many sites, in rounds, with a certificate.
+"""TopKSite and TopKHub: the k largest counts over many sources, in rounds, with a certificate.
 
-What it keeps
-    A site: its counts as of the round's time, and the newest ask. The hub: the newest word of each
-    site in this round, bounded, and the watched items of its last asks. Neither does input or
-    output or reads a clock; messages (:mod:`~decaysketch.topk.messages`) may be lost, repeated,
-    late or reordered, sites may crash and come back with a larger ``inc``, the hub with a larger
-    ``epoch``.
+Contents
+    A source stores its counts as of the round's time, and the newest request. The hub stores the
+    newest report per source in this round, with bounded size, and the watched items in its last
+    requests. Neither does input or output or reads a clock. Messages
+    (:mod:`~decaysketch.topk.messages`) may be lost, repeated, late or reordered. Sources may crash
+    and return with a larger ``inc``, the hub with a larger ``epoch``.
 A round
-    :meth:`TopKHub.begin` opens it, as of a time of the hub's clock. Each site posts its items with
-    a count above ``floor``, those that are watched, and its largest count of all others, ``rest``.
-    So the hub knows of every item
+    :meth:`TopKHub.begin` opens it, as of a time on the hub's clock. Each source posts its items
+    with a count above ``floor``, the watched items, and its largest count among all others,
+    ``rest``. So the hub knows for every item
 
         lower(x) = sum of counts that were sent
         upper(x) = lower(x) + sum of ``rest`` over sites that did not send x, nor were asked for it
 
-    and of an item that nobody sent, upper = sum of all ``rest``. With G, the k-th largest lower
-    end (0 where there are fewer items), the list is *certain* if no item has an upper end above G,
-    unless its ends are equal. If it is not, :meth:`TopKHub.refine` asks for just those items by
-    name, and for counts above G / n.
-What it promises
-    A list that is certain has the k largest counts over the sites that were heard, each exactly,
-    as of the round's time. Where several items tie for the last places it is one of the right
-    lists. Sites that were not heard are named in ``without``: the list is that of all others.
-    Nothing is promised of what arrives after the round's time.
-    From what was heard, two exchanges after the first are enough, and one more where the first
-    brought fewer than k items; lists so flat that more items are between than may be watched stay
-    uncertain. After floor G / n no item that nobody sent has more than G; the items that this
-    brought are asked for by name.
-Kept elsewhere
-    A hub is what was asked and what was heard of each site: :attr:`TopKHub.asked` and
-    :meth:`TopKHub.heard`, from which :meth:`TopKHub.resumed` makes the same one anew, in any
-    process. Who keeps the former alone has the next round cost one exchange more.
-Whence
-    The three phases are those of Cao and Wang, "Efficient top-k query calculation in distributed
-    networks" (PODC 2004). Floor and watched items of the round before stand in for the first two,
-    so most rounds take one exchange. The hub, in place of TOPiCo's broadcast, is what makes a
-    certificate possible: see ``quality/papers/topico.py``.
+    and for an item that no source sent, upper = sum of all ``rest``. Let G be the k-th largest
+    lower bound (0 if there are fewer items). The list is *certain* if no item has an upper bound
+    above G, unless its bounds are equal. If it is not, :meth:`TopKHub.refine` requests just those
+    items by name, and counts above G / n.
+Guarantees
+    A certain list has the k largest counts over the sources heard, each exact, as of the round's
+    time. If several items tie for the last places it is one of the correct lists. ``without`` names
+    the sources that were not heard, and the list covers all others. Nothing is guaranteed about
+    data that arrive after the round's time.
+    From the data received, two exchanges after the first are enough, and one more if the first
+    returned fewer than k items. Lists stay uncertain if they are so flat that more items are in
+    between than the hub may watch. After floor G / n no item that no source sent has more than G.
+    The items that this exchange returned are requested by name.
+Stored elsewhere
+    The requests and the data received from each source define a hub: :attr:`TopKHub.asked` and
+    :meth:`TopKHub.heard`. :meth:`TopKHub.resumed` builds the same hub again from them, in any
+    process. If you store only the former, the next round costs one exchange more.
+Origin
+    The three phases come from Cao and Wang, "Efficient top-k query calculation in distributed
+    networks" (PODC 2004). Floor and watched items of the round before replace the first two, so
+    most rounds take one exchange. The hub, instead of TOPiCo's broadcast, makes a certificate
+    possible: see ``quality/papers/topico.py``.
 Counts
-    Whole numbers, or real ones as decays give them. Sums are exact: all are of integers, as many to
-    one as the finest count of the round needs. So no order of sites changes a list. Each event is
-    to be counted at one site: what is heard at several is counted several times. A certificate is
-    about the counts that sites state: of estimates it makes a certain list of estimates.
+    Integers, or real numbers from decays. Sums are exact: they use integers, scaled to the finest
+    count in the round. So the order of sources does not change a list. Count each event at one
+    source: an event at several sources counts several times. A certificate is about the counts
+    that sources report: if these are estimates, it is a certain list of estimates.
 """
 
 from __future__ import annotations
@@ -78,19 +78,19 @@ Number = int | float
 
 
 class TopKSite:
-    """A site: from its counts and the hub's asks to posts.
+    """A source: turns its counts and the hub's requests into posts.
 
     Args:
-        name: as the hub knows it.
-        inc: its incarnation: larger each time the process begins anew, kept where it lasts.
-        entries: so many has it at the hub in one round, at most; watched items are among them,
-            however many.
+        name: the name that the hub uses.
+        inc: its incarnation: larger after each restart of the process, stored durably.
+        entries: maximum number of its entries at the hub in one round. Watched items are among
+            them, however many.
 
-    A site that lost its counts stays silent until it has counted for as long as the decay reaches
-    back: the hub cannot tell a count that was lost from one that never was.
+    A source that lost its counts stays silent until it has counted for as long as the decay reaches
+    back: the hub cannot distinguish a lost count from one that never existed.
 
     Raises:
-        ParameterError: no such name or incarnation.
+        ParameterError: an invalid name or incarnation.
     """
 
     def __init__(self, name: str, inc: int, *, entries: int = MAX_ENTRIES) -> None:
@@ -110,19 +110,19 @@ class TopKSite:
 
     @property
     def ask(self) -> Ask | None:
-        """The newest that was taken."""
+        """The newest request that the source accepted."""
         return self._ask
 
     def post(self, counts: Mapping[Item, int | float], as_of: int) -> Post:
-        """Say what the counts are as of a time.
+        """Set the counts as of a time, and return the post.
 
         Args:
-            counts: of every item, as of that time. Items are integers within 2^53 or texts; counts
-                are at least 0, and below 2^53. They are copied.
-            as_of: not before that of the last post.
+            counts: every item's count, as of that time. Items are integers within 2^53 or texts.
+                Counts are at least 0, and below 2^53. They are copied.
+            as_of: not before the time of the last post.
 
         Raises:
-            ParameterError: no such item, count or time. O(n log n) for n items.
+            ParameterError: an invalid item, count or time. O(n log n) for n items.
         """
         check_whole("as_of", as_of, -MAX_NUMBER)
         if self._as_of is not None and as_of < self._as_of:
@@ -137,10 +137,10 @@ class TopKSite:
         return self._say(added=False)
 
     def take(self, ask: Ask) -> Post | None:
-        """Hear the hub; what to post because of it, or None.
+        """Accept a request from the hub. Return the post that it requires, or None.
 
-        None, too, where counts as of another time are wanted: ``ask.as_of`` is not that of the last
-        post, and :meth:`post` is to be called with those.
+        It also returns None if the hub requests counts as of another time: ``ask.as_of`` is not the
+        time of the last post. Then call :meth:`post` with those counts.
         """
         if self._ask is not None and ask.number < self._ask.number:
             return None
@@ -158,7 +158,9 @@ class TopKSite:
         return self._say(added=True)
 
     def _say(self, *, added: bool) -> Post:
-        """The next post, by the present ask; ``added``: to the last one, where that fits."""
+        """Return the next post, for the current request. ``added``: as an addition to the last
+        post, if it fits.
+        """
         assert self._as_of is not None
         wanted = self._wanted(self._most)
         new = [item for item in wanted if item not in self._sent] if added else list(wanted)
@@ -179,7 +181,7 @@ class TopKSite:
         return self._last
 
     def _wanted(self, most: int) -> dict[Item, None]:
-        """Items that the ask is about, watched ones first: those are never left out."""
+        """Items that the request covers, watched items first: these are never skipped."""
         ask = self._ask
         if ask is None:  # nothing is known of what matters
             return dict.fromkeys(item for item, _ in self._ranked[:1])
@@ -193,7 +195,7 @@ class TopKSite:
 
 
 class Row(NamedTuple):
-    """An item of a list, and what its count is: from ``lower`` to ``upper``."""
+    """An item in a list. Its count is between ``lower`` and ``upper``."""
 
     item: Item
     lower: int | float
@@ -202,14 +204,14 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopK:
-    """What the hub knows of a round.
+    """The hub's knowledge about a round.
 
     Attributes:
-        as_of: time of the round; None before the first.
-        rows: at most k, by ``lower``; of equal ones, by the item.
-        certain: whether these are the k largest counts of the sites that were heard, exactly.
+        as_of: time of the round. None before the first.
+        rows: at most k, by ``lower``, and by item if equal.
+        certain: whether these are the k largest counts over the sources heard, exactly.
         outside: no other item has more.
-        without: sites that were not heard, in their order.
+        without: sources that were not heard, in their order.
     """
 
     as_of: int | None
@@ -230,12 +232,12 @@ class TopK:
 
 
 class Heard(NamedTuple):
-    """What a hub has of a site in this round, as it may be kept.
+    """A hub's data from one source in this round, in a form that can be stored.
 
     Attributes:
-        post: all that the site said, as one post that follows no ask.
-        told: so many of the first items that are watched now were asked of it: of those that are
-            not among the entries it has none.
+        post: the source's complete data, as one post that follows no request.
+        told: number of watched items, from the first, that were requested from it. The source has
+            no count for such an item if it is not among the entries.
     """
 
     post: Post
@@ -244,7 +246,7 @@ class Heard(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """What a site said of this round."""
+    """A source's report in this round."""
 
     number: tuple[int, int]  # (inc, seq)
     told: frozenset[Item]  # asked for by name: those that are no entries it does not have
@@ -254,7 +256,7 @@ class _Word:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Both ends of every item that was sent, and what follows: integers, ``scale`` to one."""
+    """Both bounds for every item that was sent, and derived values: integers, ``scale`` to one."""
 
     scale: int
     lower: dict[Item, int]
@@ -265,7 +267,7 @@ class _Known:
 
     @property
     def open(self) -> list[Item]:
-        """Items that stand between the list and its certificate."""
+        """Items that prevent the certificate."""
         return [x for x, high in self.upper.items() if high > self.last and high > self.lower[x]]
 
     @property
@@ -273,26 +275,27 @@ class _Known:
         return self.unseen <= self.last and not self.open
 
     def number(self, exact: int) -> Number:
-        """What an end is; where that is no float, the one next to it."""
+        """A bound as a number, or the nearest float if it is not a float."""
         whole, rest = divmod(exact, self.scale)
         return whole if not rest else exact / self.scale
 
 
 class TopKHub:
-    """The hub of a list: from posts of sites to asks and lists.
+    """The hub of a list: turns posts from sources into requests and lists.
 
     Args:
-        k: how many items, 1 to MAX_K.
-        sites: names of all that take part. Each event is to be counted at one of them.
-        epoch: larger each time the hub begins anew, kept where it lasts: a site hears no ask of an
-            older one.
-        margin: 0 to 1. The next round's floor is this share of G / n, and items with an upper end
-            of this share of G are watched: the larger, the fewer entries and the more rounds with a
-            second exchange.
-        entries: so many has a site in one round, at most; half as many items are watched.
+        k: number of items, 1 to MAX_K.
+        sites: names of all sources that take part. Count each event at one of them.
+        epoch: larger after each restart of the hub, stored durably: a source ignores requests with
+            an older one.
+        margin: 0 to 1. The next round's floor is this share of G / n, and the hub watches items
+            with an upper bound above this share of G. The larger the margin, the fewer entries and
+            the more rounds with a second exchange.
+        entries: maximum number of entries per source in one round. The hub watches at most half as
+            many items.
 
     Raises:
-        ParameterError: a parameter is outside of its domain.
+        ParameterError: a parameter is outside its domain.
     """
 
     def __init__(
@@ -322,15 +325,16 @@ class TopKHub:
         cls, k: int, sites: Iterable[str], asked: Ask, heard: Iterable[Heard] = (), *,
         entries: int = MAX_ENTRIES,
     ) -> Self:  # fmt: skip
-        """The hub that has asked this last, and heard that in the same round.
+        """Return the hub that sent this last request and received these data in the same round.
 
         Args:
-            k, sites, entries: as above. Sites may be others than before.
+            k, sites, entries: as above. Sources may differ from before.
             asked: :attr:`asked`.
-            heard: of :meth:`heard`; what is of no site, or of another round, is left out.
+            heard: results of :meth:`heard`. Data from no known source, or from another round, are
+                dropped.
 
         Raises:
-            ParameterError: a parameter is outside of its domain. O(entries).
+            ParameterError: a parameter is outside its domain. O(entries).
         """
         hub = cls(k, sites, epoch=asked.epoch, entries=entries)
         hub._asks.clear()
@@ -345,11 +349,11 @@ class TopKHub:
 
     @property
     def asked(self) -> Ask:
-        """What is asked of a site that was not heard."""
+        """The request for a source that was not heard."""
         return self._ask
 
     def heard(self, site: str) -> Heard | None:
-        """What is had of a site in this round; None: nothing. O(its entries)."""
+        """Return the data from a source in this round. None: nothing. O(its entries)."""
         word, as_of = self._words.get(site), self._ask.as_of
         if word is None or as_of is None:
             return None
@@ -364,13 +368,13 @@ class TopKHub:
     # -------------------------------------------------------------------------------------- rounds
 
     def begin(self, as_of: int) -> Ask:
-        """Open the next round; what is asked of every site.
+        """Open the next round. Return the request for every source.
 
-        What was heard of the last round is forgotten, but for what to ask: read :meth:`top` before.
-        Posts of it that come later are not taken.
+        The hub drops the last round's data, except those that it needs for requests: read
+        :meth:`top` before. Later posts for that round are ignored.
 
         Raises:
-            ParameterError: ``as_of`` is no time after that of the last round.
+            ParameterError: ``as_of`` is not a time after the last round.
         """
         check_whole("as_of", as_of, -MAX_NUMBER)
         if self._ask.as_of is not None and as_of <= self._ask.as_of:
@@ -392,14 +396,14 @@ class TopKHub:
         return ask
 
     def take(self, post: Post) -> Ask:
-        """Hear a site; what is asked of it now.
+        """Accept a post from a source. Return the next request for it.
 
-        A post that is older than what is had, of another round, or that adds to one that is not
-        had, changes nothing: the ask that comes back says what is had.
+        A post changes nothing if it is older than the hub's data, belongs to another round, or adds
+        to a post that the hub does not have. The returned request says which data the hub has.
 
         Raises:
-            ParameterError: no site of this list, or more entries than may be in all; nothing
-                was taken. O(entries).
+            ParameterError: not a source in this list, or more entries than permitted in total.
+                Nothing was accepted. O(entries).
         """
         if post.site not in self.sites:
             raise ParameterError(f"site is {post.site!r}; expected one of {len(self.sites)} sites")
@@ -424,16 +428,16 @@ class TopKHub:
         return self.ask(post.site)
 
     def ask(self, site: str) -> Ask:
-        """What is asked of a site now, with what is had of it."""
+        """Return the current request for a source, including the hub's data from it."""
         word = self._words.get(site)
         return self._ask if word is None else replace(self._ask, have=word.number)
 
     def refine(self) -> Ask | None:
-        """Ask for what the certificate lacks; None where the list is certain, or that is what the
-        present ask does already.
+        """Request the data that the certificate lacks. Return None if the list is certain, or if
+        the current request already covers them.
 
-        To be called when every site was heard, or waiting for the others was given up; then
-        :meth:`ask` of each site is what it has to hear. O(entries).
+        Call it when every source was heard, or when you stop waiting for the others. Then send each
+        source its :meth:`ask`. O(entries).
         """
         known = self._known()
         if known.certain:
@@ -451,7 +455,7 @@ class TopKHub:
         return self._ask
 
     def top(self) -> TopK:
-        """The list of this round, as far as it is known. O(entries)."""
+        """Return this round's list, as far as it is known. O(entries)."""
         known = self._known()
         listed = set(known.rows)
         others = [high for item, high in known.upper.items() if item not in listed]
@@ -473,7 +477,7 @@ class TopKHub:
         self._asks.append((ask.number, frozenset(ask.watched)))
 
     def _known(self) -> _Known:
-        """Ends of all items, from the words of this round."""
+        """Return the bounds for all items, from this round's reports."""
         scale = 1
         for word in self._words.values():
             for count in (word.rest, *word.counts.values()):
@@ -499,15 +503,18 @@ class TopKHub:
 def _limited(
     first: Iterable[Item], more: Iterable[Item], upper: Mapping[Item, int], most: int
 ) -> tuple[Item, ...]:
-    """The first, and of more those of the largest upper ends, as many as may be watched."""
+    """Return the first items, then further items with the largest upper bounds, up to the watch
+    limit.
+    """
     kept = dict.fromkeys(first)
     kept.update(dict.fromkeys(sorted(more, key=lambda item: (-upper[item], order(item)))))
     return tuple(kept)[:most]
 
 
 def _share(of: int | Fraction, parts: int) -> float:
-    """``of / parts``, or what is just below it: so many counts that are not above it are at most
-    ``of`` together."""
+    """``of / parts``, or the nearest smaller number such that ``parts`` counts not above it are at
+    most ``of`` together.
+    """
     exact = Fraction(of) / parts
     nearest = float(exact)
     return nearest if Fraction(nearest) <= exact else nextafter(nearest, -inf)
@@ -520,5 +527,5 @@ def _scaled(count: Number, scale: int) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """What NumPy's scalars are in Python."""
+    """Convert NumPy scalars to Python numbers."""
     return value.item() if isinstance(value, np.generic) else value

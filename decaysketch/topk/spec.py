@@ -1,7 +1,7 @@
-"""What a list is of: a spec, frozen, checked when it is made, and its JSON.
+"""The definition of a list: a frozen spec, checked when it is made, and its JSON.
 
-JSON of strangers is read as strictly as arguments are: an unknown field is refused, and every
-refusal names the field, what was given and what may stand there.
+JSON from strangers is read as strictly as arguments are. An unknown field is rejected, and every
+error names the field, the given value and the permitted values.
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ _SHORTEST_S, _LONGEST_S = 1.0, 86_400.0
 
 @dataclass(frozen=True, kw_only=True)
 class TopKSpec:
-    """A list of the k items with the largest decayed counts of all sites together.
+    """A list with the k items that have the largest decayed counts over all sources.
 
     Attributes:
-        k: how many items, 1 to MAX_K.
-        decay: what an event weighs at its age; ``window(3600)`` counts those of an hour. Also any
-            spelling of one (:mod:`decaysketch.decay.read`).
-        items: what they are.
+        k: number of items, 1 to MAX_K.
+        decay: the weight of an event by age. ``window(3600)`` counts the last hour's events. Any
+            spelling is accepted (:mod:`decaysketch.decay.read`).
+        items: the type of the items.
         round_s: time from one round to the next, in seconds.
-        sites: who counts, each event at one of them; None: whoever posts, at most MAX_UNLISTED.
+        sites: the sources that count, each event at one source. None: every source that posts, at
+            most MAX_UNLISTED.
 
     Raises:
-        ParameterError: a field outside its domain, or k too large for so many sites.
+        ParameterError: a field outside its domain, or k too large for this number of sources.
 
     Example:
         >>> spec = TopKSpec(k=20, decay="window(3600)", sites=["north", "south"])
@@ -81,16 +82,16 @@ class TopKSpec:
 
     @property
     def most_sites(self) -> int:
-        """So many may take part."""
+        """Maximum number of sources."""
         return MAX_UNLISTED if self.sites is None else len(self.sites)
 
     @property
     def entries(self) -> int:
-        """So many may each have at the hub in one round."""
+        """Maximum number of entries per source at the hub in one round."""
         return min(MAX_OF_SITE, MAX_TOTAL // self.most_sites)
 
     def check(self, items: Iterable[Item]) -> None:
-        """Refuse an item that is none of this list.
+        """Reject an item with the wrong type for this list.
 
         Raises:
             ParameterError: it is an integer and should be a text, or the other way round.
@@ -114,10 +115,10 @@ class TopKSpec:
 
     @classmethod
     def from_dict(cls, form: object, *, time_unit: str | None = None) -> Self:
-        """Read a JSON form; nothing in it is trusted.
+        """Read a JSON form. Nothing in it is trusted.
 
         Args:
-            time_unit: of the stream, where the decay may be a text with units.
+            time_unit: the stream's unit, if the decay may be a text with units.
 
         Raises:
             ParameterError: a field that is unknown, missing or outside its domain.

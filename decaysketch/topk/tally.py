@@ -1,8 +1,8 @@
-"""Tally: exact counts of a site's items under a decay, as of any time.
+"""Tally: exact counts for one source's items under a decay, as of any time.
 
-Keeps every event that the decay still weighs, as columns; so it takes memory for each, and its
-counts are as a certificate wants them. Sketches take less and estimate: of their counts a hub makes
-a certain list of estimates, which is another thing.
+It stores every event that still has weight under the decay, as columns. So it takes memory for each
+event, and its counts are exact, as a certificate requires. Sketches take less memory and estimate.
+From their counts a hub makes a certain list of estimates, which is another thing.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Int64Array = npt.NDArray[np.int64]
 
 
 class Tally:
-    """Counts of items at one site.
+    """Item counts at one source.
 
     Args:
-        decay: what an event weighs at its age; ``decay.window(width)`` counts those of the window.
+        decay: the weight of an event by age. ``decay.window(width)`` counts the window's events.
 
     Example:
         >>> import decaysketch as ds
@@ -44,7 +44,7 @@ class Tally:
         self._parts: list[tuple[Int64Array, Int64Array]] = []  # codes and times
 
     def __len__(self) -> int:
-        """Events that are kept."""
+        """Number of stored events."""
         return sum(len(times) for _, times in self._parts)
 
     def update(self, items: Sequence[Item], timestamps: npt.ArrayLike) -> None:
@@ -55,7 +55,7 @@ class Tally:
             timestamps: int64[n], within 2^62.
 
         Raises:
-            ParameterError, ObservationError: no such items or times; nothing was taken. O(n).
+            ParameterError, ObservationError: invalid items or times. Nothing was accepted. O(n).
         """
         times = integer_column("timestamps", timestamps)
         check_range("timestamps", times, -TIME_LIMIT, TIME_LIMIT, "2^62")
@@ -76,10 +76,11 @@ class Tally:
         self._parts.append((codes, times))
 
     def at(self, as_of: int) -> dict[Item, int | float]:
-        """Counts as of a time, of items that have any: whole numbers where the decay's weights are.
+        """Return counts as of a time, for items that have any. They are integers if the decay's
+        weights are.
 
-        Events after that time are not counted, so a time that is past may be asked about as long as
-        nothing that it needs was forgotten. O(events).
+        Events after that time are not counted. So a past time is permitted as long as no event that
+        it needs was dropped. O(events).
         """
         as_of = check_time("as_of", as_of)
         codes, times = self._columns()
@@ -95,7 +96,7 @@ class Tally:
         }
 
     def advance(self, now: int) -> None:
-        """Forget the events that weigh nothing at ``now``, or later. O(events)."""
+        """Drop the events without weight at ``now`` or later. O(events)."""
         now = check_time("now", now)
         codes, times = self._columns()
         kept = now - times <= self.decay.support
