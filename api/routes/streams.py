@@ -511,6 +511,7 @@ def _state(
             *doubts_of_copies(stream.disagreeing),
             *doubts_of_views(stream.missed, stream.missed_for),
             *warnings_of(_notes(stream), len(merged), stream.mappings),
+            *filter(None, [merged.advice]),
         ],
         source_count=count,
         sources=sources,

@@ -396,7 +396,7 @@ def _write(
     if not builder.keys and (duplicates := _duplicates(builder)) is not None:
         content["duplicates"] = duplicates.share
         notes.append(duplicates.said)
-    if not builder.keys and (said := _as_small(builder)) is not None:
+    if not builder.keys and (said := _as_small(builder) or sketch.snapshot().advice):
         content["advice"] = said
         notes.append(said)
     table.caption = "\n".join(notes) or None

@@ -110,6 +110,11 @@ class Snapshot(ABC):
         return None
 
     @property
+    def advice(self) -> str | None:
+        """A sentence on parameters that would make results accurate. None: they are."""
+        return None
+
+    @property
     def labels(self) -> Labels | None:
         """Those of the rows, where values are labels."""
         return None

@@ -1,7 +1,7 @@
-"""Series with all of their rows: increase of counters, time-weighted averages, states, sessions.
+"""Complete series: counter increase, time-weighted averages, states, sessions.
 
-What needs a row and its successor cannot be read from a sample of rows. These sketches sample
-entities (devices, instances) and retain every row of those, so that neighbours stay neighbours.
+A sample of rows lacks the successor that such queries need. These sketches sample devices and
+retain all their rows, so neighbours stay neighbours.
 
     >>> import decaysketch as ds
     >>> from decaysketch.series import SeriesParams, SeriesSketch

@@ -1,15 +1,15 @@
-"""Columns of a sample of series as bits: numbers of which few are large, and values.
+"""Columns as bits: numbers of which few are large, and values.
 
-Blocks of 8 numbers have a width each (``codec/numbers.py``). A single large number would widen the
-seven beside it, so a column is split at one width: the low bits of all numbers, then the positions
-and the high bits of the few that have more, as in patched frames of reference (Zukowski, Heman, Nes
-and Boncz 2006). The width is the one of the least cost by a stated formula.
+Blocks with 8 numbers have a width each (``codec/numbers.py``). A single large number would widen
+the seven next to it. So a column is split at one width: the low bits for all numbers, then the
+positions and the high bits for the few that have more. These are patched frames (Zukowski, Heman,
+Nes and Boncz 2006). A formula gives the width.
 
-Values are packed in the shortest of three forms; of equally short ones the first is used.
+The writer packs values in the shortest of three forms. The first one wins a tie.
 
-0. Decimals: whole numbers ``n`` of one power of ten, ``value = n / 10^d`` with the least d, each as
-   the difference to the row before in its series. Integers have d = 0.
-1. A dictionary of at most 256 distinct value keys.
+0. Decimals: whole numbers ``n`` with ``value = n / 10^d`` and the least d, each as the difference
+   to the row before in its series. Integers have d = 0.
+1. A dictionary with at most 256 distinct value keys.
 2. The exclusive or with the value key of the row before.
 """
 
@@ -51,7 +51,7 @@ def unzigzag(numbers: UInt64Array) -> Int64Array:
 
 
 def pack_patched(numbers: UInt64Array) -> bytes:
-    """Bytes of a column of numbers, of which few may be large. O(bits)."""
+    """Pack a column of numbers. Few may be large. O(bits)."""
     width = _best_width(numbers)
     high = numbers >> np.uint64(width) if width < 64 else np.zeros_like(numbers)
     places = np.flatnonzero(high)
@@ -63,8 +63,8 @@ def pack_patched(numbers: UInt64Array) -> bytes:
 
 
 def _best_width(numbers: UInt64Array) -> int:
-    """The least of the widths whose cost in bits is least: each number takes the width, and each
-    one that is larger its high bits and 8 bits for its position."""
+    """The least width with the least cost in bits. Each number takes the width, and a larger one
+    its high bits and 8 bits for its position."""
     if not len(numbers):
         return 0
     high, low = numbers >> np.uint64(32), numbers & np.uint64(0xFFFFFFFF)
@@ -79,10 +79,10 @@ def _best_width(numbers: UInt64Array) -> int:
 
 
 def read_patched(reader: Reader, count: int, name: str) -> UInt64Array:
-    """Inverse of :func:`pack_patched`; canonical bytes are checked by whoever packs again.
+    """Inverse of :func:`pack_patched`. Callers pack again to check canonical bytes.
 
     Raises:
-        CorruptSketchError: the bytes end too early, or say what no packer wrote.
+        CorruptSketchError: the bytes end too early, or no packer wrote them.
     """
     width = reader.byte(f"width of {name}")
     places = reader.varint(f"large numbers of {name}")
@@ -105,12 +105,12 @@ def read_patched(reader: Reader, count: int, name: str) -> UInt64Array:
 
 
 def pack_values(keys: Int64Array, begins: npt.NDArray[np.bool_], value_type: str) -> bytes:
-    """Bytes of value keys, none of which is missing.
+    """Pack value keys without missing ones.
 
     Args:
         keys: int64[n].
         begins: bool[n], whether a row has no row before it in its series.
-        value_type: of the stream.
+        value_type: the stream's.
     """
     if not len(keys):
         return b""
@@ -153,7 +153,7 @@ def read_values(reader: Reader, begins: npt.NDArray[np.bool_], value_type: str) 
 
 
 def _differences(numbers: Int64Array, begins: npt.NDArray[np.bool_]) -> Int64Array:
-    """To the row before, modulo 2^64; of a first row the number itself."""
+    """Differences to the row before, modulo 2^64. A first row has its own number."""
     before = np.zeros_like(numbers)
     before[1:] = numbers[:-1]
     before[begins] = 0
@@ -186,8 +186,7 @@ def _xor_sums(steps: Int64Array, begins: npt.NDArray[np.bool_]) -> Int64Array:
 
 
 def _decimals(keys: Int64Array, value_type: str) -> tuple[int, Int64Array] | None:
-    """The least power of ten of which all values are whole numbers, and these; None: there is no
-    such power."""
+    """The least power of ten that makes all values whole, and the whole numbers, or None."""
     if value_type != "float64":
         return 0, keys
     values, _ = decode_values(keys, value_type)

@@ -1,4 +1,4 @@
-"""Build parameters of a sample of series: those of a ``DecaySketch``, and a resolution.
+"""Build parameters: those that a ``DecaySketch`` has, and a resolution.
 
 So one record feeds both, by the same columns and on every interface. An id names the series here,
 not the row: a row is identified by its series and its time.
@@ -75,16 +75,16 @@ class SeriesParams(SketchParams):
         cv: float = 1.0,
         **fields: Any,  # of the class
     ) -> Self:
-        """Parameters of the smallest sketch with a wanted accuracy of totals.
+        """Return parameters for the smallest sketch with a wanted accuracy.
 
-        With 95 % confidence, the total over a window is off by less than ``epsilon`` of itself.
+        With 95 % confidence, the relative error of a total over a window is below ``epsilon``.
         The size rests on measurement (``python -m quality.series``), not on a proof.
 
         Args:
             epsilon: accuracy, between 0 and 1.
             rows_per_series: rows that a series has in the window, after ``resolution``.
-            cv: standard deviation of the contributions of series over their mean.
-            fields: others.
+            cv: standard deviation of contributions over their mean.
+            fields: other parameters.
 
         Raises:
             ParameterError: an argument outside its domain, or a capacity above 2^20.

@@ -1,4 +1,4 @@
-"""The rows of a state as they are asked: neighbours, bands, and the increase of counters."""
+"""Rows prepared for queries: neighbours, bands, and the increase of counters."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _KEPT = 4  # guards and wraps whose increases are kept
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Increases:
-    """What counters counted, and between which times.
+    """Increases of counters, and the times between which they happened.
 
     Attributes:
-        rows: int64[n], the row that showed it.
+        rows: int64[n], the row that shows the increase.
         begins, ends: int64[n], times. A piece that begins at the start of a counter needs no row
             before it.
         amounts: float64[n], none negative.
@@ -55,20 +55,20 @@ class Increases:
 
 
 class Pieces:
-    """Rows with their successors. Immutable; what is computed is kept.
+    """Rows with their successors. Immutable, with cached results.
 
     Args:
         state: any state.
 
     Attributes:
-        times, nexts: int64[n], of a row and of the next one of its series; ``FAR`` where there is
-            none.
+        times, nexts: int64[n], times of a row and of the next one in its series. ``FAR`` if there
+            is none.
         first, last: bool[n], whether a row is the first or the last one of its series.
         values: float64[n], 0 where missing.
         missing: bool[n].
-        entity: int64[n], number of the entity.
-        levels: int8[m], of each entity.
-        weights: float64[m], of each entity.
+        entity: int64[n], entity number.
+        levels: int8[m], level per entity.
+        weights: float64[m], weight per entity.
     """
 
     def __init__(self, state: SeriesState) -> None:
@@ -101,7 +101,7 @@ class Pieces:
         return found
 
     def of_band(self, rows: Any, bands: Int64Array) -> Float64Array:
-        """The probability with which the entities of rows are in bands."""
+        """The probability that the entities of rows are in bands."""
         found: Float64Array = np.minimum(np.ldexp(self.weights[self.entity[rows]], -bands), 1.0)
         return found
 
@@ -111,7 +111,7 @@ class Pieces:
         return self.of_band(slice(None), self.bands(self.times))
 
     def before(self, length: int) -> Int64Array:
-        """int64[n]: times so long before those of the rows."""
+        """int64[n]: times so long before the rows."""
         return self.times - min(length, TIME_LIMIT)
 
     @cached_property
@@ -129,7 +129,7 @@ class Pieces:
 
     @cached_property
     def usual_interval(self) -> int:
-        """Three of four intervals between neighbours are no longer; 0 where there are none."""
+        """The third quartile of intervals between neighbours. 0 if there are none."""
         lengths = np.sort(self.lengths[~self.last])
         return int(lengths[int(_USUAL * (len(lengths) - 1))]) if len(lengths) else 0
 
@@ -153,14 +153,14 @@ class Pieces:
         return min(given, TIME_LIMIT)
 
     def increases(self, guard: int, wrap: float | None) -> Increases:
-        """What counters counted between neighbours.
+        """Increases between neighbours.
 
         A value that falls is a reset, after which the counter shows what it counted since 0. With
         a guard, falls that clocks explain are none (``guard.c``). Where rows have starts, these
         tell lives of a counter apart, and nothing is guessed.
 
         Args:
-            guard: in units of time; 0 turns it off.
+            guard: in units of time. 0 turns it off.
             wrap: the number at which counters begin again, such as 2^32. A fall is a wrap if the
                 way round is shorter than half of it, else a reset. None: counters do not wrap.
         """

@@ -1,4 +1,4 @@
-"""The definition of ``state.py`` in plain Python, by sets and counting.
+"""The definition in ``state.py``, in plain Python, by sets and counting.
 
 It checks the compiled kernels, and is checked by cases that were counted by hand. It therefore
 imports nothing of ours, and no fast path falls back to it.
@@ -19,7 +19,7 @@ _MASK = (1 << 64) - 1
 
 
 class Row(NamedTuple):
-    """A row; its value is a value key."""
+    """A row. Its value is a value key."""
 
     entity: int
     weight: int

@@ -1,4 +1,4 @@
-"""The rows that a sketch holds between batches: a bag (``core/bags.py``) and a catalog of series.
+"""The retained rows between batches: a bag (``core/bags.py``) and a catalog of series.
 
 A row in the bag has the code of its series, so that the series is hashed once and compared as a
 number. The catalog forgets series without rows once they are more than half of it, so its size
@@ -75,7 +75,7 @@ class SeriesRows(ColumnBag):
 
     @classmethod
     def with_watermarks(cls, params: SeriesParams, watermarks: Int64Array) -> Self:
-        """Rows of which all that is not later than these watermarks was discarded."""
+        """Make an empty bag with watermarks."""
         rows = cls(params)
         rows._marks[:] = watermarks
         return rows
@@ -101,7 +101,7 @@ class SeriesRows(ColumnBag):
     def check(
         self, values: Any, weights: Any, times: Any, ids: Any, entities: Any, starts: Any
     ) -> _native.Batch | None:
-        """Columns that need no conversion and are within their bounds; None for all others."""
+        """Return columns that need no conversion and are within bounds as a batch, or None."""
         if type(times) is not np.ndarray or type(values) is not np.ndarray:
             return None
         if values.dtype != self.params.value_dtype or values.shape != times.shape:
@@ -154,7 +154,7 @@ class SeriesRows(ColumnBag):
         return kept
 
     def _forget(self, codes: npt.NDArray[np.uint32]) -> None:
-        """Forget series without rows, where they are many; codes are renumbered in place."""
+        """Forget series without rows if they are many, and renumber codes in place."""
         known = len(self._catalog)
         if known <= _FEW_SERIES:
             return
@@ -189,7 +189,7 @@ class SeriesRows(ColumnBag):
 
 
 def _is_plain(column: Any, times: Int64Array) -> bool:
-    """Whether it is a column of int64 as long as that of times, as kernels take it."""
+    """Whether kernels accept the column: int64, as long as the times."""
     return (
         type(column) is np.ndarray
         and column.dtype == _INT64

@@ -55,13 +55,13 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesStats(Stats):
-    """What a sketch ingested and what it retains.
+    """Figures about ingested and retained rows.
 
     Attributes:
-        entities: entities of which rows are retained.
-        complete: for each level, how many entities of that level or above are retained completely
-            since the time that ``complete_since`` gives for it.
-        advice: what to change so that results become accurate, a sentence; None: nothing.
+        entities: entities with retained rows.
+        complete: per level, the number of entities at that level or above. All their rows since
+            the time in ``complete_since`` are retained.
+        advice: a sentence on parameters that would make results accurate, or None.
     """
 
     entities: int
@@ -236,7 +236,7 @@ class SeriesSketch(AskedOfSeries, Sketch):
         timestamps: npt.ArrayLike,
         ids: npt.ArrayLike,
     ) -> npt.NDArray[np.int8]:
-        """What :meth:`update` with this batch would do with each row; nothing is changed.
+        """Return the status that :meth:`update` would give to each row. Changes nothing.
 
         Returns:
             int8[n]: a :class:`~decaysketch.core.verdicts.Verdict` for each row. A row is a
@@ -268,7 +268,7 @@ class SeriesSketch(AskedOfSeries, Sketch):
 
     @classmethod
     def from_state(cls, state: SeriesState) -> Self:
-        """A sketch that holds ``state``, which must be one that :meth:`state` returned."""
+        """Make a sketch from a state that :meth:`state` returned."""
         sketch = cls(state.params)
         sketch._bags = (SeriesRows.from_state(state),)
         sketch._snapshot = SeriesSnapshot(state, cls.from_state)
@@ -291,17 +291,17 @@ class SeriesSketch(AskedOfSeries, Sketch):
         params: SeriesParams | None = None,
         id_key: bytes | None = None,
     ) -> Self:
-        """Read a sketch; nothing in the bytes is trusted.
+        """Read a sketch from bytes that may come from anywhere.
 
         Args:
-            blob: what :meth:`to_bytes` wrote.
-            params: the stream's parameters; needed where the bytes hold only their fingerprint.
-            id_key: the secret id key, where the bytes were built with one and ``params`` is None.
+            blob: bytes from :meth:`to_bytes`.
+            params: the stream's parameters. Required if the bytes have only their fingerprint.
+            id_key: the secret id key, if the bytes use one and ``params`` is None.
 
         Raises:
-            CorruptSketchError: bytes that no honest builder could have written.
-            IncompatibleSketchError: a sketch of other parameters than ``params``; or they are
-                needed and were not given.
+            CorruptSketchError: no builder could have written the bytes.
+            IncompatibleSketchError: the parameters differ from ``params``, or are required and not
+                given.
         """
         return cls.from_state(wire.decode(blob, params=params, id_key=id_key))
 
@@ -334,7 +334,7 @@ class SeriesSketch(AskedOfSeries, Sketch):
     def at(
         self, decay: Decay | str | None, now: Instant | None = None, *, estimator: Any = "pieces"
     ) -> PieceView:
-        """What can be asked under a decay, at a time.
+        """Return a view for queries under a decay, at a time.
 
         Args:
             decay: weight of an instant as a function of its age.

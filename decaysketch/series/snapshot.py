@@ -43,7 +43,7 @@ class SeriesSnapshot(OneState):
 
     @property
     def complete_since(self) -> tuple[int | None, ...]:
-        """For each level, the watermark: later rows of its entities are retained completely."""
+        """Per level, the watermark. All later rows are retained."""
         return marks_of(self.state.watermarks)
 
     @cached_property
@@ -53,19 +53,19 @@ class SeriesSnapshot(OneState):
 
     @property
     def entities(self) -> int:
-        """Entities of which rows are retained."""
+        """Number of entities with retained rows."""
         return self.pieces.count
 
     @cached_property
     def complete(self) -> tuple[int, ...]:
-        """For each level, how many entities of it are retained completely since its watermark."""
+        """Per level, how many entities are complete since its watermark."""
         levels = np.bincount(self.pieces.levels, minlength=len(self.state.watermarks))
         return tuple(np.cumsum(levels[::-1])[::-1].tolist())
 
     @cached_property
     def advice(self) -> str | None:
-        """What to change so that results become accurate. None where nothing was discarded, or
-        enough entities are complete for the later half of the retained times."""
+        """Parameters to change. None if the sketch discarded nothing, or if enough entities are
+        complete for the later half of the retained times."""
         if self.newest is None or self.oldest is None or self.pieces.nothing_discarded:
             return None
         half = np.array([(self.newest + self.oldest) // 2])
@@ -84,7 +84,7 @@ class SeriesSnapshot(OneState):
 
     @cached_property
     def fed(self) -> Fed:
-        """How many distinct rows the sketch was fed: with a resolution, cells."""
+        """Number of distinct rows, or cells if there is a resolution."""
         marks = self.state.watermarks
         if marks[0] == NO_WATERMARK:
             return Fed(len(self), True)

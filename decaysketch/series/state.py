@@ -1,25 +1,25 @@
-"""The canonical state of a sample of series: a stated function of the set of rows it has seen.
+"""The canonical state: a stated function of the set of ingested rows.
 
-A row is (entity, weight, series, time, start, value). The *entity* (device, instance) is sampled, a
-*series* is one of its sequences of readings, and by default both are the same. Weights are powers
-of two. A *start* is the time at which a counter began to count, where the producer reported one.
+A row is (entity, weight, series, time, start, value). The sketch samples the *entity* (device,
+instance). A *series* is a sequence of its readings, and by default both are the same. Weights are
+powers of two. A *start* is the time at which a counter began to count, if the producer reported it.
 
 Identity
     A row is identified by (entity, weight, series, cell), where the cell is
-    ``floor(time / resolution)``. Rows of one identity are one row: the largest by (time, start,
-    value), where no start and no value are the least.
+    ``floor(time / resolution)``. Of rows with equal identity the largest by (time, start, value)
+    stays, where no start and no value are the least.
 Levels
-    An entity of weight ``w`` and 64-bit hash U is in level i if ``U < w 2^(64 - i)``, that is with
-    probability ``p_i = min(1, w 2^-i)``, for i = 0..40. Level i + 1 is a part of level i. The level
-    of a row is the top level of its entity.
+    An entity with weight ``w`` and 64-bit hash U is in level i if ``U < w 2^(64 - i)``, with
+    probability ``p_i = min(1, w 2^-i)``, for i = 0..40. Levels are nested. A row has the top level
+    of its entity.
 Watermarks
-    ``marks[i]`` is the largest T such that more than ``capacity`` rows of level i or above have
+    ``marks[i]`` is the largest T such that more than ``capacity`` rows at level i or above have
     time >= T, and none if there is no such T.
 State
-    The rows later than the watermark of their level. They are *all* the rows of their entities from
-    there on, so neighbours stay neighbours.
+    The rows later than the watermark of their level. From there on they are *all* rows of their
+    entities, so neighbours stay neighbours.
 
-Merging is the union, the larger watermark of each level, and the same cut again. Let S(A) be the
+Merging is the union, the larger watermark per level, and the same cut again. Let S(A) be the
 state of A, and ``M_i`` the larger one of two watermarks. A row of A of level l >= i later than
 ``M_i`` is later than ``m_i(A) >= m_l(A)``, so it is in S(A). Hence the identities of level i or
 above later than ``M_i`` are complete in S(A) and S(B) together, and so is the latest duplicate of

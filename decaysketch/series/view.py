@@ -1,4 +1,4 @@
-"""What can be asked of a sample of series under one decay and at one time."""
+"""Queries to a sample of series under one decay and at one time."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _ROW_S = 2e-7
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PieceView(SeriesView):
-    """Pieces of series. Immutable; to be read from any thread.
+    """Pieces under one decay. Immutable, any thread may read it.
 
     Attributes:
-        state: what is retained.
-        pieces: of it.
-        decay, asked: what is asked under, and as of which time.
+        state: the retained rows.
+        pieces: the same rows with their successors.
+        decay, asked: decay and time in the query.
     """
 
     state: SeriesState
@@ -80,30 +80,30 @@ class PieceView(SeriesView):
         return found
 
     def _ages(self, times: Int64Array) -> Float64Array:
-        """Of instants that are not later than the query: at most 2^63."""
+        """Ages at the query, at most 2^63. No time is later than it."""
         return (np.int64(self.asked) - times).view(np.uint64).astype(np.float64)
 
     def _nearest(self, times: Int64Array) -> int:
-        """Age of the latest of some instants. Weights are taken relative to its own, so that old
-        ones do not vanish."""
+        """Age at the latest time. Weights are relative to the weight at that age, so old ones do
+        not vanish."""
         if not len(times):
             return 0
         return max(self.asked - int(times.max()), 0)
 
     def _weights(self, times: Int64Array) -> Float64Array:
-        """Of instants that are not later than the query, relative to the latest."""
+        """Weights at times up to the query, relative to the latest."""
         found = self.decay.scaled(self._ages(times), self._nearest(times))
         return np.asarray(found, np.float64)
 
     def _covered(self, begins: Int64Array, ends: Int64Array, nearest: int) -> Float64Array:
-        """The integral of the decay from one time to another, as far as it is in the past, relative
-        to the weight at an age that is the least of them."""
+        """Integral of the decay from one time to another, up to the query, relative to the weight
+        at an age."""
         begins, ends = np.minimum(begins, self.asked), np.minimum(ends, self.asked)
         young, old = self._ages(ends), self._ages(begins)
         return integral(self.decay, young, np.maximum(old, young), nearest)
 
     def _reach(self, back: float) -> Reach:
-        """Of queries that look so long behind the decay."""
+        """Reach of a query that looks so long behind the decay."""
         pieces = self.pieces
         lost = pieces.count / 2.0 ** (self.state.params.id_bits + 1)
         if pieces.complete_since(self.asked - self.decay.support - back):
@@ -117,7 +117,7 @@ class PieceView(SeriesView):
 
     @property
     def _nearly_all(self) -> float:
-        """The time before which the decay has 1 % of its weight, of the history that there is."""
+        """The time before which the decay has 1 % of its weight within the retained times."""
         times = self.pieces.times
         oldest = float(self.asked - int(times.min(initial=self.asked)))
         span = max(min(oldest, self.decay.support), 1.0)
@@ -127,7 +127,7 @@ class PieceView(SeriesView):
         return self.asked - float(edges[min(place + 1, _SEGMENTS)])
 
     def _clusters(self, rows: Any, since: Int64Array, back: float) -> tuple[BoolArray, Clusters]:
-        """Which of some rows are read, and how; since is from when on each needs its entity."""
+        """The rows to read among some, and their clusters. Each needs its entity from a time on."""
         pieces = self.pieces
         bands = pieces.bands(since)
         read = pieces.levels[pieces.entity[rows]] >= bands
@@ -148,13 +148,13 @@ class PieceView(SeriesView):
         confidence: float,
         back: float = math.inf,
     ) -> Estimate:
-        """Sum of amounts of rows, relative to the weight at an age.
+        """Sum amounts that are relative to the weight at an age.
 
         Args:
-            rows, amounts: of each piece.
-            since: from when on it needs its entity.
+            rows, amounts: row and amount per piece.
+            since: time from which a piece needs its entity.
             nearest: the age.
-            confidence: of the interval.
+            confidence: for the interval.
             back: how long before what the decay reaches that may be.
         """
         read, clusters = self._clusters(rows, since, back)
@@ -191,8 +191,9 @@ class PieceView(SeriesView):
     def _counted(
         self, wrap: float | None, guard: float | None
     ) -> tuple[Increases, npt.NDArray[np.intp], Float64Array, int]:
-        """Increases, which of them began by now, how much of each counts, and relative to which
-        age: as if a counter had risen evenly, so that windows add up."""
+        """Increases, the indexes of those that began by now, their weighted amounts, and the age
+        that these are relative to. A counter counts as if it had risen evenly, so windows add
+        up."""
         guarded = self.pieces.guard(None if guard is None else int(guard))
         counted = self.pieces.increases(guarded, wrap)
         rows = np.flatnonzero((counted.begins <= self.asked) & (counted.amounts > 0.0))
@@ -214,7 +215,7 @@ class PieceView(SeriesView):
         return self._ratio(rows, values * masses, masses, confidence, back=_length(validity))
 
     def _valid(self, validity: float | None) -> tuple[npt.NDArray[np.intp], Float64Array, int]:
-        """Rows with a value, how long each was valid, and relative to which age."""
+        """Rows with a value, their valid time, and the age that it is relative to."""
         pieces = self.pieces
         rows = np.flatnonzero(self._past & ~pieces.missing)
         ends = pieces.nexts[rows]
@@ -277,7 +278,7 @@ class PieceView(SeriesView):
         return self._ended(rows, confidence)
 
     def _ended(self, rows: npt.NDArray[np.intp], confidence: float) -> Estimate:
-        """Number of pieces, by the weight of their end; they may begin long before it."""
+        """Number of pieces by the weight at their end. They may begin long before it."""
         ends = self.pieces.nexts[rows]
         return self._total(
             rows, self.pieces.times[rows], self._weights(ends), self._nearest(ends),
@@ -337,7 +338,7 @@ class PieceView(SeriesView):
         return clusters.quantile(lengths, masses, q, confidence=confidence)
 
     def _sessions(self, gap: float) -> tuple[npt.NDArray[np.intp], Float64Array]:
-        """Rows that begin a session, and its length: the course of each is retained."""
+        """Rows that begin a session, and its length. Its rows are all retained."""
         pieces = self.pieces
         rows = np.flatnonzero(self._past & (pieces.silences > gap))
         if not len(rows):
@@ -384,7 +385,7 @@ class PieceView(SeriesView):
         back: float,
         confidence: float,
     ) -> Estimate:
-        """Quantile of one value for each series: its amounts, over its masses where there are."""
+        """Quantile over series. The value is the amount, over the mass if there is one."""
         if not math.isfinite(self.decay.support):
             raise ParameterError(
                 f"decay is {self.decay!r}; a quantile over series needs a window, in which each "
@@ -407,7 +408,7 @@ class PieceView(SeriesView):
 
 
 def _after(times: Int64Array, length: float) -> Int64Array:
-    """Times so long after others; no later than there can be any."""
+    """Times so long after others, within 64 bits."""
     return times + np.int64(min(int(length), TIME_LIMIT - 1))
 
 

@@ -1,4 +1,4 @@
-"""Family 7: samples of series. Behind the shared header stand series, times, starts and values.
+"""Family 7: samples of series. Series, times, starts and values follow the shared header.
 
     resolution, watermarks, rows, newest time
     contents, series
@@ -58,7 +58,7 @@ _KNOWN_CONTENTS = 15
 
 
 def encode(state: SeriesState, *, embed_params: bool = True) -> bytes:
-    """Bytes of a state; equal states have equal bytes.
+    """Encode a state. Equal states have equal bytes.
 
     Args:
         state: any state.
@@ -204,13 +204,13 @@ def decode(
     params: SeriesParams | None = None,
     id_key: bytes | None = None,
 ) -> SeriesState:
-    """State that :func:`encode` wrote.
+    """Return the state that :func:`encode` wrote.
 
     Args:
-        blob: the bytes. Nothing in them is trusted.
-        params: what they are expected to carry; needed where they carry a fingerprint only. The
-            capacity is taken from the bytes.
-        id_key: the secret of a stream that has one, where ``params`` is None.
+        blob: bytes from anywhere.
+        params: expected parameters. Required if the bytes carry a fingerprint only. The capacity
+            comes from the bytes.
+        id_key: the secret id key, if there is one and ``params`` is None.
 
     Raises:
         CorruptSketchError: the bytes are not ones that an honest builder could have written.

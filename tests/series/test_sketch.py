@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import decaysketch as ds
 from decaysketch.answers.clusters import Clusters, Reach
+from decaysketch.cli import app as program
 from decaysketch.errors import ObservationError, ParameterError
 from decaysketch.series import NO_START, SeriesParams, SeriesSketch
 from quality.series import ALL, collected, population
@@ -409,3 +413,16 @@ def test_series_of_one_entity_are_sampled_together() -> None:
     state = sketch.state()
     _, counts = np.unique(state.entities, return_counts=True)
     assert set(counts.tolist()) <= {4, 8, 12}
+
+
+def test_every_interface_gives_the_advice(tmp_path: Path) -> None:
+    """A build from a file, and a stream over HTTP."""
+    log = tmp_path / "log.csv"
+    rows = [f"{second},{device},{second}" for device in range(3) for second in range(1_000)]
+    log.write_text("time,device,value\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    command = ["build", str(log), "--family", "series", "--id-columns", "device", "--time-column",
+               "time", "--value-column", "value", "--capacity", "200", "--time-unit", "s",
+               "--any-time", "--out", str(tmp_path / "log.sketch"), "--json"]  # fmt: skip
+    ran = CliRunner().invoke(program, command)
+    assert ran.exit_code == 0, ran.output
+    assert "choose a resolution" in json.loads(ran.stdout)["advice"]

@@ -98,6 +98,7 @@ def test_a_few_series_say_so(client: TestClient) -> None:
         write(client, "a", [(labels, [(float(n), BASE + 1_000 * n) for n in range(60)])])
     found = ask(client, "increase", BASE + 60_000)
     assert found["caveats"] == ["few-series"]
+    assert "choose a capacity" in str(client.get("/v1/streams/ward").json()["warnings"])
     assert not found["exact"]
 
 
