@@ -18,7 +18,7 @@ import re
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -93,7 +93,7 @@ class BuildParams(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: what is derived from them is derived again."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def with_capacity(self, capacity: int) -> Self:
         """The same parameters with another capacity."""
@@ -311,12 +311,12 @@ class SketchParams(BuildParams):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form. A secret key is represented by its check value, never by itself."""
-        fields = self.__getstate__()
-        del fields["id_key"]
-        fields["keyed_by"] = "seed" if self.id_key is None else "secret"
+        form = self.__getstate__()
+        del form["id_key"]
+        form["keyed_by"] = "seed" if self.id_key is None else "secret"
         if self.id_key is not None:
-            fields["key_check"] = self.key_check.hex()
-        return fields
+            form["key_check"] = self.key_check.hex()
+        return form
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any], *, id_key: bytes | None = None) -> Self:
