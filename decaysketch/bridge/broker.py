@@ -1,15 +1,15 @@
 """The connection to the broker: a session that outlives it, and acknowledgements of its messages.
 
-MQTT 5 with a session that never expires, and 3.1.1 where a broker knows no better. A
-PUBACK belongs to the connection that the message came by: connections are numbered, and what was
-delivered by an earlier one is not acknowledged; the broker sends it again. At most ``2 * batch``
-messages are under way (``ReceiveMaximum``), so that where nothing is acknowledged the broker stops
-sending by itself, and queues.
+It uses MQTT 5 with a session that never expires, and 3.1.1 if the broker does not support 5. A
+PUBACK belongs to the connection that delivered the message. So connections are numbered, and the
+bridge does not acknowledge messages from an earlier connection. The broker sends them again. At
+most ``2 * batch`` messages are under way (``ReceiveMaximum``). If nothing is acknowledged, the
+broker stops sending by itself, and queues.
 
-Messages come on a thread of the client's, which waits for nobody: it has pings to answer, and
-behind a session's backlog comes the word that the subscription holds. What bounds them is how much
-the broker has under way, 65,535 messages at the very most. What has QoS 0 is promised to nobody,
-and dropped and counted where nothing is taken.
+Messages arrive on a thread of the client, which never blocks. It has to answer pings, and the
+subscription's confirmation comes after a session's backlog. The bound is the number that the broker
+has under way: 65,535 at most. Messages with QoS 0 have no guarantee. They are dropped and counted
+while the bridge accepts nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _QOS = 1
 
 
 class Tag(NamedTuple):
-    """By what a message is acknowledged."""
+    """The key by which a message is acknowledged."""
 
     generation: int
     mid: int
@@ -56,10 +56,10 @@ class Connection:
     """A session with the broker.
 
     Args:
-        config: of the bridge.
-        metrics: where redelivered and retained messages are counted.
-        passing: a look at messages alone: a session of its own name, which ends with it, and
-            nothing is acknowledged.
+        config: the bridge's configuration.
+        metrics: counts redelivered and retained messages.
+        passing: only inspect messages: the session has its own name and ends with the connection,
+            and nothing is acknowledged.
     """
 
     def __init__(self, config: Config, metrics: Metrics, *, passing: bool = False) -> None:
@@ -97,10 +97,10 @@ class Connection:
         return client
 
     def open(self, timeout_s: float) -> None:
-        """Connect and subscribe; afterwards connections that break are made again by themselves.
+        """Connect and subscribe. Afterwards, broken connections are restored automatically.
 
         Raises:
-            ClientError: the broker refuses, or does not answer in time.
+            ClientError: the broker rejects the connection, or does not respond in time.
         """
         self._begin(timeout_s)
         if self._reason == _UNSUPPORTED_VERSION:
@@ -199,8 +199,9 @@ class Connection:
         self._messages.put(arrived)  # never waits: what is behind it on the line is heard too
 
     def gather(self, stopped: Callable[[], bool]) -> list[Arrived]:
-        """Up to a batch of messages, in the order of arrival, that came within the wait of the
-        first; none where none comes for a moment."""
+        """Return up to a batch of messages, in order of arrival, that arrived within the wait after
+        the first. Return none if none arrives for a moment.
+        """
         config = self._config.broker
         try:
             got = [self._messages.get(timeout=0.2)]
@@ -215,8 +216,9 @@ class Connection:
         return got
 
     def acknowledge(self, arrived: list[Arrived]) -> int:
-        """Let the broker forget messages, in their order, that came by the present connection; how
-        many."""
+        """Acknowledge the messages of the present connection, in their order, and return their
+        number.
+        """
         count = 0
         for each in arrived:
             tag = each.tag
@@ -229,6 +231,6 @@ class Connection:
         return count
 
     def close(self) -> None:
-        """End the connection; the session stays."""
+        """End the connection. The session stays."""
         self._client.disconnect()
         self._client.loop_stop()

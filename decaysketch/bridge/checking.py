@@ -1,4 +1,4 @@
-"""Is everything there that a bridge needs: its file, streams and their views, a clock, a broker."""
+"""Check everything that a bridge needs: file, streams, derived streams, clock and broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TIMEOUT_S = 10.0
 
 
 def checks(config: Config) -> Iterator[tuple[str, str | None]]:
-    """What was looked at, and what is wrong with it; None: nothing."""
+    """Yield each check with its fault. None: no fault."""
     key = config.api_key()
     headers = {} if key is None else {"authorization": bearer(key, "server.key_file")}
     clock = None
@@ -64,8 +64,9 @@ def checks(config: Config) -> Iterator[tuple[str, str | None]]:
 def _stream(
     client: httpx2.Client, stream: str
 ) -> tuple[str | None, str | None, list[str], list[str]]:
-    """What is wrong with a stream, what the time is there, which views it has, and what the server
-    warns of."""
+    """Return a stream's fault, the server's time, the derived streams, and the server's
+    warnings.
+    """
     try:
         answer = client.get(f"/v1/streams/{stream}", params={"sources": 0})
     except httpx2.HTTPError as fault:
@@ -85,7 +86,7 @@ def _stream(
 
 
 def _view(asking: Asking, view: str, stream: str) -> str | None:
-    """Why a view is not fed."""
+    """Return the reason why a derived stream is not fed."""
     try:
         look_at(asking, view, stream)
     except DecaySketchError as fault:

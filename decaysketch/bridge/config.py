@@ -45,7 +45,7 @@ class Server(_Section):
 
 
 class Broker(_Section):
-    """The broker, and what is asked of it."""
+    """The broker and the connection settings."""
 
     broker: str
     client_id: str = Field(min_length=1, max_length=100)
@@ -85,19 +85,20 @@ class Broker(_Section):
 
     @property
     def filters(self) -> list[str]:
-        """What is subscribed to."""
+        """The subscription's topic filters."""
         return [f"$share/{self.share}/{each}" if self.share else each for each in self.topics]
 
 
 class Config(_Section):
-    """A bridge.
+    """A bridge's configuration.
 
     Attributes:
-        mqtt: of a broker; None: messages are lines of files.
-        spool: folder of what is not delivered yet; one in it for each stream, and ``dead``.
-        metrics: ``host:port`` to be scraped by Prometheus at; None: nowhere.
-        max_ahead_s: a reading that is dated further ahead of this machine's clock is refused.
-        max_spool_bytes: of each stream, and of the dead letters.
+        mqtt: broker settings; None: messages are lines of files.
+        spool: folder for undelivered rows; it has one folder for each stream, and ``dead``.
+        metrics: ``host:port`` for the Prometheus page; None: no page.
+        max_ahead_s: the bridge rejects a reading that is dated further ahead of this machine's
+            clock.
+        max_spool_bytes: limit for each stream, and for the dead letters.
     """
 
     server: Server
@@ -121,10 +122,10 @@ class Config(_Section):
 
     @property
     def broker(self) -> Broker:
-        """What is said of the broker.
+        """The broker settings.
 
         Raises:
-            ParameterError: nothing is.
+            ParameterError: there are none.
         """
         if self.mqtt is None:
             raise ParameterError("mqtt is missing; expected a section that names a broker")
@@ -132,12 +133,12 @@ class Config(_Section):
 
     @property
     def source(self) -> str:
-        """Who posts."""
+        """The source name for posts."""
         return self.server.source or self.broker.client_id
 
     @property
     def batch(self) -> int:
-        """Messages that are taken together."""
+        """The number of messages that are processed together."""
         return _BATCH if self.mqtt is None else self.mqtt.batch
 
     @property
@@ -171,7 +172,7 @@ def read(path: Path) -> Config:
     """Read the file.
 
     Raises:
-        ParameterError: no TOML, or a field that is unknown, missing or outside its domain.
+        ParameterError: it is not TOML, or a field is unknown, missing or outside its domain.
         OSError: it cannot be read.
     """
     try:

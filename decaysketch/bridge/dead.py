@@ -1,9 +1,9 @@
-"""Dead letters: messages that cannot be read, each with its reason, on disk before it is forgotten.
+"""Dead letters: unreadable messages, each with its reason, on disk before the broker forgets it.
 
-A message that nobody can read would come again for ever, and with it the session stands still. So
-it is written to ``dead.ndjson`` of a folder, a line of JSON, synced, and only then acknowledged.
-The file is ended and another begun at a size; where all of them have grown to their limit, nothing
-more is written, and so nothing more is acknowledged.
+The broker would send an unreadable message again for ever, and the session would stop. So the
+bridge writes it to ``dead.ndjson`` in a folder, as a line of JSON, syncs it, and only then
+acknowledges it. At a size limit, the bridge ends the file and begins another. When all files have
+reached their limit, it writes nothing more, and so acknowledges nothing more.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _FILE_BYTES = 16 << 20
 
 
 class DeadLetters:
-    """A folder of them; made when it is needed."""
+    """A folder of dead letters, created on first use."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._folder = folder
         self._max_bytes = max_bytes
 
     def keep(self, letters: Iterable[tuple[Message, list[str]]]) -> None:
-        """Write messages and why they are dead; on disk when this returns.
+        """Write messages with their reasons. They are on disk when this returns.
 
         Raises:
-            SpoolFullError: there is no room for them; nothing was written.
-            OSError: the disk refused.
+            SpoolFullError: there is no space for them; nothing was written.
+            OSError: a disk error.
         """
         text = b"".join(_line(message, reasons) for message, reasons in letters)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ class DeadLetters:
 
 
 def _broken_off(path: Path) -> bytes:
-    """What ends a line that a crash has left half written."""
+    """Return the bytes that end a line that a crash left half written."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         if size == 0:
@@ -87,7 +87,7 @@ def _line(message: Message, reasons: list[str]) -> bytes:
 
 
 def letter_of(line: bytes) -> Message | None:
-    """The message of a line of dead letters; None: it is something else."""
+    """Return the message in a line of dead letters. None: the line is something else."""
     try:
         letter = json.loads(line)
     except (ValueError, RecursionError):

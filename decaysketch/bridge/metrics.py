@@ -1,4 +1,4 @@
-"""Counts of a bridge, and a page of them for Prometheus on an address of this machine."""
+"""Counts of a bridge, and a page with them for Prometheus at an address of this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROAD = "mqtt"
 
 
 class Metrics:
-    """What a bridge counts.
+    """The counts of a bridge.
 
     Attributes:
         registry: of ``prometheus_client``.
@@ -90,8 +90,9 @@ class Metrics:
         self._suspicious.labels(stream, kind).inc(count)
 
     def clocks(self, said: Iterable[tuple[str, int, int]]) -> list[tuple[str, float]]:
-        """Note what gateways said the time was; their median lateness in seconds, of those that
-        spoke."""
+        """Record the times that gateways reported. Return the median lateness in seconds of each
+        gateway that reported a time.
+        """
         spoke = set()
         for gateway, at_ns, arrival_ns in said:
             kept = self._clocks.get(gateway)
@@ -107,10 +108,10 @@ class Metrics:
         return found
 
     def serve(self, address: str) -> Callable[[], None]:
-        """Serve the page; what is given stops it.
+        """Serve the page. Call the result to stop it.
 
         Raises:
-            OSError: the address is taken.
+            OSError: the address is in use.
         """
         host, _, port = address.rpartition(":")
         server: Any

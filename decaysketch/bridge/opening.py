@@ -1,6 +1,6 @@
-"""The sensors of a bridge: one for each stream that its maps name, and one for each view of these.
+"""The sensors of a bridge: one for each stream of its mappings, and one for each derived stream.
 
-A view has a spool of its own and the source's name, so that who is revoked is revoked in both.
+A derived stream has its own spool and the same source name, so a revocation covers both.
 """
 
 from __future__ import annotations
@@ -20,40 +20,41 @@ __all__ = ["Streams", "open_streams"]
 
 @dataclass(frozen=True)
 class Streams:
-    """What a bridge feeds.
+    """The streams that a bridge feeds.
 
     Attributes:
-        sensors: of streams and views, started, by name.
-        views: of each stream that has some.
+        sensors: of streams and derived streams, started, by name.
+        views: the derived streams, by stream.
     """
 
     sensors: dict[str, Sensor] = field(default_factory=dict)
     views: Views = field(default_factory=dict)
 
     def undone(self) -> list[str]:
-        """Names of those of which not all could be delivered, after each was waited for."""
+        """Wait for each stream, and return the names of streams with undelivered rows."""
         return [name for name, sensor in self.sensors.items() if not sensor.flush().done]
 
     def close(self, timeout_s: float) -> None:
-        """Close all, which deliver beside each other: what is left after so long waits in the
-        spool."""
+        """Close all sensors in parallel. Rows that are undelivered after the timeout wait in the
+        spool.
+        """
         until = time.monotonic() + timeout_s
         for sensor in self.sensors.values():
             sensor.close(max(0.0, until - time.monotonic()))
 
 
 def open_streams(config: Config, *, part: str = "", timeout_s: float = 30.0) -> Streams:
-    """A sensor for each stream and for each view of it, started.
+    """Start a sensor for each stream and each derived stream.
 
     Args:
-        config: of the bridge.
-        part: of the spool and the name of the source, for what runs beside the bridge.
-        timeout_s: patience for the aggregator.
+        config: the bridge's configuration.
+        part: of the spool and the source name, for programs that run along with the bridge.
+        timeout_s: time limit for the aggregator.
 
     Raises:
-        ClientError: a stream is not to be had, or another bridge has the spool.
-        ParameterError: a stream takes no readings.
-        OSError: the disk refused.
+        ClientError: a stream is not available, or another bridge has the spool.
+        ParameterError: a stream accepts no readings.
+        OSError: a disk error.
     """
     suffix = f"-{part}" if part else ""
     kept = config.spool / f"views{suffix}.json"
@@ -89,7 +90,8 @@ def open_streams(config: Config, *, part: str = "", timeout_s: float = 30.0) -> 
 
 
 def _check_alike(stream: Recipe, recipe: Recipe, name: str, view: ViewOf) -> None:
-    """See that rows of a stream mean the same in a view: spools may be left of streams of before.
+    """Check that rows of a stream mean the same in a derived stream. Spools may remain from
+    earlier streams.
 
     Raises:
         ClientError: they do not.

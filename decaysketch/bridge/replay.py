@@ -1,4 +1,4 @@
-"""Recorded messages through the maps of a bridge: dead letters, or lines that are messages."""
+"""Recorded messages through the mappings of a bridge: dead letters, or lines that are messages."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["batches", "files_of"]
 
 
 def files_of(path: Path) -> list[Path]:
-    """A file, or all ``*.ndjson`` of a folder, in the order of their names."""
+    """Return a file, or all ``*.ndjson`` of a folder, in name order."""
     return sorted(path.glob("*.ndjson")) if path.is_dir() else [path]
 
 
 def batches(path: Path, topic: str, size: int) -> Iterator[list[Arrived]]:
-    """The messages of a file.
+    """Yield the messages of a file.
 
     Args:
-        path: of lines; each a dead letter, or else the body of a message.
-        topic: of messages that say none.
-        size: of them together.
+        path: a file of lines; each is a dead letter, or else the body of a message.
+        topic: for messages that name none.
+        size: messages in one batch.
 
     Raises:
         OSError: it cannot be read.

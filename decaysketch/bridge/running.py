@@ -1,8 +1,8 @@
-"""The loop: gather, parse, update, sync, and only then acknowledge; or, of a file, keep the place.
+"""The loop: gather, parse, update, sync, and only then acknowledge, or save the position in a file.
 
-Where the spool is full or the disk fails nothing is acknowledged and nothing more is read; the same
-messages are tried again until there is room. What was taken of them meanwhile is taken again, which
-changes nothing.
+If the spool is full or the disk fails, the bridge acknowledges nothing and reads nothing more. It
+tries the same messages again until there is space. Readings that it already accepted are accepted
+again, which changes nothing.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _NS = 1_000_000_000
 
 
 class Taker:
-    """Takes messages: what is sound goes to the sensors, the rest to the dead letters; both are on
+    """Accepts messages. Sound readings go to the sensors, the rest to the dead letters. Both are on
     disk when it returns.
 
     Args:
         config: of the bridge.
-        sensors: of streams and views.
-        metrics: to count in.
-        letters: where dead letters are kept; None: nowhere.
-        views: of the streams, which are fed from the same readings.
+        sensors: of streams and derived streams.
+        metrics: receives the counts.
+        letters: the dead letters; None: they are not stored.
+        views: the derived streams, which are fed from the same readings.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class Taker:
         self._suspected: set[tuple[str, str]] = set()
 
     def undelivered(self) -> str:
-        """Names of the streams of which the aggregator has not acknowledged all that was taken,
-        after it was waited for; none: an empty text.
+        """Wait for the aggregator, and return the names of streams with unacknowledged readings. An
+        empty text: none.
 
         Raises:
             ClientError: a sensor does not run.
@@ -85,11 +85,11 @@ class Taker:
         return ", ".join(late)
 
     def take(self, arrived: list[Arrived]) -> Translated:
-        """Take messages.
+        """Accept messages.
 
         Raises:
-            SpoolFullError: there is no room; some of them may have been taken.
-            OSError: the disk refused; likewise.
+            SpoolFullError: there is no space; some messages may have been accepted.
+            OSError: a disk error; likewise.
         """
         found = self._translator.translate(arrived)
         rows, without = Counter[str](), Counter[str]()
@@ -108,8 +108,9 @@ class Taker:
     def _update(
         self, stream: str, found: Translated, rows: Counter[str], without: Counter[str]
     ) -> None:
-        """Feed a stream and its views; ``rows`` counts how many readings each took, and ``without``
-        how many of them are of no device of a view."""
+        """Feed a stream and its derived streams. ``rows`` counts the readings that each accepted,
+        and ``without`` the readings that have no device for a derived stream.
+        """
         readings = found.readings[stream]
         recipe = self._sensors[stream].recipe
         ahead_ns = time.time_ns() + round(self._config.max_ahead_s * _NS)
@@ -133,7 +134,7 @@ class Taker:
             without[name] += len(taken) - len(of_view.positions)
 
     def _feed(self, name: str, stream: str, batch: Batch, found: Translated) -> list[int]:
-        """Give sound rows of a stream to it or to a view; which of its readings were taken."""
+        """Feed sound rows to a stream or a derived stream. Return the accepted readings."""
         columns = list(batch.columns)
         positions: list[int] = batch.positions.tolist()
         while positions:
@@ -174,7 +175,7 @@ class Taker:
                 )
 
     def _tell_without(self, without: Mapping[str, int]) -> None:
-        """Count readings that are of no device, and say so once of each view."""
+        """Count readings without a device, and report this once for each derived stream."""
         for name, count in without.items():
             self._metrics.without_device(name, count)
             if count and name not in self._without:
@@ -208,7 +209,7 @@ class Taker:
             )  # fmt: skip
 
     def _say_clocks(self, said: list[tuple[str, float]]) -> None:
-        """Warn once of each clock that is off, and in one line of those that are found together."""
+        """Warn once about each clock that is off. Clocks found together share one line."""
         off = {
             gateway: lateness_s
             for gateway, lateness_s in said
@@ -232,11 +233,11 @@ def _lateness(seconds: float) -> str:
 
 
 class Loop(ABC):
-    """Takes what comes, batch by batch, until it is stopped.
+    """Accepts messages, batch by batch, until it is stopped.
 
     Args:
         taker: of the messages.
-        metrics: to count in.
+        metrics: receives the counts.
     """
 
     def __init__(self, taker: Taker, metrics: Metrics) -> None:
@@ -245,15 +246,15 @@ class Loop(ABC):
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """Have ``run`` end once the batch at hand is taken."""
+        """Make ``run`` end after the present batch."""
         self._stopped.set()
 
     @abstractmethod
     def run(self) -> None:
-        """Until it is stopped."""
+        """Run until stopped."""
 
     def _taken(self, arrived: list[Arrived]) -> bool:
-        """Whether they are on disk, at last; not where the bridge is stopped before."""
+        """Return whether the messages are on disk. False if the bridge is stopped before."""
         since, told = time.monotonic(), False
         while True:
             try:
@@ -268,7 +269,7 @@ class Loop(ABC):
                 return False
 
     def _wait(self, arrived: list[Arrived], since: float) -> bool:
-        """A while, in which messages get older; False: the bridge was stopped."""
+        """Wait a while. False: the bridge was stopped."""
         tag = arrived[0].tag
         begun = tag.at if isinstance(tag, Tag) else since
         self._metrics.oldest.set(time.monotonic() - begun)
@@ -276,13 +277,13 @@ class Loop(ABC):
 
 
 class Bridge(Loop):
-    """From the broker to the sensors.
+    """The loop from the broker to the sensors.
 
     Args:
         connection: open.
         taker: of the messages.
-        metrics: to count in.
-        ack: acknowledge what is on "disk" here, or what the "server" has acknowledged.
+        metrics: receives the counts.
+        ack: acknowledge messages that are on "disk" here, or that the "server" has acknowledged.
     """
 
     def __init__(
@@ -303,8 +304,9 @@ class Bridge(Loop):
                 self._connection.acknowledge(arrived)
 
     def _delivered(self, arrived: list[Arrived]) -> bool:
-        """Whether the aggregator has them, where that is waited for; not where the bridge is
-        stopped before."""
+        """Return whether the aggregator has the messages, if the bridge waits for that. False if
+        the bridge is stopped before.
+        """
         if self._ack == "disk":
             return True
         since, told = time.monotonic(), False
@@ -319,14 +321,14 @@ class Bridge(Loop):
 
 
 class FileLoop(Loop):
-    """From a file to the sensors.
+    """The loop from a file to the sensors.
 
     Args:
         tail: of the file.
         taker: of its lines.
-        metrics: to count in.
-        batch: lines that are taken together.
-        once: end where the file ends.
+        metrics: receives the counts.
+        batch: lines in one batch.
+        once: stop at the end of the file.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""Readings that a bridge forwards and that are suspicious, counted by stream and kind.
+"""Suspicious readings that a bridge forwards, counted by stream and kind.
 
 ``replaced``
     A reading has the id of an earlier one, far away in time
     (:mod:`decaysketch.core.replaced`): it replaces the earlier one, as after a counter restarted.
-    The bridge compares it with the readings it forwarded lately. The aggregator, which has all of
-    them, counts too, and ``--check`` shows its count.
+    The bridge compares it with recently forwarded readings. The aggregator, which has all
+    readings, counts too, and ``--check`` shows its count.
 ``undated``
     Its time lies outside the years 1990 to 2100.
 """
@@ -29,7 +29,7 @@ _REMEMBERED = 1 << 17  # ids, of all streams
 
 
 def remedy(maps: Sequence[DocumentMap]) -> str:
-    """What tells readings of one id apart, for the mappings of a stream."""
+    """Return the parts that distinguish readings with one id, for the mappings of a stream."""
     framed = [each for each in maps if LORAWAN in (each.id or each.default_id)]
     if any(each.reset is None for each in framed):
         return (
@@ -40,17 +40,17 @@ def remedy(maps: Sequence[DocumentMap]) -> str:
 
 
 class Suspicions:
-    """What is known of the readings that were forwarded lately."""
+    """Facts about recently forwarded readings."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, int], tuple[int, Any]] = {}
 
     def count(self, stream: str, recipe: Recipe, batch: Batch) -> Counter[str]:
-        """Suspicious readings by kind. O(readings).
+        """Count suspicious readings by kind. O(readings).
 
         Args:
             stream: name of the stream.
-            recipe: of it.
+            recipe: its sketch configuration.
             batch: sound readings.
         """
         unit = recipe.params.time_unit

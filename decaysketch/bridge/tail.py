@@ -1,11 +1,11 @@
-"""A file that grows, read to where it ends, again and again: lines are messages.
+"""A file that grows, read to its end again and again. Lines are messages.
 
-What was read is kept in a *place*, a small file in the spool: which file it was and up to which
-byte, written only after what was read is on disk as well. So a process that dies in between reads
-some lines again, whose readings change nothing, and none is left out. A file that was renamed and
-begun anew is read to its end first, and found again under its new name, which begins with the old
-one; then those follow that were written to later, one after the other. One that was cut back is
-read from its beginning, and one that was compressed is not read.
+The spool stores a *place* in a small file: the file that was read and the byte offset. The bridge
+writes it only after the readings are on disk. So a process that dies in between reads some lines
+again, whose readings change nothing, and skips none. If a file is renamed and a new one begins,
+the bridge first reads the old file to its end. It finds the old file under its new name, which
+begins with the old one. Then it reads the files that were written later, one after the other. It
+reads a truncated file from its beginning, and does not read compressed files.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _HEAD = 1024  # bytes by which a file is known, beside its number: numbers are g
 
 
 class Place(NamedTuple):
-    """Up to where a file was read.
+    """The position up to which a file was read.
 
     Attributes:
         inode: its number.
-        offset: of the first byte that was not read.
+        offset: of the first unread byte.
         head: SHA-256 of its first bytes, as many as were read and ``_HEAD`` at most, in hex.
     """
 
@@ -50,19 +50,19 @@ class Place(NamedTuple):
 
 
 def place_of(spool: Path, path: Path) -> Path:
-    """Where the place of a file is kept."""
+    """Return the path at which the place of a file is stored."""
     name = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:16]
     return spool / f"tail-{name}.json"
 
 
 class Tail:
-    """Reads a file, and those that take its place.
+    """Reads a file and its successors.
 
     Args:
-        path: of the file, which need not be there yet.
-        place: file in which the place is kept.
+        path: of the file, which need not exist yet.
+        place: file that stores the place.
         topic: of its messages.
-        max_line_bytes: of a longer line the beginning stands for it.
+        max_line_bytes: the beginning of a longer line represents it.
 
     Raises:
         DecaySketchError: the place is not one.
@@ -97,7 +97,7 @@ class Tail:
                      self._path, place.offset)  # fmt: skip
 
     def _files(self) -> list[Path]:
-        """The file and those that were renamed from it, the one first that was written to first."""
+        """Return the file and its renamed predecessors, ordered by last write."""
         found = []
         for path in self._path.parent.glob(f"{glob.escape(self._path.name)}*"):
             with suppress(FileNotFoundError):
@@ -113,7 +113,7 @@ class Tail:
         self._inode = os.fstat(file.fileno()).st_ino
 
     def _open(self) -> bool:
-        """Whether there is a file to read."""
+        """Open the file. Return whether there is one."""
         if self._file is None:
             with suppress(FileNotFoundError):
                 self._take(self._path.open("rb"))
@@ -122,7 +122,8 @@ class Tail:
     # ------------------------------------------------------------------------------------ reading
 
     def read(self, most: int) -> list[Arrived]:
-        """Up to so many messages that are there now; none where the file has no more for now.
+        """Return up to so many messages that exist now. Return none if the file has no more for
+        now.
 
         Raises:
             OSError: it cannot be read.
@@ -161,8 +162,9 @@ class Tail:
         return Arrived(Message(line[: self._most + 1].strip(), self._topic, time.time_ns()))
 
     def _moved(self) -> bool:
-        """Go on with the file that stands in the place of the one that was read, if there is one:
-        what that had in its last line, without an end, is a line."""
+        """Continue with the file that replaced the present one, if there is one. An unfinished last
+        line of the present file counts as a line.
+        """
         assert self._file is not None
         try:
             found = self._path.stat()
@@ -194,10 +196,11 @@ class Tail:
     # --------------------------------------------------------------------------------- the place
 
     def keep_place(self) -> None:
-        """Have what was handed out not handed out again; on disk when this returns.
+        """Save the place, so that returned messages are not returned again. It is on disk when this
+        returns.
 
         Raises:
-            OSError: the disk refused.
+            OSError: a disk error.
         """
         if self._file is None:
             return
@@ -206,14 +209,14 @@ class Tail:
         write_whole(self._place_file, json.dumps(place._asdict()).encode("ascii"))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 def _head(file: BinaryIO, offset: int) -> str:
-    """Of the bytes before an offset; where the file stands is where it stood."""
+    """Hash the bytes before an offset. The position in the file does not change."""
     at = file.tell()
     file.seek(0)
     head = file.read(min(offset, _HEAD))
@@ -222,7 +225,7 @@ def _head(file: BinaryIO, offset: int) -> str:
 
 
 def _is_of(file: BinaryIO, place: Place) -> bool:
-    """Whether it begins as the file of the place did; one that is shorter now was cut back."""
+    """Return whether the file begins as the file of the place did. A shorter one was truncated."""
     return _head(file, place.offset) == place.head
 
 

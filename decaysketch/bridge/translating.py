@@ -1,8 +1,8 @@
-"""From messages to readings by stream; no I/O and no clock of its own.
+"""From messages to readings by stream. It does no I/O and has no clock of its own.
 
-A message is read by every map whose topics it has. What is refused of it makes it a *dead letter*,
-as a whole: what of it was sound is counted all the same, and again changes nothing when the letter
-is replayed with a mended map. A message that no map wants is skipped.
+Every mapping with a matching topic reads a message. A rejected reading makes the complete message
+a *dead letter*. Its sound readings count all the same. They change nothing when a corrected
+mapping replays the letter. A message that matches no mapping is skipped.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _TOPICS_REMEMBERED = 1 << 14
 
 
 class Arrived(NamedTuple):
-    """A message as a broker gave it.
+    """A message as a broker delivered it.
 
     Attributes:
         message: its body, topic and time of arrival.
-        retained: whether the broker had kept it and sent it to a new subscriber.
-        tag: whatever the caller acknowledges it by.
+        retained: whether the broker had retained it and sent it to a new subscriber.
+        tag: any value by which the caller acknowledges it.
     """
 
     message: Message
@@ -39,17 +39,17 @@ class Arrived(NamedTuple):
 
 @dataclass
 class Translated:
-    """What became of some messages.
+    """The result for some messages.
 
     Attributes:
         readings: of each stream.
-        owners: beside them, of which message each is.
-        dead: reasons, by the place of the message.
+        owners: the message of each reading.
+        dead: reasons, by the position of the message.
         skipped: how many times something was skipped, by word.
-        untouched: messages that no map wanted anything of.
-        absent: where maps look for a value, with the numbers that there are in the first message
-            that has nothing there; see :func:`~decaysketch.ingest.paths.numbers_in`.
-        clocks: gateways, what they said the time was and when the message came here.
+        untouched: messages that match no mapping.
+        absent: paths at which mappings expect a value, with the numbers in the first message that
+            has nothing there; see :func:`~decaysketch.ingest.paths.numbers_in`.
+        clocks: gateways, the time that they reported and the arrival time of the message.
     """
 
     readings: dict[str, list[Reading]] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Translated:
 
 
 class Translator:
-    """Reads messages by maps.
+    """Reads messages by mappings.
 
     Args:
         maps: each with its stream.
@@ -87,7 +87,7 @@ class Translator:
         self._of_topic = of_topic
 
     def translate(self, arrived: Sequence[Arrived]) -> Translated:
-        """Readings of messages. O(their length), for any bytes."""
+        """Return the readings in messages. O(their length), for any bytes."""
         out = Translated()
         for place, each in enumerate(arrived):
             self._one(place, each, out)
@@ -118,7 +118,7 @@ class Translator:
     def _read(
         self, place: int, arrived: Arrived, map: DocumentMap, opened: Opened, out: Translated
     ) -> bool:
-        """Whether the map had anything to do with the message."""
+        """Return whether the message matched the mapping."""
         if arrived.retained and map.time == ARRIVAL:  # which came to the broker long ago
             out.skipped["retained"] += 1
             return False
@@ -141,7 +141,7 @@ class Translator:
 
 
 def _tell(place: int, parsed: Parsed, out: Translated) -> bool:
-    """Whether something was refused."""
+    """Return whether something was rejected."""
     out.skipped.update(parsed.skipped)
     for where, reason in parsed.refused:
         out.refuse(place, f"{where}: {reason}")
@@ -149,7 +149,7 @@ def _tell(place: int, parsed: Parsed, out: Translated) -> bool:
 
 
 def matches(filter: str, topic: str) -> bool:
-    """Whether a topic is one of those that a filter of MQTT means.
+    """Return whether a topic matches an MQTT topic filter.
 
     Example:
         >>> matches("a/+/c", "a/b/c"), matches("a/#", "a"), matches("#", "$SYS/x")

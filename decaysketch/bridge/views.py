@@ -1,8 +1,9 @@
-"""Which views the streams of a bridge have, and what each is fed: asked when the bridge starts.
+"""The derived streams of a bridge's streams, queried when the bridge starts.
 
-A stream's description names its views, and that of a view says which parts of an id are a device
-(:class:`~decaysketch.ingest.views.ViewOf`). What was learned is kept in the spool, for a start at
-which the aggregator is away. What it says is a stranger's: no name of its leads out of the spool.
+A stream's description names its derived streams. The description of a derived stream names the id
+parts that identify a device (:class:`~decaysketch.ingest.views.ViewOf`). The spool stores both,
+for a start while the aggregator is away. The data are untrusted, so no name in them leads out of
+the spool.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ Views = dict[str, dict[str, ViewOf]]
 
 
 class Told(NamedTuple):
-    """What the aggregator says of the views of a stream.
+    """The aggregator's description of a stream's derived streams.
 
     Attributes:
         views: those that can be fed, by name.
-        faults: why the others cannot.
+        faults: reasons why the others cannot be fed.
     """
 
     views: dict[str, ViewOf]
@@ -50,11 +51,11 @@ class Told(NamedTuple):
 
 
 def ask(asking: Asking, stream: str) -> Told:
-    """Ask for the views of a stream.
+    """Query a stream's derived streams.
 
     Raises:
-        UnreachableError: of the stream or a view there was no answer.
-        ClientError: the aggregator refuses to tell of the stream.
+        UnreachableError: there was no response about the stream or a derived stream.
+        ClientError: the aggregator rejects the query for the stream.
     """
     told = Told({}, {})
     for name in names_of(_describe(asking, stream), stream):
@@ -68,10 +69,10 @@ def ask(asking: Asking, stream: str) -> Told:
 
 
 def names_of(fields: Mapping[str, Any], stream: str) -> list[str]:
-    """The names of views in the description of a stream.
+    """Return the names of derived streams in the description of a stream.
 
     Raises:
-        ClientError: they are none.
+        ClientError: they are not names.
     """
     names = fields.get("views", [])
     if (
@@ -88,11 +89,11 @@ def _is_of(name: str, stream: str) -> bool:
 
 
 def look_at(asking: Asking, name: str, stream: str) -> ViewOf:
-    """What a view is to be fed.
+    """Return a derived stream's input.
 
     Raises:
-        ClientError: the aggregator does not tell, or refuses to.
-        ParameterError: what it says means nothing, or is of another stream.
+        ClientError: the aggregator does not return it, or rejects the query.
+        ParameterError: the description is invalid, or is of another stream.
     """
     view = ViewOf.from_dict(_describe(asking, name).get("view_of"))
     if view.of != stream:
@@ -106,15 +107,16 @@ def _describe(asking: Asking, stream: str) -> dict[str, Any]:
 
 
 def learn(config: Config, kept: Path) -> Views:
-    """The views of all streams, as the aggregator says, or else as it was kept. What is not fed is
-    said in the log.
+    """Return the derived streams, from the aggregator or else from the file.
+
+    Log the derived streams that are not fed.
 
     Args:
-        config: of the bridge.
-        kept: file of what was learned before.
+        config: the bridge's configuration.
+        kept: file with the earlier response.
 
     Raises:
-        ParameterError: the file is none of these.
+        ParameterError: the file does not contain one.
         OSError: it cannot be read.
     """
     before, found = _read(kept), Views()
@@ -148,10 +150,10 @@ def _listed(views: Mapping[str, ViewOf]) -> str:
 
 
 def keep(views: Views, kept: Path) -> None:
-    """Keep what was learned, once the spool of each view knows what it is built with.
+    """Store the derived streams, once each spool has its sketch configuration.
 
     Raises:
-        OSError: the disk refused.
+        OSError: a disk error.
     """
     if views != _read(kept):
         said = {

@@ -1,10 +1,10 @@
-"""ChirpStack v4: events as JSON, of MQTT (``application/+/device/+/event/up``) or of its HTTP
+"""ChirpStack v4: JSON events from MQTT (``application/+/device/+/event/up``) or from its HTTP
 integration (``?event=up``).
 
-A frame is named by ``deviceInfo.devEui``, ``devAddr``, which is new with every join, and ``fCnt``.
-Not by ``deduplicationId``: a copy that comes late by another gateway has another one. Its time is
-the earliest ``gwTime`` of ``rxInfo``, which gateways with a GPS have, else ``time``; see
-:mod:`decaysketch.ingest.lorawan`.
+The name of a frame is ``deviceInfo.devEui``, ``devAddr`` (new with every join) and ``fCnt``.
+``deduplicationId`` does not name it: a late duplicate from another gateway has another one. The
+frame's time is the earliest ``gwTime`` of ``rxInfo``, which gateways with a GPS have, else
+``time``. See :mod:`decaysketch.ingest.lorawan`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["ChirpStackMap", "open_message", "topic_of"]
 
 
 class ChirpStackMap(DocumentMap):
-    """A reading of an uplink; decoded values stand under ``object``."""
+    """A reading of an uplink. Decoded values stand under ``object``."""
 
     default_id: ClassVar[tuple[str, ...]] = (LORAWAN,)
     has_frames: ClassVar[bool] = True
@@ -45,16 +45,16 @@ _UPLINK = "up"
 
 
 def topic_of(event: str) -> str:
-    """As which an event counts that came by HTTP, where topics are none."""
+    """Return the topic for an event that arrived by HTTP, which has no topics."""
     return f"{_EVENT}{event}"
 
 
 def open_message(message: Message) -> Opened:
-    """An uplink.
+    """Open an uplink.
 
     Raises:
         SkippedError: an event of another kind.
-        RefusedError: an uplink that names no frame, or says no times.
+        RefusedError: an uplink that names no frame, or has no times.
     """
     if message.topic and message.topic.rpartition(_EVENT)[2] != _UPLINK:
         raise SkippedError("event")

@@ -1,24 +1,24 @@
-"""Raw observations as columns, checked row by row: what is wrong with one refuses that one alone.
+"""Raw observations as columns, checked row by row. A fault rejects only its own row.
 
-A reader (JSON, Arrow) brings rows into the columns of :class:`Raw` and refuses what has the wrong
-type; :func:`to_columns` does so with the readings of any other format. Bounds are checked here, for
+A reader (JSON, Arrow) puts rows into the columns of :class:`Raw` and rejects wrong types.
+:func:`to_columns` does this for the readings of all other formats. This module checks bounds, for
 all readers alike.
 
 Ids
     An integer below ``2^id_bits`` is the id itself. Anything else is a key: text, bytes, or several
-    parts, text or integers. Its id is ``decaysketch.observation_ids(part, part, ...)`` of the
-    stream's parameters, the same that a sensor computes which builds sketches. The source that
-    posts is not part of it: copies of a message that come by other paths are copies.
+    parts, text or integers. Its id is ``decaysketch.observation_ids(part, part, ...)`` with the
+    stream's parameters. A sensor that builds sketches computes the same. The source that posts is
+    not part of it: messages that arrive by several paths are duplicates.
 Bound keys
-    Unless the stream binds keys to sources: then the source is the part before the first, and an
-    integer alone is a key of one part as well. Parts are hashed one by one, each as what it is, so
-    no key of one source is that of another, whatever is in them.
+    A stream may bind keys to sources. Then the source is the part before the first, and a single
+    integer is a key of one part as well. Parts are hashed one by one, each with its type. So no key
+    of one source equals a key of another, for any content.
 Events
-    Where rows are events of a key, which is called so then, they have no id: the key is an integer,
-    text, or several parts, and a row that comes again counts again.
+    If rows are events of a key, they have no id. The key is an integer, text, or several parts, and
+    a row that arrives again counts again.
 Numbers
-    Where a family's elements are numbered there are no keys: with the source that posts, a number
-    names an element for ever.
+    If a family's elements are numbered, there are no keys. The posting source and a number name an
+    element for ever.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ Key = tuple[str | bytes | int, ...]
 
 
 class Lead(NamedTuple):
-    """How far a time may lie ahead of the clock of this machine.
+    """The limit by which a time may lie ahead of the clock of this machine.
 
     Attributes:
-        seconds: so far.
-        setting: that says so.
+        seconds: the limit.
+        setting: its name in the configuration.
     """
 
     seconds: float
@@ -89,16 +89,16 @@ class Lead(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """What the observations of a stream must look like, as its family says.
+    """The required form of a stream's observations, given by its family.
 
     Attributes:
-        recipe: of the stream.
-        source: who posts.
-        latest: the latest time that is taken; None: any.
-        max_rows: most observations of one post.
-        bind_keys: whether an id says something under this source alone.
-        lead: of ``latest``, for who is told that a time is later; None: it is of no clock.
-        zone: of times that name none.
+        recipe: the stream's sketch configuration.
+        source: the source that posts.
+        latest: the latest accepted time; None: any.
+        max_rows: most observations in one post.
+        bind_keys: whether an id is unique only within this source.
+        lead: the reason for ``latest``, for error messages; None: it depends on no clock.
+        zone: for times that name none.
     """
 
     recipe: Recipe
@@ -116,7 +116,7 @@ class Form:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Names that a row may have; the last one says what it is, or is about."""
+        """Names that a row may have. The last one is the id, or its replacement."""
         return _EVENT_FIELDS if self.counts_keys else FIELDS
 
     @property
@@ -138,14 +138,14 @@ class Form:
 
     @property
     def takes_keys(self) -> bool:
-        """Whether an id may be a key, which is hashed."""
+        """Whether an id may be a key. Keys are hashed."""
         if self.counts_keys:
             return self._key_bits is None
         return self._input.named_by == "ids"
 
     @property
     def names_series(self) -> bool:
-        """Whether an id names the series of a row, and so has no time in it."""
+        """Whether an id names the series of a row, and so contains no time."""
         return self._input.series
 
     @property
@@ -163,13 +163,13 @@ class Form:
 
     @property
     def values(self) -> tuple[int, int] | None:
-        """Bounds of values, where there are any."""
+        """Bounds of values, if there are any."""
         bound = self._input.value_bound
         return None if bound is None else (1, getattr(self.params, bound))
 
     @property
     def min_id(self) -> int:
-        """Least integer that is an id."""
+        """Smallest integer that is an id."""
         return -INT64_LIMIT if self.counts_keys and self.takes_keys else 0
 
     @property
@@ -181,7 +181,7 @@ class Form:
 
     @property
     def _key_bits(self) -> int | None:
-        """Of keys that are integers alone."""
+        """Bits of keys that are single integers."""
         bits: int | None = getattr(self.params, "key_bits", None)
         return bits
 
@@ -191,7 +191,7 @@ class Form:
 
 
 class Refusal(NamedTuple):
-    """A row that was not taken, by the first fault found."""
+    """A rejected row, with its first fault."""
 
     row: int
     field: str
@@ -202,16 +202,17 @@ class Refusal(NamedTuple):
 
 @dataclass
 class Raw:
-    """Rows of the right types, beside those that were refused.
+    """Rows with the right types, without the rejected ones.
 
     Attributes:
-        rows: how many there were in the body.
-        positions: which row of the body each is.
-        values: 0 where missing; of labels objects, an empty text where missing.
-        keys: of those whose id is a key; their ``ids`` mean nothing.
-        parts: where all ids are keys of the same kind, a column of each part, and no ``keys``.
-        polled: whether they are of periods, of each of which one stays: others of the same time may
-            have other values.
+        rows: their number in the body.
+        positions: the position in the body of each row.
+        values: 0 where missing; for labels objects, an empty text where missing.
+        keys: of rows whose id is a key; their ``ids`` mean nothing.
+        parts: a column for each part, if all ids are keys of the same kind; then there are no
+            ``keys``.
+        polled: whether rows stand for periods, of which each keeps one row: others with the same
+            time may have other values.
     """
 
     rows: int
@@ -228,7 +229,7 @@ class Raw:
 
 
 class Columns(NamedTuple):
-    """Observations that a sketch of the stream takes."""
+    """Observations that a sketch of the stream accepts."""
 
     values: npt.NDArray[Any]  # masked where missing
     weights: Int64Array
@@ -238,12 +239,12 @@ class Columns(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """What a body held.
+    """A body's content.
 
     Attributes:
         rows: observations in the body.
-        columns: those that are taken.
-        positions: which row of the body each of these is.
+        columns: the accepted ones.
+        positions: the position in the body of each accepted row.
         refusals: the others, in order.
     """
 
@@ -254,7 +255,7 @@ class Batch:
 
 
 class _Checks:
-    """Rows that are good so far, and refusals of the others."""
+    """Sound rows so far, and refusals of the others."""
 
     def __init__(self, raw: Raw) -> None:
         self.good = np.ones(len(raw.positions), dtype=bool)
@@ -279,7 +280,7 @@ class _Checks:
 
 
 def check(raw: Raw, form: Form) -> Batch:
-    """Check the bounds of every row; keys become ids. O(rows)."""
+    """Check the bounds of every row, and turn keys into ids. O(rows)."""
     checks = _Checks(raw)
     if form.needs_values:
         checks.refuse(raw.missing, "value", None, "missing", "a number")
@@ -329,7 +330,7 @@ def check(raw: Raw, form: Form) -> Batch:
 
 
 def _ahead(form: Form, latest: int, time: int) -> str:
-    """What is wrong with a time past the latest one."""
+    """Return the fault in a time past the latest one."""
     unit = form.params.time_unit
     other = in_another_unit(unit, time)
     if other or form.lead is None:
@@ -360,7 +361,7 @@ def _ids(parts: list[Any], rows: int, form: Form) -> npt.NDArray[Any]:
 
 
 def _by_kind(keys: dict[int, Key]) -> Iterable[tuple[list[int], list[Any]]]:
-    """Keys of equal kinds of parts together: their places, and a column for each part."""
+    """Group keys by the types of their parts: their positions, and a column for each part."""
     kinds: dict[tuple[type, ...], list[int]] = {}
     for place, key in keys.items():
         kinds.setdefault(tuple(map(type, key)), []).append(place)
@@ -373,7 +374,7 @@ def _by_kind(keys: dict[int, Key]) -> Iterable[tuple[list[int], list[Any]]]:
 
 
 def fault_of_key(key: Key) -> str | None:
-    """What is wrong with a key whose parts have the right types."""
+    """Return the fault of a key whose parts have the right types."""
     for part in key:
         if isinstance(part, int):
             if not -INT64_LIMIT <= part < INT64_LIMIT:
@@ -391,10 +392,10 @@ def fault_of_key(key: Key) -> str | None:
 
 
 def check_takes_readings(recipe: Recipe) -> None:
-    """Refuse a stream that readings mean nothing to.
+    """Reject a stream that cannot contain readings.
 
     Raises:
-        ParameterError: its rows have no ids that are hashed, or its unit of time has no wall clock.
+        ParameterError: its rows have no hashed ids, or its time unit has no wall clock.
     """
     kind, unit = recipe.kind, recipe.params.time_unit
     if kind.input.named_by != "ids":
@@ -410,12 +411,13 @@ def check_takes_readings(recipe: Recipe) -> None:
 
 
 def to_columns(readings: Sequence[Reading], form: Form) -> Raw:
-    """The columns of readings, which :func:`check` takes next; times are rounded down to the unit.
+    """Return readings as columns, the input for :func:`check`. Times are rounded down to the
+    unit.
 
-    Refused are values and weights of another type, texts for numbers and the other way round among
-    them, or beyond 64 bits. Where values are integers, a float that is whole is one: there are
-    writers of JSON that know floats alone. Refusals name the reading by its place in the sequence.
-    O(readings).
+    Values and weights of another type are rejected, including texts for numbers and numbers for
+    texts, or integers beyond 64 bits. If values are integers, a float that is integral is accepted,
+    because some JSON writers know floats alone. Refusals name the reading by its position in the
+    sequence. O(readings).
     """
     keys, values, times_ns, weights = _transposed(readings)
     faults = _faults(values, times_ns, weights, form)
@@ -434,7 +436,7 @@ _NO_TEXT = "-"
 
 
 def points_to_columns(points: Points, form: Form) -> Raw:
-    """The same of readings that are columns already."""
+    """Do the same for readings that are columns already."""
     values, times_ns, weights = points.values, points.times_ns, points.weights
     faults = _faults(values, times_ns, weights, form)
     unsound = {}
@@ -478,7 +480,7 @@ def _raw(
     faults: Mapping[int, tuple[Any, ...]],
     form: Form,
 ) -> Raw:
-    """Columns of what has no fault, without keys."""
+    """Return the columns of rows without a fault, without keys."""
     missing = np.zeros(len(places), dtype=bool)
     if None in values:
         missing = np.array([value is None for value in values], dtype=bool)
@@ -496,7 +498,7 @@ def _raw(
 
 
 def value_column(values: Sequence[Any], form: Form) -> npt.NDArray[Any]:
-    """A column of values of the right type."""
+    """Return a column of values with the right type."""
     if not form.labels:
         return np.array(values, dtype=np.int64 if form.integers else np.float64)
     column = np.empty(len(values), object)  # which NumPy would make texts of fixed length of
@@ -511,7 +513,7 @@ def _transposed(readings: Sequence[Reading]) -> tuple[Sequence[Any], ...]:
 def _faults(
     values: Sequence[Any], times_ns: Sequence[int], weights: Sequence[int], form: Form
 ) -> dict[int, tuple[Any, ...]]:
-    """The first thing that is wrong with the numbers of each reading, by its place."""
+    """Return the first fault in the numbers of each reading, by its position."""
     found: dict[int, tuple[Any, ...]] = {}
     for name, column in (("weight", weights), ("time", times_ns)):
         if column and not -INT64_LIMIT <= min(column) <= max(column) < INT64_LIMIT:

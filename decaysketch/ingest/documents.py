@@ -1,13 +1,14 @@
-"""Readings of a JSON document: what the maps of ChirpStack, The Things Stack and plain JSON share.
+"""Readings of a JSON document: the common parts of the ChirpStack, The Things Stack and JSON
+mappings.
 
-A message is *opened* once, by its format, to an :class:`Opened`: the document, and what the format
-knows of every message of its kind. Then each mapping *reads* it. A mapping whose ``where`` or
-``has`` does not hold, or whose value is nowhere in the message, skips it. Anything else that is
-amiss is refused.
+The format *opens* a message once, to an :class:`Opened`: the document, and the facts that the
+format has for every message of its kind. Then each mapping *reads* it. A mapping skips the message
+if its ``where`` or ``has`` does not match, or if the message has no value. It rejects any other
+fault.
 
-A number may be written in quotes. It is read by :mod:`decaysketch.core.text_values`, as in files,
-and so is a time. A time without a zone is refused unless the mapping names the zone, since nothing
-could take it back later.
+A number may be written in quotes. :mod:`decaysketch.core.text_values` reads it, as in files, and
+also reads times. A time without a zone is rejected unless the mapping names the zone, because a
+wrong zone could not be corrected later.
 """
 
 from __future__ import annotations
@@ -62,12 +63,12 @@ _Scalars = Annotated[tuple[_Scalar, ...], Field(strict=False, min_length=1, max_
 
 
 class Message(NamedTuple):
-    """What came.
+    """A message as it arrived.
 
     Attributes:
         body: its bytes.
-        topic: under which; empty: there was none.
-        arrival_ns: when, since 1970-01-01 UTC; None: that says nothing, as of a file.
+        topic: its topic; empty: there was none.
+        arrival_ns: arrival time, since 1970-01-01 UTC; None: it has no meaning, as in a file.
     """
 
     body: bytes
@@ -76,7 +77,7 @@ class Message(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """What names a LoRaWAN frame for ever: the counter begins anew with each session."""
+    """The parts that name a LoRaWAN frame for ever. The counter begins again with each session."""
 
     device: str
     session: str
@@ -84,14 +85,14 @@ class Frame(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A message whose format knows it.
+    """A message that its format has recognised.
 
     Attributes:
         here: the document and the topic.
-        message: whose it is.
+        message: the message itself.
         frame: of LoRaWAN.
-        time_ns: of the frame; None: nobody says one.
-        clocks: what gateways said the time was, by their names.
+        time_ns: of the frame; None: there is none.
+        clocks: the times that gateways reported, by their names.
         off: gateways whose time was not used, with the time as they wrote it.
     """
 
@@ -109,7 +110,7 @@ class Opened(NamedTuple):
 
 
 def document_of(body: bytes) -> Any:
-    """The JSON document that a body is. O(length).
+    """Parse a body as a JSON document. O(length).
 
     Raises:
         RefusedError: it is none.
@@ -121,7 +122,7 @@ def document_of(body: bytes) -> Any:
 
 
 def object_of(body: bytes) -> dict[str, Any]:
-    """The JSON object that a body is. O(length).
+    """Parse a body as a JSON object. O(length).
 
     Raises:
         RefusedError: it is none.
@@ -133,13 +134,13 @@ def object_of(body: bytes) -> dict[str, Any]:
 
 
 class Clock(NamedTuple):
-    """How a mapping's times are written.
+    """The format of a mapping's times.
 
     Attributes:
         unit: of numbers; None: times are texts.
         zone: of texts that name none.
         format: of ``strptime``.
-        check_units: whether a number that would be a date in another unit is refused.
+        check_units: whether a number that would be a date in another unit is rejected.
     """
 
     unit: str | None = None
@@ -152,15 +153,15 @@ _ANY_CLOCK = Clock()
 
 
 def moment(given: Any, name: str, clock: Clock = _ANY_CLOCK) -> int:
-    """Nanoseconds since 1970-01-01 UTC of what a message has for a time.
+    """Return the nanoseconds since 1970-01-01 UTC for a time in a message.
 
     Args:
         given: a number or a text.
-        name: for sentences.
-        clock: how times are written.
+        name: for error messages.
+        clock: the format of times.
 
     Raises:
-        RefusedError: it is none, or it has no zone.
+        RefusedError: it is no time, or it has no zone.
     """
     kind = type(given)
     try:
@@ -187,12 +188,12 @@ def moment(given: Any, name: str, clock: Clock = _ANY_CLOCK) -> int:
 
 
 def _is_date(text: str) -> bool:
-    """Whether a text of a time is a date and no number."""
+    """Return whether a text is a date and not a number."""
     return any(each in text for each in "-:/") and "e-" not in text.lower()
 
 
 def _checked(number: int | float, name: str, clock: Clock, text: str | None = None) -> int:
-    """Nanoseconds of a number of the clock's unit.
+    """Return the nanoseconds for a number in the clock's unit.
 
     Raises:
         RefusedError: it would be a date in another unit.
@@ -220,10 +221,10 @@ _PathText = Annotated[str, Field(max_length=1000)]
 
 
 class DocumentMap(Map):
-    """What of a JSON document is a reading.
+    """The part of a JSON document that is a reading.
 
-    Paths are of :mod:`decaysketch.ingest.paths`. They begin at the root, and with ``each`` those of
-    value, id, time and weight in an element of that array or object.
+    :mod:`decaysketch.ingest.paths` defines paths. They begin at the root. With ``each``, the paths
+    of value, id, time and weight begin at an element of that array or object.
     """
 
     reads: ClassVar = ("value", "each")
@@ -397,7 +398,7 @@ class DocumentMap(Map):
         return Clock(self.time_unit, zone, self.time_format, self.check_units)
 
     def value_of(self, given: Any) -> Any:
-        """:meth:`Map.value_of`, where numbers may be written as text."""
+        """:meth:`Map.value_of`, also for numbers written as text."""
         if type(given) is not str or self.labels or given in self.missing:
             return super().value_of(given)
         if given in self.texts:
@@ -412,11 +413,11 @@ class DocumentMap(Map):
 
     @property
     def place_of_value(self) -> str:
-        """Where in a message its value stands, or its values."""
+        """The path of the value, or values, in a message."""
         return self.value if self.each is None else f"{self.each}[].{self.value}"
 
     def read(self, opened: Opened, parsed: Parsed) -> None:
-        """Add the readings of a message. O(its length)."""
+        """Add the readings in a message. O(its length)."""
         paths, here = self._paths, opened.here
         try:
             _check_root(here.root, paths)
@@ -444,7 +445,7 @@ class DocumentMap(Map):
                 parsed.readings.append(reading)
 
     def _elements(self, here: Here) -> Iterable[tuple[Any, Any]] | None:
-        """Keys of elements, and these; None: there are none."""
+        """Return elements with their keys. None: there are none."""
         each = self._paths.each
         here.element, here.key = here.root, ABSENT
         if each is None:
@@ -462,7 +463,7 @@ class DocumentMap(Map):
         return found.items() if type(found) is dict else enumerate(found)
 
     def _reading(self, opened: Opened, where: str) -> tuple[str, Reading | None]:
-        """A reading; or the word for what is skipped."""
+        """Return a reading, or the word under which the element is skipped."""
         paths, here = self._paths, opened.here
         if not all(_holds(path, options, here) for path, options in paths.where_element):
             return "where", None
@@ -523,7 +524,9 @@ class _Paths(NamedTuple):
 
 
 def _options(given: Any) -> frozenset[tuple[bool, Any]]:
-    """Scalars as :func:`_holds` looks for them: 1 and 1.0 are the same, and true is neither."""
+    """Return scalars in the form that :func:`_holds` expects: 1 and 1.0 are equal, and true equals
+    neither.
+    """
     return frozenset(
         (type(each) is bool, each) for each in (given if type(given) is tuple else (given,))
     )
@@ -554,8 +557,9 @@ _SCALARS = frozenset({str, bool, int, float})
 
 
 def _part(given: Any, name: str) -> str | int:
-    """A part of an id. Writers of JSON that know floats alone write 7.0 for 7. A fraction, such as
-    a time in seconds, is the text of its shortest decimal."""
+    """Return a part of an id. JSON writers that know floats alone write 7.0 for 7. A fraction, such
+    as a time in seconds, becomes its shortest decimal, as text.
+    """
     if type(given) is float and isfinite(given):
         is_whole = given.is_integer() and abs(given) <= _EXACT
         return int(given) if is_whole else repr(given)
@@ -584,7 +588,7 @@ def _integer(given: Any, name: str) -> int:
 def opened_or_told(
     opening: Callable[[Message], Opened], message: Message, parsed: Parsed
 ) -> Opened | None:
-    """A message, or None where ``parsed`` says what became of it."""
+    """Return an opened message. None: ``parsed`` contains the reason."""
     try:
         return opening(message)
     except SkippedError as kind:

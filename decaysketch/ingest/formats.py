@@ -1,7 +1,7 @@
-"""The formats: which map and which parser each has.
+"""The formats, with the mapping and the parser of each.
 
-Adding one is a line in ``AnyMap``, and for JSON documents one in :data:`DOCUMENTS`. Bodies of many
-readings, which come to a server alone, have a line in ``Mappings``.
+A new format needs a line in ``AnyMap``, and for JSON documents one in :data:`DOCUMENTS`. Bodies
+with many readings, which only a server receives, have a line in ``Mappings``.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _MapOfStream = Annotated[
 
 
 class Mappings(BaseModel):
-    """``ingest`` of a stream: what of other formats' bodies is a reading of it."""
+    """``ingest`` of a stream: mappings from other formats to its readings."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -90,7 +90,7 @@ class Mappings(BaseModel):
 
 
 def check_suits(mappings: Mappings | None, recipe: Recipe) -> None:
-    """Refuse mappings whose readings mean nothing to a stream.
+    """Reject mappings whose readings have no meaning in a stream.
 
     Raises:
         ParameterError: a mapping has a kind, and the stream samples no series; or it does, and a
@@ -112,19 +112,21 @@ def check_suits(mappings: Mappings | None, recipe: Recipe) -> None:
 
 
 def ingest_of(mappings: Mappings | None) -> dict[str, Any] | None:
-    """Mappings as JSON has them, what is left out left out."""
+    """Return mappings as JSON, without unset fields."""
     if mappings is None:
         return None
     return mappings.model_dump(mode="json", exclude_defaults=True)
 
 
 def mappings_of(ingest: Mapping[str, Any] | None) -> Mappings | None:
-    """What :func:`ingest_of` gave."""
+    """Parse the result of :func:`ingest_of`."""
     return None if ingest is None else Mappings.model_validate(ingest)
 
 
 def parse_message(message: Message, format: str, maps: Iterable[DocumentMap]) -> Parsed:
-    """Readings of a message, by maps of its format. Raises nothing for any bytes. O(length)."""
+    """Return the readings in a message, by mappings of its format. Never raises, for any bytes.
+    O(length).
+    """
     parsed = Parsed()
     opened = opened_or_told(DOCUMENTS[format], message, parsed)
     if opened is not None:

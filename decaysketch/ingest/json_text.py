@@ -1,6 +1,9 @@
-"""JSON of strangers, read by the standard library, because it lets us see what a faster reader
-hides: names that an object has twice, and integers of any length, which are made no number of that
-length. Also the byte order mark, which programs of Windows write before a text in UTF-8."""
+"""Untrusted JSON, read by the standard library.
+
+The standard library shows two faults that a faster reader hides: names that an object has twice,
+and integers with any number of digits, without building such a large number. This module also
+handles the byte order mark that Windows programs write before a UTF-8 text.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _integer(digits: str) -> int | float:
-    """Beyond 64 bits as a float, which is no integer and close enough to be told apart."""
+    """Return an integer beyond 64 bits as a float. It is no integer, and close enough to
+    identify.
+    """
     return int(digits) if len(digits) <= _LONGEST_INTEGER else float(digits)
 
 
@@ -32,10 +37,10 @@ _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer)
 
 
 def parse(text: str) -> Any:
-    """What JSON says. O(length).
+    """Parse JSON. O(length).
 
     Raises:
-        ValueError: not JSON, or nested too deeply; the message says where.
+        ValueError: not JSON, or nested too deeply; the message gives the position.
     """
     try:
         return _decoder.decode(text)
@@ -46,7 +51,7 @@ def parse(text: str) -> Any:
 
 
 def without_mark(body: bytes) -> bytes:
-    """A text without the byte order mark that it may begin with. O(1) without one.
+    """Return a text without its byte order mark, if it has one. O(1) without one.
 
     Raises:
         UnicodeError: it is UTF-16, which begins with a mark of its own.

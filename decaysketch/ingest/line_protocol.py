@@ -1,32 +1,31 @@
 r"""Influx line protocol: ``weather,site=ward temp=21.5,hum=40i 1700000000000000000``.
 
-A measurement, tags, fields and a time. A map names the measurement and the field whose values are
-readings. Such a reading is known by
+A line has a measurement, tags, fields and a time. A mapping names the measurement, and the field
+whose values are readings. Three parts identify such a reading:
 
-    the series (the measurement and the tags in order of their names, written as the protocol writes
-    them, but for tags that are left out), the name of the field, and the time in nanoseconds,
+    the series (the measurement and the tags in name order, written as the protocol writes
+    them, without dropped tags), the name of the field, and the time in nanoseconds,
 
-before it is rounded to anything: a line that is sent again is the same reading. Two collectors of
-one source add tags of their own, and these have to be left out (``drop_tags``); a tag that says
-which machine a reading is of, as ``host`` does of Telegraf's cpu, has to stay. What collectors
-stamp by themselves is one reading for each period (``dedup``), the latest of it.
+before any rounding. A line that is sent again is the same reading. Two collectors of one source
+add tags of their own, and the mapping has to drop these (``drop_tags``). A tag that names the
+measured machine, such as ``host`` in Telegraf's cpu, has to stay. If collectors add the time
+themselves, ``dedup`` keeps one reading for each period, the latest.
 
 Grammar
-    In names and tags a backslash before a comma, a space or (but for a measurement) ``=`` takes its
-    meaning from it; any other backslash is one. A quoted text may have line ends in it. Fields that
-    no map names are not looked into, nor are lines of measurements that no map names.
+    In names and tags a backslash before a comma, a space or (but for a measurement) ``=`` escapes
+    it. Any other backslash is literal. A quoted text may have line ends in it. The parser does not
+    inspect fields that no mapping names, nor lines whose measurement no mapping names.
 Two ways
-    Lines without backslashes and quotes are split by the functions of bytes, some hundred of them
-    together (:func:`_plain`). Whatever they do not fit is read by the grammar (:func:`_careful`),
-    to the same readings.
+    Byte functions split lines without backslashes and quotes, some hundred lines together
+    (:func:`_plain`). The grammar reads all other lines (:func:`_careful`), to the same readings.
 
 One pass reads a body for several streams (:func:`steps`). Plans for series stay from body to body
 (:class:`~decaysketch.ingest.series.Plans`).
 
-Time is linear, a line of more than MAX_LINE_BYTES is refused, and the texts of series are counted
-before they are made (:class:`~decaysketch.ingest.series.SeriesTexts`). Nothing raises for what a
-stranger sends but :class:`~decaysketch.ingest.readings.UnreadableError`, of a body of which nearly
-nothing is sound.
+Time is linear. A line with more than MAX_LINE_BYTES is rejected, and the texts of series are
+counted before they are made (:class:`~decaysketch.ingest.series.SeriesTexts`). Untrusted input
+raises only :class:`~decaysketch.ingest.readings.UnreadableError`, for a body that is almost
+completely faulty.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ class LineMap(SeriesMap):
 
     @cached_property
     def begin(self) -> str:
-        """How the text of every id begins: the measurement, as the protocol writes it."""
+        """The beginning of every id's text: the measurement, as the protocol writes it."""
         return _MEASUREMENT_SPECIAL.sub(r"\\\g<0>", self.measurement)
 
     @cached_property
@@ -135,10 +134,10 @@ class _Tags:
         self._length = sum(map(len, self._written.values()))
 
     def series(self, of: LineMap, texts: SeriesTexts) -> str:
-        """The text of the id for a mapping: no two series have the same.
+        """Return the id's text for a mapping. No two series have the same.
 
         Raises:
-            RefusedError: it is too long, or those of the body are together.
+            RefusedError: it is too long, or the texts in the body are together.
         """
         written = self._written
         if of.kept is not None:
@@ -155,18 +154,18 @@ def parse(
     precision_ns: int = 1,
     most: int | None = None,
 ) -> Points:
-    """The readings of a body, by mappings of one stream. O(length).
+    """Return the readings in a body, by mappings of one stream. O(length).
 
     Args:
         body: any bytes.
-        maps: of the stream; as an index, where there are several bodies.
+        maps: the stream's mappings; as an index, if there are several bodies.
         precision_ns: nanoseconds in a unit of the times.
-        most: where there are more readings than this, some are left out and still more are given
-            than this.
+        most: beyond this number of readings, some are dropped, and the result still has more than
+            this.
 
     Raises:
-        UnreadableError: more is refused than any list is made of, or series have more text than
-            may be.
+        UnreadableError: more lines are rejected than the list of reasons may have, or the series
+            have too much text.
     """
     return finished(steps(body, [SeriesIndex.of(maps)], precision_ns, most))[0]
 
@@ -177,9 +176,10 @@ def steps(
     precision_ns: int = 1,
     most: int | None = None,
 ) -> Steps[list[Points]]:
-    """The same for each of several streams in one pass, in steps of a few milliseconds. All their
-    readings together are at most ``most``. A line that nobody can read is refused once, in the
-    readings of the first stream."""
+    """Parse for several streams in one pass, in steps that take a few milliseconds. All their
+    readings together are at most ``most``. An unreadable line is rejected once, in the readings
+    of the first stream.
+    """
     try:
         body = without_mark(body)
     except UnicodeError as fault:
@@ -217,9 +217,9 @@ class _Target:
     """A field of a series that a mapping reads.
 
     Attributes:
-        stream: whose mapping it is, by number.
+        stream: number of the mapping's stream.
         series: text of the id.
-        fault: why no reading can be named.
+        fault: reason why no reading can be named.
     """
 
     map: LineMap
@@ -230,13 +230,13 @@ class _Target:
 
 @dataclass(slots=True, frozen=True, eq=False)
 class _Plan:
-    """What to do with the lines of a series.
+    """The instructions for the lines of a series.
 
     Attributes:
         targets: by the name of the field.
-        plain: whether :func:`_plain` can.
-        skips: what is skipped of each line whatever fields it has: stream, word and how often.
-        bytes: of memory, about.
+        plain: whether :func:`_plain` can read them.
+        skips: parts skipped in each line, with any fields: stream, word and number.
+        bytes: memory, about.
     """
 
     targets: dict[bytes, list[_Target]]
@@ -246,7 +246,7 @@ class _Plan:
 
 
 class _Reader:
-    """Readings so far of each stream; ``codes`` are those of targets in them."""
+    """Readings so far, by stream. ``codes`` are the codes of targets in them."""
 
     def __init__(self, indexes: Sequence[SeriesIndex[LineMap]], precision_ns: int) -> None:
         self.streams = [Points() for _ in indexes]
@@ -259,8 +259,9 @@ class _Reader:
         self._faults: dict[str, str] = {}
 
     def check_texts(self) -> None:
-        """Raises UnreadableError: the texts of the series are too long together. To go on would
-        refuse every line that follows, at a cost for each mapping."""
+        """Raises UnreadableError: the texts of the series are too long together. The reader would
+        otherwise reject every line that follows, at a cost for each mapping.
+        """
         if self._texts.full:
             raise UnreadableError(
                 f"the names of the series of the body take more than {MOST_TEXT_BYTES} bytes of "
@@ -269,7 +270,7 @@ class _Reader:
 
     @property
     def total(self) -> int:
-        """Readings of all streams."""
+        """The reading count over all streams."""
         return sum(map(len, self.streams))
 
     @property
@@ -281,7 +282,7 @@ class _Reader:
         return next(points.told.refused[0] for points in self.streams if points.told.refused)
 
     def plan(self, head: bytes) -> _Plan:
-        """Of a measurement with its tags, as they are written.
+        """Return the plan for a measurement with its tags, as they are written.
 
         Raises:
             RefusedError: it is none.
@@ -329,12 +330,12 @@ class _Reader:
             return _Target(map, stream, "", self._faults.setdefault(str(fault), str(fault)))
 
     def skip(self, plan: _Plan) -> None:
-        """Count what is skipped of a line of a series whatever fields it has."""
+        """Count the parts that are skipped in a line, with any fields."""
         for stream, word, count in plan.skips:
             self.streams[stream].told.skip(word, count)
 
     def code(self, target: _Target) -> int:
-        """That of a target among the readings of its stream."""
+        """Return the code of a target among the readings of its stream."""
         found = self.codes.get(target)
         if found is None:
             found = self.streams[target.stream].enter(target.series, target.map.value)
@@ -343,7 +344,7 @@ class _Reader:
 
 
 def _tags(head: bytes, at: int) -> dict[str, str]:
-    """The tags of a line, which begin at a byte of its head.
+    """Return a line's tags, which begin at this byte.
 
     Raises:
         RefusedError: they are none, or one is there twice.
@@ -369,8 +370,9 @@ _LONGEST_TIME = 20
 
 
 def _plain(read: _Reader, text: bytes, number: int) -> bool:
-    """Add the readings of lines, the last one without its end; False, and no reading is added,
-    where they do not fit."""
+    """Add the readings in lines, the last one without its end. Return False, and add no reading, if
+    they do not fit.
+    """
     if len(text) > MAX_LINE_BYTES or any(each in text for each in _NEVER_PLAIN):
         return False
     try:
@@ -394,7 +396,7 @@ _Row = tuple[_Target, bytes, bytes, int]  # with the text of the value and of th
 
 
 def _rows(read: _Reader, text: bytes, number: int) -> tuple[list[_Row], list[_Plan], list[_Target]]:
-    """Rows of lines, plans of lines of which something is skipped, and targets without a field.
+    """Return the rows of lines, plans for lines with skipped parts, and targets without a field.
 
     Raises:
         ValueError, RefusedError: the lines do not fit.
@@ -436,7 +438,7 @@ _Columns = tuple[tuple[_Target, ...], list[Any], list[int], list[int], tuple[int
 
 
 def _columns(read: _Reader, rows: list[_Row]) -> _Columns | None:
-    """Targets, values, times, numbers and places; None where the texts do not fit.
+    """Return targets, values, times, numbers and places. None if the texts do not fit.
 
     Raises:
         ValueError, RefusedError: likewise.
@@ -470,7 +472,7 @@ def _append(
     numbers: Sequence[int],
     places: Sequence[int],
 ) -> None:
-    """Add readings to those of their streams."""
+    """Add readings to their streams."""
     code = read.codes.__getitem__
     for points, rows in zip(read.streams, _by_stream(read, targets), strict=True):
         if rows is None:
@@ -490,7 +492,7 @@ def _append(
 
 
 def _by_stream(read: _Reader, targets: Sequence[_Target]) -> list[list[int] | None]:
-    """The rows of each stream; None: all of them, of the only one."""
+    """Return the rows of each stream. None: all rows, for the only stream."""
     if len(read.streams) == 1:
         return [None]
     rows: list[list[int]] = [[] for _ in read.streams]
@@ -500,7 +502,7 @@ def _by_stream(read: _Reader, targets: Sequence[_Target]) -> list[list[int] | No
 
 
 def _numbers(texts: Sequence[bytes]) -> list[float | int | None] | None:
-    """Numbers of fields, finite; None where some are none. Raises ValueError likewise."""
+    """Return finite numbers of fields. None if some are not numbers. Raises ValueError likewise."""
     left = b"".join(texts).translate(None, b"+-.eE" + _DIGITS)
     if left.strip(b"iu"):
         return None
@@ -530,7 +532,7 @@ _FALSE = frozenset({b"f", b"F", b"false", b"False", b"FALSE"})
 
 
 def _careful(read: _Reader, body: bytes, at: int, number: int) -> int:
-    """Read one line, refuse or skip it; where the next one begins."""
+    """Read, reject or skip one line. Return the start of the next one."""
     limit = min(len(body), at + MAX_LINE_BYTES)
     line_end = body.find(b"\n", at)
     line_end = len(body) if line_end < 0 else line_end
@@ -569,7 +571,7 @@ def _careful(read: _Reader, body: bytes, at: int, number: int) -> int:
 
 
 def _end(body: bytes, at: int, limit: int, line_end: int) -> int:
-    """Where a line ends that is not ours; ``line_end`` may be in a text."""
+    """Return where a line ends that no mapping reads. ``line_end`` may be in a text."""
     if body.find(b'"', at, line_end) < 0:
         return line_end
     try:
@@ -579,7 +581,7 @@ def _end(body: bytes, at: int, limit: int, line_end: int) -> int:
 
 
 def _fields(body: bytes, at: int, limit: int) -> tuple[dict[bytes, bytes], int, bytes]:
-    """What the fields of a line are, by their names, where the line ends, and the time's text."""
+    """Return a line's fields by name, its end, and the time's text."""
     fields: dict[bytes, bytes] = {}
     begin = at
     while at < limit and body[at] == 0x20:
@@ -610,7 +612,7 @@ _ESCAPE_BYTES = re.compile(rb"\\([,= ])")
 
 
 def _rest(body: bytes, at: int) -> bytes:
-    """Some of the line from there, for a sentence."""
+    """Return some text from there on, for an error message."""
     return body[at : at + 100].partition(b"\n")[0]
 
 
@@ -622,7 +624,7 @@ def _add(
     stamp: bytes,
     number: int,
 ) -> None:
-    """Add the reading that a field is."""
+    """Add the reading in a field."""
     if target.fault:
         raise RefusedError(target.fault)
     if not stamp:
@@ -677,10 +679,10 @@ _EXACT = 1 << 53
 
 
 def _value(given: bytes) -> float | int | bool | str:
-    """What a field is.
+    """Return a field's value.
 
     Raises:
-        RefusedError: nothing that a field can be.
+        RefusedError: it is not a valid value.
     """
     if given.startswith(b'"'):
         return _QUOTED_ESCAPE.sub(r"\1", _text(given[1:-1], "a text"))
@@ -695,7 +697,7 @@ def _value(given: bytes) -> float | int | bool | str:
 
 
 def _number(given: bytes) -> float | int:
-    """A number as the protocol writes it. Raises ValueError: it is none."""
+    """Parse a number as the protocol writes it. Raises ValueError: it is none."""
     if _FLOAT.fullmatch(given) and isfinite(number := float(given)):
         return number
     if (integer := _INTEGER.fullmatch(given)) is not None:
@@ -704,7 +706,7 @@ def _number(given: bytes) -> float | int:
 
 
 def _integral(value: float | int | bool | str) -> float | int | bool | str:
-    """A float that is whole as an integer: senders differ in that."""
+    """Return an integral float as an integer, because clients differ in that."""
     if type(value) is float and value.is_integer() and abs(value) <= _EXACT:
         return int(value)
     return value

@@ -1,26 +1,26 @@
-"""What LoRaWAN's network servers have in common.
+"""Common parts of LoRaWAN network servers.
 
-A frame is named by its device, the session and the counter in it. A device that joins again begins
-at 0 in a new session, so that nothing of it is taken for a frame of the old one. What differs
-between copies, such as the gateways that heard it or an id of the server's, names nothing.
+The device, the session and the counter in the session name a frame. A device that joins again
+begins at 0 in a new session, so no frame is confused with one from the old session. Anything that
+differs between duplicates, such as the gateways that heard it or a server's id, is not part of the
+name.
 
 Devices with activation by personalization (ABP) have one session for ever. If such a device counts
-from 0 again, it sends ids that were there: the later reading replaces the earlier one, unless the
+from 0 again, it repeats earlier ids. The later reading then replaces the earlier one, unless the
 mapping has ``reset``. The server and the bridge count such readings and warn.
 
 Time of a frame
-    The earliest that a gateway says. Few gateways have a clock, and some have a wrong one: they
-    begin with 1970, 1980, 2000 or the date of their software until they have heard of the time. A
-    gateway is not believed (:func:`frame_time`) if its time lies
+    The earliest that a gateway reports. Few gateways have a clock, and some have a wrong one: they
+    begin with 1970, 1980, 2000 or the date of their software until they learn the time. The server
+    ignores a gateway's time (:func:`frame_time`) if it lies
 
     * outside the years 1990 to 2100,
     * more than five minutes after the network server received the frame, or
-    * more than a day from the time of the server where another gateway lies within a day, or more
+    * more than a day from the server's time if another gateway lies within a day, or more
       than a year before it.
 
-    So a gateway that was offline for some days and forwards what it stored is believed, where no
-    other gateway disagrees. Where no time is plausible, the earliest
-    of all counts, as in a simulation.
+    So the time of a gateway that was offline for some days and forwards stored frames is used if
+    no other gateway disagrees. If no time is plausible, the earliest counts, as in a simulation.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _LIMIT_NS = 1 << 63
 
 
 class Clocks(NamedTuple):
-    """What the gateways that heard a frame said the time was.
+    """The times that the gateways that heard a frame reported.
 
     Attributes:
         said: gateways with their time.
-        unread: gateways whose time is none, with what they wrote.
+        unread: gateways with an unreadable time, with its text.
     """
 
     said: tuple[tuple[str, int], ...]
@@ -58,7 +58,7 @@ class Clocks(NamedTuple):
 
 
 def text_of(path: Path, here: Here) -> str:
-    """A text that may be absent, in which case it is empty.
+    """Return a text, empty if it is absent.
 
     Raises:
         RefusedError: it is something else.
@@ -72,7 +72,7 @@ def text_of(path: Path, here: Here) -> str:
 
 
 def counter_of(path: Path, here: Here) -> int:
-    """The counter of a frame; writers of protobuf's JSON leave a 0 out.
+    """Return the counter of a frame. Protobuf's JSON omits a 0.
 
     Raises:
         RefusedError: it is no integer from 0.
@@ -89,7 +89,7 @@ def counter_of(path: Path, here: Here) -> int:
 
 
 def clocks_of(receptions: Path, gateway: Path, time: Path, here: Here) -> Clocks:
-    """The clocks of the gateways that heard a frame; few of them have one.
+    """Return the clocks of the gateways that heard a frame. Few gateways have one.
 
     Raises:
         RefusedError: the receptions are no array.
@@ -116,10 +116,10 @@ def clocks_of(receptions: Path, gateway: Path, time: Path, here: Here) -> Clocks
 
 
 def server_time(paths: Sequence[Path], here: Here) -> int | None:
-    """When the network server received a frame; None: it does not say.
+    """Return the time at which the network server received a frame. None: the message has none.
 
     Raises:
-        RefusedError: what it says is no time.
+        RefusedError: it is no time.
     """
     for path in paths:
         if said := text_of(path, here):
@@ -130,15 +130,14 @@ def server_time(paths: Sequence[Path], here: Here) -> int | None:
 def frame_time(
     clocks: Clocks, server_ns: int | None
 ) -> tuple[int | None, tuple[tuple[str, str], ...]]:
-    """The time of a frame, by the rule of the module.
+    """Return the time of a frame, by the rule of the module.
 
     Args:
         clocks: of the gateways.
-        server_ns: when the network server received it; None: it does not say.
+        server_ns: time at which the network server received it; None: the message has none.
 
-    Returns:
-        The time, None where nobody says one; and the gateways that were not believed, each with
-        what it said.
+    Returns: The time, None if there is none; and the ignored gateways, each with the time that it
+        reported.
     """
     dated = [at for _, at in clocks.said if is_dated(at)]
     server = server_ns if server_ns is not None and is_dated(server_ns) else None
@@ -160,6 +159,6 @@ def frame_time(
 
 
 def _shown(time_ns: int) -> str:
-    """A time for people to read, whatever the year."""
+    """Return a time as readable text, for any year."""
     seconds = np.clip(time_ns // _NS, -62_135_596_800, 253_402_300_799)
     return f"{np.datetime64(int(seconds), 's')}Z"

@@ -1,8 +1,8 @@
-"""What every map says, whatever the format: where readings go, and what their numbers mean.
+"""Common fields of all mappings: the stream of the readings, and the meaning of their numbers.
 
-A value is a number, or one of the texts and numbers that ``missing`` lists, or null: the
-observation is there and has no value. Booleans are 0 and 1. It is multiplied by ``scale``. Of a
-stream of labels, whose maps say ``labels``, it is a text.
+A value is a number, or one of the texts and numbers in ``missing``, or null. The last two mean that
+the observation exists and has no value. Booleans are 0 and 1. ``scale`` multiplies the value. In a
+stream of labels, whose mappings set ``labels``, it is a text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SHOWN = 60
 
 
 def shown(given: object) -> str:
-    """Something that a stranger sent, for a sentence."""
+    """Return untrusted input as text for an error message."""
     if type(given) in (dict, list):  # whose texts might be long, and many
         return f"an {'object' if type(given) is dict else 'array'}"
     if isinstance(given, bytes):
@@ -38,19 +38,18 @@ def shown(given: object) -> str:
 
 
 def without_echoes(faults: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """What pydantic found, but for lists that are said to be too short where some of their entries
-    are told of: that says nothing new."""
+    """Return pydantic's errors, except "list too short" if it also reports entries of the list."""
     found = list(faults)
     above = {fault["loc"][:depth] for fault in found for depth in range(len(fault["loc"]))}
     return [each for each in found if each["type"] != "too_short" or each["loc"] not in above]
 
 
 class Map(BaseModel):
-    """Which readings of a message belong to one stream; a format adds its own fields.
+    """The readings in a message that belong to one stream. A format adds its own fields.
 
     Attributes:
-        reads: fields that say which readings these are, apart from whose.
-        named_by: fields that say what their ids are made of.
+        reads: fields that select the readings, except their source.
+        named_by: fields that define the parts of their ids.
     """
 
     reads: ClassVar[tuple[str, ...]]
@@ -92,10 +91,10 @@ class Map(BaseModel):
         return self
 
     def value_of(self, given: Any) -> Any:
-        """The value of what a body has for it; None: missing.
+        """Return the value for a part of a body. None: missing.
 
         Raises:
-            RefusedError: it is no number, or no text where values are labels.
+            RefusedError: it is no number, or no text if values are labels.
         """
         kind = type(given)
         if given is None or (self.missing and kind in _PLAIN and given in self.missing):

@@ -1,36 +1,36 @@
-"""Metrics of OpenTelemetry (OTLP), protobuf or JSON: data points become readings.
+"""OpenTelemetry metrics (OTLP), protobuf or JSON: data points become readings.
 
 ================================ ===================================================================
 gauge                            a reading
 sum, delta                       a reading: the increment
 histogram, delta                 a reading for each bucket that is not empty: the middle of the
                                  bucket, cut by min and max, with the count as its weight; a count
-                                 above the largest weight is parted, and the parts are numbered
-sum, cumulative                  a reading, by a map whose kind is "counter", of a stream of series
-histogram or other sum,          refused: without state, and with copies and disorder, nobody can
-cumulative                       take differences of them
-exponential histogram, summary   refused
+                                 above the largest weight is split, and the parts are numbered
+sum, cumulative                  a reading, by a mapping whose kind is "counter", in a series stream
+histogram or other sum,          rejected: without state, and with duplicates and disorder, their
+cumulative                       differences cannot be computed
+exponential histogram, summary   rejected
 ================================ ===================================================================
 
-With ``value = "attr:..."`` the value is an attribute, a label; a gauge then has the weight 1, a sum
+With ``value = "attr:..."`` the value is an attribute, a label. A gauge then has the weight 1, a sum
 its increment and a histogram its count.
 
-A reading is known by
+Three parts identify a reading:
 
-    some attributes of the resource (``resource_keys``) and those of the data point, as one text;
-    the metric, with the number of the bucket and of the part where there are such; and the time
+    some attributes of the resource (``resource_keys``) and the attributes of the data point, as one
+    text; the metric, with the bucket number and the part number if there are such; and the time
     in nanoseconds.
 
-So what an exporter sends again is the same reading. A gauge is exported again at every interval
-with a new time, which makes it another one.
+So data that an exporter sends again are the same reading. An exporter sends a gauge again at every
+interval with a new time, so it is another reading.
 
 Replicas of a service that no attribute in their ids distinguishes are one source of readings. The
-reader counts data points of resources that have an attribute which would (:data:`INSTANCES`), and
-of which the ids have none.
+reader counts data points of resources that have a distinguishing attribute (:data:`INSTANCES`), if
+the ids contain none.
 
-Nothing raises for what a stranger sends but :class:`~decaysketch.ingest.readings.UnreadableError`,
-of a body as a whole. A count may be of any size, so rows that a data point gives are counted, and
-bounded by ``most``, before there is one; it is taken as a whole or not at all.
+Untrusted input raises only :class:`~decaysketch.ingest.readings.UnreadableError`, for a complete
+body. A count may have any size. So the reader counts the rows of a data point, and bounds them by
+``most``, before it makes any. It accepts all rows of a data point or none.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _CURE = "set OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta where it is
 
 
 class OtlpMap(SeriesMap):
-    """A reading of OpenTelemetry's metrics."""
+    """A reading from OpenTelemetry metrics."""
 
     reads: ClassVar = ("metric", "value")
     named_by: ClassVar = ("resource_keys", "drop_attributes", "dedup")
@@ -115,8 +115,9 @@ class OtlpMap(SeriesMap):
         return None if self.value is None else self.value.removeprefix("attr:")
 
     def series(self, attributes: dict[str, Any], resource: str) -> tuple[str, ...]:
-        """Parts of the text of the id, of which that of the resource is one: no two series have
-        the same."""
+        """Return the parts of the id's text, including the resource. No two series have the
+        same.
+        """
         named = text_of(
             {key: value for key, value in attributes.items() if key not in self.drop_attributes}
         )
@@ -131,15 +132,16 @@ def parse(
     max_weight: int = 1,
     most: int | None = None,
 ) -> Points:
-    """The readings of a body, by maps of one stream. O(length), beside the rows that it gives.
+    """Return the readings in a body, by mappings of one stream. O(length), plus the rows that it
+    gives.
 
     Args:
         body: any bytes: an ``ExportMetricsServiceRequest``.
-        maps: of the stream; as an index, where there are several bodies.
+        maps: the stream's mappings; as an index, if there are several bodies.
         as_json: in JSON, not in protobuf.
-        max_weight: of a reading.
-        most: where there are more readings than this, some are left out and still more are given
-            than this.
+        max_weight: largest weight for a reading.
+        most: beyond this number of readings, some are dropped, and the result still has more than
+            this.
 
     Raises:
         UnreadableError: it is none.
@@ -156,7 +158,7 @@ def steps(
     max_weight: int = 1,
     most: int | None = None,
 ) -> Steps[Points]:
-    """The same, in steps: the body at once, then some data points a step."""
+    """Do the same in steps: the complete body first, then some data points in each step."""
     request = _from_json(body) if as_json else _from_protobuf(body)
     index = SeriesIndex.of(maps)
     read = _Reader(index, max_weight, most)
@@ -203,12 +205,12 @@ def _fault_of_kind(kind: str, data: Any, maps: Sequence[OtlpMap]) -> str | None:
 
 
 class _Resource:
-    """What many series have in common, read once for all of them.
+    """The common part in many series, read once for all of them.
 
     Attributes:
         written: the resource as protobuf; equal ones are the same resource.
         labels: its attributes as ``where`` names them.
-        instances: which of INSTANCES it has.
+        instances: the members of INSTANCES that it has.
     """
 
     def __init__(self, given: Any) -> None:
@@ -221,14 +223,14 @@ class _Resource:
         self._readers: dict[str, Readers[OtlpMap]] = {}
 
     def readers(self, name: str, of: Readers[OtlpMap]) -> Readers[OtlpMap]:
-        """Mappings of a metric, of which these attributes are known."""
+        """Return a metric's mappings, given these attributes."""
         found = self._readers.get(name)
         if found is None:
             found = self._readers[name] = of.given(self.labels)
         return found
 
     def text(self, keys: tuple[str, ...]) -> str:
-        """These of its attributes, as far as it has them."""
+        """Return those of these attributes that it has, as text."""
         found = self._texts.get(keys)
         if found is None:
             chosen = {key: self._attributes[key] for key in keys if key in self._attributes}
@@ -238,13 +240,13 @@ class _Resource:
 
 @dataclass(slots=True, frozen=True, eq=False)
 class _Target:
-    """A series that a mapping reads; or why it cannot.
+    """A series that a mapping reads, or the reason why it cannot.
 
     Attributes:
         series: text of the id.
         label: replaces the number.
-        fault: why no reading can be named.
-        unnamed: attribute that would distinguish replicas, and that the id has not.
+        fault: reason why no reading can be named.
+        unnamed: attribute that would distinguish replicas, and that the id does not contain.
     """
 
     map: OtlpMap
@@ -255,7 +257,9 @@ class _Target:
 
 
 def _unnamed(of: OtlpMap, resource: _Resource) -> str:
-    """The attribute that would distinguish the replicas of a resource, where the ids have none."""
+    """Return the attribute that would distinguish the replicas of a resource, if the ids have
+    none.
+    """
     if not set(resource.instances).isdisjoint(of.resource_keys):
         return ""
     if resource.instances:
@@ -265,14 +269,14 @@ def _unnamed(of: OtlpMap, resource: _Resource) -> str:
 
 @dataclass(slots=True, frozen=True, eq=False)
 class _Plan:
-    """What is read of a series.
+    """The instructions for a series.
 
     Attributes:
-        targets: of the mappings that read it.
-        missing: so many mappings want other attributes.
-        fault: why it is no series.
+        targets: for the mappings that read it.
+        missing: number of mappings that require other attributes.
+        fault: reason why it is no series.
         plain: whether every mapping reads its numbers.
-        bytes: of memory, about.
+        bytes: memory, about.
     """
 
     targets: tuple[_Target, ...] = ()
@@ -317,8 +321,9 @@ class _Reader:
                 self._point(readers, resource, point, kind)
 
     def _plain(self, readers: Readers[OtlpMap], resource: _Resource, point: Any) -> bool:
-        """Add the readings of a number as most exporters write it; False, and nothing is added,
-        where it is any other. Protobuf gives the attributes as bytes in a fifth of the time."""
+        """Add the readings of a number in the usual exporter format. Return False, and add nothing,
+        for any other. Protobuf gives the attributes as bytes in a fifth of the time.
+        """
         written = point.SerializeToString()
         at = 9 if written[:1] == _START_TAG else 0
         if len(written) < at + _PLAIN_POINT.size or point.flags:
@@ -383,7 +388,7 @@ class _Reader:
     def _plan(
         self, key: tuple[Any, ...], readers: Readers[OtlpMap], resource: _Resource, given: Any
     ) -> _Plan:
-        """What is read of a series, from earlier bodies or from its attributes."""
+        """Return the plan for a series, from earlier bodies or from its attributes."""
         found = self._plans.get(key)
         if found is None:
             found = self._planned(key, readers, resource, given)
@@ -432,7 +437,7 @@ class _Reader:
         self._add(target, 0, 0, target.map.value_of(value), point.time_unix_nano, 1)
 
     def _histogram(self, target: _Target, point: Any) -> None:
-        """All of its buckets, or none."""
+        """Add all its buckets, or none."""
         largest = self.max_weight
         buckets = [
             (bucket, target.map.value_of(value), count)
@@ -448,7 +453,7 @@ class _Reader:
                 self._add(target, bucket, part, value, point.time_unix_nano, weight)
 
     def _counted(self, target: _Target, point: Any, kind: str) -> None:
-        """A label, so many times as the data point says; all of them, or none."""
+        """Add a label as many times as the data point counts. Add all of them, or none."""
         count = 1
         if kind == "histogram":
             count = point.count
@@ -494,7 +499,7 @@ class _Reader:
 
 
 def _buckets(point: Any) -> Iterable[tuple[float, int]]:
-    """The middle and the count of each bucket.
+    """Return middle and count for each bucket.
 
     Raises:
         RefusedError: it is no histogram.
@@ -539,8 +544,9 @@ def _buckets(point: Any) -> Iterable[tuple[float, int]]:
 
 
 def _finite(bounds: list[float], counts: list[int]) -> tuple[list[float], list[int]]:
-    """Bounds without an infinite first or last one, which some exporters write although it is
-    implied: the buckets to either side of it are one."""
+    """Return bounds without an infinite first or last one. Some exporters write it although it is
+    implied: the buckets to either side of it are one.
+    """
     if len(counts) == len(bounds) + 1:
         if bounds and bounds[-1] == math.inf:
             bounds, counts = bounds[:-1], [*counts[:-2], counts[-2] + counts[-1]]
@@ -554,7 +560,7 @@ def _attributes(given: Iterable[Any]) -> dict[str, Any]:
 
 
 def _value(given: Any) -> Any:
-    """What an attribute is, as JSON has it."""
+    """Return an attribute's value, as in JSON."""
     kind = given.WhichOneof("value")
     match kind:
         case None:
@@ -572,7 +578,7 @@ def _value(given: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """As ``where`` names it."""
+    """Return the text that ``where`` compares."""
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
@@ -639,10 +645,10 @@ def _check_kind(document: Any) -> None:
 
 
 def _modern(fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields without exemplars.
+    """Return fields without exemplars.
 
     Raises:
-        UnreadableError: they are of a version that nobody reads any more, and would be ignored.
+        UnreadableError: they are from an obsolete version, and would be ignored.
     """
     fields.pop("exemplars", None)
     if "labels" in fields and not _TIMES.isdisjoint(fields):

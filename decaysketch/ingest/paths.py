@@ -1,6 +1,6 @@
 """Paths into a JSON document: ``object.temperature``, ``rxInfo[0].rssi``, ``["pm_2.5"].value``.
 
-Names are separated by dots, places in an array stand in brackets, and so does a name with dots or
+Names are separated by dots. Array positions stand in brackets, and so does a name with dots or
 brackets, in quotes. A path begins at the place that its mapping documents. These begin elsewhere:
 
 ``$``, ``$.name``, ``$[0]``
@@ -8,13 +8,14 @@ brackets, in quotes. A path begins at the place that its mapping documents. Thes
 ``@``, ``@.name``, ``@[0]``
     the element of ``each``
 ``@key``
-    the place of the element in its array, or its name in its object
+    the position of the element in its array, or its name in its object
 ``topic``, ``topic[1]``
     the topic of the message, and its second level. A member with that name is ``$.topic``.
 
-Two conveniences follow from what devices send, and are unambiguous. A name that is absent may be
-the beginning of a longer name with dots: ``data.temp`` also finds the member ``"data.temp"``. A
-path that goes on in a text reads the text as JSON, once for each message (:class:`Texts`).
+Two conveniences follow from messages of real devices, and are unambiguous. A name that is absent
+may be the beginning of a longer name with dots: ``data.temp`` also finds the member
+``"data.temp"``. A path that continues in a text reads the text as JSON, once for each message
+(:class:`Texts`).
 """
 
 from __future__ import annotations
@@ -68,10 +69,10 @@ class Here:
         self.parts = 0  # brackets and commas of these texts
 
     def document_in(self, text: str, path: str) -> Any:
-        """The document that a text holds. O(length), and O(1) where it was read before.
+        """Return the document that a text contains. O(length), and O(1) if it was read before.
 
         Raises:
-            RefusedError: it holds none, or the texts of the message have too many values.
+            RefusedError: it contains none, or the texts of the message have too many values.
         """
         found = self.texts.get(text, ABSENT)
         if found is not ABSENT:
@@ -93,13 +94,13 @@ class Here:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A path, taken apart.
+    """A parsed path.
 
     Attributes:
         text: as it was given.
         begins: at the document, at the element of ``each``, at the key of the element, in the
             topic, or at the place that the mapping documents.
-        parts: names and places.
+        parts: names and positions.
         rests: for each part the rest of the path as one name with dots; empty: it is none.
     """
 
@@ -110,7 +111,7 @@ class Path:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Take a path apart. O(length).
+        """Parse a path. O(length).
 
         Raises:
             ValueError: it is none.
@@ -137,14 +138,14 @@ class Path:
         return self.begins in ("element", "key")
 
     def find(self, here: Here, *, at_root: bool = False) -> Any:
-        """What the document has there; ABSENT where it has nothing.
+        """Return the part of the document at this path. ABSENT if there is none.
 
         Args:
             here: the message.
-            at_root: a path that says nothing else begins at the document.
+            at_root: a path without a start of its own begins at the document.
 
         Raises:
-            RefusedError: the way leads through an object that has a name twice, or through a text
+            RefusedError: the path leads through an object that has a name twice, or through a text
                 that is no JSON.
         """
         if self.begins == "topic":
@@ -188,7 +189,7 @@ def _fault(text: str) -> ValueError:
 def _parts(
     text: str, rest: str, *, may_be_empty: bool
 ) -> tuple[tuple[str | int, ...], tuple[bool, ...]]:
-    """Names and places, and which of them stand in brackets."""
+    """Return names and positions, and which of them stand in brackets."""
     parts: list[str | int] = []
     bracketed: list[bool] = []
     at, dotted = 0, True
@@ -220,7 +221,7 @@ def _rests(parts: tuple[str | int, ...], bracketed: tuple[bool, ...]) -> list[st
 
 
 def numbers_in(root: Any) -> list[str]:
-    """Paths of the first numbers in a document, as a mapping writes them. O(length)."""
+    """Return the paths of the first numbers in a document, as a mapping writes them. O(length)."""
     found: list[str] = []
     waiting: list[tuple[str, Any]] = [("", root)]
     while waiting and len(found) < _NUMBERS_SHOWN:

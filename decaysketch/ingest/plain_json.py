@@ -31,7 +31,7 @@ class TextMap(DocumentMap):
 
 
 def open_message(message: Message) -> Opened:
-    """A message.
+    """Open a message.
 
     Raises:
         RefusedError: it is no JSON, or an object that has a name twice.
@@ -43,7 +43,7 @@ def open_message(message: Message) -> Opened:
 
 
 def open_text(message: Message) -> Opened:
-    """A message.
+    """Open a message.
 
     Raises:
         RefusedError: it is no UTF-8, or too long.

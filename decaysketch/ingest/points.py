@@ -1,7 +1,7 @@
-"""Readings of time series, by columns: there are many of them, and few series.
+"""Readings of time series, by columns, because there are many readings and few series.
 
-Each has the key ``(series, field, number)``. The series and the field are kept once for all of
-their readings, and hashed once; the number is the time, or that of the period that it lies in.
+Each has the key ``(series, field, number)``. The series and the field are stored once for all of
+their readings, and hashed once. The number is the time, or the number of the period.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ __all__ = ["Points"]
 
 @dataclass
 class Points:
-    """What became of a body.
+    """The result for a body.
 
     Attributes:
-        told: what was refused and what was skipped of it; its ``readings`` are none.
-        series, fields: the two texts of a key, of each code.
-        codes: of each reading; so are those that follow.
-        numbers: the last part of the key, within 64 bits wherever the time is.
+        told: the rejected and skipped parts; its ``readings`` are empty.
+        series, fields: the two texts of a key, by code.
+        codes: of each reading; so are the next columns.
+        numbers: the last part of the key, within 64 bits for any time.
         times_ns: since 1970-01-01 UTC; any integer.
         values: a number, or a label; None: the observation has no value.
         weights: integers.
-        places: where in the body, a number that begins at 1.
+        places: position in the body, a number that begins at 1.
     """
 
     told: Parsed = field(default_factory=Parsed)
@@ -42,12 +42,12 @@ class Points:
         return len(self.codes)
 
     def enter(self, series: str, name: str) -> int:
-        """The code of a new pair of texts."""
+        """Return the code of a new pair of texts."""
         self.series.append(series)
         self.fields.append(name)
         return len(self.series) - 1
 
     def key(self, row: int) -> tuple[str, str, int]:
-        """What names a reading: ``observation_ids(*key)`` is its id."""
+        """Return the key of a reading: ``observation_ids(*key)`` is its id."""
         code = self.codes[row]
         return self.series[code], self.fields[code], self.numbers[row]

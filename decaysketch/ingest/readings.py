@@ -1,4 +1,4 @@
-"""What a parser gives: readings, what was refused, what was skipped."""
+"""The result of a parser: readings, rejected parts and skipped parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Steps: TypeAlias = Generator[None, None, T]
 
 
 def finished(steps: Steps[T]) -> T:
-    """What the work returns, done without a pause."""
+    """Run the work without a pause, and return its result."""
     while True:
         try:
             next(steps)
@@ -40,15 +40,15 @@ REFUSALS_KEPT = 1000
 
 
 class Reading(NamedTuple):
-    """One observation, in no stream's units yet.
+    """One observation, not yet in the units of a stream.
 
     Attributes:
-        key: what names it, one to eight parts, texts that are not empty or integers of 64 bits:
+        key: its name, one to eight parts, texts that are not empty or integers of 64 bits:
             their hash is the id (``observation_ids(part, part, ...)``).
         value: a number, or a label; None: the observation has no value.
-        time_ns: since 1970-01-01 UTC. Any integer: bounds are looked at with the columns.
+        time_ns: since 1970-01-01 UTC. Any integer: the columns check bounds.
         weight: an integer.
-        where: of its body, for messages, such as "line 7".
+        where: position in its body, for messages, such as "line 7".
     """
 
     key: tuple[str | int, ...]
@@ -59,27 +59,27 @@ class Reading(NamedTuple):
 
 
 class RefusedError(DecaySketchError, ValueError):
-    """What a stranger sent is ours and wrong; the sentence says why."""
+    """Untrusted input matches the mapping and has a fault. The message gives the reason."""
 
 
 class UnreadableError(RefusedError):
-    """A body is not what it says it is."""
+    """A body does not have its declared format."""
 
 
 class SkippedError(DecaySketchError):
-    """What a stranger sent is not ours; the one word says which kind of thing it is."""
+    """Untrusted input does not match the mapping. The message is one word, its kind."""
 
 
 @dataclass
 class Parsed:
-    """What became of a body.
+    """The result for a body.
 
     Attributes:
         readings: in their order.
-        refused: place and reason of what was ours and wrong, REFUSALS_KEPT of them at most.
-        refusals: how many were refused.
-        skipped: of what was not ours, how many by word. The words are the parser's own, never a
-            text of the body: they are labels of metrics.
+        refused: place and reason of each rejected part, REFUSALS_KEPT of them at most.
+        refusals: number of rejected parts.
+        skipped: numbers of skipped parts, by word. The words come from the parser, never from the
+            body: they are metric labels.
         off: gateways whose time was not used, with the time as they wrote it.
         unnamed: readings of resources that nothing in their ids distinguishes, by the attribute
             that would.
@@ -93,7 +93,7 @@ class Parsed:
     unnamed: dict[str, int] = field(default_factory=dict)
 
     def refuse(self, where: str, reason: str, count: int = 1) -> None:
-        """Refuse what is there, so many things for one reason."""
+        """Reject this number of parts for one reason."""
         self.refusals += count
         if len(self.refused) < REFUSALS_KEPT:
             self.refused.append((where, reason))
@@ -102,7 +102,7 @@ class Parsed:
         self.skipped[word] = self.skipped.get(word, 0) + count
 
     def add(self, other: Parsed) -> None:
-        """Append what came of another part of the body."""
+        """Append the result for another part of the body."""
         self.readings += other.readings
         self.refused += other.refused[: REFUSALS_KEPT - len(self.refused)]
         self.refusals += other.refusals

@@ -1,16 +1,16 @@
 """Prometheus remote write, versions 1 and 2: samples of series become readings.
 
-A reading is known by its labels, but for those that are left out, and its time in milliseconds. The
-two servers of a pair scrape at different moments and differ in a label (``replica``), so that their
-samples are copies only by a map that leaves the label out and has one reading for each period of
-scraping (``drop_labels``, ``dedup``). An empty label is the same as none, as in Prometheus.
+The labels, without dropped ones, and the time in milliseconds identify a reading. The two servers
+of a pair scrape at different moments and differ in a label (``replica``). Their samples are
+duplicates only if a mapping drops the label and keeps one reading for each scrape period
+(``drop_labels``, ``dedup``). An empty label is the same as none, as in Prometheus.
 
-Stale markers and NaN are no values and skipped, or rows without a value by a map that has a
-``kind``; native histograms are refused. Nothing raises for
-what a stranger sends but :class:`~decaysketch.ingest.readings.UnreadableError`, of a body as a
-whole; time is linear in the length of the plain body, which is bounded before it is made. In
-version 2 labels are numbers of texts that the body has once: how many a series has is bounded, and
-so is the text that names it.
+Stale markers and NaN are no values. They are skipped, or become rows without a value if the mapping
+has a ``kind``. Native histograms are rejected. Untrusted input raises only
+:class:`~decaysketch.ingest.readings.UnreadableError`, for a complete body. Time is linear in the
+length of the decompressed body, which is bounded before it is made. In version 2, labels are
+numbers of texts that the body contains once. The label count of a series is bounded, and so is its
+text.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _TIMES_KEPT = 1000
 
 
 class _Layout(NamedTuple):
-    """Tags of fields, of a version: their numbers and how they are written."""
+    """Field tags of a version: their numbers and encodings."""
 
     series: int
     labels: tuple[int, ...]
@@ -108,7 +108,7 @@ class RemoteWriteMap(SeriesMap):
 
 
 def plain_length(body: bytes) -> int:
-    """Length of what is compressed, as a body in Snappy's block format declares it.
+    """Return the decompressed length that a body in Snappy's block format declares.
 
     Raises:
         UnreadableError: it declares none.
@@ -120,7 +120,9 @@ def plain_length(body: bytes) -> int:
 
 
 def most_samples(body: bytes) -> int:
-    """No body that can be read has more samples than this: each begins with the same byte."""
+    """Return an upper bound on the samples in a readable body. Each sample begins with the same
+    byte.
+    """
     return body.count(bytes([_SAMPLES]))
 
 
@@ -131,14 +133,14 @@ def parse(
     version: int = 1,
     most: int | None = None,
 ) -> Points:
-    """The readings of a body, by maps of one stream. O(length).
+    """Return the readings in a body, by mappings of one stream. O(length).
 
     Args:
-        body: any bytes: a ``WriteRequest``, or of version 2 a ``Request``, no more compressed.
-        maps: of the stream; as an index, where there are several bodies.
+        body: any bytes: a ``WriteRequest``, or in version 2 a ``Request``, decompressed.
+        maps: the stream's mappings; as an index, if there are several bodies.
         version: 1 or 2.
-        most: where there are more readings than this, some are left out and still more are given
-            than this.
+        most: beyond this number of readings, some are dropped, and the result still has more than
+            this.
 
     Raises:
         UnreadableError: it is none.
@@ -153,7 +155,7 @@ def steps(
     version: int = 1,
     most: int | None = None,
 ) -> Steps[Points]:
-    """The same, in steps of some series each."""
+    """Do the same in steps with some series each."""
     try:
         return (yield from _read(body, SeriesIndex.of(maps), version, most))
     except (IndexError, struct.error, UnicodeDecodeError):
@@ -202,7 +204,7 @@ def _read(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Target:
-    """A series that a mapping reads; ``series`` is the text of the id."""
+    """A series that a mapping reads. ``series`` is the text of the id."""
 
     map: RemoteWriteMap
     series: str
@@ -210,15 +212,15 @@ class _Target:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plan:
-    """What is read of a series.
+    """The instructions for a series.
 
     Attributes:
         name: of the metric.
-        named: so many mappings name it.
-        targets: of those that read the series.
-        faults: why others that would cannot.
+        named: number of mappings that name it.
+        targets: of mappings that read the series.
+        faults: reasons why other matching mappings cannot.
         plain: whether every mapping of the metric reads the series, and values as they are sent.
-        bytes: of memory, about.
+        bytes: memory, about.
     """
 
     name: str = "a series"
@@ -230,7 +232,7 @@ class _Plan:
 
 
 class _Reader:
-    """Readings so far; ``symbols`` are the texts of labels, in version 2."""
+    """Readings so far. ``symbols`` are the texts of labels, in version 2."""
 
     def __init__(self, index: SeriesIndex[RemoteWriteMap], symbols: Sequence[str] | None) -> None:
         self.points = Points()
@@ -245,15 +247,16 @@ class _Reader:
         self._times: dict[bytes, int] = {}  # as they are written; samples of a scrape have one
 
     def plan(self, parts: tuple[bytes, ...]) -> _Plan:
-        """Of the labels of a series, as they are written."""
+        """Return the plan for the labels of a series, as they are written."""
         found = self._plans.get(parts)
         if found is None:
             found = self._planned(parts)
         return found
 
     def take_plain(self, series: bytes, place: int) -> bool:
-        """Add the readings of a series as most servers write it: labels, then one sample with value
-        and time. False, and nothing is added, where it is any other."""
+        """Add the readings of a series in the usual format: labels, then one sample with value and
+        time. Return False, and add nothing, for any other.
+        """
         at, end = 0, len(series)
         while at < end and series[at] == _LABEL:
             size = series[at + 1] if at + 1 < end else 0x80
@@ -281,7 +284,7 @@ class _Reader:
         return True
 
     def _time(self, written: bytes) -> int:
-        """Nanoseconds of a time; 0 where it is none."""
+        """Return the nanoseconds of a time. 0 if it is none."""
         time_ms, end = _varint(written, 0)
         if end != len(written) or time_ms >> 63:
             return 0
@@ -290,7 +293,7 @@ class _Reader:
         return time_ms * _NS
 
     def _planned(self, parts: tuple[bytes, ...], key: bytes | None = None) -> _Plan:
-        """A plan, which is kept."""
+        """Make a plan and store it."""
         plan = self._made(parts)
         if not self._texts.full:
             self._plans.keep(parts if key is None else key, plan)
@@ -399,7 +402,7 @@ def _numbers(parts: Iterable[bytes]) -> Iterator[int]:
 
 
 def _sample(sample: bytes) -> tuple[float, int]:
-    """Value and time in ms; what is 0 is left out by its writer."""
+    """Return value and time in ms. Writers omit a 0."""
     value, time = 0.0, 0
     for tag, content in _fields(sample):
         if tag == 1 << 3 | _FIXED64:
@@ -414,7 +417,7 @@ def _sample(sample: bytes) -> tuple[float, int]:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """A number of 64 bits, and where it ends. Raises IndexError where it does not."""
+    """Return a number of 64 bits, and its end. Raises IndexError if it has no end."""
     number = shift = 0
     while True:
         byte = message[at]
@@ -428,8 +431,9 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Fields of a message: the tag, and the content as it is written. Raises IndexError where the
-    message ends too early or is none."""
+    """Yield the fields of a message: the tag, and the content as it is written. Raises IndexError
+    if the message ends too early or is none.
+    """
     at, end = 0, len(message)
     while at < end:
         tag = message[at]

@@ -1,16 +1,16 @@
-"""What maps of time series have in common, whichever protocol brings these.
+"""Common parts of time series mappings, for all protocols.
 
-A series is a name and what it is labelled with (tags, attributes, labels); its readings differ in
-their time. Collectors of one source add labels of their own, which no id may have in it, and some
-stamp by themselves: two of them never stamp alike.
+A series has a name and labels (tags, attributes, labels). Its readings differ in their time.
+Collectors of one source add labels of their own, which no id may contain. Some collectors add the
+time themselves, and two of them never add the same.
 
-What series have in common is in a body once (a resource, a table of texts), so that some twenty
-bytes may stand for a series whose text is as long as the body. No text is made that is too long for
-an id, and those of a body are bounded together (:class:`SeriesTexts`).
+A body contains common parts of series once (a resource, a table of texts). So some twenty bytes
+may represent a series whose text is as long as the body. The reader makes no text that is too long
+for an id, and bounds all texts in a body together (:class:`SeriesTexts`).
 
-The mappings of a stream are compiled once (:class:`SeriesIndex`). To find those that read a series
-costs a look-up for each label that any of them asks for, whatever the number of mappings and of
-the texts that each of them lists.
+The mappings of a stream are compiled once (:class:`SeriesIndex`). The search for the readers of a
+series costs a look-up for each label that any mapping requires, for any number of mappings and
+of texts that each lists.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Name = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
 class SeriesMap(Map):
-    """Which series are read; a protocol adds what its labels are called."""
+    """The series that a mapping reads. A protocol adds its names for labels."""
 
     where: dict[Name, Name | Texts] = Field(
         default={},
@@ -86,7 +86,7 @@ class SeriesMap(Map):
 
     @property
     def changes(self) -> bool:
-        """Whether values are others than those that were sent."""
+        """Whether the mapping changes values."""
         return bool(self.missing) or self.scale != 1.0
 
     @cached_property
@@ -96,7 +96,7 @@ class SeriesMap(Map):
     @property
     @abstractmethod
     def series_name(self) -> str:
-        """Of the series that it reads: a measurement, a metric."""
+        """The name that its series have: a measurement, a metric."""
 
 
 M = TypeVar("M", bound=SeriesMap)
@@ -104,12 +104,12 @@ K = TypeVar("K")
 
 
 class _Condition(NamedTuple):
-    """What mappings ask of one label; bits stand for mappings.
+    """The mappings' conditions on one label. Bits represent mappings.
 
     Attributes:
-        name: of the label.
+        name: the label's name.
         satisfied: by its text, the mappings that it satisfies.
-        asking: the mappings that ask for the label.
+        asking: the mappings with a condition on the label.
     """
 
     name: str
@@ -118,7 +118,7 @@ class _Condition(NamedTuple):
 
 
 class Readers(Generic[M]):
-    """The mappings of one name of a series.
+    """The mappings for one series name.
 
     Attributes:
         maps: in their order.
@@ -144,7 +144,7 @@ class Readers(Generic[M]):
         return _Condition(name, satisfied, asking)
 
     def given(self, labels: Mapping[str, str]) -> Readers[M]:
-        """These, for series that all have these labels: no series can overrule them."""
+        """Return the readers for series that all have these labels. No series can overrule them."""
         found: Readers[M] = Readers(())
         found.maps, found._bits = self.maps, self._bits
         for each in self._conditions:
@@ -155,7 +155,7 @@ class Readers(Generic[M]):
         return found
 
     def wanting(self, labels: Mapping[str, str]) -> list[M]:
-        """Those that read series of these labels. O(labels that any of them asks for)."""
+        """Return the mappings that read series with these labels. O(labels with any condition)."""
         bits = self._bits
         for name, satisfied, asking in self._conditions:
             if bits & asking:
@@ -164,11 +164,11 @@ class Readers(Generic[M]):
 
 
 class SeriesIndex(Generic[M]):
-    """The mappings of one format of a stream, by the name of the series that they read.
+    """A stream's mappings in one format, by series name.
 
     Attributes:
         maps: in their order.
-        polled: whether one of them keeps one reading of each period.
+        polled: whether one of them keeps one reading for each period.
     """
 
     def __init__(self, maps: Iterable[M]) -> None:
@@ -181,40 +181,40 @@ class SeriesIndex(Generic[M]):
 
     @classmethod
     def of(cls, maps: Iterable[M] | SeriesIndex[M]) -> SeriesIndex[M]:
-        """An index as it is, or that of some mappings."""
+        """Return an index as it is, or make one for some mappings."""
         return maps if isinstance(maps, SeriesIndex) else cls(maps)
 
     def __len__(self) -> int:
         return len(self.maps)
 
     def readers(self, name: str) -> Readers[M] | None:
-        """The mappings of a name; None: there are none."""
+        """Return the mappings for a name. None: there are none."""
         return self._readers.get(name)
 
 
 class _Sized(Protocol):
     @property
     def bytes(self) -> int:
-        """Memory of the plan with its key and texts, about."""
+        """Memory for the plan with its key and texts, about."""
 
 
 P = TypeVar("P", bound=_Sized)
 
 
 class Plans(Generic[K, P]):
-    """The plans for series that the bodies of one stream have, by series as the protocol writes it.
+    """The plans for series in one stream's bodies, by series as the protocol writes it.
 
-    Most bodies have the series of the body before. So plans stay from body to body, and all plans
-    of a process share MOST_PLAN_BYTES. Two generations: a plan that is used moves to the younger
-    one. When there is no capacity, the younger one becomes the older one, which is dropped. Threads
-    may share plans: a plan never changes, and one that is lost is computed again.
+    Most bodies have the same series as the body before. So plans stay from body to body, and all
+    plans in a process share MOST_PLAN_BYTES. Two generations: a plan that is used moves to the
+    younger one. When there is no capacity, the younger one becomes the older one, which is dropped.
+    Threads may share plans: a plan never changes, and a lost plan is computed again.
 
     Args:
-        used: what these plans share a budget with; None: one body has them.
+        used: the budget that these plans share; None: one body has them.
 
     Attributes:
         recent: the younger generation, for loops that look up many series.
-        bytes: memory of both generations, about.
+        bytes: memory for both generations, about.
     """
 
     def __init__(self, used: _Used | None = None) -> None:
@@ -226,7 +226,7 @@ class Plans(Generic[K, P]):
         self._closed = False
 
     def get(self, key: K) -> P | None:
-        """The plan of a series. O(1)."""
+        """Return the plan for a series. O(1)."""
         found = self.recent.get(key)
         if found is None and (found := self._older.get(key)) is not None:
             self.keep(key, found)
@@ -249,7 +249,7 @@ class Plans(Generic[K, P]):
             self._change(plan.bytes)
 
     def close(self) -> None:
-        """Drop all plans, and keep none from now on. The lock is held."""
+        """Drop all plans, and store none from now on. The lock is held."""
         self._closed = True
         self.recent, self._older = {}, {}
         self._change(-self.bytes)
@@ -260,7 +260,7 @@ class Plans(Generic[K, P]):
 
 
 class _Used:
-    """Memory of plans that share a budget, about."""
+    """Memory for plans that share a budget, about."""
 
     bytes = 0
 
@@ -272,11 +272,11 @@ _lock = threading.Lock()
 
 
 def plans_of(kind: str, indexes: Sequence[SeriesIndex[Any]]) -> Plans[Any, Any]:
-    """The plans that earlier bodies left for these mappings. O(sets of plans).
+    """Return the plans that earlier bodies left for these mappings. O(sets of plans).
 
     Args:
-        kind: of plans.
-        indexes: the mappings of each stream; the same objects for the next body.
+        kind: the plans' kind.
+        indexes: the mappings for each stream; the same objects for the next body.
     """
     key = (kind, *map(id, indexes))
     with _lock:
@@ -296,23 +296,25 @@ def forget_plans() -> None:
 
 
 def size_of(texts: Iterable[str | bytes]) -> int:
-    """Bytes of memory of texts."""
+    """Return the memory for texts, in bytes."""
     return sum(map(sys.getsizeof, texts))
 
 
 def text_of(labels: Mapping[str, Any]) -> str:
-    """Labels as one text: no others have the same."""
+    """Return labels as one text. No other labels have the same."""
     return json.dumps(labels, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 class SeriesTexts:
-    """The texts of the series of one body, as long as they may be."""
+    """The series texts in one body, within their length limits."""
 
     def __init__(self) -> None:
         self._bytes = 0
 
     def of(self, labels: Mapping[str, str], left_out: frozenset[str]) -> str:
-        """That of labels, some of them left out. Raises RefusedError as :meth:`checked` does."""
+        """Return the text for labels, without dropped ones. Raises RefusedError as
+        :meth:`checked` does.
+        """
         size = sum(len(name) + len(text) for name, text in labels.items())
         size -= sum(len(name) + len(labels[name]) for name in left_out if name in labels)
         self.check(size)
@@ -320,10 +322,10 @@ class SeriesTexts:
         return self.checked(text_of(kept))
 
     def checked(self, *parts: str) -> str:
-        """A text of these parts. O(1) where they are too long.
+        """Return a text with these parts. O(1) if they are too long.
 
         Raises:
-            RefusedError: it is too long, or they are together.
+            RefusedError: it is too long, or all texts are together.
         """
         self.check(sum(map(len, parts)))
         text = "".join(parts)
@@ -338,8 +340,9 @@ class SeriesTexts:
         return self._bytes > MOST_TEXT_BYTES
 
     def check(self, characters: int) -> None:
-        """Raises RefusedError: a text of so many characters, not made yet, is too long, or there
-        are too many others."""
+        """Raises RefusedError: a text with this length, not made yet, is too long, or there are too
+        many others.
+        """
         self._bound(characters)  # a character is a byte at the least
         if self.full:
             raise RefusedError(

@@ -1,9 +1,9 @@
-"""The Things Stack v3: messages as JSON, of webhooks or of MQTT (``v3/+/devices/+/up``).
+"""The Things Stack v3: JSON messages from webhooks or from MQTT (``v3/+/devices/+/up``).
 
-Its MQTT knows QoS 0 alone and no sessions: what is sent while nobody listens is gone. Webhooks are
-the better road. A frame is named by ``end_device_ids.dev_eui``, ``uplink_message.session_key_id``,
-which is new with every join, else ``end_device_ids.dev_addr``, and ``uplink_message.f_cnt``. Its
-time is the earliest ``time`` of ``rx_metadata``, else when the server received it.
+Its MQTT has only QoS 0 and no sessions, so messages without a listener are lost. Prefer webhooks.
+The name of a frame is ``end_device_ids.dev_eui``, ``uplink_message.session_key_id`` (new with
+every join, else ``end_device_ids.dev_addr``) and ``uplink_message.f_cnt``. Its time is the earliest
+``time`` of ``rx_metadata``, else the time at which the server received it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["ThingsStackMap", "open_message"]
 
 
 class ThingsStackMap(DocumentMap):
-    """A reading of an uplink; decoded values stand under ``uplink_message.decoded_payload``."""
+    """A reading of an uplink. Decoded values stand under ``uplink_message.decoded_payload``."""
 
     default_id: ClassVar[tuple[str, ...]] = (LORAWAN,)
     has_frames: ClassVar[bool] = True
@@ -53,11 +53,11 @@ _TIMES = tuple(map(Path.of, ("uplink_message.received_at", "received_at")))
 
 
 def open_message(message: Message) -> Opened:
-    """An uplink.
+    """Open an uplink.
 
     Raises:
-        SkippedError: a message of another kind, or an uplink that somebody simulated.
-        RefusedError: an uplink that names no frame, or says no times.
+        SkippedError: a message of another kind, or a simulated uplink.
+        RefusedError: an uplink that names no frame, or has no times.
     """
     root = object_of(message.body)
     if "uplink_message" not in root:
@@ -73,7 +73,7 @@ def open_message(message: Message) -> Opened:
 
 
 def _device(here: Here) -> str:
-    """The EUI, which devices of LoRaWAN 1.0 with personalization need not have."""
+    """Return the EUI, which LoRaWAN 1.0 devices with personalization need not have."""
     device = text_of(_DEVICE, here).lower()
     if device:
         return device

@@ -1,8 +1,8 @@
-"""What a view of a stream is fed: of each observation the device that it is of, and what it said.
+"""The input of a derived stream: the device and the value of each observation.
 
-A view is a stream of its own, whose ids are devices alone (:class:`decaysketch.Devices`). Whoever
-has the parts of an observation's id can feed it: the server, of what is posted raw, and a bridge,
-which hashes ids itself. Both do it by this, and come to the same rows.
+A derived stream has its own ids, which are devices alone (:class:`decaysketch.Devices`). Any
+program that has the parts of an observation's id can feed it: the server, from raw posts, and a
+bridge, which hashes ids itself. Both use this module, and produce the same rows.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ MAX_PART, MAX_PARTS = 7, 4
 
 @dataclass(frozen=True)
 class ViewOf:
-    """What feeds a view, and how.
+    """The input of a derived stream.
 
     Attributes:
-        of: name of the stream whose observations do.
-        parts: of their ids, which together name a device.
-        names: the view says how each device is called, in place of what it said last.
+        of: name of the stream that feeds it.
+        parts: of the ids, which together name a device.
+        names: whether the derived stream contains each device's name, instead of its last value.
     """
 
     of: str
@@ -40,16 +40,16 @@ class ViewOf:
     names: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the JSON form."""
         said: dict[str, Any] = {"of": self.of, "id": list(self.parts)}
         return said | {"names": True} if self.names else said
 
     @classmethod
     def from_dict(cls, given: Any) -> ViewOf:
-        """What JSON says, which may be anything.
+        """Parse the JSON form, which may be anything.
 
         Raises:
-            ParameterError: it means nothing.
+            ParameterError: it is invalid.
         """
         if type(given) is dict:
             of, parts, names = given.get("of"), given.get("id"), given.get("names", False)
@@ -68,17 +68,17 @@ class ViewOf:
 
 
 def of_devices(raw: Raw, sound: npt.NDArray[np.int64], view: ViewOf, form: Form) -> Batch:
-    """What a view takes of observations. O(observations).
+    """Return the rows of a derived stream. O(observations).
 
     Args:
-        raw: observations, of the unit of time and, unless the view is one of names, the type of
-            values that the view has.
-        sound: which rows of the body the stream took, in order.
-        view: what is asked of it.
-        form: what rows of the view must look like.
+        raw: observations, with the time unit and, unless the derived stream contains names, the
+            value type of the derived stream.
+        sound: the rows of the body that the stream accepted, in order.
+        view: its definition.
+        form: required form of its rows.
 
     Returns:
-        The rows that have a device; the others of ``sound`` are of none.
+        The rows that have a device; the others of ``sound`` have none.
     """
     places = np.flatnonzero(np.isin(raw.positions, sound))
     devices: list[tuple[Any, ...]] | None = None
@@ -123,7 +123,7 @@ def _rows(column: Any, places: npt.NDArray[np.intp]) -> Any:
 def _names(
     devices: Sequence[tuple[Any, ...]] | None, columns: tuple[Any, ...] | None, rows: int
 ) -> npt.NDArray[Any]:
-    """Of devices, as texts."""
+    """Return device names as texts."""
     names = np.empty(rows, object)
     if columns is not None:
         listed = [
