@@ -1,20 +1,21 @@
 """The counters of one layer: cells that know how many ones they counted from any time on.
 
-A cell counts ones, each at a time, which arrive in order of their times, and keeps the times of
-some of them. *Which* is a function of their number n alone (``cells.h`` says it, and in plain
-integers :mod:`decaysketch.ecm.reference`), so the state of a cell is a function of the multiset of
-times: batches, and the order of events of one time, cannot matter. With p1 the newest kept rank
-before ``start`` and p2 the oldest one from it on, the ones at ``start`` or later are surely
+A cell counts ones, each at a time, which arrive in time order, and keeps the times of some. *Which*
+is a function of their number n alone (defined in ``cells.h`` and, with plain integers, in
+:mod:`decaysketch.ecm.reference`). So a cell's state is a function of the multiset of times.
+Batches, and the order among events with one time, cannot matter. With p1 the newest kept rank
+before ``start`` and p2 the oldest one from it on, guaranteed bounds on the ones at ``start`` or
+later are
 
     lo = n - p2 + 1 <= count <= hi = n - p1
 
     (hi - lo) / (hi + lo) < 1 / (2 q)  in a wave of q slots,  < 1 / (2 B - 1)  in a histogram of B
 
-for every start there ever was: nothing expires, and no window is fixed when cells are made. After
+for every past start: nothing expires, and no window is fixed when cells are made. After
 Papapetrou, Garofalakis and Deligiannakis, "Sketching distributed sliding-window data streams" (VLDB
-Journal 24, 2015), sections 3 to 5; the bounds are ours, and smaller.
+Journal 24, 2015), sections 3 to 5. These bounds are new, and smaller than theirs.
 
-*Memory*: 4 bytes a time while the times of a layer span less than 2^32 units, then 8; and 8 bytes a
+*Memory*: 4 bytes per time while a layer's times span less than 2^32 units, then 8, and 8 bytes per
 cell. Levels are added as the largest cell needs them.
 """
 
@@ -44,17 +45,17 @@ _LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 class Cells:
-    """The cells of a layer, fed in order of time. Not thread-safe.
+    """A layer's cells, updated in time order. Not thread-safe.
 
     Attributes:
         layer, kind, seed: which keys are counted where, and how times are kept: "wave" or "eh".
         clock: time of the last event, None before the first.
         first: time of the first event, None before it.
-        seen: ones that were counted, the sum of weights.
+        seen: number of counted ones, the sum of weights.
     """
 
     def __init__(self, layer: Layer, kind: Kind, seed: int) -> None:
-        """No events.
+        """Start without events.
 
         Raises:
             ParameterError, ValueError: another kind, or a shape that :class:`Layer` does not allow.
@@ -75,13 +76,13 @@ class Cells:
     # ------------------------------------------------------------------------------------- memory
 
     def _hold(self, times: npt.NDArray[np.uint32] | Int64Array, base: int) -> None:
-        """Keep times in this array from now on."""
+        """Store times in this array from now on."""
         self._times, self._base = times, base
         self._room = _room(self.kind, len(times), self.layer.slots)
         self._counters = _native.Counters(self._n, times, base, self.kind == "eh")
 
     def _make_room(self, heaviest: int) -> None:
-        """Levels for cells of so many ones."""
+        """Add levels for cells with this number of ones."""
         levels = len(self._times)
         while _room(self.kind, levels, self.layer.slots) < heaviest:
             levels += 1
@@ -91,7 +92,7 @@ class Cells:
             self._hold(times, self._base)
 
     def _reach(self, first: int, last: int) -> None:
-        """Room for times from the first one up to another."""
+        """Make space for times from the first one up to another."""
         if self._times.dtype != np.uint32:
             return
         if self.first is None:
@@ -105,7 +106,7 @@ class Cells:
         return self._n.nbytes + self._times.nbytes
 
     def copy(self) -> Self:
-        """The same cells, to go on apart. O(cells levels slots)."""
+        """Return an independent copy. O(cells levels slots)."""
         other = type(self).__new__(type(self))
         other.__dict__.update(self.__dict__)
         other._n = self._n.copy()
@@ -129,12 +130,12 @@ class Cells:
         Args:
             words: uint64[m], keys.
             times: int64[m], within 2^62 of 0, not falling, the first not before :attr:`clock`.
-            weights: int64[m], at least 1; None: 1 each. An event of weight k is k ones. The order
+            weights: int64[m], at least 1. None: 1 each. An event with weight k is k ones. The order
                 of times and the signs of weights are not checked.
 
         Raises:
-            ValueError: columns of unequal length; more ones than :data:`LIMIT`; a word that has no
-                column. Nothing was counted then.
+            ValueError: columns with unequal lengths, more ones than :data:`LIMIT`, or a word
+                without a column. Nothing was counted then.
         """
         count = len(words)
         if count == 0:
@@ -162,8 +163,9 @@ class Cells:
         self._lists = None
 
     def _is_grouped(self, count: int, weights: Int64Array | None) -> bool:
-        """Whether it is quicker to order a batch by cell first: a one is a single store of a wave,
-        but some merges of a histogram, and a weight many stores of either."""
+        """Whether it is faster to order a batch by cell first. A one is a single store in a wave,
+        but some merges in a histogram, and a weight is many stores in either.
+        """
         width = self.layer.width
         if width == 1:  # in order as it is
             return True
@@ -175,7 +177,7 @@ class Cells:
 
     @property
     def n(self) -> Int64Array:
-        """Ones of each cell: int64[depth, width], read-only, of now."""
+        """Current ones per cell: int64[depth, width], read-only."""
         n = self._n.reshape(self.layer.depth, self.layer.width)
         n.setflags(write=False)
         return n
@@ -184,7 +186,7 @@ class Cells:
         return np.empty(self.layer.cells, dtype)
 
     def grid(self, start: int) -> tuple[Int64Array, Int64Array]:
-        """Ones at ``start`` or later: surely at least ``lo`` and at most ``hi``.
+        """Guaranteed bounds ``lo`` and ``hi`` on the ones at ``start`` or later.
 
         Returns:
             (lo, hi), int64[depth, width] each. O(cells log n).
@@ -199,10 +201,11 @@ class Cells:
         return lo.reshape(shape), hi.reshape(shape)
 
     def values(self, start: int) -> Float64Array:
-        """Ones at ``start`` or later, each cell off by its relative error at the most.
+        """Ones at ``start`` or later, each cell off by at most its relative error.
 
-        Those between two kept ranks are taken to be spread evenly over the time between; what that
-        says is cut to ``[(1 - error) hi, (1 + error) lo]``, where it is right whatever the truth.
+        It assumes that ones between two kept ranks are spread evenly over the time between. The
+        result is clipped to ``[(1 - error) hi, (1 + error) lo]``, where it is within the error for
+        any truth.
 
         Returns:
             float64[depth, width]. O(cells log n).
@@ -217,13 +220,13 @@ class Cells:
         return out.reshape(shape)
 
     def next_change(self, window: int) -> Int64Array:
-        """When the count of each cell in a window of this width changes next, if nothing arrives.
+        """When each cell's count in a window of this width changes next, if nothing arrives.
 
-        Counts ones of an age of ``window`` or less, and holds for :meth:`grid` at the clock and
-        later: it stays as it is at every time before the one that is returned.
+        It counts ones with age ``window`` or less, and holds for :meth:`grid` at the clock and
+        later: the count does not change at any time before the returned one.
 
         Returns:
-            int64[depth, width]; the largest int64 where a cell has no ones in the window.
+            int64[depth, width]. The largest int64 if a cell has no ones in the window.
         """
         times = np.full(self.layer.cells, _HIGHEST)
         if self.first is not None and self.clock is not None:
@@ -236,18 +239,18 @@ class Cells:
         return times.reshape(self.layer.depth, self.layer.width)
 
     def each(self, words: UInt64Array, starts: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Bounds of the count of each key, with a window of its own: the least of its rows.
+        """Bounds on each key's count, with its own window: the minimum over its rows.
 
         Args:
             words: uint64[m], keys.
-            starts: int64[m]; ones at ``starts[k]`` or later count for ``words[k]``.
+            starts: int64[m]. Ones at ``starts[k]`` or later count for ``words[k]``.
 
         Returns:
-            (lo, hi), int64[m] each: no more than ``hi`` are of the key. O(m depth log n), and once
+            (lo, hi), int64[m] each: the key has at most ``hi``. O(m depth log n), and once
             after an update O(cells slots log n).
 
         Raises:
-            ValueError: columns of unequal length, or a word that has no column.
+            ValueError: columns with unequal lengths, or a word without a column.
         """
         lo, hi = np.zeros((2, len(words)), np.int64)
         first = 0 if self.first is None else self.first
@@ -257,15 +260,15 @@ class Cells:
     def decayed(
         self, weight_of_age: Callable[[Int64Array], Float64Array], now: int
     ) -> tuple[Float64Array, Float64Array]:
-        """Decayed ones at ``now``: surely at least ``lo`` and at most ``hi``, but for rounding.
+        """Guaranteed bounds ``lo`` and ``hi`` on the decayed ones at ``now``, except for rounding.
 
-        The relative error of a cell is that of a window, since a decayed count is an integral of
+        A cell's relative error is that of a window, since a decayed count is an integral over
         windows (Cohen and Strauss, "Maintaining time-decaying stream aggregates", 2006). That holds
-        at the clock or later; before it, ones after ``now`` have no weight.
+        at the clock or later. Before it, ones after ``now`` have no weight.
 
         Args:
-            weight_of_age: non-increasing, of int64 ages of 0 and more, to float64.
-            now: time of the question.
+            weight_of_age: non-increasing, from int64 ages of 0 and more to float64.
+            now: time of the query.
 
         Returns:
             (lo, hi), float64[depth, width] each. O(cells slots log n).
@@ -285,7 +288,7 @@ class Cells:
 
     @staticmethod
     def kept_counts(layer: Layer, kind: Kind, n: Int64Array) -> Int64Array:
-        """How many times cells of so many ones keep: int64, of the shape of ``n``.
+        """How many times cells with this number of ones keep: int64, in the shape of ``n``.
 
         Raises:
             ValueError: a number that is negative or not below :data:`LIMIT`.
@@ -295,10 +298,10 @@ class Cells:
         return counts.reshape(n.shape)
 
     def kept(self) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """What cells keep, newest first in each.
+        """The kept ranks and times, newest first in each cell.
 
         Returns:
-            (ranks int64[r], times int64[r], offsets int64[cells + 1]), read-only; those of cell
+            (ranks int64[r], times int64[r], offsets int64[cells + 1]), read-only. Those for cell
             ``row * width + column`` begin at its offset. O(cells slots log n), once an update.
         """
         lists = self._listed()
@@ -320,16 +323,17 @@ class Cells:
         cls, layer: Layer, kind: Kind, seed: int, n: Int64Array, times: Int64Array,
         first: int | None, clock: int | None,
     ) -> Self:  # fmt: skip
-        """Cells that keep these times: the inverse of :meth:`kept`, whose ranks follow from ``n``.
+        """Build cells that keep these times: the inverse of :meth:`kept`. The ranks follow from
+        ``n``.
 
         Args:
-            layer, kind, seed: of the cells.
-            n: int64[depth, width], ones of each cell.
-            times: int64[r], of all cells, newest first in each.
-            first, clock: times of the first and the last event, None where there is none.
+            layer, kind, seed: as in the cells.
+            n: int64[depth, width], ones per cell.
+            times: int64[r], for all cells, newest first in each.
+            first, clock: times of the first and the last event, None if there is none.
 
         Raises:
-            ValueError: numbers that are negative, or too large, or not of one sum in every row;
+            ValueError: numbers that are negative, too large, or have different sums per row;
                 another number of times than such cells keep; times that are out of order, before
                 ``first`` or after ``clock``.
         """
@@ -359,30 +363,31 @@ class Cells:
 
 
 def _room(kind: Kind, levels: int, slots: int) -> int:
-    """The most ones of a cell that needs no more than so many levels."""
+    """The maximum number of ones in a cell that needs no more than this number of levels."""
     return min(LIMIT, (1 << levels) - 1 if kind == "wave" else (slots << levels) - slots)
 
 
 def compact(cells: Sequence[Cells], slots: int, steps: int = 0) -> Cells:
-    """One layer of cells for what several counted: order-preserving aggregation (section 5.1).
+    """Build one layer of cells from several: order-preserving aggregation (section 5.1).
 
-    Counts of the result are within ``(1 + merge_error) (1 + cell_error) - 1`` of the truth, with
-    :func:`~decaysketch.ecm.sizing.merge_error` of the slots that the cells have and
-    :func:`~decaysketch.ecm.sizing.cell_error` of its own; what the cells themselves are off by is
-    in that. Symmetric in the cells, and for any number of them one level of errors, so that it is
-    better done once than pairwise. Adding the grids of the cells adds no error at all.
+    The result's counts are within ``(1 + merge_error) (1 + cell_error) - 1`` of the truth, with
+    :func:`~decaysketch.ecm.sizing.merge_error` for the slots of the cells and
+    :func:`~decaysketch.ecm.sizing.cell_error` for its own. The cells' own errors are
+    included. It is symmetric in the cells, and any number of cells adds one level of errors. So
+    merging once is better than merging pairwise. Adding the cells' grids adds no error at all.
 
     Args:
-        cells: at least one, alike but for slots.
-        slots: of the result.
-        steps: 0, the paper's two ends of each gap; or in how many times the ones of a gap are put
-            down that may lie anywhere. 8 make hierarchies of several levels better; costs as much.
+        cells: at least one, alike except for slots.
+        slots: slots of the result.
+        steps: 0 for the paper's two ends of each gap, or the number of times over which a gap's
+            free ones are spread. 8 makes hierarchies with several levels better, at the same factor
+            in cost.
 
     Returns:
-        Cells to go on with. O(kept log(number of cells)) for each one.
+        Cells that can count further. O(kept log(number of cells)) for each one.
 
     Raises:
-        ValueError: no cells; other layers, kinds or seeds; more ones than :data:`LIMIT`.
+        ValueError: no cells; different layers, kinds or seeds; more ones than :data:`LIMIT`.
     """
     if not cells:
         raise ValueError("no cells to compact")
@@ -418,5 +423,5 @@ def compact(cells: Sequence[Cells], slots: int, steps: int = 0) -> Cells:
 
 
 def _inaccuracy(kind: Kind, slots: int) -> int:
-    """1 over :func:`~decaysketch.ecm.sizing.merge_error`, a whole number."""
+    """1 over :func:`~decaysketch.ecm.sizing.merge_error`, an integer."""
     return 2 * slots if kind == "wave" else slots + 1

@@ -1,29 +1,30 @@
-"""ECMCollection: the newest state of every source of a stream, and answers from all of them.
+"""ECMCollection: the newest state per source in a stream, and queries over all sources.
 
-What it keeps
-    A map from (source, epoch) to the newest state that was seen of it. An epoch is a source's new
-    beginning, when it has lost its state: what it had counted before stays, under the old one.
-What it promises
-    Joining is idempotent, commutative and associative: any order, repetition, partition and tree of
-    joins of the same states gives the same map and the same bytes. So states may be posted again,
-    late, by several ways, and replicas agree. With a ``horizon`` entries whose clock is before the
-    newest clock less the horizon are left out; as that clock only grows, that too is a function of
-    the set. Two states of one name of which neither can have become the other, a *fork*, are
-    refused with both named, and nothing is chosen.
+Contents
+    A map from (source, epoch) to the newest state seen. A source begins a new epoch when it has
+    lost its state. Earlier counts stay, under the old epoch.
+Guarantees
+    Joining is idempotent, commutative and associative: any order, repetition, partition and join
+    tree over the same states gives the same map and the same bytes. So states may be posted again,
+    late, by several paths, and replicas agree. With a ``horizon``, entries with a clock before the
+    newest clock less the horizon are dropped. That clock only grows, so this too is a function of
+    the set. If two states have one name and neither can have become the other, they are a *fork*.
+    It is rejected with both named, and neither is chosen.
 Rows
-    A collection also counts for itself: events of a source and epoch, all of which it alone has to
-    count. They wait until somebody reads, or there are 2^22 of them, and are counted in order of
-    time; so their order and their batches say nothing. With a horizon, an entry whose next event is
-    later than its clock by more than that begins anew: nothing of it can be asked any more.
-Answers
-    Cells are added over sources: that adds no error, where the order-preserving merge of the paper
+    A collection also counts rows itself. It alone must count all events of such a source and epoch.
+    They wait until a query, or until there are 2^22 of them, and are counted in time order. So
+    their order and batches do not matter. With a horizon, an entry begins again if its next event
+    is later than its clock by more than the horizon: no query can reach its contents any more.
+Queries
+    Cells are added over sources. That adds no error, while the paper's order-preserving merge
     (section 5.1) adds some at each level. :meth:`ECMCollection.compact` merges, to send one state
-    upstream that stands for many: k-way, at one go, so the result depends on the set alone. It
-    carries ``slack``, by which sure ends are widened. What was compacted goes upstream *instead* of
-    its parts, under one name, never beside them: nobody could tell that they are the same.
+    upstream that represents many: k-way, at once, so the result depends on the set alone. It
+    carries ``slack``, which widens guaranteed bounds. Send a compacted state *instead* of its
+    parts, under one name, never in addition to them: the receiver cannot detect the overlap.
 Limits
-    Count-based windows are not added or merged: how many arrivals of one source are among the last
-    N of all depends on how the sources interleave, which their sketches do not keep (figure 2).
+    Count-based windows are not added or merged. How many arrivals from one source are among the
+    last N overall depends on how the sources interleave, and their sketches do not store that
+    (figure 2).
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ _SMALL = 1 << 13  # rows that are copied to be held in fewer pieces
 
 
 class ECMCollection(Sketch, AskedOfCells):
-    """The newest states of the sources of a stream.
+    """The newest states of a stream's sources.
 
     Args:
         params: build parameters, which all sources share.
@@ -84,7 +85,7 @@ class ECMCollection(Sketch, AskedOfCells):
     Raises:
         ParameterError, IncompatibleSketchError, ConflictingSketchError: as :meth:`merge`.
 
-    Not safe to use from two threads at once; its snapshots are.
+    Not safe to use from two threads at once. Its snapshots are.
 
     Example:
         >>> import decaysketch as ds
@@ -131,17 +132,17 @@ class ECMCollection(Sketch, AskedOfCells):
 
     @property
     def newest(self) -> int | None:
-        """The latest time of an event; None where there is none."""
+        """The latest event time. None if there is none."""
         return self.snapshot().newest
 
     @property
     def seen(self) -> int:
-        """Weight of all that the sources counted."""
+        """Weight of all events that the sources counted."""
         return self.snapshot().seen
 
     @property
     def too_late(self) -> int:
-        """Weight of all that was older than every lane of its source, and refused."""
+        """Weight of all rejected events, which were older than every lane of their source."""
         return self.snapshot().too_late
 
     @property
@@ -156,12 +157,12 @@ class ECMCollection(Sketch, AskedOfCells):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it takes now; asking of sources builds their cells."""
+        """Current memory in bytes. Queries on sources build their cells."""
         held = sum(state.nbytes for state in self._entries.values())
         return held + sum(each.nbytes for each in self._builders.values()) + 24 * self._waiting
 
     def __len__(self) -> int:
-        """Times that are kept, and events that are held back. O(times) after a change."""
+        """Number of stored times and buffered events. O(times) after a change."""
         return len(self.snapshot())
 
     def stats(self) -> Stats:
@@ -193,23 +194,23 @@ class ECMCollection(Sketch, AskedOfCells):
         epoch: int | Sequence[int] | npt.NDArray[np.integer[Any]] = 0,
         not_after: Instant | None = None,
     ) -> None:
-        """Count events of sources: columns, or one event as a key and a plain time.
+        """Count events from sources: columns, or one event as a key and a plain time.
 
-        All events of one source and epoch are to be counted by one collection, or sketch: states of
-        parts of them conflict, or replace each other.
+        One collection, or sketch, must count all events of a source and epoch: states that count
+        parts conflict, or replace each other.
 
         Args:
-            keys, timestamps, weights: as of :meth:`ECMSketch.update
+            keys, timestamps, weights: as in :meth:`ECMSketch.update
                 <decaysketch.ecm.ECMSketch.update>`.
-            source: whose events they are; one, or a column of them.
-            epoch: which of its beginnings; one, or a column.
-            not_after: rows later than this are refused and counted in ``stats().too_late``.
+            source: the events' source, or a column of sources.
+            epoch: the source's epoch, or a column of epochs.
+            not_after: rows later than this are rejected and counted in ``stats().too_late``.
 
         Raises:
-            ObservationError: as of the sketch. Nothing of the batch was taken.
-            CapacityError: more entries than the capacity; nothing was taken.
-            ParameterError: no such source, epoch or time, times where arrivals are counted, or
-                arrivals of several sources.
+            ObservationError: as in the sketch. Nothing in the batch was accepted.
+            CapacityError: more entries than the capacity. Nothing was accepted.
+            ParameterError: an invalid source, epoch or time, times if arrivals are counted, or
+                arrivals from several sources.
 
         Complexity: O(depth) for each event and layer, and sorting, when they are counted.
         """
@@ -241,8 +242,9 @@ class ECMCollection(Sketch, AskedOfCells):
             self._flush()
 
     def _gather(self, key: Any, time: Any, weight: Any, source: Any, epoch: Any) -> bool:
-        """Let a single plain event wait by itself, of a source that others wait of; False, with
-        nothing taken, for others."""
+        """Buffer a single plain event, from the source of the waiting events. Return False, with
+        nothing accepted, for others.
+        """
         singles = self._singles
         if (
             type(time) is not int
@@ -265,7 +267,7 @@ class ECMCollection(Sketch, AskedOfCells):
         return True
 
     def _count_singles(self) -> None:
-        """Let single events, each validated when it came, wait with the others."""
+        """Move single events, each validated on arrival, to the waiting batches."""
         if not self._singles:
             return
         keys, times, weights, sources, epochs = map(list, zip(*self._singles, strict=True))
@@ -274,7 +276,7 @@ class ECMCollection(Sketch, AskedOfCells):
         self._wait(self._by_name(given, sources, epochs))
 
     def _wait(self, parts: Mapping[Name, Events]) -> None:
-        """Hold events that were validated until they are counted."""
+        """Buffer validated events until they are counted."""
         self._check_taken(parts)
         for name, part in parts.items():
             _append(self._rows.setdefault(name, []), part)
@@ -284,7 +286,7 @@ class ECMCollection(Sketch, AskedOfCells):
     def _count_arrivals(
         self, keys: Any, timestamps: Any, weights: Any, source: Any, epoch: Any
     ) -> None:
-        """Count events by their order, which is that of updates."""
+        """Count events by their order, which is the order of updates."""
         check_identity(source, epoch)
         self._check_one([*self._entries, (source, epoch)])
         builder = self._builder((source, epoch))
@@ -297,7 +299,7 @@ class ECMCollection(Sketch, AskedOfCells):
 
     @staticmethod
     def _by_name(given: Events, source: Any, epoch: Any) -> dict[Name, Events]:
-        """Events by whose they are."""
+        """Group events by source and epoch."""
         named = {"source": _plain(source), "epoch": _plain(epoch)}
         if all(isinstance(each, _ONE) for each in named.values()):
             whose = named["source"], named["epoch"]
@@ -321,7 +323,7 @@ class ECMCollection(Sketch, AskedOfCells):
         return {whose: given.part(np.array(of, np.intp)) for whose, of in rows.items()}
 
     def _check_taken(self, parts: Mapping[Name, Events]) -> None:
-        """Refuse events with which a source would have seen 2^62, or for which there is no room."""
+        """Reject events that would bring a source's seen weight to 2^62, or exceed the capacity."""
         for name, part in parts.items():
             check_sum(self._weights.get(name, self._seen_of(name)), part.weights)
         if len(self._entries) + len(self._rows) + len(parts) <= self._params.capacity:
@@ -336,14 +338,14 @@ class ECMCollection(Sketch, AskedOfCells):
             raise CapacityError(count, self._params.capacity)
 
     def _seen_of(self, name: Name) -> int:
-        """Weight of all that a source was given and that does not wait."""
+        """Weight of all events from a source that are not waiting."""
         if (builder := self._builders.get(name)) is not None:
             return builder.seen + builder.too_late
         state = self._entries.get(name)
         return 0 if state is None else state.seen + state.too_late
 
     def _builder(self, name: Name) -> ECMSketch:
-        """What counts for a source here, and goes on from what is known of it."""
+        """The sketch that counts for a source here, and continues from its known state."""
         if (builder := self._builders.get(name)) is not None:
             return builder
         if (state := self._entries.get(name)) is not None:
@@ -352,7 +354,7 @@ class ECMCollection(Sketch, AskedOfCells):
         return ECMSketch(self._params, source=source, epoch=epoch)
 
     def _flush(self) -> None:
-        """Count the rows that wait; they were validated when they came."""
+        """Count the waiting rows. They were validated on arrival."""
         self._count_singles()
         if not self._rows:
             return
@@ -368,8 +370,9 @@ class ECMCollection(Sketch, AskedOfCells):
         self._forget()
 
     def _forget(self) -> None:
-        """Leave out what two horizons separate from the clock: it would begin anew whenever an
-        event came that could be asked for."""
+        """Drop entries that are two horizons behind the clock: they would begin again at any
+        event that a query could reach.
+        """
         horizon, newest = self._params.horizon, _newest(self._entries.values(), self._told)
         if horizon is None:
             return
@@ -379,7 +382,9 @@ class ECMCollection(Sketch, AskedOfCells):
                 self._builders.pop(name, None)
 
     def _begins(self, clock: int | None, events: Events) -> int | None:
-        """The last of the events that comes so late that nothing before it can be asked."""
+        """The index of the last event that is so late that no query can reach anything before
+        it.
+        """
         if self._params.horizon is None:
             return None
         before = events.times[:-1]
@@ -399,8 +404,9 @@ class ECMCollection(Sketch, AskedOfCells):
         source: Source | Sequence[Source] = 0,
         epoch: int | Sequence[int] | npt.NDArray[np.integer[Any]] = 0,
     ) -> VerdictArray:
-        """Of each row whether it is counted (``RETAINED``), or is no event or older than every lane
-        of its source (``BELOW_WATERMARK``); arguments as :meth:`update`."""
+        """Return for each row whether it is counted (``RETAINED``), or is no event or older than
+        every lane of its source (``BELOW_WATERMARK``). Arguments as :meth:`update`.
+        """
         self._flush()
         given = read_events(self._params, keys, timestamps, weights)
         found = np.full(len(given), Verdict.RETAINED, np.int8)
@@ -412,11 +418,11 @@ class ECMCollection(Sketch, AskedOfCells):
         return found
 
     def advance(self, now: Instant) -> None:
-        """Tell the time, beside those of the sources; it never falls. With a horizon, entries that
-        are past it are left out.
+        """Set the collection's own clock, in addition to the sources' clocks. It never falls. With
+        a horizon, entries past it are dropped.
 
         Raises:
-            ParameterError: no time, or one where arrivals are counted.
+            ParameterError: not a time, or a time if arrivals are counted.
         """
         now = check_time("now", in_units(now, self._params.time_unit))
         if self._params.clock == "arrivals":
@@ -428,19 +434,19 @@ class ECMCollection(Sketch, AskedOfCells):
     # ----------------------------------------------------------------------------------------- join
 
     def merge(self, *others: ECMSketch | ECMCollection | Snapshot) -> None:
-        """Take in the states of ``others``, of which each is kept where it is the newest of its
-        source and epoch. None of them is changed, nor what they go on to count.
+        """Join the states of ``others``. Each is kept if it is the newest for its source and epoch.
+        The others do not change, and continue to count independently.
 
-        The smallest of the capacities holds afterwards. States that are past the horizon of the
-        latest clock of all are left out first.
+        The smallest capacity applies afterwards. States past the horizon of the latest clock
+        overall are dropped first.
 
         Raises:
-            IncompatibleSketchError: naming all parameters that differ.
-            ConflictingSketchError: two states of one source and epoch that are a fork.
+            IncompatibleSketchError: with all parameters that differ.
+            ConflictingSketchError: two states with one source and epoch that are a fork.
             CapacityError: more entries than the capacity.
-            ParameterError: count-based sketches of several sources.
-            TypeError: one of them is nothing of an ECM-sketch. In any case this collection is as it
-                was.
+            ParameterError: count-based sketches from several sources.
+            TypeError: one argument is not an ECM-sketch. In any case this collection does not
+                change.
 
         Complexity: O(entries), and O(times) for each pair of states that could be a fork.
         """
@@ -491,18 +497,19 @@ class ECMCollection(Sketch, AskedOfCells):
         self._params = self._params.with_capacity(capacity)
 
     def trim(self) -> None:
-        """Give back what no state needs: what counts for sources here, the snapshot and what
-        queries have computed. Changes no state. O(1)."""
+        """Release memory that no state needs: sketches that count for sources here, the snapshot
+        and cached query results. Changes no state. O(1).
+        """
         self._flush()
         self._builders = {}
         self._changed()
 
     def drop(self, source: Source) -> int:
-        """Leave out all that came from a source, as where it is revoked; a state of it that is
-        merged again is back.
+        """Drop all entries from a source, for example when it is revoked. Merging one of its states
+        again brings it back.
 
         Returns:
-            How many entries that were.
+            The number of dropped entries.
         """
         self._flush()
         left = {name: state for name, state in self._entries.items() if name[0] != source}
@@ -522,26 +529,24 @@ class ECMCollection(Sketch, AskedOfCells):
         source: Source = 0,
         epoch: int = 0,
     ) -> ECMSketch:
-        """One sketch that stands for all entries: the order-preserving merge, k-way.
+        """Return one sketch that represents all entries: the order-preserving merge, k-way.
 
-        To be sent upstream instead of the entries, always under the same name: the later one
-        replaces the one before. What it goes on to count itself, if anything, is counted as by any
-        other sketch.
+        Send it upstream instead of the entries, always under the same name: the later one
+        replaces the one before. It may count further events itself, as any other sketch does.
 
         Args:
-            slots: of its cells, at least 2; None for those of the parameters. Others make it a
-                sketch of other parameters, which no collection of these takes.
-            steps: in how many steps the ones of a gap are spread over it beyond the two ends that
-                the paper has; 0 (default) to 64. 8 makes trees of many levels closer by a third, at
+            slots: slots of its cells, at least 2. None for the parameters' slots. Other slots make
+                it a sketch with other parameters, which no collection with these accepts.
+            steps: number of steps over which a gap's ones are spread, beyond the two ends in
+                the paper: 0 (default) to 64. 8 makes trees with many levels closer by a third, at
                 ten times the cost.
             source, epoch: its name.
 
-        Returns:
-            A sketch of one lane. Its sure ends allow for ``slack``, the product over levels of
-            ``1 + merge_error``, less 1; its bytes are a function of the set of entries.
+        Returns: A sketch with one lane. Its guaranteed bounds allow for ``slack``, the product over
+            levels of ``1 + merge_error``, less 1. Its bytes are a function of the set of entries.
 
         Raises:
-            ParameterError: arguments outside of their domains; count-based windows.
+            ParameterError: arguments outside their domains, or count-based windows.
 
         Complexity: O(times log sources).
         """
@@ -577,7 +582,7 @@ class ECMCollection(Sketch, AskedOfCells):
     # ------------------------------------------------------------------------------ state and bytes
 
     def snapshot(self) -> ECMSnapshot:
-        """What is held now, immutable, to be read from any thread. O(entries) after a change."""
+        """The current contents, immutable. Any thread may read it. O(entries) after a change."""
         found = super().snapshot()
         assert isinstance(found, ECMSnapshot)
         return found
@@ -592,19 +597,19 @@ class ECMCollection(Sketch, AskedOfCells):
         return ECMSnapshot(state, type(self).from_state)
 
     def state(self) -> CollectionState:
-        """What is held now, in the words of :mod:`decaysketch.ecm.state`."""
+        """The current contents as defined in :mod:`decaysketch.ecm.state`."""
         return self.snapshot().state
 
     @classmethod
     def from_state(cls, state: CollectionState) -> Self:
-        """A collection of a state. O(entries)."""
+        """Build a collection from a state. O(entries)."""
         collection = cls(state.params)
         collection._entries = {each.identity: each for each in state.entries}
         collection._told = state.told
         return collection
 
     def sketch(self, source: Source, epoch: int) -> ECMSketch:
-        """A sketch that goes on from one entry, as its source may that lost its own state.
+        """Return a sketch that continues from one entry, for a source that lost its own state.
 
         Raises:
             ParameterError: there is no such entry.
@@ -618,7 +623,7 @@ class ECMCollection(Sketch, AskedOfCells):
     def from_bytes(
         cls, blob: bytes | bytearray | memoryview, *, params: ECMParams | None = None
     ) -> Self:
-        """Read a collection, or the one entry that the bytes of a sketch are.
+        """Read a collection, or a single sketch's bytes as one entry.
 
         Raises:
             CorruptSketchError, IncompatibleSketchError: see :func:`decaysketch.ecm.wire.decode`.
@@ -627,10 +632,10 @@ class ECMCollection(Sketch, AskedOfCells):
 
 
 def _joined(states: Sequence[ECMState]) -> Entries:
-    """The newest state of each name.
+    """Return the newest state per name.
 
-    Each of the others is held against it alone, so that nothing depends on the order: a fork that
-    history has passed contradicts what is no longer there.
+    Each other state is compared with the newest alone, so that nothing depends on the order: a fork
+    that history has passed contradicts data that no longer exist.
     """
     entries: Entries = {}
     for state in states:
@@ -649,25 +654,25 @@ def _told(state: ECMState) -> str:
 
 
 def _plain(names: Any) -> Any:
-    """A name, or a column of them, without NumPy."""
+    """A name, or a column of names, without NumPy types."""
     return names.tolist() if isinstance(names, (np.ndarray, np.generic)) else names
 
 
 def _append(parts: list[Events], part: Events) -> None:
-    """Behind others, with which it becomes one where both are small. O(log) copies of each row."""
+    """Append to a list. Small neighbours are joined. O(log) copies per row."""
     parts.append(part)
     while len(parts) > 1 and len(parts[-2]) <= len(parts[-1]) < _SMALL:
         parts[-2:] = [Events.joined(parts[-2:])]
 
 
 def _newest(states: Iterable[ECMState], told: int | None) -> int | None:
-    """The latest clock of all."""
+    """The latest clock overall."""
     clocks = [state.clock for state in states if state.clock is not None]
     return max(clocks if told is None else [*clocks, told], default=None)
 
 
 def _is_past(clock: int | None, newest: int | None, horizon: int | None) -> bool:
-    """Whether nothing that was counted up to a clock can be asked any more."""
+    """Whether no query can reach events counted up to a clock any more."""
     if clock is None or newest is None or horizon is None:
         return False
     return clock < newest - horizon
@@ -681,12 +686,12 @@ def _young(clocks: Mapping[Name, int | None], told: int | None, horizon: int | N
 
 
 def _edge(params: ECMParams, clock: int | None) -> int | None:
-    """The first time that is no older than the horizon."""
+    """The first time that is not older than the horizon."""
     return None if params.horizon is None or clock is None else clock - params.horizon
 
 
 def _lanes_of(state: ECMState) -> list[tuple[Cells, ...]]:
-    """Its lanes, and one of what it holds back."""
+    """Its lanes, plus one lane with its buffered events."""
     lanes = [lane.cells for lane in state.lanes]
     if len(held := state.held):
         lanes.append(_counted(state.params, held))
@@ -694,7 +699,7 @@ def _lanes_of(state: ECMState) -> list[tuple[Cells, ...]]:
 
 
 def _counted(params: ECMParams, events: Events) -> tuple[Cells, ...]:
-    """A lane of events in order of time."""
+    """A lane from events in time order."""
     lane = tuple(Cells(layer, params.kind, params.seed) for layer in params.layers)
     for cells in lane:
         cells.update(events.words, events.times, events.weights)

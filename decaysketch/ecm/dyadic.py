@@ -1,39 +1,38 @@
 """Heavy hitters, ranges, ranks and quantiles of integer keys, from counters of their prefixes.
 
-A sketch with ``key_bits`` counts the prefixes of keys, layer below layer, as nodes of a tree
-(Cormode and Muthukrishnan 2005, section 4.2, which Papapetrou, Garofalakis and Deligiannakis 2015
-cite for it).
+A sketch with ``key_bits`` counts key prefixes, layer below layer, as nodes of a tree (Cormode and
+Muthukrishnan 2005, section 4.2, which Papapetrou, Garofalakis and Deligiannakis 2015 cite for it).
 
-*Heavy hitters.* A node counts at least what any key below it does, and the upper end of a node is
-sure. So the descent through all nodes whose sure upper end reaches the threshold passes every key
-that reaches it: **none is ever missed**, whatever the hash functions do. What it finds beyond them
-is found with its interval, and is ``certain`` where the lower end reaches the threshold too.
+*Heavy hitters.* A node counts at least as much as any key below it, and its upper bound is
+guaranteed. So the descent through all nodes with an upper bound at the threshold or above passes
+every key that reaches it: **none is ever missed**, for any hash functions. Every key found has an
+interval, and is ``certain`` if its lower bound reaches the threshold too.
 
-*Ranges* are sums of nodes. Taking the least row of each would add what all their cells are shared
-with, as often as there are nodes; here each row sums ``(w a_i - ||a||) / (w - 1)``, which errs to
-neither side, over the nodes of a layer, and rows are averaged. Layers are independent. A range has
-at most ``2 (F - 1)`` nodes of a layer, ``F`` the fan-out: small fan-outs answer ranges and
-quantiles well, large ones heavy hitters fast.
+*Ranges* are sums over nodes. The minimum over rows for each node would add the noise of all their
+shared cells, once per node. Instead each row sums ``(w a_i - ||a||) / (w - 1)``, which has no bias,
+over a layer's nodes, and rows are averaged. Layers are independent. A range has
+at most ``2 (F - 1)`` nodes per layer, with fan-out ``F``: small fan-outs are good for ranges and
+quantiles, and large ones make heavy hitters fast.
 
-What a few heavy nodes do to all others is taken off before: their counts are estimated and
-subtracted, and the row speaks of the rest. For a row these are **found and estimated in the other
-rows alone**. Rows hash independently, so, the others given, what is taken off is fixed and the row
-errs to neither side, however bad the estimates are. Read from the row itself, a cell would lose the
-more the more its neighbours hold, and sums would be short. (Only where a cell of the row is far
-too small for a node is that not taken off: :func:`_heavy`.)
+The effect of a few heavy nodes on all others is removed before. Their counts are estimated and
+subtracted, and the row describes the rest. For a row these are **found and estimated in the other
+rows alone**. Rows hash independently. So, given the others, the subtracted part is fixed and the
+row has no bias, however bad the estimates are. With estimates from the row itself, a cell would
+lose more if its neighbours hold more, and sums would be too small. (Exception: a node is
+not subtracted if the row's cell is far too small for it: :func:`_heavy`.)
 
-*The mean of rows and not the median.* What others add to a cell is skewed: most often little,
-seldom much. The median of three such rows is short, and so it is in every layer; shortnesses of
-layers add up where deviations do not. The median is there to outvote a row with a heavy collision,
-and none is left: every node that reaches the threshold is found, surely.
+*The mean over rows and not the median.* The noise in a cell is skewed: mostly small, rarely large.
+The median over three such rows is too small, in every layer. These biases add up over layers, while
+random deviations do not. The median would outvote a row with a heavy collision, and none is left:
+every node that reaches the threshold is found, guaranteed.
 
 *Interval.* Let ``r`` be the rest, ``F2`` its sum of squares over the layer and ``A`` its sum over
-the ``m`` nodes of a range. To each node of the range a row adds ``r_y (w [collide] - 1) / (w - 1)``
-for every other node ``y``. Pairs are uncorrelated, and each has the variance ``r_y^2 / (w - 1)``;
-those inside of the range count both ways. Together that is ``(m F2 - 2 S + A^2) / (w - 1)`` with
+the ``m`` nodes of a range. To each node in the range a row adds ``r_y (w [collide] - 1) / (w - 1)``
+for every other node ``y``. Pairs are uncorrelated, and each has the variance ``r_y^2 / (w - 1)``.
+Pairs inside the range count both ways. Together that is ``(m F2 - 2 S + A^2) / (w - 1)`` with
 ``S >= A^2 / m``, the squares inside: at most ``(m F2 + (1 - 2 / m) A^2) / (w - 1)``. The third
-cumulant is about ``m`` times that of the row's cells. Cumulants of rows and layers add up, and the
-ends follow from them by Cornish and Fisher's expansion.
+cumulant is about ``m`` times the third cumulant of the row's cells. Cumulants of rows and layers
+add up, and Cornish and Fisher's expansion gives the bounds.
 """
 
 from __future__ import annotations
@@ -76,27 +75,26 @@ def heavy_hitters(
     estimator: Estimator = "debiased",
     most: int = MOST_KEYS,
 ) -> HeavyKeys:
-    """Every key that may have a share of ``phi`` in the total, or a count of ``threshold``.
+    """Return every key that may have a share of ``phi`` in the total, or a count of ``threshold``.
 
     Args:
-        grid: of one decay and time, of a sketch with ``key_bits``.
-        phi: share of the decayed count of all events, above 0 and at most 1; give this or
+        grid: grid for one decay and time, from a sketch with ``key_bits``.
+        phi: share of the decayed count of all events, above 0 and at most 1. Give this or
             ``threshold``.
         threshold: decayed count, above 0.
         confidence: of each interval.
-        estimator: of the counts; see :func:`~decaysketch.ecm.points.counts`.
-        most: so many nodes of a layer are looked below, at most.
+        estimator: for the counts; see :func:`~decaysketch.ecm.points.counts`.
+        most: maximum number of nodes per layer whose children are checked.
 
-    Returns:
-        All keys whose sure upper end reaches the threshold, under ``phi`` its least possible one:
-        no key that has reached it is missing. O(F / phi) nodes a layer, and those that collide with
-        heavy ones.
+    Returns: All keys with a guaranteed upper bound at the threshold or above, under ``phi`` at its
+        smallest possible value. No key that has reached it is missing. O(F / phi) nodes a layer,
+        and nodes that collide with heavy ones.
 
     Raises:
         ParameterError: the sketch has no ``key_bits``; both or none of ``phi`` and ``threshold``,
-            or one outside of its domain; as :func:`~decaysketch.ecm.points.counts`.
-        UnanswerableQueryError: more nodes than ``most`` may reach the threshold, or any key may by
-            what was refused as too late.
+            or one outside its domain; as :func:`~decaysketch.ecm.points.counts`.
+        UnanswerableQueryError: more nodes than ``most`` may reach the threshold, or any key may,
+            because of the weight rejected as too late.
     """
     confidence = check_confidence(confidence)
     check_estimator(estimator)
@@ -119,7 +117,7 @@ def heavy_hitters(
 
 
 def _thresholds(phi: float | None, threshold: float | None, all_: Estimate) -> tuple[float, float]:
-    """The least and the largest count that the threshold may be."""
+    """The smallest and the largest count that the threshold may be."""
     if (phi is None) == (threshold is None):
         raise ParameterError(f"phi is {phi!r} and threshold is {threshold!r}; expected one of them")
     if phi is not None:
@@ -136,8 +134,9 @@ def _thresholds(phi: float | None, threshold: float | None, all_: Estimate) -> t
 
 
 def _reaching(grid: Grid, bits: int, threshold: float, most: int) -> Iterator[UInt64Array]:
-    """For each layer below the root, all nodes that may reach a threshold, as those above do; what
-    has counted nothing reaches none."""
+    """For each layer below the root, return all nodes that may reach a threshold, as their parents
+    do. A layer without counts has none.
+    """
     nodes, above = np.zeros(1, np.uint64), bits
     threshold = max(threshold, math.ulp(0.0))
     for layer in grid.layers[1:]:
@@ -161,7 +160,7 @@ def _reaching(grid: Grid, bits: int, threshold: float, most: int) -> Iterator[UI
 
 
 def _children(nodes: UInt64Array, fan: int, chunk: int = _CHUNK) -> Iterator[UInt64Array]:
-    """All children of nodes, of each so many at a time."""
+    """All children of nodes, this number per node."""
     for start in range(0, 1 << fan, chunk):
         branches = np.arange(start, min(start + chunk, 1 << fan), dtype=np.uint64)
         yield ((nodes[:, None] << np.uint64(fan)) | branches).ravel()
@@ -171,19 +170,19 @@ def _children(nodes: UInt64Array, fan: int, chunk: int = _CHUNK) -> Iterator[UIn
 
 
 def range_count(grid: Grid, low: int, high: int, *, confidence: float = 0.95) -> Estimate:
-    """The decayed count of the keys from ``low`` to ``high``, both of them inclusive.
+    """Return the decayed count of the keys from ``low`` to ``high``, both inclusive.
 
     Args:
-        grid: of one decay and time, of a sketch with ``key_bits``.
+        grid: grid for one decay and time, from a sketch with ``key_bits``.
         low, high: integers, ``0 <= low <= high < 2^key_bits``.
         confidence: of the interval.
 
-    Returns:
-        An estimate; its sure upper end is the sum of those of its nodes. O(depth F) for each layer.
+    Returns: An estimate. Its guaranteed upper bound is the sum of the bounds of its nodes. O(depth
+        F) for each layer.
 
     Raises:
-        ParameterError: the sketch has no ``key_bits``, or the keys are outside of their domain.
-        UnanswerableQueryError: the range has more than 2^22 nodes of one layer.
+        ParameterError: the sketch has no ``key_bits``, or the keys are outside their domain.
+        UnanswerableQueryError: the range has more than 2^22 nodes in one layer.
     """
     confidence = check_confidence(confidence)
     bits = _key_bits(grid, "a range")
@@ -194,9 +193,9 @@ def range_count(grid: Grid, low: int, high: int, *, confidence: float = 0.95) ->
 
 
 def rank(grid: Grid, key: int, *, confidence: float = 0.95) -> Estimate:
-    """The relative rank of a key: the share of the decayed count of keys up to it, itself included.
+    """Return a key's relative rank: the share of keys up to and including it in the decayed count.
 
-    NaN where the total is 0. Errors as :func:`range_count`.
+    NaN if the total is 0. Errors as :func:`range_count`.
     """
     confidence = check_confidence(confidence)
     bits = _key_bits(grid, "a rank")
@@ -205,17 +204,16 @@ def rank(grid: Grid, key: int, *, confidence: float = 0.95) -> Estimate:
 
 
 def quantile(grid: Grid, q: float, *, confidence: float = 0.95) -> Estimate:
-    """The least key whose relative rank is ``q`` or more, about.
+    """Return approximately the smallest key with relative rank ``q`` or more.
 
     Args:
-        grid: of one decay and time, of a sketch with ``key_bits``.
-        q: of 0..1.
+        grid: grid for one decay and time, from a sketch with ``key_bits``.
+        q: relative rank, 0..1.
         confidence: of the interval.
 
-    Returns:
-        An estimate whose value and ends are keys as float64, so rounded above 2^53. The interval is
-        that of the ranks that the quantile may have, read as keys; it has no sure end. NaN where
-        the total is 0. O(depth F) for each layer.
+    Returns: An estimate whose value and bounds are keys as float64, so rounded above 2^53. The
+        interval covers the ranks that the quantile may have, read as keys. It has no guaranteed
+        bound. NaN if the total is 0. O(depth F) for each layer.
 
     Raises:
         ParameterError: the sketch has no ``key_bits``, or another ``q``.
@@ -256,7 +254,7 @@ def quantile(grid: Grid, q: float, *, confidence: float = 0.95) -> Estimate:
 
 
 class _Sum(NamedTuple):
-    """What nodes count together."""
+    """The total count over nodes."""
 
     value: float
     variance: float
@@ -274,10 +272,10 @@ class _Sum(NamedTuple):
         return math.sqrt(self.variance)
 
     def reaches(self, grid: Grid, confidence: float) -> tuple[float, float]:
-        """How far below and above the value the ends of its interval are.
+        """The distances from the value down and up to the interval's bounds.
 
-        Skewness moves one end out, and the other it leaves: what is skewed by few and heavy
-        collisions is normal without them, and these are no reason to be surer.
+        Skewness moves one bound out, and leaves the other: a distribution that few heavy
+        collisions skew is normal without them, and they are no reason for a tighter bound.
         """
         normal = ndtri(0.5 + 0.5 * confidence)
         reach = normal * self.deviation
@@ -288,7 +286,7 @@ class _Sum(NamedTuple):
         return reach + max(shift, 0.0), reach + max(-shift, 0.0)
 
     def estimate(self, grid: Grid, confidence: float) -> Estimate:
-        """With its interval, between its sure ends."""
+        """The estimate with its interval, between its guaranteed bounds."""
         least = max(self.least - grid.moved, 0.0)
         counted = min(self.most, grid.most)
         most = counted + grid.refused
@@ -309,7 +307,7 @@ class _Sum(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A row of a layer, what its other rows find heavy taken off its cells."""
+    """A row of a layer, with the heavy nodes that its other rows find subtracted from its cells."""
 
     cells: Float64Array  # float64[width], of the rest
     heavy: UInt64Array  # numbers of nodes that are taken off, rising
@@ -345,7 +343,7 @@ class _Row(NamedTuple):
 
 
 class _Rest(NamedTuple):
-    """A hashed layer, heavy nodes taken off the cells of each row."""
+    """A hashed layer, with heavy nodes subtracted from each row's cells."""
 
     grid: LayerGrid
     rows: tuple[_Row, ...]
@@ -355,9 +353,10 @@ class _Rest(NamedTuple):
         cls, grid: LayerGrid, above: LayerGrid, parents: UInt64Array, fan: int, threshold: float,
         all_: float,
     ) -> Self:  # fmt: skip
-        """Of the children of nodes of the layer above, those that reach a threshold in all rows but
-        one are taken off that one; together no more than their parent counts. Nothing is where
-        there is one row only, or more than 2^20 children."""
+        """Subtract from each row the children (of nodes in the layer above) that reach a threshold
+        in all other rows, together no more than their parent's count. Subtract nothing if there is
+        one row only, or more than 2^20 children.
+        """
         depth = grid.layer.depth
         found = [_NOTHING] * depth
         if depth > 1 and len(parents) << fan <= _MOST_LOOKED:
@@ -377,10 +376,11 @@ _NOTHING: tuple[UInt64Array, Float64Array] = (np.zeros(0, np.uint64), np.zeros(0
 def _heavy(
     grid: LayerGrid, parents: UInt64Array, fan: int, threshold: float
 ) -> list[tuple[UInt64Array, Float64Array]]:
-    """For each row, the children that its other rows find heavy, rising, and what they count there.
+    """For each row, return the children that its other rows find heavy, rising, and their counts
+    there.
 
-    One of a multiple of the threshold, which the row's own cell does not even reach once, is none:
-    its other cells are those of heavier ones.
+    A child with a multiple of the threshold is not heavy if the row's own cell does not even reach
+    the threshold once: its other cells belong to heavier children.
     """
     depth = grid.layer.depth
     found = [[_NOTHING] for _ in range(depth)]
@@ -407,9 +407,10 @@ def _heavy(
 def _within(
     counted: Float64Array, parent: npt.NDArray[np.intp], most: Float64Array
 ) -> Float64Array:
-    """The nearest counts, of 0 or more, of which those of a parent come to no more than it counts.
+    """Return the nearest counts, 0 or more, such that children sum to at most their parent's count.
 
-    The true ones are such, and a projection on what is convex comes no further from anything in it.
+    The true counts satisfy this, and a projection on a convex set moves no further from any point
+    in it.
 
     Args:
         counted: float64[h].
@@ -430,7 +431,7 @@ def _within(
 
 
 def _of_others(cells: Float64Array) -> Float64Array:
-    """For each row, the least of the other rows: float64[depth, m], of at least two rows."""
+    """For each row, the minimum over the other rows: float64[depth, m], for at least two rows."""
     least, second = np.partition(cells, 1, axis=0)[:2]
     others = np.broadcast_to(least, cells.shape).copy()
     np.put_along_axis(others, cells.argmin(axis=0)[None], second[None], axis=0)
@@ -438,7 +439,7 @@ def _of_others(cells: Float64Array) -> Float64Array:
 
 
 def _rests(grid: Grid, bits: int) -> list[_Rest | LayerGrid]:
-    """All layers, root first; the direct ones as they are."""
+    """All layers, root first. Direct layers stay unchanged."""
     width = max(grid.leaf.layer.width, 2)
     # The noise of a node is that of its cell: about 1 / w of all, and what is heavier than others.
     threshold = grid.most * max(2.0 / width, 1.0 / _MOST_HEAVY)
@@ -457,7 +458,7 @@ def _rests(grid: Grid, bits: int) -> list[_Rest | LayerGrid]:
 
 
 def _range(rests: list[_Rest | LayerGrid], bits: int, low: int, high: int) -> _Sum:
-    """Keys from low to high: as few nodes as there can be, the coarsest first."""
+    """Keys from low to high, as the fewest possible nodes, the coarsest first."""
     pieces = [(low, high)]
     found = _Sum(0.0, 0.0, 0.0, 0.0, 0.0)
     for rest in rests:
@@ -504,7 +505,9 @@ def _nodes(rest: _Rest | LayerGrid, first: int, end: int) -> _Sum:
 
 
 def _key_of(rests: list[_Rest | LayerGrid], bits: int, target: float) -> int:
-    """The least key up to which keys count so much: down the tree, by cumulated children."""
+    """The smallest key up to which the keys' count reaches this: down the tree, by cumulated
+    children.
+    """
     node, above = 0, bits
     for rest in rests[1:]:
         shift = (rest.grid if isinstance(rest, _Rest) else rest).layer.shift
@@ -519,8 +522,9 @@ def _key_of(rests: list[_Rest | LayerGrid], bits: int, target: float) -> int:
 
 
 def _around(rests: list[_Rest | LayerGrid], bits: int, key: int) -> _Sum:
-    """How far the count up to a key, and keys around it, may err: of each layer at least half of
-    the children of a node."""
+    """How far the count up to a key, and to keys around it, may err: in each layer at least half of
+    a node's children.
+    """
     above, found = bits, _Sum(0.0, 0.0, 0.0, 0.0, 0.0)
     for rest in rests[1:]:
         shift = (rest.grid if isinstance(rest, _Rest) else rest).layer.shift
@@ -533,7 +537,7 @@ def _around(rests: list[_Rest | LayerGrid], bits: int, key: int) -> _Sum:
 
 
 def _cumulated(rest: _Rest | LayerGrid, first: int, end: int) -> Float64Array:
-    """Counts of the nodes ``first`` to each of the following, up to ``end - 1``: not falling."""
+    """Counts from node ``first`` to each following node, up to ``end - 1``: not falling."""
     if isinstance(rest, LayerGrid):
         return np.cumsum(rest.value[0, first:end])
     columns = rest.grid.columns(_words(rest.grid.layer.shift, first, end)).astype(np.intp)

@@ -1,17 +1,17 @@
-"""What questions read: the counters of every layer, under one decay and at one time.
+"""The counters that queries read, for every layer, under one decay and at one time.
 
-A cell of a sketch counts, for every decay, surely at least ``lo`` and at most ``hi``, and about
-``value``. All three add: over the lanes of a source, over sources, over what a source still holds
-back. So a :class:`Grid` is the same thing whether it was read from one sketch or from the
-collection of a thousand sites, and adding cells keeps the relative error of the sites' cells, where
+For every decay, a cell has guaranteed bounds ``lo`` and ``hi``, and an estimate
+``value``. All three add: over a source's lanes, over sources, and over buffered
+events. So a :class:`Grid` is the same thing whether it was read from one sketch or from a
+collection of a thousand sources. Adding cells keeps the relative error of the sources' cells, while
 merging them would add to it (Papapetrou, Garofalakis and Deligiannakis 2015, theorem 4, does that).
 
-Windows count whole ones. Every other decay reads times, and what was merged is divided; there the
-ends are widened by more than the rounding of sums of float64 can be: they stay sure.
+Windows count in integers. Every other decay reads times, and merged counts are divided. Then the
+bounds are widened by more than float64 sums can be off by rounding, so they stay guaranteed.
 
-What a source did not count where it belongs widens answers, not cells, for it is noise of no key:
-``refused`` may be missing from any answer, ``moved`` may be counted too much (see
-:class:`Counters`).
+Events that a source did not count at their place widen results, not cells, because this noise
+belongs to no key: ``refused`` may be missing from any result, ``moved`` may be counted too much
+(see :class:`Counters`).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _FALLING = (Exponential, Expression, NoDecay, Piecewise, Polynomial, Window)  # 
 
 
 class Held(NamedTuple):
-    """Events that a source holds back, to be put in order: they are counted exactly.
+    """Events that a source buffers for sorting. They are counted exactly.
 
     Attributes:
         words: uint64[m], of the keys.
@@ -87,12 +87,13 @@ class Counters(NamedTuple):
     """One source's counters.
 
     Attributes:
-        lanes: for each lane, its cells of every layer, root first.
-        slack: the relative error of what was merged into them, 0 where nothing was: a count of
+        lanes: for each lane, its cells in every layer, root first.
+        slack: the relative error from merging, 0 without it: a count of
             ``x`` may be one of ``x / (1 + slack)`` to ``x / (1 - slack)``.
-        held: what is held back.
-        refused: weight that came too late, and was not counted: it may be of any key and time.
-        moved: weight that was counted at a later time than it came at.
+        held: the buffered events.
+        refused: weight that arrived too late, and was not counted. It may belong to any key and
+            time.
+        moved: weight that was counted at a later time than its own.
     """
 
     lanes: Sequence[Sequence[Cells]]
@@ -104,12 +105,12 @@ class Counters(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LayerGrid:
-    """The cells of one layer: surely ``lo <= count <= hi``, and about ``value``.
+    """The cells of one layer: guaranteed ``lo <= count <= hi``, and an estimate ``value``.
 
     Attributes:
-        layer: whose cells these are.
-        seed: of its hash functions.
-        lo, hi, value: float64[depth, width], ``lo <= value <= hi``; not to be changed.
+        layer: the layer.
+        seed: seed of its hash functions.
+        lo, hi, value: float64[depth, width], ``lo <= value <= hi``. Do not change them.
     """
 
     layer: Layer
@@ -119,11 +120,11 @@ class LayerGrid:
     value: Float64Array
 
     def least(self, cells: Float64Array, words: UInt64Array) -> Float64Array:
-        """float64[m], the least of the cells of each word, one a row. O(depth) each."""
+        """float64[m], the minimum over each word's cells, one per row. O(depth) each."""
         return minimum(cells, words, self.layer, self.seed)
 
     def columns(self, words: UInt64Array) -> npt.NDArray[np.uint32]:
-        """uint32[depth, m], the column of each word in every row."""
+        """uint32[depth, m], each word's column in every row."""
         return columns_of(words, self.layer, self.seed)
 
     @cached_property
@@ -133,18 +134,19 @@ class LayerGrid:
 
     @cached_property
     def median_noise(self) -> float:
-        """What others add to the least cell of a key, in the median."""
+        """The median count that other keys add to a key's smallest cell."""
         return noise.most(self.ranked, 0.5) if self.layer.hashed else 0.0
 
     @cached_property
     def debiased(self) -> Float64Array:
-        """``value`` less the noise, so that the least cell of a key estimates its count; what is
-        taken off every cell is taken off the least of them."""
+        """``value`` less the noise, so that a key's smallest cell estimates its count. Subtracting
+        from every cell is the same as subtracting from the smallest.
+        """
         return np.maximum(self.value - self.median_noise, 0.0) if self.layer.hashed else self.value
 
     @cached_property
     def gap_deviation(self) -> Float64Array:
-        """float64[depth, width], standard deviation of a count anywhere between its ends."""
+        """float64[depth, width], standard deviation of a count anywhere between its bounds."""
         return (self.hi - self.lo) / math.sqrt(12.0)
 
 
@@ -154,11 +156,11 @@ class Grid:
 
     Attributes:
         layers: root first, leaf last.
-        decay, now: what was asked.
-        key_bits: keys are integers below ``2^key_bits``, counted by prefix too; None where they are
+        decay, now: decay and time of the query.
+        key_bits: keys are integers below ``2^key_bits``, counted by prefix too. None if they are
             hashed.
-        refused: decayed weight that may be missing from any answer.
-        moved: decayed weight that may be too much in any answer.
+        refused: decayed weight that may be missing from any result.
+        moved: decayed weight that may be too much in any result.
     """
 
     layers: tuple[LayerGrid, ...]
@@ -179,33 +181,34 @@ class Grid:
 
     @property
     def leaf(self) -> LayerGrid:
-        """The cells of keys."""
+        """The cells for keys."""
         return self.layers[-1]
 
     @property
     def most(self) -> float:
-        """The total that was counted is at most this."""
+        """Upper bound on the counted total."""
         return float(self.root.hi[0, 0])
 
     @property
     def verified(self) -> Literal["proof", "grid"]:
-        """How it is known that the decay falls: proved, or looked at on a grid of ages."""
+        """How the decay was verified to fall: proved, or checked on a grid of ages."""
         return "grid" if getattr(self.decay, "verified", None) == "grid" else "proof"
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """Those of every answer; see :data:`~decaysketch.answers.estimate.CAVEATS`."""
+        """Caveats of every result; see :data:`~decaysketch.answers.estimate.CAVEATS`."""
         return ("decay-on-grid",) if self.verified == "grid" else ()
 
     def interval(
         self, confidence: float, estimator: Estimator
     ) -> tuple[Float64Array, Float64Array]:
-        """Cells of the leaf of which a key's least are the ends of the interval of its count.
+        """Return leaf cells whose minimum over a key's cells is a bound of the interval for its
+        count.
 
-        The debiased estimator's interval is by the spread of the cells, half of the risk at each
-        end; where a row has too few cells to lower the upper end, that is the sure one, and all of
-        the risk is at the lower end. Where it has too few for that, and for the paper's estimator,
-        the lower end is Markov's.
+        The debiased estimator's interval follows from the spread of the cells, with half the risk
+        at each bound. If a row has too few cells to lower the upper bound, that is the guaranteed
+        one, and all the risk is at the lower bound. If it has too few for that, and for the paper's
+        estimator, the lower bound is Markov's.
 
         Returns:
             Two float64[depth, width], computed once for a confidence and estimator.
@@ -244,15 +247,15 @@ class Grid:
 
 
 def is_exact(lower: Any, upper: Any) -> Any:
-    """Whether sure ends, numbers or arrays, are one but for rounding."""
+    """Whether guaranteed bounds, numbers or arrays, are equal except for rounding."""
     return upper * (1.0 - 4.0 * _ROUNDING) <= lower
 
 
 def check_estimator(estimator: Estimator) -> None:
-    """Refuse another estimator.
+    """Reject an unknown estimator.
 
     Raises:
-        ParameterError: it is none of those of :data:`Estimator`.
+        ParameterError: it is not in :data:`Estimator`.
     """
     if estimator not in get_args(Estimator):
         raise ParameterError(
@@ -272,25 +275,24 @@ def read(
     *,
     key_bits: int | None = None,
 ) -> Grid:
-    """The counters of sources under a decay, added.
+    """Return the counters of sources under a decay, added.
 
     Args:
-        sources: all of the same layers and seed.
+        sources: sources with the same layers and seed.
         layers: root first, leaf last.
-        seed: of the hash functions.
-        decay: weight of an event as a function of its age ``now - time``, which does not rise.
-            Windows count what is younger than or as old as their width.
-        now: time of the query; what came later is not counted.
-        key_bits: keys are integers of so many bits.
+        seed: seed of the hash functions.
+        decay: an event's weight as a function of its age ``now - time``, which does not rise.
+            Windows count ages up to and including their width.
+        now: time of the query. Later events are not counted.
+        key_bits: keys are integers with this number of bits.
 
-    Returns:
-        A :class:`Grid`. O(d w log n) for each lane and layer under a window; else of every time
-        that is kept.
+    Returns: A :class:`Grid`. O(d w log n) for each lane and layer under a window. Otherwise O(1)
+        for every stored time.
 
     Raises:
-        ParameterError: ``decay`` is no decay of the age, or weighs negatively, not finitely, or
-            more at a higher age, or so much that squares of sums are no float64; ``now`` is no
-            time.
+        ParameterError: ``decay`` is not a decay of the age, or gives negative or infinite weights,
+            or more weight at a higher age, or so much that squared sums exceed float64; ``now`` is
+            not a time.
     """
     fading = _Fading.of(decay, now)
     sums = [_Sum(layer) for layer in layers]
@@ -324,7 +326,7 @@ def read(
 
 
 def add(grids: Sequence[Grid]) -> Grid:
-    """The sum of grids of one decay and time, as if their sources had been read together.
+    """The sum of grids with one decay and time, as if their sources had been read together.
 
     Raises:
         IncompatibleSketchError: other layers, seeds, key bits, decays or times.
@@ -357,7 +359,7 @@ def add(grids: Sequence[Grid]) -> Grid:
 
 
 def check_alike(ours: Grid, theirs: Grid) -> None:
-    """Refuse grids whose cells are not of the same keys.
+    """Reject grids with cells for different keys.
 
     Raises:
         IncompatibleSketchError: other layers, seeds or key bits.
@@ -398,7 +400,7 @@ class _Fading(NamedTuple):
         return fading._replace(heaviest=float(fading.weigh(np.zeros(1, np.int64))[0]))
 
     def weigh(self, ages: npt.NDArray[np.integer[Any]]) -> Float64Array:
-        """Weights by age; below 0, that of 0.
+        """Weights by age. Below 0, the weight at 0.
 
         Raises:
             ParameterError: weights that are not finite, negative, or rising with the age.
@@ -417,7 +419,7 @@ class _Fading(NamedTuple):
         return weights
 
     def weigh_events(self, times: Int64Array) -> Float64Array:
-        """What events of weight 1 count; 0 after now."""
+        """The count of events with weight 1, and 0 after now."""
         if self.start is not None:
             return ((times >= self.start) & (times <= self.now)).astype(np.float64)
         weights = np.zeros(len(times))
@@ -427,7 +429,7 @@ class _Fading(NamedTuple):
         return weights
 
     def check_heavy(self, seen: int) -> None:
-        """Refuse weights of which squares of sums would be no float64."""
+        """Reject weights whose squared sums would exceed float64."""
         if not self.heaviest * float(seen) <= _HEAVIEST:
             raise ParameterError(
                 f"{self.decay!r} weighs {self.heaviest} at age 0, and {seen} were counted; "
@@ -444,7 +446,7 @@ class _Sum:
         self._rounded = False
 
     def take(self, cells: Cells, fading: _Fading, slack: float) -> None:
-        """Add cells that may be off by so much."""
+        """Add cells with this possible error."""
         if cells.clock is None:
             return
         ends = _decayed if fading.start is None else _window
@@ -466,7 +468,7 @@ class _Sum:
             self._value[row] += summed
 
     def grid(self, seed: int, most: float) -> LayerGrid:
-        """The sums, with ends that stay sure. No cell holds more than all."""
+        """The sums, with guaranteed bounds. No cell contains more than the total."""
         lo, hi = self._lo, self._hi
         if self._rounded or float(hi.max(initial=0.0)) >= _EXACT:
             lo, hi = lo * (1.0 - _ROUNDING), hi * (1.0 + _ROUNDING)
@@ -493,7 +495,7 @@ def _window(
 
 
 def _slackened(lo: Any, hi: Any, slack: float) -> tuple[Float64Array, Float64Array]:
-    """Ends of counts of cells that may be off by so much."""
+    """Bounds on counts from cells with this possible error."""
     lo, hi = lo.astype(np.float64), hi.astype(np.float64)
     if slack < 1.0:
         return lo / (1.0 + slack), hi / (1.0 - slack)
@@ -503,8 +505,9 @@ def _slackened(lo: Any, hi: Any, slack: float) -> tuple[Float64Array, Float64Arr
 def _decayed(
     cells: Cells, fading: _Fading, slack: float
 ) -> tuple[Float64Array, Float64Array, Float64Array]:
-    """Decayed counts. The value is the middle, where that is no further from either end than the
-    relative error of a cell allows; before the clock, nothing bounds that error."""
+    """Decayed counts. The value is the middle, if that is no further from either bound than the
+    relative error of a cell allows. Before the clock, nothing bounds that error.
+    """
     lo, hi = cells.decayed(fading.weigh, fading.now)
     value = 0.5 * (lo + hi)
     if cells.clock is None or cells.clock <= fading.now:

@@ -1,38 +1,41 @@
-"""Cells that know time, in plain Python integers: what is kept is a function of n alone.
+"""Cells that know time, in plain Python integers. Their contents are a function of n alone.
 
-A cell counts ones, each at a time, that arrive in order of their times. The r-th of them has the
-*rank* r. Of all n ones a cell keeps the times of a few, and *which* ranks these are is a function
-of n: no sizes of buckets, no pointers, no expiry. So the state is a function of the multiset of
-times, however they were cut into batches and in whatever order ties came.
+A cell counts ones, each at a time, that arrive in time order. The r-th one has the *rank* r. Among
+all n ones a cell keeps the times of a few, and *which* ranks these are is a function of n: no
+bucket sizes, no pointers, no expiry. So the state is a function of the multiset of times, for any
+division into batches and any order among ties.
 
 Wave (Gibbons and Tirthapura, "Distributed streams algorithms for sliding windows", 2002)
-    Level l keeps the last q odd multiples of 2^l, the one table of its deterministic wave without
-    its upper bound on n: levels are as many as n has bits.
+    Level l keeps the last q odd multiples of 2^l. This is the table of their deterministic wave
+    without its upper bound on n: there are as many levels as n has bits.
 Exponential histogram (Datar, Gionis, Indyk and Motwani, "Maintaining stream statistics over sliding
     windows", 2002)
-    Buckets of size 2^i end at ranks j 2^i. With at most B of each size, the two oldest merging when
-    there is one more, n_(i+1) = max(0, floor((n_i - B + 1) / 2)) of them have been passed on by
-    level i, and level i keeps the j in (2 n_(i+1), n_i], with n_0 = n.
+    Buckets of size 2^i end at ranks j 2^i. At most B have each size, and the two oldest merge when
+    there is one more. So level i has passed on n_(i+1) = max(0, floor((n_i - B + 1) / 2)) of them,
+    and level i keeps the j in (2 n_(i+1), n_i], with n_0 = n.
 
-*Answer*: the ones at a time of ``start`` or later are surely at least ``lo = n - p2 + 1`` and at
-most ``hi = n - p1``, p1 the largest kept rank of a time before ``start`` (0 where there is none)
-and p2 the smallest of a time not before it (n + 1). Nothing better follows from what is kept, and
+*Result*: the number of ones at time ``start`` or later is guaranteed to be at least
+``lo = n - p2 + 1`` and at most ``hi = n - p1``. Here p1 is the largest kept rank with a time before
+``start`` (0 if there is none) and p2 the smallest with a time not before it (n + 1). No tighter
+bounds follow from the kept times, and
 
     (hi - lo) / (hi + lo) < 1 / (2 q)   (wave, q >= 2)       < 1 / (2 B - 1)   (histogram, B >= 2).
 
-Wave: a gap of 2^l between p1 and p2 is met only where level l - 1 no longer reaches, that is, at
-n - p2 >= (q - 1/2) 2^l. Histogram: buckets newer than one of size 2^i hold at least
+Wave: a gap of 2^l between p1 and p2 occurs only where level l - 1 no longer reaches, that is, at
+n - p2 >= (q - 1/2) 2^l. Histogram: buckets newer than one with size 2^i contain at least
 (B - 1)(2^i - 1) ones. Both are reached in the limit.
 
 *Departures* from Papapetrou, Garofalakis and Deligiannakis, "Sketching distributed sliding-window
-data streams" (VLDB Journal 24, 2015), which combines these cells with Count-Min: ends of windows
-are inclusive, ones at ``start`` count; nothing expires (the bounds hold for the whole history, and
-for every window in it); a bucket of one is not halved (it lies at its time); merging splits a gap
-where the *relative* error is least, not in half.
+data streams" (VLDB Journal 24, 2015), which combines these cells with Count-Min:
 
-This module is the middle rung of trust: enumeration checks it, and it checks the compiled kernels.
-It therefore imports nothing of ours, and nothing falls back to it. The paper's own procedures, by
-buckets and queues, are in :mod:`decaysketch.ecm.paper`.
+* Window bounds are inclusive: ones at ``start`` count.
+* Nothing expires: the bounds hold for the complete history, and for every window in it.
+* A bucket with one element is not halved: it lies at its time.
+* Merging splits a gap where the *relative* error is least, not in half.
+
+Enumeration checks this module, and it checks the compiled kernels. It therefore imports no project
+code, and nothing falls back to it. The paper's own procedures, by buckets and queues, are in
+:mod:`decaysketch.ecm.paper`.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ __all__ = ["EH", "Cell", "Wave", "histogram_ranks", "merged", "pieces", "split",
 
 
 def wave_ranks(n: int, slots: int) -> list[int]:
-    """Kept ranks of a wave of n ones, newest first: at most ``slots`` of each level."""
+    """Kept ranks in a wave with n ones, newest first: at most ``slots`` per level."""
     kept = []
     for level in range(n.bit_length()):
         last = ((n >> level) - 1) >> 1
@@ -58,7 +61,7 @@ def wave_ranks(n: int, slots: int) -> list[int]:
 
 
 def histogram_ranks(n: int, slots: int) -> list[int]:
-    """End ranks of the buckets of an exponential histogram of n ones, newest first."""
+    """Last ranks of the buckets in an exponential histogram with n ones, newest first."""
     kept: list[int] = []
     level, passed = 0, n
     while passed > 0:
@@ -72,9 +75,9 @@ class Cell(ABC):
     """A counter that knows time.
 
     Attributes:
-        slots: times that a level keeps at most, 2 or more; q of a wave, B of a histogram.
-        n: ones.
-        first: time of the first one, None where there is none.
+        slots: maximum times per level, 2 or more; q in a wave, B in a histogram.
+        n: number of ones.
+        first: time of the first one, None if there is none.
     """
 
     def __init__(self, slots: int) -> None:
@@ -91,15 +94,15 @@ class Cell(ABC):
     @property
     @abstractmethod
     def error(self) -> Fraction:
-        """Above ``(hi - lo) / (hi + lo)`` of every answer."""
+        """A bound above ``(hi - lo) / (hi + lo)`` for every result."""
 
     @property
     @abstractmethod
     def merge_error(self) -> Fraction:
-        """Relative error, at most, of the stream that :func:`pieces` makes of the cell."""
+        """Maximum relative error of the stream that :func:`pieces` builds from the cell."""
 
     def add(self, time: int, weight: int = 1) -> None:
-        """``weight`` ones at a time not before the last. O(slots log n)."""
+        """Add ``weight`` ones at a time not before the last. O(slots log n)."""
         before = self.n
         if self.first is None:
             self.first = time
@@ -110,20 +113,20 @@ class Cell(ABC):
         }
 
     def kept(self) -> list[tuple[int, int]]:
-        """(rank, time) of what is kept, newest first."""
+        """Kept (rank, time) pairs, newest first."""
         return list(self._times.items())
 
     def lo_hi(self, start: int) -> tuple[int, int]:
-        """At least and at most so many ones have a time of ``start`` or later. O(slots log n)."""
+        """Guaranteed bounds on the number of ones at time ``start`` or later. O(slots log n)."""
         before, after = self._around(start)
         return self.n - after + 1, self.n - before
 
     def value(self, start: int, first: int | None = None) -> float:
-        """One number for :meth:`lo_hi`, off by at most ``error`` of the truth.
+        """One number for :meth:`lo_hi`, with relative error at most ``error``.
 
-        The ones of the gap that ``start`` falls into are taken to be spread evenly over it, from
-        the time of the kept rank before (or ``first``, by default that of the cell) to that of the
-        one after. The sum is then clipped to ``[(1 - error) hi, (1 + error) lo]``: what is there
+        It assumes that the ones in the gap around ``start`` are spread evenly over it, from
+        the time of the kept rank before (or ``first``, by default the cell's) to the time of the
+        one after. The sum is then clipped to ``[(1 - error) hi, (1 + error) lo]``. This interval
         is within ``error`` of every number from ``lo`` to ``hi``, and is never empty.
         """
         before, after = self._around(start)
@@ -138,14 +141,14 @@ class Cell(ABC):
     def decayed(
         self, weight_of_age: Callable[[int], float], now: int, first: int | None = None
     ) -> tuple[float, float]:
-        """At least and at most the sum of ``weight_of_age(now - t)`` over the ones.
+        """Guaranteed bounds on the sum of ``weight_of_age(now - t)`` over the ones.
 
-        For a function that does not rise, of ages of 0 and more: ones later than ``now`` count
-        nothing. A kept one counts what it counts; those of a gap not more than at the latest time
-        that they can have by ``now``, and not less than at the earliest, or nothing where all of
-        them may be later than ``now``. This is the combination of windows of Cohen and Strauss,
-        "Maintaining time-decaying stream aggregates" (2006), with every window at its least or
-        most, and with ``now`` at the last one or later its relative error is that of a window.
+        The function must not rise with age, for ages from 0 on. Ones later than ``now`` count
+        nothing. A kept one counts exactly. Ones in a gap count at most as at the latest time that
+        they can have by ``now``, and at least as at the earliest, or nothing if all of them may be
+        later than ``now``. This is the combination of windows of Cohen and Strauss, "Maintaining
+        time-decaying stream aggregates" (2006), with every window at its lower or upper bound. With
+        ``now`` at the last one or later its relative error is that of a window.
         """
         lo = hi = 0.0
         kept = [*self.kept(), (0, self._first(first))]
@@ -160,7 +163,7 @@ class Cell(ABC):
         return lo, hi
 
     def _around(self, start: int) -> tuple[int, int]:
-        """p1 and p2."""
+        """Return p1 and p2."""
         before, after = 0, self.n + 1
         for rank, time in self._times.items():
             if time < start:
@@ -186,7 +189,7 @@ class Wave(Cell):
 
     @property
     def merge_error(self) -> Fraction:
-        """``1 / (2 q)``: whole numbers cost nothing here."""
+        """``1 / (2 q)``: integers add no error here."""
         return Fraction(1, 2 * self.slots)
 
 
@@ -202,7 +205,7 @@ class EH(Cell):
 
     @property
     def merge_error(self) -> Fraction:
-        """``1 / (B + 1)``: of a bucket of two behind B - 1 ones, B or B + 1 ones are answered."""
+        """``1 / (B + 1)``: for a bucket of two behind B - 1 ones, the result is B or B + 1 ones."""
         return Fraction(1, self.slots + 1)
 
 
@@ -210,26 +213,28 @@ class EH(Cell):
 
 
 def split(lo: int, hi: int) -> int:
-    """The whole number whose relative error is least for a truth from ``lo >= 1`` to ``hi``.
+    """The integer with the smallest relative error for a truth from ``lo >= 1`` to ``hi``.
 
-    Next to ``2 lo hi / (lo + hi)``, where both ends are equally far off; the smaller of two equals.
+    It is next to ``2 lo hi / (lo + hi)``, where both bounds are equally far off. Among equals, it
+    is the smaller.
     """
     below = 2 * lo * hi // (lo + hi)
     return min((below, below + 1), key=lambda e: max((hi - e) * lo, (e - lo) * hi))
 
 
 def pieces(cell: Cell, first: int, steps: int = 0) -> list[tuple[int, int]]:
-    """The stream that a cell stands for when it is merged: (time, ones), oldest first.
+    """The stream that represents a cell in a merge: (time, ones), oldest first.
 
-    Whoever asks for a ``start`` within a gap, which surely holds from ``lo`` to ``hi``, is to find
-    ``split(lo, hi)``: so ``hi - split`` ones of the gap are put at its start and the others at its
-    end. With ``steps`` those that the guarantee leaves free, from the least to the largest count
-    that is within ``merge_error`` of both ends, are spread evenly over so many times between.
+    A query with a ``start`` within a gap, with guaranteed bounds ``lo`` and ``hi``, must get
+    ``split(lo, hi)``. So ``hi - split`` ones in the gap are placed at its start and the others at
+    its end. With ``steps``, ones that the guarantee leaves free, from the smallest to the largest
+    count within ``merge_error`` of both bounds, are spread evenly over that number of times in
+    between.
 
     Args:
-        cell: a cell of one or more ones.
-        first: where its first gap starts, not after its first one.
-        steps: 0, or in how many times what is free is put down.
+        cell: a cell with one or more ones.
+        first: start of its first gap, not after its first one.
+        steps: 0, or the number of times for the free ones.
     """
     found: list[tuple[int, int]] = []
     before, earlier = 0, first
@@ -256,17 +261,17 @@ def pieces(cell: Cell, first: int, steps: int = 0) -> list[tuple[int, int]]:
 def merged(
     cells: Sequence[Cell], slots: int, firsts: Iterable[int] | None = None, steps: int = 0
 ) -> Cell:
-    """One cell of the kind of the first for the ones of all of them, in order of their times.
+    """One cell of the first cell's kind for the ones of all cells, in time order.
 
-    The pieces of all cells, however many, are merged at once and the kept ranks of their sum read
-    off: symmetric in the cells. With ``error`` of the new cell and ``merge_error`` e of the old
-    ones, the relative error is at most ``(1 + e)(1 + error) - 1`` (theorem 4 of the paper).
-    O(slots log n) for each cell, and sorting.
+    The pieces of all cells are merged at once, and the kept ranks of their sum are read off. This
+    is symmetric in the cells. With ``error`` of the new cell and ``merge_error`` e of the old ones,
+    the relative error is at most ``(1 + e)(1 + error) - 1`` (theorem 4 of the paper). O(slots log
+    n) for each cell, and sorting.
 
     Args:
         cells: at least one, of one kind.
-        slots: of the new cell.
-        firsts: where the first gap of each starts; by default its first one.
+        slots: slots of the new cell.
+        firsts: start of each cell's first gap, by default its first one.
         steps: as :func:`pieces`.
     """
     starts = [cell.first or 0 for cell in cells] if firsts is None else list(firsts)

@@ -1,25 +1,26 @@
-"""ECMSketch: how often each key came lately, from one source, under any decay asked for.
+"""ECMSketch: recent counts per key, from one source, under any decay that you choose at query time.
 
-What it keeps
-    For each of its lanes (:mod:`decaysketch.ecm.late`) and layers (``params.layers``) a Count-Min
-    of cells that know time: how many ones each cell saw, and the times of some of them. See
+Contents
+    For each lane (:mod:`decaysketch.ecm.late`) and layer (``params.layers``), a Count-Min sketch
+    with cells that know time: the number of ones that each cell saw, and the times of some. See
     ``state.py``.
-What it promises
-    A count is never above its ``sure_upper``, in no case at all; and with probability ``1 - delta``
+Guarantees
+    A count never exceeds its ``sure_upper``, without exception. With probability ``1 - delta``
     over the choice of the hashes the paper's estimate is off by less than ``epsilon`` of the total
-    (Lemma 3), for every window, and for every decay that does not rise with the age. Intervals hold
-    what they say by the spread of other cells; see ``docs/ecm.md``. Events in order, or within
-    ``hold`` of it, give a state that is a function of their multiset; whatever comes later changes
-    no other answer.
+    (Lemma 3), for every window, and for every decay that does not rise with the age. Intervals
+    follow from the spread of other cells; see ``docs/ecm.md``. Events in order, or within
+    ``hold`` of it, give a state that is a function of their multiset. Later events change
+    no other result.
 Duplicates
-    None is recognised: feeding an event twice counts it twice. Posting a *state* twice is harmless
-    (:mod:`decaysketch.ecm.collection`).
+    The sketch recognises no duplicates: an event that arrives twice counts twice. Posting a *state*
+    twice is harmless (:mod:`decaysketch.ecm.collection`).
 Paper
     Papapetrou, Garofalakis and Deligiannakis, "Sketching distributed sliding-window data streams",
-    VLDB Journal 24, 2015. Departures: cells whose lists follow from counts, decays besides windows,
-    other estimates than the minimum, disorder; each is stated where it is made.
+    VLDB Journal 24, 2015. Departures: cells whose lists follow from counts, decays in addition to
+    windows, other estimates than the minimum, disorder. Each is described in the module that makes
+    it.
 Limits
-    A sketch is not safe to use from two threads at once; its snapshots are.
+    A sketch is not safe to use from two threads at once. Its snapshots are.
 """
 
 from __future__ import annotations
@@ -73,16 +74,16 @@ _MANY_ONES.setflags(write=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ECMStats:
-    """What a sketch took in and what it holds.
+    """Counts of accepted and stored events.
 
     Attributes:
-        seen: weight of all events that were counted.
-        too_late: weight of those that were older than every lane, and refused.
-        moved: of ``seen``, weight of those that were counted at the time of a lane instead.
-        held: events that are held back.
+        seen: weight of all counted events.
+        too_late: weight of rejected events, which were older than every lane.
+        moved: the part of ``seen`` that was counted at a lane's time instead.
+        held: number of buffered events.
         lanes: for each, the time of its last event and the weight that it saw.
-        clock: the latest time seen or told, or None.
-        nbytes: bytes of memory.
+        clock: the latest time seen or received, or None.
+        nbytes: memory in bytes.
     """
 
     seen: int
@@ -95,17 +96,17 @@ class ECMStats:
 
 
 class ECMSketch(Held, AskedOfCells):
-    """Decayed counts, joins and heavy hitters of the keys that one source sees.
+    """Decayed counts, joins and heavy hitters for the keys that one source sees.
 
     Args:
-        params: build parameters; all sources of a stream share them.
-        source: name of the source, a text of up to 255 bytes or a number below 2^64.
-        epoch: 64 bits that are new whenever a source starts without its state; by default the
-            seconds since 1970 in the upper 40 bits, the others random. State it where the same
-            input shall give the same bytes: in tests, and in jobs that may run again.
+        params: build parameters. All sources in a stream share them.
+        source: name of the source, a text with up to 255 bytes or a number below 2^64.
+        epoch: 64 bits that are new whenever a source starts without its state. By default the
+            seconds since 1970 in the upper 40 bits, the others random. Set it if the same
+            input must give the same bytes: in tests, and in jobs that may run again.
 
     Raises:
-        ParameterError: another kind of parameters, or no such name or epoch.
+        ParameterError: another kind of parameters, or an invalid name or epoch.
 
     Example:
         >>> import decaysketch as ds
@@ -145,12 +146,12 @@ class ECMSketch(Held, AskedOfCells):
 
     @property
     def source(self) -> Source:
-        """Whose events it counts."""
+        """Name of the source that it counts for."""
         return self._source
 
     @property
     def epoch(self) -> int:
-        """Which of the source's beginnings."""
+        """The source's epoch."""
         return self._epoch
 
     @property
@@ -160,30 +161,30 @@ class ECMSketch(Held, AskedOfCells):
 
     @property
     def seen(self) -> int:
-        """Weight of all events that were counted, those that are held back included."""
+        """Weight of all counted events, including buffered ones."""
         self._flush()
         return self._seen
 
     @property
     def too_late(self) -> int:
-        """Weight of the events that were older than every lane, and refused."""
+        """Weight of the rejected events, which were older than every lane."""
         self._flush()
         return self._too_late
 
     @property
     def moved(self) -> int:
-        """Weight of the events that were counted at the time of a lane instead of their own."""
+        """Weight of the events that were counted at a lane's time instead of their own."""
         self._flush()
         return self._moved
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory of cells and of what is held back; a snapshot comes on top."""
+        """Memory for cells and buffered events, in bytes. A snapshot comes on top."""
         cells = sum(each.nbytes for lane in self._lanes for each in lane)
         return cells + sum(24 * len(events) for events in self._held)
 
     def stats(self) -> ECMStats:
-        """What was taken in and what is held. O(lanes)."""
+        """Counts of accepted and stored events. O(lanes)."""
         self._flush()
         lanes = tuple((_time_of(lane), lane[0].seen) for lane in self._lanes)
         return ECMStats(
@@ -217,25 +218,25 @@ class ECMSketch(Held, AskedOfCells):
     ) -> None:
         """Count events: columns, or one event as a key and a plain time.
 
-        Columns are taken as if they came in order of time. What came late, and how late that may
-        be: :mod:`decaysketch.ecm.late`.
+        Columns count as if they arrived in time order. :mod:`decaysketch.ecm.late` describes late
+        events, and how late they may be.
 
         Args:
             keys: one key (an integer, a text, bytes, or a tuple of these), or a list or an array of
-                keys of one type, or a tuple of such columns. With ``key_bits`` integers below
+                keys with one type, or a tuple of such columns. With ``key_bits`` integers below
                 ``2^key_bits``.
             timestamps: integers in the stream's ``time_unit``, at most 2^62 in magnitude. With
-                ``clock="arrivals"`` None: events are numbered as they come.
-            weights: integers >= 0, so many ones each; a weight of 0 is no event. One number serves
-                all events. With ``clock="arrivals"`` 1.
-            late: what becomes of events that are older than every lane: "refuse" (default) counts
-                them in ``too_late``, which widens upper ends; "now" counts them at the time of the
-                oldest lane, and their weight, in ``moved``, widens lower ends.
+                ``clock="arrivals"`` None: events are numbered on arrival.
+            weights: integers >= 0, this number of ones each. A weight of 0 is no event. One number
+                serves all events. With ``clock="arrivals"`` 1.
+            late: the handling of events that are older than every lane. "refuse" (default) counts
+                them in ``too_late``, which widens upper bounds. "now" counts them at the time of
+                the oldest lane, and their weight, in ``moved``, widens lower bounds.
 
         Raises:
-            ObservationError: the first row that is out of bounds, or columns of unequal length or
-                of a wrong type, or weights that sum up to 2^62. Nothing of the batch was taken.
-            ParameterError: another ``late``, or times where arrivals are counted.
+            ObservationError: the first row that is out of bounds, or columns with unequal lengths
+                or a wrong type, or weights that sum to 2^62. Nothing in the batch was accepted.
+            ParameterError: another ``late``, or times if arrivals are counted.
 
         Complexity: O(depth) for each event and layer, whatever the weight.
         """
@@ -249,9 +250,10 @@ class ECMSketch(Held, AskedOfCells):
             self.take(events, late)
 
     def _gather(self, keys: Any, time: Any, weight: Any, late: Late) -> bool:
-        """Let a single plain event wait that is in order; False, with nothing taken, for others.
+        """Buffer a single plain event that is in order. Return False, with nothing accepted, for
+        others.
 
-        A run of events in order is the same one by one as in a batch.
+        Counting a run of events in order one by one is the same as counting it in a batch.
         """
         times = self._single_times
         if (
@@ -275,7 +277,7 @@ class ECMSketch(Held, AskedOfCells):
         return True
 
     def _flush(self) -> None:
-        """Count the single events gathered so far; each was validated when it came."""
+        """Count the single events gathered so far. Each was validated on arrival."""
         if not self._single_times:
             return
         events = self._validated(self._single_keys, self._single_times, self._single_weights)
@@ -283,7 +285,7 @@ class ECMSketch(Held, AskedOfCells):
         self.take(events)
 
     def _validated(self, keys: Any, timestamps: Any, weights: Any) -> Events:
-        """Columns of events in order of time, none of weight 0."""
+        """Event columns in time order, none with weight 0."""
         given = read_events(self._params, keys, timestamps, weights, self._seen)
         events = given.by_time()
         ends = events.times[:: max(len(given) - 1, 1)]
@@ -295,8 +297,9 @@ class ECMSketch(Held, AskedOfCells):
     # --------------------------------------------------------------------------- holding, and lanes
 
     def take(self, events: Events, late: Late = "refuse") -> None:
-        """Hold back or count events, of which there are some, in order of time, validated and none
-        of weight 0; see :mod:`decaysketch.ecm.late`."""
+        """Buffer or count events: at least one, in time order, validated, none
+        with weight 0; see :mod:`decaysketch.ecm.late`.
+        """
         hold, before = self._params.hold, self._clock
         newest = int(events.times[-1])
         self._clock = newest if before is None else max(before, newest)
@@ -316,7 +319,7 @@ class ECMSketch(Held, AskedOfCells):
             self._settle(self._clock - hold)
 
     def _settle(self, edge: int) -> None:
-        """Put what is held back in order, and count what is before ``edge``."""
+        """Sort the buffered events, and count those before ``edge``."""
         held = Events.joined(self._held)
         if self._young:
             held = held.canonical()
@@ -327,7 +330,7 @@ class ECMSketch(Held, AskedOfCells):
             self._place(held.part(slice(ready)), "refuse")
 
     def _place(self, events: Events, late: Late) -> None:
-        """Count events in order of time, each in its lane."""
+        """Count events in time order, each in its lane."""
         stop = len(events)
         for lane, start in zip(
             self._lanes, lane_bounds(events.times, list(map(_time_of, self._lanes))), strict=True
@@ -360,10 +363,11 @@ class ECMSketch(Held, AskedOfCells):
             cells.update(events.words, events.times, weights)
 
     def advance(self, now: Instant) -> None:
-        """Tell the time: what is older than ``hold`` by it is put in order. It never falls.
+        """Set the clock. Events that it makes older than ``hold`` are sorted and counted. It never
+        falls.
 
         Raises:
-            ParameterError: no time, or one where arrivals are counted.
+            ParameterError: not a time, or a time if arrivals are counted.
         """
         now = check_time("now", in_units(now, self.params.time_unit))
         if self._params.clock == "arrivals":
@@ -379,14 +383,15 @@ class ECMSketch(Held, AskedOfCells):
         return type(other) is type(self)
 
     def snapshot(self) -> ECMSnapshot:
-        """What is held now, immutable, to be read from any thread. O(cells) after a change, else
-        O(1)."""
+        """The current contents, immutable. Any thread may read it. O(cells) after a change, else
+        O(1).
+        """
         found = super().snapshot()
         assert isinstance(found, ECMSnapshot)
         return found
 
     def state(self) -> ECMState:
-        """What is held now, in the words of :mod:`decaysketch.ecm.state`."""
+        """The current contents as defined in :mod:`decaysketch.ecm.state`."""
         state: ECMState = self.snapshot().held
         return state
 
@@ -418,7 +423,7 @@ class ECMSketch(Held, AskedOfCells):
 
     @classmethod
     def from_state(cls, state: ECMState) -> Self:
-        """A sketch that goes on from a state. O(times)."""
+        """Return a sketch that continues from a state. O(times)."""
         sketch = cls(state.params, source=state.source, epoch=state.epoch)
         sketch._clock = state.clock
         sketch._lanes = [tuple(cells.copy() for cells in lane.cells) for lane in state.lanes]
@@ -431,11 +436,11 @@ class ECMSketch(Held, AskedOfCells):
     def from_bytes(
         cls, blob: bytes | bytearray | memoryview, *, params: ECMParams | None = None
     ) -> Self:
-        """A sketch that goes on from the bytes of one.
+        """Return a sketch that continues from another sketch's bytes.
 
         Raises:
             CorruptSketchError, IncompatibleSketchError: see :func:`decaysketch.ecm.wire.decode`;
-                also where the bytes hold another number of entries than one.
+                also if the bytes contain another number of entries than one.
         """
         found = wire.decode(blob, params=params)
         if len(found.entries) != 1 or found.told is not None:
@@ -445,8 +450,9 @@ class ECMSketch(Held, AskedOfCells):
         return cls.from_state(found.entries[0])
 
     def accepts(self, events: Events) -> npt.NDArray[np.bool_]:
-        """bool[m]: of events in any order, whether :meth:`take` would count them or hold them back,
-        and not refuse them as too late. Changes nothing. O(cells + m log m)."""
+        """bool[m]: for events in any order, whether :meth:`take` would count or buffer them,
+        and not reject them as too late. Changes nothing. O(cells + m log m).
+        """
         self._flush()
         after = self.copy()
         hold, clock = self._params.hold, self._clock
@@ -465,7 +471,7 @@ def new_epoch() -> int:
 
 
 def check_identity(source: object, epoch: object) -> None:
-    """Refuse what names no source, or none of its beginnings.
+    """Reject an invalid source or epoch.
 
     Raises:
         ParameterError: naming it.
@@ -487,12 +493,12 @@ def check_identity(source: object, epoch: object) -> None:
 def read_events(
     params: ECMParams, keys: Any, timestamps: Any, weights: Any, seen: int = 0
 ) -> Events:
-    """Columns of events as they were given, of weights from 0; times are still to be looked at.
+    """Return event columns as given, with weights from 0. Times are not checked yet.
 
     Args:
-        params: of the stream.
+        params: the stream's parameters.
         keys, timestamps, weights: see :meth:`ECMSketch.update`.
-        seen: how many arrivals there were before, where these are counted.
+        seen: number of earlier arrivals, if arrivals are counted.
 
     Raises:
         ObservationError, ParameterError: see :meth:`ECMSketch.update`.
@@ -526,7 +532,7 @@ def read_events(
 
 
 def check_sum(seen: int, weights: Int64Array) -> None:
-    """Refuse weights with which so much would come to 2^62."""
+    """Reject weights that would bring the sum to 2^62."""
     if seen + int(weights.max(initial=0)) * len(weights) <= _MAX_SEEN:
         return
     total = seen + sum(weights.tolist())
@@ -537,7 +543,7 @@ def check_sum(seen: int, weights: Int64Array) -> None:
 
 
 def _time_of(lane: tuple[Cells, ...]) -> int:
-    """Of its last event."""
+    """Time of its last event."""
     clock = lane[0].clock
     assert clock is not None, "a lane has seen something"
     return clock
@@ -549,7 +555,7 @@ def _ones(count: int) -> Int64Array:
 
 
 def fits(params: ECMParams, key: Any) -> bool:
-    """Whether a single key of a plain type is one that can be counted."""
+    """Whether a single key with a plain type can be counted."""
     bits = params.key_bits
     if type(key) is int:
         return -(1 << 63) <= key < 1 << 63 if bits is None else 0 <= key < 1 << min(bits, 63)
@@ -557,6 +563,6 @@ def fits(params: ECMParams, key: Any) -> bool:
 
 
 def plain_kind(key: Any) -> type[Any] | None:
-    """The type of a single key that may wait; None for all others."""
+    """The type of a single key that may be buffered. None for all others."""
     kind = type(key)
     return kind if kind in (int, str, bytes) else None

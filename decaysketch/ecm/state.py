@@ -1,28 +1,28 @@
-"""The state of one source: what it counted, what it holds back, and what it could not place.
+"""The state of one source: counted events, buffered events, and events that it could not place.
 
-A *lane* is a stream in order of time: the first and the last of its times, how much it saw, and for
-every layer of cells the number ``n`` of ones of each cell and the times of the ranks that a cell of
-``n`` ones keeps, which is a function of ``n`` alone. So a lane is a function of the multiset of its
-events, and the state of a source whose events are no later than ``hold`` is one of all its events;
-of others it depends on which came late, and by how much.
+A *lane* is a stream in time order. It contains its first and last time, the weight it saw, and for
+every layer of cells the number ``n`` of ones per cell and the times of the ranks that a cell with
+``n`` ones keeps. These ranks are a function of ``n`` alone. So a lane is a function of the multiset
+of its events. If no event was later than ``hold``, a source's state is a function of all its
+events. Otherwise it depends on which events were late, and by how much.
 
-``horizon``. Where questions reach back no further than ``horizon``, times before the *edge*,
-``clock - horizon``, are only needed to tell that they are before it, and to draw a line to the time
-after. Of those that a cell keeps the state has, for every ``l``, the newest of a rank that ``2^l``
-divides (:mod:`decaysketch.ecm.ranks`); the others read as the next newer one that it has. Nothing
-later depends on more of them: as a cell fills up, an old rank is forgotten no later than any older
-one that a lower power of two divides, so the newest one before an edge yet to come is among these.
-What a cell goes on to be is the same with or without the others.
+``horizon``. If queries reach back no further than ``horizon``, times before the *edge*,
+``clock - horizon``, are only needed to show that they are before it, and to interpolate up to the
+time after. Among the times that a cell keeps, the state stores, for every ``l``, the newest with a
+rank that ``2^l`` divides (:mod:`decaysketch.ecm.ranks`). The others read as the next newer stored
+one. Nothing later depends on more times. As a cell fills up, it drops an old rank no later than any
+older one that a lower power of two divides, so the newest one before any later edge is among these.
+A cell evolves in the same way with or without the others.
 
-*Versions*. A source only moves on: a state of it is a prefix of each later one, in which nothing
-that it counts (the clock, what was seen, what was refused or moved) is less. Of two states of one
-source and epoch the one of the later clock, and of one clock the one that saw more, is the newer,
-and where neither is a prefix of the other there are two of that name: a *fork*, which is refused.
-What is merged of several sources falls in number when one of them leaves; there the clock decides.
+*Versions*. A source only moves on: one of its states is a prefix of each later one, in which no
+count (the clock, seen, refused or moved weight) is smaller. Among two states with one source and
+epoch, the newer one has the later clock or, with equal clocks, has seen more. If neither is a
+prefix of the other, two states have that name: a *fork*, which is rejected. The numbers in a merge
+of several sources fall when one of them leaves. There the clock decides.
 
-*Collections*. What a collection holds is a function of the set of states that were joined, and of
-the latest clock that it was told itself: of each source and epoch the newest state, without those
-whose clock is before the latest clock of all less the horizon.
+*Collections*. A collection's contents are a function of the set of joined states and the latest
+clock that the collection itself received. They are the newest state per source and epoch, without
+states whose clock is before the latest clock overall less the horizon.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ Source = str | int
 
 
 class CellColumns(NamedTuple):
-    """Cells of a layer as columns.
+    """A layer's cells as columns.
 
     Attributes:
-        n: int64[depth, width], ones of each cell.
-        old: int64[cells], newest kept rank of each cell that lies before the horizon, 0 where none
+        n: int64[depth, width], ones per cell.
+        old: int64[cells], newest kept rank in each cell that lies before the horizon, 0 if none
             does.
-        times: int64[m], cell by cell, newest first: those of kept ranks after ``old``, and of the
-            ranks that are left of ``old`` without its lowest ones.
+        times: int64[m], cell by cell, newest first: times of kept ranks after ``old``, and of the
+            ranks that remain of ``old`` when its lowest ones are removed.
     """
 
     n: Int64Array
@@ -71,7 +71,7 @@ class CellColumns(NamedTuple):
 
     @classmethod
     def of(cls, cells: Cells, edge: int | None) -> CellColumns:
-        """Of cells; times before ``edge`` are old, none where it is None. O(kept)."""
+        """Build from cells. Times before ``edge`` are old, none if it is None. O(kept)."""
         ranks, times, offsets = cells.kept()
         counts = np.diff(offsets)
         old = np.zeros(len(counts), np.int64)
@@ -85,7 +85,7 @@ class CellColumns(NamedTuple):
         return cls(cells.n.copy(), old, times)
 
     def restored(self, layer: Layer, params: ECMParams, first: int, clock: int) -> Cells:
-        """Inverse of :meth:`of`, but for times that no question reaches. O(kept log kept)."""
+        """Inverse of :meth:`of`, except for times that no query reaches. O(kept log kept)."""
         times = self.times
         if self.old.any():
             ranks, offsets = kept_ranks(params.kind, layer.slots, self.n.ravel())
@@ -95,18 +95,18 @@ class CellColumns(NamedTuple):
 
 
 def _has(ranks: Int64Array, old: Int64Array) -> BoolArray:
-    """Of which kept ranks the state has the time."""
+    """Which kept ranks have their time in the state."""
     return (ranks > old) | chained(ranks, old)
 
 
 @dataclass(frozen=True, slots=True)
 class LaneColumns:
-    """A lane as columns, in one piece: of tiny ones there may be very many.
+    """A lane as columns, in one array: there may be very many tiny ones.
 
     Attributes:
-        first, clock: times of its first and of its last event.
-        numbers: int64[layers + 2 cells + m]: for each layer, root first, where its times end; the
-            ones of each cell of all layers; their old ranks; and m times.
+        first, clock: times of its first and last event.
+        numbers: int64[layers + 2 cells + m]: for each layer, root first, the index after its times;
+            the ones in each cell, all layers; their old ranks; and m times.
     """
 
     first: int
@@ -115,7 +115,7 @@ class LaneColumns:
 
     @classmethod
     def of(cls, first: int, clock: int, layers: Sequence[CellColumns]) -> LaneColumns:
-        """Of columns of each layer, root first. O(times)."""
+        """Build from the columns of each layer, root first. O(times)."""
         ends = np.cumsum([len(each.times) for each in layers], dtype=np.int64)
         columns = zip(*((each.n.ravel(), each.old, each.times) for each in layers), strict=True)
         numbers = np.concatenate([ends, *(part for parts in columns for part in parts)])
@@ -123,7 +123,7 @@ class LaneColumns:
         return cls(first, clock, numbers)
 
     def layers(self, params: ECMParams) -> Iterator[CellColumns]:
-        """Columns of each layer, root first: views. O(layers)."""
+        """Columns for each layer, root first: views. O(layers)."""
         shapes, numbers = params.layers, self.numbers
         cells, start, at = sum(layer.cells for layer in shapes), 0, len(shapes)
         times = numbers[at + 2 * cells :]
@@ -135,14 +135,14 @@ class LaneColumns:
 
 
 class Lane:
-    """A lane, immutable: as cells, which questions read, and as columns, which bytes are made of.
+    """A lane, immutable: as cells, for queries, and as columns, for bytes.
 
-    Either is made of the other when it is first asked for; from any thread.
+    Each is built from the other when it is first needed, from any thread.
 
     Args:
-        params: of the stream.
-        edge: the first time that is no older than the horizon; None where there is none.
-        cells: of every layer, root first, not to be changed by anyone; or
+        params: the stream's parameters.
+        edge: the first time that is not older than the horizon. None if there is none.
+        cells: cells for every layer, root first, which nobody may change; or
         columns: the same as columns.
     """
 
@@ -165,7 +165,7 @@ class Lane:
 
     @property
     def cells(self) -> tuple[Cells, ...]:
-        """Of every layer, root first; not to be changed."""
+        """Cells for every layer, root first. Do not change them."""
         with self._lock:
             if self._cells is None:
                 self._cells = self._restored()
@@ -200,12 +200,12 @@ class Lane:
 
     @property
     def kept(self) -> int:
-        """Times that it has, of all cells. O(times), once."""
+        """Number of stored times, over all cells. O(times), once."""
         return int(self.columns.numbers[len(self._params.layers) - 1])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it takes now."""
+        """Current memory in bytes."""
         held = 0 if self._cells is None else sum(each.nbytes for each in self._cells)
         return held + (0 if self._columns is None else self._columns.numbers.nbytes)
 
@@ -230,20 +230,20 @@ def _lane_of(params: ECMParams, edge: int | None, columns: LaneColumns) -> Lane:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ECMState:
-    """One source at one moment; immutable, to be read from any thread.
+    """One source at one moment. Immutable. Any thread may read it.
 
     Attributes:
-        params: of the stream.
-        source: whose counters these are; a text, or a number below 2^64.
+        params: the stream's parameters.
+        source: the source's name, a text, or a number below 2^64.
         epoch: 64 bits, new whenever a source starts without its state.
-        clock: the latest time that was seen or told; None before the first.
+        clock: the latest time seen or received. None before the first.
         lanes: by falling clock.
-        held: what is held back, by time and word.
-        too_late: weight of what was older than every lane, and refused.
-        moved: weight of what was, and was counted at the time of a lane instead.
-        merges: levels of compaction that the counters went through; 0 for a source of its own.
-        slack: relative error that these put into a count.
-        written: the bytes of its entry, once they were read or written; a cache.
+        held: buffered events, by time and word.
+        too_late: weight of rejected events, which were older than every lane.
+        moved: weight of such events that were counted at a lane's time instead.
+        merges: compaction levels that the counters went through. 0 for a single source.
+        slack: relative error that these add to a count.
+        written: its entry's bytes, once they were read or written; a cache.
     """
 
     params: ECMParams
@@ -260,36 +260,36 @@ class ECMState:
 
     @property
     def identity(self) -> tuple[Source, int]:
-        """(source, epoch): what a newer state replaces."""
+        """(source, epoch): the name under which a newer state replaces this one."""
         return self.source, self.epoch
 
     @cached_property
     def seen(self) -> int:
-        """Weight of all that was counted or is held back."""
+        """Weight of all counted and buffered events."""
         return sum(lane.seen for lane in self.lanes) + self.held.weight
 
     @property
     def newest(self) -> int | None:
-        """The latest time of an event; None where there is none."""
+        """The latest event time. None if there is none."""
         if len(self.held):
             return int(self.held.times[-1])
         return self.lanes[0].clock if self.lanes else None
 
     @property
     def oldest(self) -> int | None:
-        """The earliest time of an event; None where there is none."""
+        """The earliest event time. None if there is none."""
         times = [lane.columns.first for lane in self.lanes]
         if len(self.held):
             times.append(int(self.held.times[0]))
         return min(times, default=None)
 
     def __len__(self) -> int:
-        """Times that are kept, and events that are held back. O(times), once."""
+        """Number of stored times and buffered events. O(times), once."""
         return sum(lane.kept for lane in self.lanes) + len(self.held)
 
     @property
     def counters(self) -> Counters:
-        """What questions read."""
+        """The counters that queries read."""
         held = self.held
         return Counters(
             [lane.cells for lane in self.lanes],
@@ -301,7 +301,7 @@ class ECMState:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it takes now."""
+        """Current memory in bytes."""
         written = 0 if self.written is None else len(self.written)
         return sum(lane.nbytes for lane in self.lanes) + 24 * len(self.held) + written
 
@@ -309,12 +309,12 @@ class ECMState:
 
     @property
     def version(self) -> tuple[int, int, int, int]:
-        """What the newer of two states of one source and epoch has more of, first things first."""
+        """A key that is larger for the newer of two states with one source and epoch."""
         clock = -(1 << 63) if self.clock is None else self.clock
         return clock, self.seen, self.too_late, self.moved
 
     def forked_from(self, other: ECMState) -> bool:
-        """Whether two states of one source and epoch cannot be of one history."""
+        """Whether two states with one source and epoch cannot have one history."""
         if self.version == other.version:
             return self.digest != other.digest
         if self.merges and other.merges:
@@ -324,7 +324,7 @@ class ECMState:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all that is here, in hex: equal for equal states. O(times), once."""
+        """SHA-256 of the complete state, in hex: equal for equal states. O(times), once."""
         digest = hashlib.sha256(self.params.fingerprint)
         told = () if self.clock is None else (self.clock,)
         digest.update(repr((name_of(self.source), self.epoch, told)).encode("ascii"))
@@ -345,13 +345,13 @@ class ECMState:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CollectionState:
-    """The newest states of the sources of a stream; immutable, to be read from any thread.
+    """The newest states of a stream's sources. Immutable. Any thread may read it.
 
     Attributes:
-        params: of the stream; the capacity is the one in force.
-        entries: by source and epoch, no two of one name.
-        told: the clock that was told beside them; None where that is no later than the clock of one
-            of them.
+        params: the stream's parameters, with the capacity in force.
+        entries: by source and epoch, no two with one name.
+        told: the clock that the collection received itself. None if it is not later than the
+            clock of an entry.
     """
 
     params: ECMParams
@@ -362,7 +362,7 @@ class CollectionState:
     def of(
         cls, params: ECMParams, entries: Iterable[ECMState], told: int | None = None
     ) -> CollectionState:
-        """Of entries in any order, and whatever clock was told."""
+        """Build from entries in any order, and any received clock."""
         ordered = tuple(sorted(entries, key=lambda e: (name_of(e.source), e.epoch)))
         newest = max((e.clock for e in ordered if e.clock is not None), default=None)
         if told is not None and newest is not None and newest >= told:
@@ -371,20 +371,20 @@ class CollectionState:
 
     @cached_property
     def clock(self) -> int | None:
-        """The latest time that was seen or told."""
+        """The latest time seen or received."""
         clocks = [state.clock for state in self.entries if state.clock is not None]
         return max(clocks, default=None) if self.told is None else self.told
 
     @cached_property
     def kept(self) -> int:
-        """Times that are kept, and events that are held back. O(times)."""
+        """Number of stored times and buffered events. O(times)."""
         return sum(map(len, self.entries))
 
     def __len__(self) -> int:
         return self.kept
 
     def digest(self) -> str:
-        """SHA-256 of all that is here, in hex: equal for equal states."""
+        """SHA-256 of the complete state, in hex: equal for equal states."""
         digest = hashlib.sha256(self.params.fingerprint)
         digest.update(self.params.capacity.to_bytes(8, "little"))
         if self.told is not None:
@@ -395,7 +395,7 @@ class CollectionState:
 
 
 def name_of(source: Source) -> tuple[int, bytes]:
-    """By which sources are ordered: numbers first, by size, then texts by their UTF-8."""
+    """The sort key for sources: numbers first, by size, then texts by their UTF-8."""
     if isinstance(source, int):
         return 0, source.to_bytes(8, "big")
     return 1, source.encode()

@@ -1,36 +1,38 @@
-"""Family 5: ECM-sketches, one entry for each source and epoch.
+"""Family 5: ECM-sketches, one entry per source and epoch.
 
-Behind the shared head stand the parameters, always in full, how many entries there are and how many
-times they keep, the clock that the collection was told beside them, and the entries, by source and
-epoch.
-An entry is its clock and counts, what it holds back, and its lanes; a lane is its first and its
-last time and, for every layer of cells, the number of ones of each cell and how long before the
-lane's clock, or before the next newer one of the cell, each kept time lies. Which ranks these are
-follows from the numbers of ones; with a horizon, also from the newest rank of each cell that lies
-before it (see :mod:`decaysketch.ecm.state`). Columns of numbers are packed as
-:mod:`decaysketch.codec.numbers` says.
+The shared head is followed by the parameters, always in full, the number of entries and of their
+times, the clock that the collection received itself, and the entries, by source and epoch.
 
-What decoding promises
-    Whatever the bytes are, :func:`decode` returns a state whose bytes they are, or raises
-    :class:`~decaysketch.errors.CorruptSketchError`; in time proportional to their length, with few
-    steps in Python for each entry and each lane, however tiny; and in memory of at most 100 times
-    it: how long a column is follows from what was read before, and is compared with what is left
-    before anything is allocated. Of how many entries and times there are the header tells, and what
-    has more is refused where the first is too many. Cells are not built before a question
-    is asked. What they take follows from the parameters; bytes that bring parameters of their own,
-    and stand for more than 64 MB of cells and 512 times themselves, are refused to a reader who
-    does not give them.
+An entry contains its clock and counts, its buffered events, and its lanes. A lane contains its
+first and last time and, for every layer of cells, the number of ones per cell and, per kept time,
+its distance to the lane's clock, or to the next newer one in the cell. The ranks follow from the
+numbers of ones. With a horizon, they also follow from the newest rank in each cell that lies
+before it (see :mod:`decaysketch.ecm.state`). Number columns are packed as in
+:mod:`decaysketch.codec.numbers`.
 
-    * *Counted.* ``n < 2^62``; those of every row of every layer sum up to what the lane saw.
-    * *In order.* Times of a cell fall from rank to rank, none is before the first of its lane or
-      after its clock, and in every row the newest is that clock. Clocks of lanes fall, held events
-      lie within ``hold`` of the clock and lanes before that.
-    * *Canonical.* Every number is in the fewest bits, and every list in its order: what is read has
-      no other bytes. A state remembers those that it was read from, and is written by them.
+Guarantees of decoding
+    For any bytes, :func:`decode` returns a state whose bytes they are, or raises
+    :class:`~decaysketch.errors.CorruptSketchError`. It takes time proportional to their length,
+    with few steps in Python for each entry and each lane, however tiny, and memory of at most 100
+    times their length. The length of a column follows from earlier data, and is compared with the
+    rest of the bytes before anything is allocated. The header gives the number of entries and
+    times, and more of them are rejected at the first excess one. Cells are not built before a
+    query. Their size follows from the parameters. If bytes bring their own parameters, and
+    represent more than 64 MB of cells and 512 times their length, a reader that does not pass
+    parameters rejects them.
 
-What remains possible is a state that counts what never was. Nobody can see that: authenticate the
-sender where it matters. Likewise the clock is what its sender says; whoever takes bytes from others
-refuses clocks that are ahead (:func:`peek` tells), since a stream with a horizon forgets by them.
+    * *Counted.* ``n < 2^62``. Every row in every layer sums to the weight that the lane saw.
+    * *In order.* Times in a cell fall from rank to rank, none is before the first of its lane or
+      after its clock, and in every row the newest is that clock. Clocks of lanes fall, buffered
+      events lie within ``hold`` of the clock and lanes before that.
+    * *Canonical.* Every number uses the fewest bits, and every list is in its order: a decoded
+      state has no other bytes. A state caches the bytes that it was read from, and is written as
+      them.
+
+One case remains possible: a state that counts events that never happened. Nobody can detect that:
+authenticate the sender if it matters. Likewise the sender sets the clock. Code that accepts bytes
+from others must reject clocks that are ahead (:func:`peek` returns them), since a stream with a
+horizon drops entries by them.
 """
 
 from __future__ import annotations
@@ -85,13 +87,13 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class ECMHeader:
-    """What :func:`peek` reads.
+    """The result of :func:`peek`.
 
     Attributes:
-        params: of the stream.
-        entries: how many sources and epochs there are.
-        kept: how many times they keep, and events they hold back.
-        told: the clock that was told beside them, or None.
+        params: the stream's parameters.
+        entries: number of sources and epochs.
+        kept: number of their stored times and buffered events.
+        told: the clock that the collection received itself, or None.
     """
 
     params: ECMParams
@@ -104,7 +106,7 @@ class ECMHeader:
 
 
 def encode(state: CollectionState) -> bytes:
-    """Bytes of the states of sources of one stream; equal sets of states have equal bytes.
+    """Return the bytes of a stream's source states. Equal sets of states have equal bytes.
 
     Returns:
         Version 1 bytes. O(times), about 0.2 us each.
@@ -118,7 +120,7 @@ def encode(state: CollectionState) -> bytes:
 
 
 def _written(state: ECMState) -> bytes:
-    """The entry of a state: as it was read, or as it was written before, if it was."""
+    """A state's entry: as it was read, or as it was written before, if it was."""
     if state.written is None:
         body = bytearray()
         _put_state(body, state)
@@ -179,7 +181,7 @@ def _put_held(body: bytearray, held: Events, clock: int) -> None:
 def _put_lane(
     body: bytearray, params: ECMParams, lane: LaneColumns, before: int, edge: int | None
 ) -> int:
-    """Returns the clock of the lane, which the next one counts from."""
+    """Write a lane. Return its clock, which the next one counts from."""
     fields.put_varint(body, before - lane.clock)
     fields.put_varint(body, lane.clock - lane.first)
     for layer, (n, old, times) in zip(params.layers, lane.layers(params), strict=True):
@@ -193,19 +195,19 @@ def _put_lane(
 
 
 def _packed(column: Int64Array | npt.NDArray[np.uint64]) -> bytes:
-    """A column of numbers, as :func:`~decaysketch.codec.numbers.pack_numbers` writes it."""
+    """A number column, as :func:`~decaysketch.codec.numbers.pack_numbers` writes it."""
     return _native.pack_column(np.ascontiguousarray(column).view(np.uint64))
 
 
 def _counts(params: ECMParams, layer: Layer, n: Int64Array, old: Int64Array) -> Int64Array:
-    """How many times of each cell there are: of its ranks after the old one, and of its chain."""
+    """The number of times per cell: for its ranks after the old one, and for its chain."""
     if params.horizon is None:
         return Cells.kept_counts(layer, params.kind, n)
     return kept_after(params.kind, layer.slots, n, old) + digits(old)
 
 
 def _steps(times: Int64Array, offsets: Int64Array, clock: int) -> npt.NDArray[np.uint64]:
-    """How long before the next newer time of its cell each is; the newest, before the clock."""
+    """The distance of each time to the next newer one in its cell. For the newest, to the clock."""
     newer = np.empty_like(times)
     newer[1:] = times[:-1]
     newer[offsets[:-1][np.diff(offsets) > 0]] = clock
@@ -220,7 +222,7 @@ def _offsets(counts: Int64Array) -> Int64Array:
 
 
 def _edge(params: ECMParams, clock: int) -> int | None:
-    """The first time that is no older than the horizon."""
+    """The first time that is not older than the horizon."""
     return None if params.horizon is None else max(clock - params.horizon, -TIME_LIMIT)
 
 
@@ -239,20 +241,20 @@ def peek(blob: bytes | bytearray | memoryview, *, params: ECMParams | None = Non
 def decode(
     blob: bytes | bytearray | memoryview, *, params: ECMParams | None = None
 ) -> CollectionState:
-    """What :func:`encode` was given.
+    """Return the argument of :func:`encode`.
 
     Args:
         blob: the bytes. Nothing in them is trusted.
-        params: what the bytes are expected to carry, or None. The capacity is taken from the bytes.
+        params: the expected parameters, or None. The capacity is taken from the bytes.
 
     Returns:
-        The state, whose capacity is that of the bytes. O(bytes).
+        The state, with the capacity in the bytes. O(bytes).
 
     Raises:
         CorruptSketchError: the bytes are not ones that :func:`encode` could have written. The
-            message names what was found and what was expected.
-        IncompatibleSketchError: the bytes are of a stream with other parameters than ``params``, or
-            of one whose cells would take very much, and ``params`` are not given.
+            message names the found and the expected value.
+        IncompatibleSketchError: the bytes belong to a stream with other parameters than ``params``,
+            or to one whose cells would take very much memory, and ``params`` are not given.
         TypeError: not bytes at all.
     """
     blob = fields.as_bytes(blob)
@@ -291,7 +293,7 @@ def decode(
 
 
 def check_horizon(found: CollectionState) -> None:
-    """Refuse an entry that no set of entries has: one whose clock is past the horizon."""
+    """Reject an entry that no set of entries contains: one with a clock past the horizon."""
     newest, horizon = found.clock, found.params.horizon
     if horizon is None or newest is None:
         return
@@ -448,7 +450,7 @@ def _read_held(reader: Reader, params: ECMParams, clock: int, parts: _EntryReade
 
 
 def _check_counts(name: str, counts: npt.NDArray[np.uint64], least: int = 0) -> None:
-    """Refuse numbers out of range, or whose sum is."""
+    """Reject numbers out of range, or with a sum out of range."""
     if len(counts) and not least <= int(counts.min()):
         refuse(f"{name}: {int(counts.min())}; expected at least {least}")
     if float(counts.astype(np.float64).sum()) >= 1.5 * MAX_COUNT or int(counts.sum()) > MAX_COUNT:
@@ -456,17 +458,17 @@ def _check_counts(name: str, counts: npt.NDArray[np.uint64], least: int = 0) -> 
 
 
 class _EntryReader:
-    """Reads columns and lanes of one body: flawless ones by a kernel (``lanes.c``), whatever else
-    with care, to say what is wrong with it.
+    """Reads columns and lanes in one body: valid ones by a kernel (``lanes.c``), all others
+    step by step, to name the fault.
 
     Args:
-        params: of the stream.
+        params: the stream's parameters.
         blob: the body.
-        kept: how many times there are to be.
+        kept: the expected number of times.
 
     Attributes:
-        left: how many of them were not read yet.
-        memory: bytes that the cells of what was read take at the least, once they are built.
+        left: number of times not read yet.
+        memory: minimum memory for the cells read so far, in bytes, once they are built.
     """
 
     def __init__(self, params: ECMParams, blob: bytes, kept: int) -> None:
@@ -483,13 +485,13 @@ class _EntryReader:
         self._room: Int64Array | None = None
 
     def take(self, count: int) -> None:
-        """Count off times; refuse more than there are to be."""
+        """Count times. Reject more than expected."""
         if count > self.left:
             refuse(f"{count} times, of which the header leaves {self.left}")
         self.left -= count
 
     def column(self, reader: Reader, count: int, name: str) -> npt.NDArray[np.uint64]:
-        """The next column of numbers: :func:`~decaysketch.codec.numbers.read_numbers`."""
+        """The next number column: :func:`~decaysketch.codec.numbers.read_numbers`."""
         numbers = np.empty(count, np.uint64)
         end = _native.read_column(self._blob, reader.at, len(reader.body), numbers)
         if end < 0:
@@ -498,7 +500,7 @@ class _EntryReader:
         return numbers
 
     def read(self, reader: Reader, before: int, edge: int | None) -> LaneColumns:
-        """The next lane, behind one of the clock ``before``."""
+        """The next lane, after one with the clock ``before``."""
         clock = before - reader.varint("clock of a lane")
         first = clock - reader.varint("first time of a lane")
         fields.check_time(first, "first time of a lane")
@@ -535,7 +537,7 @@ class _EntryReader:
 def _read_layers(
     reader: Reader, params: ECMParams, most: int, first: int, clock: int, edge: int | None
 ) -> list[CellColumns]:
-    """What :func:`_put_lane` wrote of each layer, with ``most`` times or fewer."""
+    """Read each layer that :func:`_put_lane` wrote, with at most ``most`` times."""
     layers: list[CellColumns] = []
     for number, layer in enumerate(params.layers):
         n = read_numbers(reader, layer.depth * layer.width, f"cells of layer {number}")
@@ -566,7 +568,7 @@ def _read_layers(
 
 
 def _read_old(reader: Reader, params: ECMParams, layer: Layer, n: Int64Array) -> Int64Array:
-    """Of each cell the newest rank before the horizon."""
+    """Read each cell's newest rank before the horizon."""
     old = np.zeros(len(n), np.int64)
     if params.horizon is None:
         return old
@@ -588,7 +590,7 @@ def _read_old(reader: Reader, params: ECMParams, layer: Layer, n: Int64Array) ->
 
 
 def _check_edge(columns: CellColumns, offsets: Int64Array, young: Int64Array, edge: int) -> None:
-    """Refuse times that are on another side of the horizon than their ranks."""
+    """Reject times that are on another side of the horizon than their ranks."""
     behind = np.arange(len(columns.times), dtype=np.int64)
     said = behind < np.repeat(offsets[:-1] + young, np.diff(offsets))
     if ((columns.times >= edge) != said).any():
@@ -620,7 +622,7 @@ def _check_times(
     first: int,
     clock: int,
 ) -> None:
-    """What the times of a layer have to be, beside falling."""
+    """Check all conditions on a layer's times, except that they fall."""
     n, old, times = columns
     if int(times.min()) < first:
         refuse(f"a time is {int(times.min())}; expected at least the first of its lane, {first}")
@@ -643,7 +645,7 @@ def _check_times(
 
 
 def _check_state(state: ECMState) -> None:
-    """What lanes, held events and counts have to do with each other."""
+    """Check that lanes, buffered events and counts are consistent."""
     params, clock, held = state.params, state.clock, state.held
     assert clock is not None
     clocks = [lane.clock for lane in state.lanes]
