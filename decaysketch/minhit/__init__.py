@@ -1,20 +1,21 @@
-"""Hits of an observation's range of integers under the pairwise hash: where, and how many.
+"""First hits and hit counts for an observation's range of integers under the pairwise hash.
 
-An observation of weight ``w`` stands for ``w`` integers; level ``i`` selects those whose hash is
-below ``floor(p / 2^i)``. The questions below are answered in ``O(log w)`` arithmetic steps each,
-without looking at the integers one by one:
+An observation with weight ``w`` represents ``w`` integers. Level ``i`` selects those with a hash
+below ``floor(p / 2^i)``. The functions below take ``O(log w)`` arithmetic steps each, and do not
+visit the integers one by one:
 
-* :func:`top_levels`: the largest level at which any integer is selected;
-* :func:`range_samples`: how many are selected at a level (RangeSample of Pavan and Tirthapura);
-* :func:`min_hits`: which is the first one selected at a level (MinHit, Algorithm 5 of Cormode,
-  Tirthapura and Xu); :func:`min_hits_all_levels` finds it for every level in one walk;
-* :func:`expiry_times`: when the last one selected at a level is gone, as an integral decay takes
-  the integers away from the end of the range (ExpiryTime, Algorithm 4, corrected).
+* :func:`top_levels`: the largest level at which any integer is selected.
+* :func:`range_samples`: how many are selected at a level (RangeSample of Pavan and Tirthapura).
+* :func:`min_hits`: the first integer selected at a level (MinHit, Algorithm 5 of Cormode,
+  Tirthapura and Xu). :func:`min_hits_all_levels` finds it for every level in one walk.
+* :func:`expiry_times`: when the last one selected at a level is gone, as an integral decay removes
+  the integers from the upper bound of the range (ExpiryTime, Algorithm 4, corrected).
 
-:func:`range_sample`, :func:`min_hit` and :func:`expiry_time` answer for one observation. The
-functions here check their input and run vectorised kernels over tables that are fixed for a hash
-function; ``reference.py`` holds the paper's procedures in plain integers, and ``README.md`` works
-an example by hand. Every function takes ``copy``, which of the hash functions of the parameters.
+:func:`range_sample`, :func:`min_hit` and :func:`expiry_time` handle one observation. The functions
+here check their input and run vectorised kernels over tables that are fixed for a hash function.
+``reference.py`` contains the paper's procedures in plain integers, and ``README.md`` works an
+example by hand. The argument ``copy`` of every function selects one of the parameters' hash
+functions.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def _level_column(params: SketchParams, levels: npt.ArrayLike, rows: int) -> npt
 def top_levels(
     params: SketchParams, ids: npt.ArrayLike, weights: npt.ArrayLike, *, copy: int = 0
 ) -> npt.NDArray[np.int8]:
-    """Largest level at which any integer of each observation is selected.
+    """Return the largest level at which any integer of each observation is selected.
 
     Args:
         params: fixes the hash.
@@ -99,7 +100,7 @@ def top_levels(
         int8[n], 0..M. O(log max_weight) each.
 
     Raises:
-        ParameterError: a column of the wrong type, length or range.
+        ParameterError: a column with the wrong type, length or range.
     """
     id_column, weight_column = _columns(params, ids, weights)
     levels = np.empty(len(id_column), dtype=np.int8)
@@ -110,7 +111,9 @@ def top_levels(
 def minimum_hashes(
     params: SketchParams, ids: npt.ArrayLike, weights: npt.ArrayLike, *, copy: int = 0
 ) -> Int64Array:
-    """Least hash value among the integers of each observation; int64[n]. See :func:`top_levels`."""
+    """Return the smallest hash value among each observation's integers: int64[n]. See
+    :func:`top_levels`.
+    """
     id_column, weight_column = _columns(params, ids, weights)
     minima = np.empty(len(id_column), dtype=np.int64)
     _native.minimum_hashes(plan(params, copy).native, id_column, weight_column, minima)
@@ -125,7 +128,7 @@ def range_samples(
     *,
     copy: int = 0,
 ) -> Int64Array:
-    """Number of integers of each observation that are selected at the level beside it.
+    """Return how many of each observation's integers its level selects.
 
     Args:
         params: fixes the hash.
@@ -137,7 +140,7 @@ def range_samples(
         int64[n], 0..weight. O(log max_weight) each.
 
     Raises:
-        ParameterError: a column of the wrong type, length or range.
+        ParameterError: a column with the wrong type, length or range.
     """
     id_column, weight_column = _columns(params, ids, weights)
     level_column = _level_column(params, levels, len(id_column))
@@ -155,7 +158,7 @@ def min_hits(
     *,
     copy: int = 0,
 ) -> Int64Array:
-    """Position of the first integer of each observation selected at the level beside it.
+    """Return the position of each observation's first integer that its level selects.
 
     Returns:
         int64[n]: the least ``j`` with ``h(max_weight * id + j) < floor(p / 2^level)``, or -1
@@ -172,12 +175,12 @@ def min_hits(
 def min_hits_all_levels(
     params: SketchParams, ids: npt.ArrayLike, weights: npt.ArrayLike, *, copy: int = 0
 ) -> Int64Array:
-    """Position of the first integer of each observation selected at every level.
+    """Return the position of each observation's first selected integer, at every level.
 
     One walk along the record minima of the hash serves all levels.
 
     Returns:
-        int64[n, M + 1]: column ``i`` is :func:`min_hits` of level ``i``, -1 where no integer is
+        int64[n, M + 1]: column ``i`` is :func:`min_hits` at level ``i``, -1 if no integer is
         selected. Arguments and errors as :func:`top_levels`. O(M + log max_weight) each.
     """
     id_column, weight_column = _columns(params, ids, weights)
@@ -196,10 +199,11 @@ def expiry_times(
     *,
     copy: int = 0,
 ) -> Int64Array:
-    """Earliest time at which no integer of each observation is selected any more at a level.
+    """Return the earliest time at which a level selects none of each observation's integers any
+    more.
 
-    At age ``x`` an observation stands for the ``f(weight, x)`` first integers of its range, so it
-    expires at the age ``min{x : f(weight, x) <= Delta}``, Delta being :func:`min_hits` among the
+    At age ``x`` an observation represents the ``f(weight, x)`` first integers in its range, so it
+    expires at the age ``min{x : f(weight, x) <= Delta}``, with Delta as :func:`min_hits` among the
     ``f(weight, 0)`` integers it begins with (section 3.3, Lemma 3.5).
 
     Args:
@@ -211,13 +215,13 @@ def expiry_times(
         levels: int8[n] or one level, 0..M.
 
     Returns:
-        int64[n]; the timestamp itself where no integer is selected in the first place, or where
-        f(weight, 0) is 0. O(log max_weight) each, and a binary search over the steps of the decay
-        where it has no closed form.
+        int64[n]. The timestamp itself if no integer is selected in the first place, or if
+        f(weight, 0) is 0. O(log max_weight) each, and a binary search over the decay's steps
+        if it has no closed form.
 
     Raises:
-        ParameterError: a column of the wrong type, length or range; a decay that does not serve
-            max_weight, see :meth:`IntegralDecay.steps`.
+        ParameterError: a column with the wrong type, length or range, or a decay that does not
+            support max_weight, see :meth:`IntegralDecay.steps`.
     """
     id_column, weight_column = _columns(params, ids, weights)
     time_column = _time_column(times, len(id_column))
@@ -243,12 +247,12 @@ def _time_column(times: npt.ArrayLike, rows: int) -> Int64Array:
 
 
 def range_sample(params: SketchParams, id: int, weight: int, level: int, *, copy: int = 0) -> int:
-    """:func:`range_samples` of one observation."""
+    """:func:`range_samples` for one observation."""
     return int(range_samples(params, [id], [weight], level, copy=copy)[0])
 
 
 def min_hit(params: SketchParams, id: int, weight: int, level: int, *, copy: int = 0) -> int:
-    """:func:`min_hits` of one observation."""
+    """:func:`min_hits` for one observation."""
     return int(min_hits(params, [id], [weight], level, copy=copy)[0])
 
 
@@ -262,5 +266,5 @@ def expiry_time(
     *,
     copy: int = 0,
 ) -> int:
-    """:func:`expiry_times` of one observation."""
+    """:func:`expiry_times` for one observation."""
     return int(expiry_times(params, decay, [id], [weight], [time], level, copy=copy)[0])

@@ -1,9 +1,9 @@
-"""The tables of a hash function: what the kernels need of it, computed once.
+"""Tables that the kernels need for a hash function, computed once.
 
 The multiplier ``a`` and the prime ``p`` of a sketch are fixed, so Euclid's algorithm on ``(p, a)``
-is too. Its course is written down here, in plain integers, as the list of steps that can reach a
-new minimum of ``(u + j a) mod p`` and as the chain of the floor sum; the kernels then run the same
-short list for every observation (their derivations (3) and (4)).
+is too. This module stores its course, in plain integers: the list of steps that can reach a new
+minimum of ``(u + j a) mod p``, and the chain for the floor sum. The kernels then run the same short
+list for every observation (their derivations (3) and (4)).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LONGEST_UNROLLED = 8  # steps of a group that are listed; a longer group is one
 
 
 class HashPlan(NamedTuple):
-    """What the kernels need of one hash function, computed once."""
+    """Tables that the kernels need for one hash function, computed once."""
 
     id_bits: int
     mix: Int64Array
@@ -47,7 +47,7 @@ class HashPlan(NamedTuple):
 
 @lru_cache(maxsize=512)
 def plan(params: SketchParams, copy: int = 0) -> HashPlan:
-    """The tables of one of the hash functions that ``params`` fix.
+    """Return the tables for one of the hash functions that ``params`` fix.
 
     Raises:
         ParameterError: ``copy`` is not one of 0..copies - 1.
@@ -75,7 +75,7 @@ def plan_for(
     mix: Int64Array,
     top: int,
 ) -> HashPlan:
-    """Tables for a hash function that is given by its numbers."""
+    """Return the tables for a hash function with these numbers."""
     start_multiplier = multiplier * max_weight % prime
     steps = down_steps(prime, multiplier, max_weight - 1)
     chain = _floor_sum_chain(prime, multiplier)
@@ -90,11 +90,12 @@ def plan_for(
 
 
 def down_steps(p: int, a: int, longest: int, *, unrolled: int = _LONGEST_UNROLLED) -> Int64Array:
-    """Every step that can reach a new minimum within ``longest`` positions, in order of length.
+    """Return every step that can reach a new minimum within ``longest`` positions, ordered by
+    length.
 
-    Follows the one-sided best approximations of ``a / p``: ``(d, qd)`` is the smallest down step
-    so far, ``(e, qe)`` the smallest up step (``e = qe a mod p``). Groups of more than ``unrolled``
-    steps, not counting the last, are listed as one row.
+    Follows the one-sided best approximations of ``a / p``: ``(d, qd)`` is the smallest down step so
+    far, ``(e, qe)`` the smallest up step (``e = qe a mod p``). A group with more than ``unrolled``
+    steps, not counting the last, is listed as one row.
     """
     rows: list[tuple[int, ...]] = []
     d, qd, e, qe = p, 0, a % p, 1
@@ -126,7 +127,7 @@ def down_steps(p: int, a: int, longest: int, *, unrolled: int = _LONGEST_UNROLLE
 
 
 def _floor_sum_chain(p: int, a: int) -> Int64Array:
-    """Rows (modulus, multiplier, modulus // multiplier) of Euclid's algorithm on (p, a)."""
+    """Rows (modulus, multiplier, modulus // multiplier) from Euclid's algorithm on (p, a)."""
     rows = []
     modulus, multiplier = p, a % p
     while multiplier:

@@ -1,4 +1,4 @@
-"""How many observations the coarsest level can have, which bytes are held against."""
+"""The maximum number of observations at the coarsest level, for checking bytes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["observations_of_top_level"]
 
 
 def observations_of_top_level(params: SketchParams, copy: int, weights: int) -> int:
-    """How many (id, weight) can reach level M at all, with so many weights of an id at most.
+    """How many (id, weight) can reach level M at all, with a maximum number of weights per id.
 
-    The hash values below ``floor(p / 2^M)``, at most 20 of them, are each taken by one integer
-    ``max_weight * id + j``; it belongs to the observations of that id with a weight above ``j``.
+    The hash values below ``floor(p / 2^M)``, at most 20, each belong to one integer
+    ``max_weight * id + j``. It belongs to that id's observations with a weight above ``j``.
     """
     inverse = pow(params.multipliers[copy], -1, params.prime)
     first: dict[int, int] = {}  # (mixed) id -> its least j

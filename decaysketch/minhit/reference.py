@@ -1,37 +1,38 @@
 """First hit, number of hits and sampling levels of an observation, in plain Python integers.
 
-The idea. An observation of weight w stands for the w integers max_weight * id + j, 0 <= j < w. The
-hash of a range of consecutive integers is an arithmetic progression modulo a prime:
+The idea. An observation with weight w represents the w integers max_weight * id + j, 0 <= j < w.
+The hash of a range of consecutive integers is an arithmetic progression modulo a prime:
 
     h(max_weight * id + j) = (u + j*a) mod p,  0 <= j <= n,  u = h(max_weight * id),  n = w - 1,
 
 and level i selects the integers whose hash is at most L = floor(p / 2^i) - 1, which is exactly
 floor(p / 2^i) of the p possible hashes. So "is the observation sampled at level i, and how often"
-is a question about a progression modulo p, which Euclid's algorithm answers in O(log p) steps where
-looking at every integer of the range would take w.
+is a question about a progression modulo p. Euclid's algorithm solves it in O(log p) steps, while
+checking every integer in the range would take w.
 
 Convention, everywhere in this package: **hit <=> (u + j*a) mod p <= L, with 0 <= j <= n and
 L = floor(p / 2^i) - 1**. A limit L < 0 (a level with 2^i > p) selects nothing.
 
 Sources. Cormode, Tirthapura, Xu, *Time-decaying sketches for robust aggregation of sensor data*:
 section 3.2 (hash and levels), section 3.3 (Lemma 3.5, Algorithm 4, Problem 1, Observation 3.2,
-Lemmas 3.6 to 3.9, Algorithm 5). Where we depart from it:
+Lemmas 3.6 to 3.9, Algorithm 5). Departures:
 
-* Algorithm 5 leaves the length of S_0, k, f_1 and f_(d+1) unstated; `min_hit` writes them out.
-* Algorithm 5 requires L >= 0 and would report hits for L < 0; here L < 0 has none.
+* Algorithm 5 leaves the length of S_0, k, f_1 and f_(d+1) unstated. `min_hit` defines them.
+* Algorithm 5 requires L >= 0 and would report hits for L < 0. Here L < 0 has none.
 * Section 3.3 also prints the hit test as h <= floor(p / 2^i). That selects one integer too many:
   only "- 1" gives level i the probability p_i = floor(p / 2^i) / p.
-* RangeSample is a floor-sum, the textbook form, in place of the recursion the paper cites.
+* RangeSample is a floor-sum, the textbook form, and not the recursion that the paper cites.
 * Algorithm 4 is printed to return t + t' with t' = l, the last age at which the observation is
-  still selected; `expiry_time` returns t + r. It is printed for decays w * f(x) and calls MinHit
-  with n = w * f(0) - 1; here n = f(w, 0) - 1, and an f(w, 0) of 0 stands for no integers at all.
-* `all_levels` reads the first hit of every level off one walk over the record minima of the
+  still selected. `expiry_time` returns t + r. The algorithm is printed for decays w * f(x) and
+  calls MinHit with n = w * f(0) - 1. Here n = f(w, 0) - 1, and an f(w, 0) of 0 represents no
+  integers at all.
+* `all_levels` reads the first hit for every level off one walk over the record minima of the
   progression, where the paper calls Algorithm 5 once per level.
 
-This module is the middle rung of trust: enumeration checks it on small primes, and it checks the
-compiled kernels at full size. It therefore imports nothing of ours, and nothing falls back to it.
-Every function takes 0 <= a < p, 0 <= u < p and n >= 0 and does not check them. The modulus need not
-be prime, and integers may be of any size.
+Enumeration checks this module on small primes, and it checks the compiled kernels at full size. It
+therefore imports no project code, and nothing falls back to it. Every function takes 0 <= a < p,
+0 <= u < p and n >= 0 and does not check them. The modulus need not be prime, and integers may have
+any size.
 """
 
 from __future__ import annotations
@@ -55,14 +56,16 @@ __all__ = [
 
 
 def level_limit(p: int, level: int) -> int:
-    """Largest hash selected at a level: L = floor(p / 2^i) - 1 (section 3.2); -1 once 2^i > p."""
+    """Largest hash selected at a level: L = floor(p / 2^i) - 1 (section 3.2), or -1 once 2^i >
+    p.
+    """
     return (p >> level) - 1
 
 
 def hash_start(p: int, a: int, b: int, max_weight: int, id: int) -> int:
-    """Hash of the first integer of an observation's range: u = (a * w_max * id + b) mod p.
+    """Hash of the first integer in an observation's range: u = (a * w_max * id + b) mod p.
 
-    ``id`` is the id the range is laid out by, that is, after any mixing.
+    ``id`` is the id that defines the range, after any mixing.
     """
     return (a * max_weight * id + b) % p
 
@@ -70,8 +73,8 @@ def hash_start(p: int, a: int, b: int, max_weight: int, id: int) -> int:
 def min_hit(p: int, a: int, u: int, n: int, L: int) -> int:
     """Smallest j in 0..n with (u + j*a) mod p <= L, or -1: Algorithm 5, MinHit(p, a, u, n, L).
 
-    With ``L = level_limit(p, i)`` this is the paper's Delta of the observation at level i.
-    O(log n) steps, each of which at least halves the length of the progression (Lemma 3.9).
+    With ``L = level_limit(p, i)`` this is the paper's Delta for the observation at level i.
+    O(log n) steps. Each at least halves the length of the progression (Lemma 3.9).
     """
     if L < 0:  # Problem 1 has L >= 0; without this, line 6 would answer p - u
         return -1
@@ -104,7 +107,7 @@ def min_hit(p: int, a: int, u: int, n: int, L: int) -> int:
 def floor_sum(count: int, modulus: int, slope: int, offset: int) -> int:
     """Sum of floor((slope * j + offset) / modulus) over 0 <= j < count.
 
-    ``modulus`` > 0, the other arguments >= 0. O(log modulus) steps: take out the whole multiples,
+    ``modulus`` > 0, the other arguments >= 0. O(log modulus) steps: remove the integer multiples,
     then count the lattice points that remain under the line along its other axis.
     """
     total = 0
@@ -152,7 +155,7 @@ def record_runs(p: int, a: int, u: int, n: int) -> Iterator[RecordRun]:
     the record minima of drop(s) over s = 1, 2, ..: the best approximations to a / p from one side.
     Euclid's algorithm on (p, a) produces them in progressions ``down - k * up``, while on the other
     side ``up`` = (s * a) mod p, the smallest rise so far, shrinks by multiples of ``down``.
-    A run is one such step, repeated; a progression contributes at most two.
+    A run is one such step, repeated. A progression contributes at most two.
     """
     if a == 0:
         return
@@ -186,7 +189,7 @@ def min_value(p: int, a: int, u: int, n: int) -> int:
 
 
 def top_level(p: int, a: int, u: int, n: int, M: int) -> int:
-    """Highest level 0..M with a hit; there is one, as level 0 selects everything.
+    """Highest level 0..M with a hit. There is one, as level 0 selects everything.
 
     A higher level selects a subset of a lower one's integers, so an observation is sampled at
     exactly the levels 0 .. top_level.
@@ -199,7 +202,7 @@ def top_level(p: int, a: int, u: int, n: int, M: int) -> int:
 
 
 def all_levels(p: int, a: int, u: int, n: int, M: int) -> list[int]:
-    """First hit at every level 0..M, -1 where there is none: all Delta_i from one walk.
+    """First hit at every level 0..M, -1 if there is none: all Delta_i from one walk.
 
     Equal to ``[min_hit(p, a, u, n, level_limit(p, i)) for i in range(M + 1)]``, in O(M + log p).
     The first value at or below a limit is always a record minimum, and limits fall as the level
@@ -230,8 +233,8 @@ def expiry_time(
 ) -> int:
     """Earliest time >= ``time`` at which no integer of an observation is selected: Algorithm 4.
 
-    At age x the observation stands for the f(weight, x) first integers of its range, so it is
-    selected as long as that is more than Delta, the position of the first selected one.
+    At age x the observation represents the f(weight, x) first integers in its range. It is
+    selected as long as that number exceeds Delta, the position of the first selected one.
 
     Args:
         p, a, u, L: hash, hash of the first integer and limit of the level, as in `min_hit`.

@@ -1,2 +1,3 @@
-"""Texts of others: :mod:`~decaysketch.text.grammar`, the one guarded door, and
-:mod:`~decaysketch.text.predicate`, predicates over value and weight."""
+"""Texts from others: :mod:`~decaysketch.text.grammar`, the only reader of untrusted text, and
+:mod:`~decaysketch.text.predicate`, predicates over value and weight.
+"""

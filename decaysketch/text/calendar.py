@@ -1,9 +1,9 @@
-"""Calendar fields of times, in UTC or in a named time zone.
+"""Calendar fields for times, in UTC or in a named time zone.
 
 Fields are arithmetic on days and seconds. A zone adds its offset, which is read from the zone
-database once for each block of 512 days: day by day, and where two days differ the second of the
-change by bisection. Offsets of times before 1900 or after 2199 are those of the nearest of these
-years, so that reading takes bounded time whatever times a stream has.
+database once per block of 512 days: day by day, and where two days differ the second of the
+change by bisection. Times before 1900 or after 2199 use the offset from the nearest of these
+years, so that reading takes bounded time for any times in a stream.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+){0,3}")
 
 
 def check_zone(name: str) -> str:
-    """A name of a time zone.
+    """Return the name of a time zone.
 
     Raises:
         ParameterError: the zone database does not have it.
@@ -59,8 +59,9 @@ def _zone(name: str) -> ZoneInfo:
 
 @lru_cache(maxsize=1024)
 def _block(name: str, number: int) -> tuple[Int64Array, Int64Array]:
-    """Seconds from which a zone has another offset within a block, its first second included, and
-    the offsets."""
+    """Return the seconds at which a zone's offset changes within a block, including the block's
+    first second, and the offsets.
+    """
     zone = _zone(name)
 
     def offset(second: int) -> int:
@@ -82,14 +83,14 @@ def _block(name: str, number: int) -> tuple[Int64Array, Int64Array]:
 
 
 def seconds_of(times: Int64Array, unit: str, zone: str | None) -> Int64Array:
-    """Seconds since 1970-01-01 on the clock of a zone, rounded down.
+    """Return seconds since 1970-01-01 on a zone's clock, rounded down.
 
     Args:
-        times: int64[n], in the unit of a stream.
+        times: int64[n], in a stream's unit.
         unit: one of :data:`~decaysketch.core.time_units.NANOSECONDS`.
-        zone: its name; None: UTC.
+        zone: its name. None: UTC.
 
-    Complexity: O(n log changes), and once for each zone and 512 days a thousandth of a second.
+    Complexity: O(n log changes), and a thousandth of a second once per zone and 512 days.
     """
     size = NANOSECONDS[unit]
     if size < _S:
@@ -120,7 +121,9 @@ FIELDS: Mapping[str, Callable[[Int64Array], Int64Array]] = {
 
 
 def dates(seconds: Int64Array) -> tuple[npt.NDArray[np.intp], list[str]]:
-    """Days of seconds of a clock: for each its number, and the days as ``2026-01-31``, rising."""
+    """Return the days for seconds on a clock: a day number for each, and the days as
+    ``2026-01-31``, rising.
+    """
     days = seconds // _DAY
     first = int(days.min()) if len(days) else 0
     if len(days) and int(days.max()) - first < _NEAR:  # no sort

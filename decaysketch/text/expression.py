@@ -1,9 +1,9 @@
 """Conditions and numbers over named, typed columns, from a text: ``v > 3 and hour(time) == 9``.
 
-Texts arrive over networks and are read by :mod:`decaysketch.text.grammar`: never executed. A text
-is *bound* to a :class:`Schema`, the names and types of the columns that there are. Binding checks
-every type, and gives a function of a :class:`Table`, the columns of some rows. So the same text
-works for every table of a schema, and a mistake is found before any row is read.
+Texts arrive over networks. :mod:`decaysketch.text.grammar` reads them and never executes them. A
+text is *bound* to a :class:`Schema`, the names and types of the available columns. Binding checks
+every type, and gives a function on a :class:`Table`, the columns for some rows. So the same text
+works for every table with one schema, and a mistake is found before any row is read.
 
 =======  ===================================================================================
 names    columns; dots as in ``service.name``; ``field('any name')``
@@ -94,11 +94,11 @@ _NUMBERS: tuple[Kind, ...] = ("number", "time")
 
 
 class Schema(NamedTuple):
-    """Columns by name, and the unit of their times.
+    """Columns by name, and their time unit.
 
     Attributes:
-        kinds: name and type of each, ``time`` (a time) and ``age`` (a number) among them.
-        unit: of times.
+        kinds: each column's name and type, ``time`` (a time) and ``age`` (a number) among them.
+        unit: the time unit.
     """
 
     kinds: tuple[tuple[str, Kind], ...]
@@ -111,12 +111,12 @@ class Schema(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """A column of a table.
+    """A column in a table.
 
     Attributes:
-        data: n entries: numbers (int64 or float64), times (int64), truths (bool), or of texts their
-            numbers in ``texts`` (integers, -1 where null).
-        null: bool[n], where there is no entry; None where all rows have one.
+        data: n entries: numbers (int64 or float64), times (int64), truths (bool), or for texts
+            their indices into ``texts`` (integers, -1 if null).
+        null: bool[n], true if there is no entry. None if all rows have one.
         texts: distinct texts.
     """
 
@@ -137,20 +137,20 @@ class Column:
 
 
 class Table(Protocol):
-    """Columns of some rows."""
+    """Columns for some rows."""
 
     @property
     def now(self) -> int:
-        """The time as of which ages are counted."""
+        """The reference time for ages."""
 
     def __len__(self) -> int: ...
 
     def column(self, name: str) -> Column:
-        """One of the columns that the schema names."""
+        """One of the schema's columns."""
 
 
 class Texts(NamedTuple):
-    """Texts of rows, each text written once; -1: null."""
+    """Texts per row, each text stored once; -1: null."""
 
     codes: npt.NDArray[Any]
     texts: Sequence[str]
@@ -163,16 +163,16 @@ Within = Callable[[Sequence[Any]], tuple[npt.NDArray[np.int64], npt.NDArray[np.i
 
 
 class _Typed(NamedTuple):
-    """Part of a text: its type, and what it is of a table.
+    """Part of a text: its type, and its value for a table.
 
     Attributes:
         kind: its type.
         of: float64 (NaN is null) or int64 for numbers, int64 for times, bool for truths,
-            :class:`Texts` for texts; a single number where that is the same for all rows.
-        null: where it is null, of what ``of`` does not say it.
-        constant: the number, text or truth that it is; None where it depends on the row.
-        name: of the column, where it is one.
-        within: the first and the last time of a row that has given values of it; None: any.
+            :class:`Texts` for texts. A single number if it is the same for all rows.
+        null: where it is null, if ``of`` does not show it.
+        constant: the number, text or truth, or None if it depends on the row.
+        name: the column's name, if it is a column.
+        within: the first and the last time of a row with given values for it. None: any.
     """
 
     kind: Kind
@@ -184,8 +184,9 @@ class _Typed(NamedTuple):
 
 
 class _Hull(NamedTuple):
-    """Times that a condition lets through at most, of a query at a time: its ends, as numbers that
-    are added to 0 or, of ages, to ``now``; infinite where there is none."""
+    """Bounds on the times that satisfy a condition, for a query at a time. They are numbers that
+    are added to 0 or, for ages, to ``now``, and infinite if there is no bound.
+    """
 
     first: Callable[[int], float]
     last: Callable[[int], float]
@@ -199,12 +200,12 @@ class Bound:
     """A text bound to a schema.
 
     Attributes:
-        text: as it was given.
+        text: the text as given.
         kind: type of its result.
-        operations: that it has.
-        names: of the columns that it reads.
+        operations: number of operations.
+        names: names of the columns that it reads.
         within: the first and the last time, int64[k] each, of a row for which the result is one of
-            k values; None: any time.
+            k values. None: any time.
     """
 
     text: str
@@ -216,10 +217,10 @@ class Bound:
     _hull: _Hull
 
     def __call__(self, table: Table) -> Any:
-        """The result for each row of a table. O(operations * n).
+        """Return the result for each row in a table. O(operations * n).
 
         Returns:
-            A :class:`Column`: numbers as float64 or int64, NaN or ``null`` where there is none;
+            A :class:`Column`: numbers as float64 or int64, NaN or ``null`` if there is none,
             times, truths, or texts.
         """
         with np.errstate(all="ignore"):
@@ -234,14 +235,15 @@ class Bound:
         return Column(data, null)
 
     def holds(self, table: Table) -> BoolArray:
-        """Where a condition is true; not to be called of others."""
+        """Where a condition is true. Call it for conditions only."""
         with np.errstate(all="ignore"):
             found = self._typed.of(table)
         return np.array(np.broadcast_to(found, (len(table),)), dtype=np.bool_)
 
     def times(self, now: int) -> tuple[int | None, int | None]:
-        """The first and the last time of a row for which a condition may be true, as of a query at
-        a time; None: any."""
+        """Return the first and the last time of a row for which a condition may be true, for a
+        query at a time. None: any.
+        """
         first, last = self._hull.first(now), self._hull.last(now)
         return (
             None if math.isinf(first) or math.isnan(first) else math.ceil(first),
@@ -251,23 +253,23 @@ class Bound:
 
 @lru_cache(maxsize=512)
 def bind(role: str, text: str, schema: Schema, *kinds: Kind) -> Bound:
-    """A text over the columns of a schema.
+    """Bind a text to a schema's columns.
 
     Args:
-        role: what it is of a query, "where", "of", "by" or "weight": for errors.
+        role: its role in a query, "where", "of", "by" or "weight": for errors.
         text: at most :data:`MAX_EXPRESSION` characters.
         schema: the columns.
-        kinds: types that it may have; none: any.
+        kinds: permitted types. Empty: any.
 
     Raises:
-        ParameterError: it cannot be read, names no column, or has another type. The message says
-            at which character, and what may stand there.
+        ParameterError: it cannot be read, names no column, or has another type. The message names
+            the character, and the permitted input there.
     """
     return _Reader(role, text, schema).bound(kinds)
 
 
 class _Reader(Formula):
-    """Python's tree, node by node, as typed functions of a table."""
+    """Converts Python's tree, node by node, to typed functions on a table."""
 
     def __init__(self, role: str, text: str, schema: Schema) -> None:
         self.given, self._schema, self._kinds = text, schema, dict(schema.kinds)
@@ -290,7 +292,7 @@ class _Reader(Formula):
     # ------------------------------------------------------------------------------------- types
 
     def _typed(self, node: ast.expr, depth: int, *kinds: Kind) -> _Typed:
-        """A part of one of some types."""
+        """Return a part that has one of some types."""
         found = self._read(node, depth)
         if found.kind not in kinds:
             wanted = " or a ".join(_SAID[kind] for kind in kinds)
@@ -299,7 +301,7 @@ class _Reader(Formula):
 
     @staticmethod
     def _floats(typed: _Typed) -> _Function:
-        """Of a number or time, float64 with NaN for null."""
+        """Return a number or time as float64 with NaN for null."""
 
         def floats(table: Table) -> Any:
             found, null = typed.of(table), typed.null(table)
@@ -404,7 +406,9 @@ class _Reader(Formula):
         return _Typed("number", lambda t: apply(left(t), right(t)))
 
     def _power(self, node: ast.BinOp, base: _Function, depth: int) -> _Typed:
-        """A number as the exponent, or a positive number as the base: what is bounded."""
+        """Accept a number as the exponent, or a positive number as the base: both cases are
+        bounded.
+        """
         exponent = self._typed(node.right, depth, *_NUMBERS)
         if exponent.constant is not None and abs(exponent.constant) <= MAX_EXPONENT:
             number = float(exponent.constant)
@@ -512,7 +516,7 @@ class _Reader(Formula):
         return _Typed("time", beginning, time.null, within=within if time.name == "time" else None)
 
     def _span(self, node: ast.expr) -> int:
-        """A length of time: a text with a unit, or a number of the stream's unit."""
+        """Return a length of time: a text with a unit, or a number in the stream's unit."""
         wanted = "a whole length of time of 1 or more, such as '15min' or '1h'"
         match node:
             case ast.Constant(value=str() as text):
@@ -559,7 +563,9 @@ class _Reader(Formula):
         return _number_relation(relations, sides)
 
     def _moments(self, nodes: list[ast.expr], sides: list[_Typed]) -> list[_Typed]:
-        """Dates beside times, and lengths beside ages, as numbers of the stream's unit."""
+        """Convert dates compared with times, and lengths compared with ages, to numbers in the
+        stream's unit.
+        """
         times = any(side.kind == "time" for side in sides)
         ages = any(side.name == "age" for side in sides)
         if not (times or ages):
@@ -620,7 +626,9 @@ class _Reader(Formula):
     # -------------------------------------------------------------------------------- hull of times
 
     def _hull(self, node: ast.expr) -> _Hull:
-        """The times that a condition lets through at most; of what is not understood, all."""
+        """Return bounds on the times that satisfy a condition. All times, if it is not
+        understood.
+        """
         match node:
             case ast.BoolOp(op=ast.And(), values=parts):
                 each = [self._hull(part) for part in parts]
@@ -681,7 +689,9 @@ class _Reader(Formula):
         )
 
     def _constant(self, node: ast.expr, read: Callable[..., Any]) -> float | None:
-        """A number, date or length that stands in the text; None: it is none."""
+        """Return a number, date or length that is written in the text. None: it is none of
+        these.
+        """
         match node:
             case ast.Constant(value=str() as text):
                 found: int | float = read(text, self._schema.unit)
@@ -703,7 +713,7 @@ def _instants(values: Sequence[Any]) -> tuple[Any, Any]:
 
 
 def _days_within(unit: str) -> Within:
-    """Of dates: no zone is a day or more away from UTC."""
+    """Bounds for dates: no zone is a day or more away from UTC."""
     day = 86_400 * NANOSECONDS["s"]
 
     def within(values: Sequence[Any]) -> tuple[Any, Any]:
@@ -722,7 +732,7 @@ def _constant(number: float) -> _Typed:
 
 
 def _true(column: Column) -> BoolArray:
-    """Where a column of truths is true; null is not."""
+    """Where a column of truths is true. Null is not."""
     held = np.asarray(column.data, np.bool_)
     return held if column.null is None else held & ~column.null
 
@@ -732,7 +742,7 @@ def _texts_of(column: Column) -> Texts:
 
 
 def _each(found: Any, holds: Callable[[str], bool]) -> Any:
-    """A condition of texts, which is asked once for each distinct text; null is false."""
+    """Evaluate a text condition once per distinct text. Null is false."""
     if isinstance(found, str):
         return holds(found)
     of_text = np.array([*(bool(holds(text)) for text in found.texts), False])
@@ -767,7 +777,7 @@ def _text_relation(relation: Callable[[Any, Any], Any], left: _Typed, right: _Ty
 
 
 def _by_place(relation: Callable[[Any, Any], Any], a: str, b: str) -> bool:
-    """Two texts compared as the numbers of their order."""
+    """Compare two texts by their ranks in order."""
     return bool(relation(np.int8((a > b) - (a < b)), np.int8(0)))
 
 
@@ -785,7 +795,9 @@ def _truth_relation(relation: Callable[[Any, Any], Any], left: _Typed, right: _T
 def _number_relation(
     relations: Sequence[Callable[[Any, Any], Any]], sides: Sequence[_Typed]
 ) -> _Typed:
-    """A chain of comparisons: columns of integers and whole numbers as they are, which is exact."""
+    """A chain of comparisons. Integer columns and integers are compared unconverted, which is
+    exact.
+    """
 
     def holds(table: Table) -> Any:
         numbers = [side.of(table) for side in sides]

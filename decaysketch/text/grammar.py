@@ -1,19 +1,19 @@
-"""The one guarded door for texts of others: decays, predicates, filters.
+"""The only reader for texts from others: decays, predicates, filters.
 
-Texts arrive over networks, from whoever may ask a question. None is executed, by no ``eval``, and
-no library's own parser of expressions sees one. There are three ways in:
+Texts arrive over networks, from anybody who may query. None is executed, by no ``eval``, and no
+library's own expression parser sees one. There are three readers:
 
-- :class:`Formula`, for arithmetic: the text is held against a list of characters and of words, then
-  Python's grammar is read without running it (``ast.parse``). Of the tree that this gives, a reader
-  takes the nodes that it lists and refuses all others.
-- :class:`Tokens`, for what is no arithmetic: words, numbers, quoted texts and signs in a row, and a
-  place among them. A reader goes forward and never back.
+- :class:`Formula`, for arithmetic: it checks the text against a list of characters and words, then
+  reads Python's grammar without running it (``ast.parse``). From the resulting tree, a reader
+  accepts the nodes that it lists and rejects all others.
+- :class:`Tokens`, for everything else: words, numbers, quoted texts and signs in a row, and a
+  position among them. A reader goes forward and never back.
 - :func:`json_object`.
 
-Limited are the characters, before anything else is looked at; the operations within operations,
-and all operations; the digits of a number. So time and memory are at most proportional to the
-characters, times the depth. A refusal has one form, the text, what was found where, and what is
-allowed there: ``the predicate has 'q' at character 6; expected one of v, w``.
+The number of characters is limited, before anything else is checked. Nested operations, all
+operations, and digits per number are limited too. So time and memory are at most proportional to
+the characters, times the depth. An error has one form, the text, the fault and its place, and the
+permitted input there: ``the predicate has 'q' at character 6; expected one of v, w``.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ _SHORT = re.compile(r"[^eE]{1,400}(?:[eE][+-]?[0-9]{1,3})?")  # every float, and
 
 
 class Text:
-    """A text that is neither too long nor empty, and what may still be done with it.
+    """A text that is neither too long nor empty, and the remaining budget for reading it.
 
     Args:
-        name: how refusals call it, "the predicate".
+        name: its name in error messages, "the predicate".
         text: anything.
         max_text: characters.
-        budget: so many ``units`` may be counted.
-        units: what is counted.
+        budget: maximum count of ``units``.
+        units: name of the counted units.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Text:
         self._budget, self._left, self._units = budget, budget, units
 
     def count(self, units: int = 1) -> None:
-        """Take from the budget.
+        """Deduct from the budget.
 
         Raises:
             ParameterError: it is used up.
@@ -101,18 +101,18 @@ class Text:
             )
 
     def refusal(self, at: int, found: str, expected: str) -> ParameterError:
-        """What is wrong at a character, and what may stand there."""
+        """Return the error for a fault at a character, with the permitted input there."""
         return ParameterError(f"{self.name} has {found} at character {at}; expected {expected}")
 
 
 class Formula(Text):
-    """Arithmetic as Python's tree, for a reader that says which nodes mean something.
+    """Arithmetic as Python's tree, for a reader that defines the permitted nodes.
 
     Args:
-        name, text: see :class:`Text`; of at most ``max_text`` characters.
-        words: that it may have. None: any that Python reads as a name.
-        max_operations: of all.
-        quoted: whether there may be texts in quotes, of any characters that are printed.
+        name, text: see :class:`Text`. At most ``max_text`` characters.
+        words: permitted words. None: any that Python reads as a name.
+        max_operations: maximum number of operations in total.
+        quoted: whether texts in quotes are permitted, with any printable characters.
         max_text: characters.
     """
 
@@ -126,7 +126,7 @@ class Formula(Text):
         self._check_words(words, quoted)
 
     def tree(self) -> ast.expr:
-        """The whole, not one node of which was looked at.
+        """The complete tree, with no node checked yet.
 
         Raises:
             ParameterError: it does not follow Python's grammar.
@@ -143,7 +143,7 @@ class Formula(Text):
             ) from None
 
     def enter(self, node: ast.expr, depth: int) -> None:
-        """Count a node before it is read; ``depth``: so many may be within each other from here.
+        """Count a node before it is read. ``depth``: how many levels may still be nested from here.
 
         Raises:
             ParameterError: it is too deep, or one operation too many.
@@ -156,10 +156,11 @@ class Formula(Text):
             self.count()
 
     def number(self, node: ast.expr) -> str:
-        """A decimal number as it was written, not the float that Python reads: 0.1 is a tenth.
+        """Return a decimal number as it was written, not the float that Python reads: 0.1 is a
+        tenth.
 
         Raises:
-            ParameterError: it is none, or one that is no float, or has too many digits.
+            ParameterError: it is not a number, does not fit in a float, or has too many digits.
         """
         source = self._source(node)
         if _NUMBER.fullmatch(source) is None:
@@ -170,23 +171,24 @@ class Formula(Text):
         return source
 
     def unexpected(self, node: ast.expr, expected: str) -> ParameterError:
-        """A node that is not read."""
+        """Return the error for a node that is not permitted."""
         return self.refusal(self._at(node), repr(self._source(node)), expected)
 
     def refusal(self, at: int, found: str, expected: str) -> ParameterError:
         return super().refusal(self._indent + at, found, expected)
 
     def _at(self, node: ast.expr) -> int:
-        """The character where a node begins; Python counts bytes."""
+        """The character where a node begins. Python counts bytes."""
         return len(self.text.encode()[: node.col_offset].decode())
 
     def _source(self, node: ast.expr) -> str:
         return ast.get_source_segment(self.text, node) or ""
 
     def _check_words(self, words: Sequence[str] | None, quoted: bool) -> None:
-        """Characters and words, before Python's own reader sees them.
+        """Check characters and words, before Python's own reader sees them.
 
-        It warns of numbers that run into words, and reads 0x10, 1_0 and 1j as numbers.
+        Python's reader warns about numbers that run into words, and reads 0x10, 1_0 and 1j as
+        numbers.
         """
         text, at = self.text, 0
         if quoted:  # what is in quotes says nothing here
@@ -222,7 +224,7 @@ class Formula(Text):
 
 
 class Token(NamedTuple):
-    """A word, number, quoted text or sign, and where it begins."""
+    """A word, number, quoted text or sign, and its start."""
 
     kind: str  # the group of the pattern; "end" after the last
     text: str
@@ -230,16 +232,16 @@ class Token(NamedTuple):
 
     @property
     def number(self) -> int | float:
-        """Of a number, an integer where it is written as one."""
+        """The value of a number, as an integer if it is written as one."""
         return int(self.text) if self.text.lstrip("+-").isdigit() else float(self.text)
 
 
 class Tokens(Text):
-    """A text as tokens, and a place among them.
+    """A text as tokens, and a position among them.
 
     Args:
-        pattern: a named group for each kind of token, and no other; no alternative may begin as
-            another does.
+        pattern: a named group per token kind, and no other group. No two alternatives may begin
+            alike.
         name, text, max_text, budget, units: see :class:`Text`.
 
     Complexity: O(characters).
@@ -276,12 +278,13 @@ class Tokens(Text):
 
     @property
     def next(self) -> Token:
-        """The one that is read next."""
+        """The token that is read next."""
         return self._listed[self._place]
 
     def take(self, kind: str, *texts: str) -> Token | None:
-        """The next one, if it is of a kind, and one of some texts, in any case, if there are any;
-        the place moves behind it."""
+        """Return the next token if it has a given kind and, if texts are given, is one of them in
+        any case. Then the position moves behind it.
+        """
         token = self.next
         if token.kind != kind or (texts and token.text.lower() not in texts):
             return None
@@ -289,26 +292,26 @@ class Tokens(Text):
         return token
 
     def want(self, expected: str, kind: str, *texts: str) -> Token:
-        """As :meth:`take`; ``expected``: what a refusal says may stand there.
+        """As :meth:`take`. ``expected``: the permitted input, for the error message.
 
         Raises:
-            ParameterError: it is another one.
+            ParameterError: the next token is another one.
         """
         if (token := self.take(kind, *texts)) is None:
             raise self.unexpected(expected)
         return token
 
     def unexpected(self, expected: str) -> ParameterError:
-        """The next one is not what may stand there."""
+        """Return the error for a next token that is not permitted."""
         found = repr(self.next.text) if self.next.text else "its end"
         return self.refusal(self.next.at, found, expected)
 
 
 def json_object(name: str, text: str, max_text: int) -> dict[str, Any]:
-    """A JSON object.
+    """Return a JSON object.
 
     Raises:
-        ParameterError: it is too long, no JSON, nested too deep, or no object.
+        ParameterError: it is too long, not JSON, nested too deep, or not an object.
     """
     Text(name, text, max_text, 0)
     try:
@@ -322,5 +325,5 @@ def json_object(name: str, text: str, max_text: int) -> dict[str, Any]:
 
 
 def shortened(text: str) -> str:
-    """A text as refusals show it."""
+    """A text as error messages show it."""
     return repr(text if len(text) <= 80 else f"{text[:77]}...")

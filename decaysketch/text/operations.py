@@ -1,6 +1,6 @@
-"""Arithmetic and comparisons of columns, as formulas of text mean them.
+"""Arithmetic and comparisons on columns, with the semantics of formulas in text.
 
-Numbers are float64. A result that is not defined is NaN, and a comparison with NaN is false.
+Numbers are float64. An undefined result is NaN, and a comparison with NaN is false.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Truth = Any  # a bool, or bool for each row
 
 
 def _or_none(result: Number, defined: Truth) -> Number:
-    """NaN, which is no number, where a result is not defined."""
+    """NaN, which is not a number, where a result is undefined."""
     return np.where(defined, result, np.nan)
 
 

@@ -1,8 +1,8 @@
 """Predicates over value and weight, from a text: ``v > 3 and w >= 2``, ``v in ('E42', 'E43')``.
 
-Texts arrive over networks, and are read by :mod:`decaysketch.text.grammar`: never executed. Of the
-tree that it gives only the nodes listed here are taken, each as an operation on NumPy columns. The
-number of operations and exponents are limited beside length and depth, so time and memory are too.
+Texts arrive over networks. :mod:`decaysketch.text.grammar` reads them and never executes them. Only
+the tree nodes listed here are accepted, each as an operation on NumPy columns. Operations and
+exponents are limited as well as length and depth, so time and memory are too.
 
 =======================================  =========================================================
 ``v``, ``w``, decimal numbers            the value and the weight of an observation
@@ -17,16 +17,16 @@ number of operations and exponents are limited beside length and depth, so time 
 ``startswith(v, 'a')``                   the label begins so
 =======================================  =========================================================
 
-Numbers and truth values are kept apart: ``v and w``, ``1 + (v > 2)`` and ``v + 1`` as a whole are
-refused. Values of a stream are numbers or labels; what is said of the others is refused when it is
-asked.
+Numbers and truth values are distinct: ``v and w``, ``1 + (v > 2)`` and ``v + 1`` as a complete text
+are rejected. A stream's values are numbers or labels. A predicate about the other type is rejected
+when it is evaluated.
 
-Every text has an answer for every observation. Arithmetic is that of float64, in which what is too
-large is infinite. Division by zero (``/``, ``//``, ``%``, and 0 to a negative power) gives no
-number, as does what has no real value, ``(-8) ** 0.5``, and whatever is computed from that. A
-comparison with no number is false, ``!=`` as well; so ``not (v / w > 2)`` holds where ``v / w`` is
-none. Where values are integers, comparing ``v`` or ``w`` itself with a whole number is exact, even
-beyond 2^53.
+Every text has a result for every observation. Arithmetic is float64, and values that are too large
+are infinite. Division by zero (``/``, ``//``, ``%``, and 0 to a negative power) gives no number, as
+does an expression without a real value, ``(-8) ** 0.5``, and everything computed from it. A
+comparison without a number is false, ``!=`` as well. So ``not (v / w > 2)`` holds where ``v / w``
+is not a number. If values are integers, comparing ``v`` or ``w`` itself with an integer is exact,
+even beyond 2^53.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class _Columns:
-    """Columns as they were given, and in float64; or labels in place of values."""
+    """Columns as given, and in float64, or labels instead of values."""
 
     def __init__(self, values: npt.ArrayLike, weights: npt.ArrayLike) -> None:
         self._exact = {"v": np.asarray(values), "w": np.asarray(weights)}
@@ -87,7 +87,7 @@ class _Columns:
         return self._floats[name]
 
     def labels(self, label: str) -> npt.NDArray[Any]:
-        """The values; ``label``: what they are compared with."""
+        """The values. ``label``: the label to compare them with."""
         if "v" in self._floats:
             raise ParameterError(
                 f"the predicate compares v with {label!r}, and the values of this stream are "
@@ -101,15 +101,16 @@ _Condition = Callable[[_Columns], Truth]
 
 
 class Predicate:
-    """A text over ``v`` and ``w`` as a function of the columns of values and weights.
+    """A text over ``v`` and ``w`` as a function on value and weight columns.
 
-    Two are equal where their texts are. May be pickled, and called from any thread.
+    Two predicates are equal if their texts are. A predicate may be pickled, and called from any
+    thread.
 
     Args:
-        text: at most :data:`MAX_TEXT` characters, as the table of this module lists them.
+        text: at most :data:`MAX_TEXT` characters, with the syntax in this module's table.
 
     Raises:
-        ParameterError: anything else; the message names it, and the character where it begins.
+        ParameterError: anything else. The message names it, and the character where it begins.
 
     Example:
         >>> Predicate("2 <= v / w < 5 or not v > 0")([6.0, 20.0, -1.0], [3, 2, 1]).tolist()
@@ -126,7 +127,7 @@ class Predicate:
         """Where it holds. O(operations * n).
 
         Args:
-            values, weights: integers or real numbers, of one shape; or labels.
+            values, weights: integers or real numbers, with one shape, or labels.
 
         Raises:
             ParameterError: it is about numbers and the values are labels, or the other way round.
@@ -153,7 +154,7 @@ class Predicate:
 
 
 class _Reader(Formula):
-    """Python's tree, node by node, as functions of columns."""
+    """Converts Python's tree, node by node, to functions on columns."""
 
     def __init__(self, text: str) -> None:
         super().__init__("the predicate", text, _WORDS, MAX_OPERATIONS, quoted=True)
@@ -191,7 +192,7 @@ class _Reader(Formula):
     def _of_labels(
         self, node: ast.Compare, left: ast.expr, operator: ast.cmpop, right: ast.expr
     ) -> _Condition:
-        """``v``, or in a comparison by == also what it is compared with, to the left."""
+        """A condition on ``v`` and labels. With == or !=, ``v`` may also be on the right."""
         if isinstance(operator, (ast.Eq, ast.NotEq)) and isinstance(right, ast.Name):
             left, right = right, left
         listed = [right]
@@ -231,7 +232,7 @@ class _Reader(Formula):
         return holds
 
     def _side(self, node: ast.expr, depth: int) -> _Arithmetic:
-        """One side of a comparison: columns and whole numbers as they are, which is exact."""
+        """One side of a comparison. Columns and integers stay unconverted, which is exact."""
         match node:
             case ast.Name(id=("v" | "w") as name):
                 return lambda columns: columns.exact(name)
