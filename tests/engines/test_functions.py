@@ -441,7 +441,7 @@ class TestBuild:
             ({"weight": pa.array([11] * ROWS)}, r"weight\[0\] is 11; expected 0 to 10"),
             ({"value": pa.array([float("nan")] * ROWS)}, r"value\[0\] is nan"),
             ({"number": pa.array([None, *range(1, ROWS)])}, r"id2\[0\] is null"),
-            ({"value": pa.array(["x"] * ROWS)}, "value is of type string"),
+            ({"value": pa.array(["x"] * ROWS)}, r"value\[0\] is 'x'; expected a number"),
         ],
     )
     def test_refusals_name_column_and_row(self, changed: dict[str, Any], reason: str) -> None:
