@@ -6,7 +6,8 @@ fill early; and small queries are asked. Every so often the resident memory and 
 database are printed. After the first quarter, in which sketches fill, the status is 1 if
 
 - the median of memory in the last quarter is more than ``--growth`` above that in the second, or
-- the database is larger than ``--database`` MiB at any time: compaction bounds it, or
+- the database with its write-ahead log (which SQLite writes back from 64 MiB on) is larger than
+  ``--database`` MiB at any time: compaction bounds it, or
 - anything is answered 500, or a post is refused.
 """
 
@@ -150,7 +151,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--rate", type=float, default=20.0, help="posts a second")
     parser.add_argument("--growth", type=float, default=0.05)
-    parser.add_argument("--database", type=float, default=64.0, help="MiB")
+    parser.add_argument(
+        "--database", type=float, default=128.0, help="MiB, write-ahead log included"
+    )
     options = parser.parse_args(arguments)
     memory, database, answers = list[int](), list[int](), Counter[int]()
     with tempfile.TemporaryDirectory(prefix="decaysketch-soak-") as folder:

@@ -12,7 +12,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateTable
 
 from api.access import store as access
-from api.journal import instance, lease, monitor_tables, tables
+from api.journal import changes, instance, lease, monitor_tables, tables
 from api.journal.model import StorageError, StreamRow
 from api.journal.sql import SqlStorage
 from api.operations.backup import backup, check, restore
@@ -21,13 +21,13 @@ from decaysketch.families import FAMILIES
 
 pytestmark = pytest.mark.anyio
 
-_SCHEMAS = {2: "e5ca71b21d482fee"}
+_SCHEMAS = {2: "d895399e64449162"}
 """Of each version the digest of what it stores. The digest of a released version never changes: a
 change of the schema after a release is a new version, with its step in ``api.journal.versions``.
 Before the release that has it, replace its digest."""
 
-_OTHERS = ("monitor_accounts", "monitor_outbox", "topk_words", "monitors", "topk_lists",
-           "configured_questions", "leases", "catalog_changes")  # fmt: skip
+_OTHERS = ("monitor_states", "monitor_accounts", "monitor_outbox", "topk_words", "monitors",
+           "topk_lists", "configured_questions", "leases", "catalog_changes")  # fmt: skip
 
 
 def _schema() -> str:
@@ -36,6 +36,7 @@ def _schema() -> str:
         tables.metadata,
         monitor_tables.metadata,
         lease.metadata,
+        changes.metadata,
         instance.metadata,
         access.metadata,
     ]
