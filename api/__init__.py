@@ -1,22 +1,22 @@
-"""The aggregator: streams of sketches in, decayed answers out, over HTTP.
+"""The aggregator: an HTTP service that accepts sketches into streams and returns decayed results.
 
-A sketch is a join-semilattice, so merging needs no order, no lock and no memory of what came
-before: a post is decoded and checked, written to a journal on disk, acknowledged, and merged
+A sketch is a join-semilattice, so merging needs no order, no lock and no memory of earlier posts.
+The server decodes and checks a post, writes it to a journal on disk, acknowledges it, and merges it
 afterwards. Re-posting, reordering, replaying the journal after a crash, and several processes over
-one database all end in the same bytes. Posts of elements that a source numbered itself are kept
-apart by a ledger.
+one database all end in the same bytes. A ledger distinguishes posts of elements that a source
+numbered itself.
 
-This package holds no algorithm of sketches; it checks, stores and translates.
+This package holds no algorithm of sketches. It checks, stores and translates.
 
 Its parts, each of which imports from those above it:
 
-- ``errors``, ``schemas``, ``families``: what is refused, what travels, kinds of sketches
-- ``journal``: what is on disk, and the transactions that change it
-- ``settings``, ``logs``: what an operator chooses and reads
-- ``access``: who may do what
-- ``service``: streams in memory, kept together with the journal
-- ``ingest``, ``queries``: what is sent and asked, checked
-- ``monitors``, ``relay``: what is watched and told, and passed on to another aggregator
-- ``http``, ``routes``, ``page``: from a connection to an answer
-- ``operations``, ``app``: the process and its database looked after; all of it put together
+- ``errors``, ``schemas``, ``families``: rejections, request and response models, sketch families
+- ``journal``: the data on disk, and the transactions that change it
+- ``settings``, ``logs``: the operator's configuration, and log output
+- ``access``: permissions
+- ``service``: streams in memory, kept consistent with the journal
+- ``ingest``, ``queries``: checks of posted data and queries
+- ``monitors``, ``relay``: monitors and alerts, and forwarding to another aggregator
+- ``http``, ``routes``, ``page``: from a connection to a response
+- ``operations``, ``app``: care for the process and its database; the assembled application
 """

@@ -1,15 +1,16 @@
-"""What of a stream can be joined, where two sketches of it may contradict each other.
+"""The part of a stream that can be joined, where two sketches of it may contradict each other.
 
-Of most families whatever was acknowledged can be merged. Of one whose joins may conflict
-(``Promises.conflicts``) it may not, and then nobody could say what the stream holds. So a post of
-such a family is joined with all that its stream holds, on a copy, before it is journaled, and those
-of one transaction one after the other (:class:`Trial`); the transaction sees to it that nobody else
-has journaled anything meanwhile. Who is refused is told why, and nothing was promised to him.
+In most families every acknowledged sketch can be merged. In a family whose joins may conflict
+(``Promises.conflicts``) this does not hold, and a conflict would leave the stream's content
+undefined. So the server joins a post of such a family with all sketches of its stream, on a copy,
+before it journals the post. It joins the posts of one transaction one after the other
+(:class:`Trial`). The transaction ensures that no other process has journaled anything meanwhile. A
+rejected client receives the reason, and nothing was acknowledged to it.
 
-A journal may hold a conflict all the same: it was written without a trial, or a source was dropped
-that stood between two others. Every process takes the rows in their order and keeps of each what
-can be joined with all before it, which is a function of the journal alone. The rest is left out
-part by part, said and counted, and nothing else with it.
+A journal may contain a conflict all the same: it was written without a trial, or an operator
+dropped a source that connected two others. Every process takes the rows in their order. It keeps
+the parts of each row that can be joined with all rows before it. The result is a function of the
+journal alone. The process leaves out the other parts one by one, and reports and counts them.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ __all__ = ["Accepted", "LeftOut", "Trial"]
 
 
 class LeftOut(NamedTuple):
-    """A part that cannot be joined with what is there: who had sent it, and why."""
+    """A part that cannot be joined with the existing content: its source, and the reason."""
 
     source: str
     error: DecaySketchError
 
 
 class Accepted:
-    """All that one stream holds, always merged: of each source, and their join. Thread-safe.
+    """All content of one stream, always merged: per source, and joined. Thread-safe.
 
-    A state of such a family is referred to by every sketch that holds it, and copied by none: the
-    rows are there once. Merging looks at as many entries as there are.
+    Every sketch of such a family refers to its state, and none copies it: the rows are stored once.
+    Merging inspects as many entries as there are.
 
     Args:
         recipe: of the stream.
@@ -49,7 +50,9 @@ class Accepted:
         self._lock = threading.Lock()
 
     def take(self, source: str, sketch: Snapshot) -> tuple[Sequence[Snapshot], list[LeftOut]]:
-        """Join in what a source has sent; what could be of it, and what could not."""
+        """Join a sketch of a source. Return the part that was joined, and the parts that
+        conflict.
+        """
         with self._lock:
             own = self._sources.get(source)
             if own is None:
@@ -57,8 +60,9 @@ class Accepted:
             return _joined(source, sketch, (self._whole, own))
 
     def drop(self, source: str) -> tuple[Sequence[Snapshot], list[LeftOut]]:
-        """Let go of all that a source has sent; what is left, and what of that cannot be joined
-        without it."""
+        """Drop all sketches of a source. Return the rest, and the parts of it that cannot be joined
+        without that source.
+        """
         with self._lock:
             self._sources.pop(source, None)
             self._whole = self._recipe.empty()
@@ -72,23 +76,23 @@ class Accepted:
             return left, out
 
     def whole(self) -> Sketch:
-        """A sketch of its own, of all."""
+        """Return a separate sketch of all sources."""
         with self._lock:
             return self._whole.copy()
 
     def of(self, source: str) -> Sketch:
-        """A sketch of its own, of one source."""
+        """Return a separate sketch of one source."""
         with self._lock:
             own = self._sources.get(source)
             return self._recipe.empty() if own is None else own.copy()
 
 
 class Trial:
-    """Joins on copies, before something is journaled. Used by one thread at a time.
+    """Joins on copies, before posts are journaled. Used by one thread at a time.
 
     Args:
-        streams: what is accepted, of those streams whose joins may conflict.
-        upto: number of the row of the journal up to which they hold everything.
+        streams: the accepted content of the streams whose joins may conflict.
+        upto: the last journal row that they contain.
     """
 
     def __init__(self, streams: Mapping[int, Accepted], upto: int) -> None:
@@ -98,16 +102,16 @@ class Trial:
         self.upto = upto
 
     def concerns(self, stream_id: int) -> bool:
-        """Whether joins of the stream may conflict."""
+        """Return whether joins of the stream may conflict."""
         return stream_id in self._streams
 
     def take(self, stream_id: int, source: str, posts: Iterable[Snapshot]) -> None:
-        """Join in the posts of one request, all or none.
+        """Join the posts of one request, all or none.
 
         Raises:
-            ConflictingSketchError: one contradicts what the stream holds.
+            ConflictingSketchError: a post contradicts the content of the stream.
             CapacityError: there would be too many entries.
-            ParameterError: what else keeps them from being joined.
+            ParameterError: the posts cannot be joined for another reason.
         """
         if not self.concerns(stream_id):
             return
@@ -124,8 +128,9 @@ class Trial:
 def _joined(
     source: str, sketch: Snapshot, into: Sequence[Sketch]
 ) -> tuple[Sequence[Snapshot], list[LeftOut]]:
-    """Merge a sketch into others, or those of its parts that can be. A part that only the second of
-    them refuses is older than what the first one holds, and has changed nothing in it."""
+    """Merge a sketch into others, or the parts of it that can be merged. A part that only the
+    second sketch rejects is older than the content of the first, and has changed nothing in it.
+    """
     try:
         for each in into:
             each.merge(sketch)

@@ -1,13 +1,14 @@
-"""Whether there is room in memory for the rows of a post: asked before it is journaled.
+"""Whether memory has space for the rows of a post: checked before the post is journaled.
 
-What is acknowledged is held for good, and read again at every start; so what would not fit is
-refused before. Most posts fit whatever they hold, which their number of rows tells. Near a limit
-that is found out exactly, one post at a time: what waits is merged, room that no row needs is given
-back, and the post is merged into a copy. A post that brings nothing new is taken however full it
-is, so that whoever sends it again is told that it is there.
+Acknowledged rows are stored for good, and read again at every start. So the server rejects a post
+that would not fit. Most posts fit whatever they contain, as their number of rows shows. Near a
+limit the server finds out exactly, one post at a time: it merges waiting sketches, returns unused
+space, and merges the post into a copy. It accepts a post that adds nothing new even when memory is
+full, so that a client that repeats a post learns that it is stored.
 
-Every process counts for itself, with what it has read of the others' posts, and reads the journal
-first where that may matter: several may exceed a limit by what they are taking at the time.
+Every process counts for itself, including the posts of other processes that it has read. It reads
+the journal first where that may matter. Several processes may exceed a limit by the posts that they
+are accepting at the time.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _UNBOUNDED = 1 << 62
 
 @dataclass(frozen=True, kw_only=True)
 class RowLimits:
-    """Bounds of what is held in memory; see the settings of these names."""
+    """Bounds of rows in memory. See the settings with these names."""
 
     max_post_rows: int = _UNBOUNDED
     max_inflight_rows: int = _UNBOUNDED
@@ -45,13 +46,13 @@ class RowLimits:
 
 
 class Admission:
-    """Room in memory for the posts of one process.
+    """Memory space for the posts of one process.
 
     Args:
         limits: how much there is.
-        memory: what is held.
+        memory: the rows in memory.
         compute: runs the merging.
-        catch_up: reads what other processes have committed.
+        catch_up: reads rows that other processes have committed.
         streams: every stream there is.
     """
 
@@ -83,11 +84,11 @@ class Admission:
         draft: Draft,
         caller: Scoped | None = None,
     ) -> AsyncIterator[None]:
-        """Within it, there is room for these sketches, which ``caller`` sends.
+        """Reserve space for these sketches, which ``caller`` sends, while the context lasts.
 
         Raises:
-            Exception: what refuses them, if they had to be decoded.
-            TooManySourcesError: the source is another one, and there are as many as may be.
+            Exception: the fault of the sketches, if they had to be decoded.
+            TooManySourcesError: the source is new, and the number of sources is at its limit.
             NoRoomError: naming the limit, and how many rows there would be.
         """
         rows = stream.recipe.kind.row_cost * draft.rows + _label_rows(stream, draft)
@@ -104,7 +105,7 @@ class Admission:
             self._change(stream, source, -held, -new)
 
     async def check_stream(self, name: str, rows: int) -> None:
-        """Raises NoRoomError: there is no room for a new stream that takes so many rows."""
+        """Raise NoRoomError if there is no space for a new stream that takes so many rows."""
         limit = self._limits.max_resident_rows
         if self._memory.resident.rows + self._rows + rows <= limit:
             return
@@ -120,7 +121,7 @@ class Admission:
             await self._compute(each.settle)
 
     def _change(self, stream: Stream, source: str, rows: int, sources: int) -> None:
-        """So many rows, and sources that are new, are admitted and not taken yet."""
+        """Add rows and new sources that are admitted and not accepted yet."""
         self._rows += rows
         self._of_stream[stream] += rows
         self._of_source[stream, source] += rows
@@ -161,7 +162,9 @@ class Admission:
             return growth
 
     def _seen_rows(self, caller: Scoped | None, enough: int) -> int:
-        """Rows of all streams in the scope of a key; of all streams, if these are few enough."""
+        """Return the rows of all streams in the scope of a key, or of all streams if these are
+        few.
+        """
         present = self._memory.resident.rows + self._rows
         if caller is None or present <= enough:
             return 0 if caller is None else present
@@ -186,8 +189,9 @@ class Admission:
         caller: Scoped | None,
         spare: int = 1,
     ) -> tuple[str, str, int, int] | None:
-        """What would hold too many rows: it, the setting, how many, and the limit. With ``spare``
-        2, half of the limit is too many already, or as many sources."""
+        """Return the place that would hold too many rows, the setting, the number of rows, and the
+        limit. With ``spare`` 2, half the limit is too many already, for rows and for sources.
+        """
         limits, more = self._limits, sum(growth)
         of_source, joined = stream.held(source)
         of_stream, name = self._of_stream[stream], stream.name
@@ -220,8 +224,9 @@ class Admission:
 
 
 def _label_rows(stream: Stream, draft: Draft) -> int:
-    """What the labels of sketches take at the most, as rows: a byte on the wire may be the letter
-    that makes every other one of its text 4 bytes long."""
+    """Return the most that sketch labels take, as rows. One byte on the wire may be the letter that
+    makes every other letter in its text 4 bytes long.
+    """
     if getattr(stream.recipe.params, "value_type", "") != "label":
         return 0
     return -(-(BYTES_BESIDE_TEXT * draft.rows + 4 * draft.size) // ROW_BYTES)

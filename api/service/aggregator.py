@@ -1,9 +1,10 @@
-"""The aggregator: one process's view of the streams, over a database that others may share.
+"""The aggregator: one process's state of the streams, over a database that others may share.
 
-A post is decoded, checked and journaled together with others that arrive at the time, acknowledged
-when it is on stable storage, and merged afterwards. Every process over one database comes to the
-same bytes, since merging is idempotent and commutative and each takes every row of the journal.
-Who must read what he wrote, on whichever process, names the token that he was given.
+A process decodes, checks and journals a post together with others that arrive at the time. It
+acknowledges the post on stable storage, and merges it afterwards. Every process over one database
+reaches the same bytes, since merging is idempotent and commutative and each process takes every
+journal row. A client that must read its own writes, on whichever process, sends the token from the
+response to its post.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ _GIVE_BACK_S = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Bounds of what one process does."""
+    """Limits of one process."""
 
     queue_posts: int = 1024
     queue_bytes: int = 256 << 20
@@ -100,7 +101,7 @@ class Limits:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """As an operator has chosen."""
+        """Return the limits from the operator's settings."""
         return cls(
             queue_posts=settings.queue_posts,
             queue_bytes=settings.queue_bytes,
@@ -130,14 +131,14 @@ class Aggregator:
 
     Args:
         storage: the database; closed by :meth:`close`.
-        compute: runs what takes the processor long.
+        compute: runs long computations.
         now_us: the clock, in microseconds since 1970 UTC.
         limits: bounds.
-        observer: listens to what happens.
-        opening: opens streams that the database holds, whose decay may take seconds to compute; at
-            once if not given.
-        large: runs what takes long for its rows, one at a time, so that what takes a moment need
-            not wait for it; ``compute`` if there is none.
+        observer: listens to events.
+        opening: opens streams of the database, whose decay may take seconds to compute. They open
+            at once if not given.
+        large: runs work that takes long for its rows, one at a time, so that short work need not
+            wait for it. ``compute`` if there is none.
     """
 
     def __init__(
@@ -215,7 +216,7 @@ class Aggregator:
 
         Raises:
             StorageError: it is out of reach.
-            ReplayError: it holds what cannot be read.
+            ReplayError: part of it cannot be read.
         """
         limits, run = self._limits, self._background.run
         run("fold", self._fold)
@@ -228,15 +229,15 @@ class Aggregator:
         run("give back", self._give_back)
 
     def compute_of(self, rows: int) -> Compute:
-        """What runs something that looks at so many rows."""
+        """Return the executor for work that reads so many rows."""
         return self._large if rows >= LARGE_ROWS else self.compute
 
     def stop(self) -> None:
-        """Take no more posts."""
+        """Accept no more posts."""
         self._committer.stop()
 
     async def drain(self) -> None:
-        """Take no more posts; return when all that were taken are acknowledged."""
+        """Accept no more posts. Return when all accepted posts are acknowledged."""
         await self._committer.drain()
 
     async def close(self) -> None:
@@ -246,7 +247,7 @@ class Aggregator:
         await self._storage.close()
 
     async def ready(self) -> dict[str, bool | str]:
-        """What must hold for this process to serve, and whether it does."""
+        """Return the conditions for this process to serve, and whether each holds."""
         writable = await self._writability.proved(_PROVED_WITHIN_S)
         since_s = asyncio.get_running_loop().time() - self._follower.caught_up_at
         # Without these everything is answered rightly, by every process alike.
@@ -265,23 +266,23 @@ class Aggregator:
     # --------------------------------------------------------------------------------- streams
 
     def streams(self) -> list[Stream]:
-        """Every stream, in order of name."""
+        """Return every stream, in order of name."""
         return list(self._streams)
 
     def knows(self, name: str) -> bool:
-        """Whether there is a stream of this name, as far as this process knows."""
+        """Return whether this process knows a stream of this name."""
         return name in self._streams
 
     def streams_after(self, name: str) -> Iterator[Stream]:
-        """Those whose names come after one, in order."""
+        """Return the streams whose names come after a given name, in order."""
         return self._streams.named_after(name)
 
     def streams_of(self, caller: Scoped) -> Collection[Stream]:
-        """Those in the scope of a key, in no order."""
+        """Return the streams in the scope of a key, in no order."""
         return self._streams.in_scope(caller)
 
     def stream(self, name: str) -> Stream:
-        """The stream of this name, as far as this process knows.
+        """Return the stream of this name, as far as this process knows.
 
         Raises:
             UnknownStreamError: there is none.
@@ -289,19 +290,21 @@ class Aggregator:
         return self._streams[name]
 
     def stream_by_id(self, stream_id: int) -> Stream | None:
-        """The stream of this id, as far as this process knows."""
+        """Return the stream of this id, as far as this process knows."""
         return self._streams.by_id(stream_id)
 
     def views_of(self, stream: Stream) -> Sequence[Stream]:
-        """The views that observations of a stream feed, as far as this process knows."""
+        """Return the derived streams that observations of a stream feed, as far as this process
+        knows.
+        """
         return self._streams.views_of(stream.name)
 
     async def maps_of(self, name: str) -> Mappings | None:
-        """What of other formats is a reading of the stream of this name; None: nothing is, or there
-        is no such stream.
+        """Return the mappings of the stream with this name. None: it has none, or there is no such
+        stream.
 
         Raises:
-            StorageError: this process knows of none, and cannot look.
+            StorageError: this process knows of none, and cannot read the database.
         """
         try:
             stream = await self.find(name)
@@ -310,11 +313,11 @@ class Aggregator:
         return stream.mappings
 
     async def find(self, name: str) -> Stream:
-        """The stream of this name, even if another process has only just created it.
+        """Return the stream of this name, even if another process has only just created it.
 
         Raises:
             UnknownStreamError: there is none.
-            StorageError: this process knows of none, and cannot look.
+            StorageError: this process knows of none, and cannot read the database.
         """
         if name not in self._streams or self._follower.owes:
             await self._follower.catch_up()
@@ -334,30 +337,30 @@ class Aggregator:
         compute_recipe: ComputeRecipe | None = None,
         compute: Compute | None = None,
     ) -> tuple[Stream, bool]:
-        """The stream of this name, and whether it is new.
+        """Return the stream of this name, and whether it is new.
 
         Args:
             name: of the stream.
-            form: its recipe, as ``Recipe.to_dict`` gives it.
-            max_clock_skew_s: seconds that a time may lie ahead of the clock; None: any; ``...``: as
-                the limits say, or as it is.
+            form: its sketch configuration, as ``Recipe.to_dict`` returns it.
+            max_clock_skew_s: seconds that a time may lie ahead of the clock. None: any. ``...``:
+                the default of the limits, or the present value.
             secret_ids: whether its ids are keyed by a secret, drawn here.
             bind_keys: whether the source is part of the keys of raw observations.
-            ingest: what of other formats is a reading of it; a stream that is there has it from now
-                on in place of what it had. None: as it is, or nothing.
-            view: of a view, what feeds it.
-            may_remap: whether a stream that is there may have other ones from now on.
-            compute_recipe: :func:`recipe_of_form`, where it holds up nobody else: it may take
-                seconds. Among the posts if not given. Not called for a stream that exists.
-            compute: runs what reads the form, a matter of milliseconds; likewise.
+            ingest: the mappings of other formats to readings. They replace the mappings of an
+                existing stream. None: the present mappings, or none.
+            view: for a derived stream, its origin.
+            may_remap: whether the mappings of an existing stream may be replaced.
+            compute_recipe: runs :func:`recipe_of_form`, which may take seconds, where it delays no
+                other work. Among the posts if not given. Not called for a stream that exists.
+            compute: runs the reading of the form, which takes milliseconds; likewise.
 
         Raises:
             StreamConflictError: it exists and is of another family, or has other parameters.
-            MapsKeptError: it exists with other maps, and they may not be replaced.
-            ParameterError: no sketch can be built with this, or it is of a family whose merge is
-                not idempotent: posts come again, and so do snapshots of them.
-            TooManyStreamsError: there are as many as may be.
-            NoRoomError: there is no room in memory for another one.
+            MapsKeptError: it exists with other mappings, and they may not be replaced.
+            ParameterError: no sketch can be built with this, or the merge of its family is not
+                idempotent: clients repeat posts and snapshots.
+            TooManyStreamsError: the number of streams is at its limit.
+            NoRoomError: memory has no space for another one.
             StorageError: the database is out of reach.
         """
         if name not in self._streams:
@@ -419,7 +422,7 @@ class Aggregator:
         return await self.compute(recipe_of_form, form, id_key)
 
     async def delete(self, name: str) -> None:
-        """Delete a stream and all that was posted to it, and its views.
+        """Delete a stream, all its posts, and its derived streams.
 
         Raises:
             UnknownStreamError: there is none.
@@ -429,7 +432,7 @@ class Aggregator:
             raise UnknownStreamError(name)
 
     async def revoke(self, name: str, source: str) -> None:
-        """Drop all that a source has posted, to views too, and refuse it from now on.
+        """Drop all posts of a source, also from derived streams, and reject the source from now on.
 
         Raises:
             UnknownStreamError: there is no such stream.
@@ -439,10 +442,10 @@ class Aggregator:
             raise UnknownStreamError(name)
 
     async def reinstate(self, name: str, source: str) -> None:
-        """Admit a revoked source again, empty, to views too.
+        """Admit a revoked source again, empty, also to derived streams.
 
         Raises:
-            UnknownSourceError: it was not refused.
+            UnknownSourceError: it was not revoked.
         """
         stream = await self.find(name)
         if not await self._change_with_views(
@@ -451,7 +454,7 @@ class Aggregator:
             raise UnknownSourceError(name, [source])
 
     async def release(self, name: str, source: str, interval: Interval) -> None:
-        """Let numbers of a source be posted again; what was posted under them stays.
+        """Let a source post its numbers again. Posts under them stay.
 
         Raises:
             UnknownStreamError: there is no such stream.
@@ -471,7 +474,9 @@ class Aggregator:
     async def _change_with_views(
         self, stream: Stream, change: Callable[[Writer, int], Coroutine[Any, Any, bool]]
     ) -> bool:
-        """Change a stream and its views, in one transaction; what the change says of the stream."""
+        """Change a stream and its derived streams in one transaction. Return the result for the
+        stream.
+        """
         views = [each.id for each in self.views_of(stream)]
 
         async def change_all(tx: Writer) -> bool:
@@ -494,12 +499,12 @@ class Aggregator:
     # ----------------------------------------------------------------------------------- posts
 
     def hold(self, rows: int, *, beside: int = 0, caller: Scoped | None = None) -> Hold:
-        """Room to decode the sketches of a caller's post that have so many rows together, and to
-        look at so many ``beside`` them; see :meth:`post`.
+        """Reserve space to decode a caller's sketches that have so many rows together, and to read
+        so many ``beside`` them. See :meth:`post`.
 
         Raises:
             TooManySketchRowsError: more than one post may have.
-            RowsInFlightError: too many with those of the other posts.
+            RowsInFlightError: too many together with the rows of other posts.
         """
         if rows > self._limits.rows.max_post_rows:
             raise TooManySketchRowsError(rows, self._limits.rows.max_post_rows)
@@ -508,8 +513,9 @@ class Aggregator:
     def hold_observations(
         self, stream: Stream, source: str, rows: int, caller: Scoped | None = None
     ) -> Hold:
-        """Room for a sketch of so many rows, beside what the source has posted before, which is
-        looked at as well, and as many for each view that they feed; see :meth:`hold`."""
+        """Reserve space for a sketch of so many rows, for the earlier rows of the source, which are
+        read as well, and for as many rows in each derived stream that they feed. See :meth:`hold`.
+        """
         views = len(self.views_of(stream))
         beside = stream.held(source)[0] + rows * views
         return self.hold(rows, beside=beside, caller=caller)
@@ -522,24 +528,23 @@ class Aggregator:
         hold: Hold | None = None,
         caller: Scoped | None = None,
     ) -> Receipt:
-        """Decode, check and journal sketches, all of them or none; on return they are on stable
-        storage.
+        """Decode, check and journal sketches, all or none. On return they are on stable storage.
 
         Only a sketch that comes alone may have an interval.
 
         Args:
-            stream: where to.
-            source: who sends them.
-            draft: what is sent.
-            hold: of their rows, until they are journaled; whoever asks for it releases it as well.
-            caller: whose key it is, if one is needed.
+            stream: the destination.
+            source: the sender.
+            draft: the sketches.
+            hold: of their rows, until they are journaled; the caller of :meth:`hold` releases it.
+            caller: the owner of the key, if one is needed.
 
         Raises:
-            Exception: what refuses them when they are decoded.
-            RevokedSourceError: the source is refused.
-            TooManySourcesError, NoRoomError: there is no room in memory for what they hold.
-            IntervalConflictError: numbers of its interval came before otherwise.
-            ConflictingSketchError: it contradicts what the stream holds.
+            Exception: the fault found when they are decoded.
+            RevokedSourceError: the source is revoked.
+            TooManySourcesError, NoRoomError: memory has no space for their rows.
+            IntervalConflictError: numbers of its interval came before with other content.
+            ConflictingSketchError: it contradicts the content of the stream.
             CapacityError: with it the stream would hold more entries than it may.
             BusyError, ClosingError: not now.
             StorageError: they may or may not have been written; sending them again is right.
@@ -580,17 +585,19 @@ class Aggregator:
         )
 
     def _late_s(self, stream: Stream, newest: int | None) -> float | None:
-        """How old that is by the clock of this machine; None where there is no such clock."""
+        """Return the age of a time by the clock of this machine, or None where there is no such
+        clock.
+        """
         size_ns = NANOSECONDS.get(stream.recipe.params.time_unit)
         if size_ns is None or newest is None:
             return None
         return (self.now_us() * 1000 - newest * size_ns) / 1e9
 
     def refused(self, stream: Stream, source: str, reason: str, count: int = 1) -> None:
-        """A post of a source to a stream, or observations of one, were refused.
+        """Count rejected posts or observations of a source.
 
         Args:
-            stream, source: whose; empty where no source was named.
+            stream, source: the destination and sender; empty where the client named no source.
             reason: a word of the program (the slug of a problem, the name of a check), never a text
                 from outside.
             count: so many.
@@ -599,8 +606,9 @@ class Aggregator:
         self.senders.refuse((stream.id, source), reason, count, self.now_us())
 
     def disagreeing(self, stream: Stream, rows: int) -> None:
-        """Observations were taken of which so many have the identity and the time of another one,
-        and another value."""
+        """Count accepted observations that share identity and time with another one, and have
+        another value.
+        """
         if rows:
             self.observer.disagreeing(stream.name, rows)
             stream.disagreeing += rows
@@ -608,14 +616,14 @@ class Aggregator:
     def missed(
         self, view: Stream, source: str, rows: int, error: ServiceError | CapacityError
     ) -> None:
-        """A derived stream has no room for so many rows that its stream took."""
+        """Count rows that a stream accepted and its derived stream has no space for."""
         view.missed += rows
         view.missed_for = str(error)
         self.observer.skipped(view.name, "no-room", rows)
         self.refused(view, source, "no-room")
 
     def noted(self, stream: Stream, notes: Notes) -> None:
-        """Suspicious readings were accepted."""
+        """Count accepted suspicious readings."""
         for kind, count in notes.counts.items():
             self.observer.suspicious(stream.name, kind, count)
         stream.notes.add(notes)
@@ -630,7 +638,7 @@ class Aggregator:
             self._follower.committed(rows, submission.catalog)
 
     def _trial(self, submissions: Sequence[Submission]) -> Trial | None:
-        """Of what these are to be joined with, where that may fail; as of this moment."""
+        """Return a trial of the streams where these joins may fail, as of this moment."""
         streams = {each.stream_id: self._streams.by_id(each.stream_id) for each in submissions}
         accepted = {
             stream_id: stream.accepted
@@ -651,17 +659,18 @@ class Aggregator:
         submission.draft.check()
 
     async def reached(self, token: str, among: Collection[str]) -> None:
-        """Wait until the post that a token is of was taken here.
+        """Wait until this process has taken the post of a token.
 
         Args:
             token: of a post to one of the streams ``among``.
-            among: names of streams that the caller may read; of others a token must tell nothing.
+            among: names of streams that the caller may read; a token must reveal nothing about
+                others.
 
         Raises:
             InvalidRequestError: not a token, or of another stream.
             StaleTokenError: its stream was deleted since.
-            TokenBeyondError: the journal has no such post: it was never given, or the database is
-                one that went back.
+            TokenBeyondError: the journal has no such post: the token was never issued, or the
+                database went back.
             NotCaughtUpError: it takes too long.
         """
         name, _, rest = token.partition(":")
@@ -682,8 +691,8 @@ class Aggregator:
             raise NotCaughtUpError(token) from None
 
     async def taken(self, head: Head) -> None:
-        """Wait until everything was taken here that the database held when this was its head:
-        rows, streams and revocations.
+        """Wait until this process has taken all rows, streams and revocations that the database
+        held at this head.
 
         Raises:
             StorageError: the database is out of reach, or it takes too long.
@@ -697,7 +706,9 @@ class Aggregator:
             raise StorageError(f"the journal was not read up to row {head.last} in time") from None
 
     async def _check_there(self, token: str, number: int) -> None:
-        """A token is given once its row is in the journal: of what lies beyond there is none."""
+        """Check that the journal has the row of a token. A token is issued once its row is in the
+        journal, so none exists for later rows.
+        """
         if number > max(self._follower.cursor, self._follower.head.last):
             head = await self._storage.head()
             if number > head.last:
@@ -707,22 +718,22 @@ class Aggregator:
 
     @property
     def max_sketch_rows(self) -> int:
-        """Most rows of one merged sketch."""
+        """Return the row limit of one merged sketch."""
         return self._limits.rows.max_sketch_rows
 
     @property
     def backlog(self) -> int:
-        """Posts taken that are not merged into the sketch of their stream yet."""
+        """Return the number of posts taken and not yet merged into the sketch of their stream."""
         return sum(stream.unmerged[0] for stream in self._unfolded)
 
     @property
     def backlog_rows(self) -> int:
-        """Rows that they hold, about."""
+        """Return approximately how many rows they hold."""
         return self._backlog_rows
 
     @property
     def lag_rows(self) -> int:
-        """Rows that the journal had when it was looked at last, and that are not taken yet."""
+        """Return how many rows the journal had at the last poll that are not taken yet."""
         return max(0, self._follower.head.last - self._follower.cursor)
 
     async def _room(self) -> None:
@@ -732,11 +743,11 @@ class Aggregator:
             await asyncio.sleep(_FOLD_PAUSE_S)
 
     async def compact(self) -> int:
-        """Compact now; how many rows of the journal were deleted."""
+        """Compact now. Return how many journal rows were deleted."""
         return await self._compactor.compact()
 
     async def count_replacing(self) -> None:
-        """Count now, in streams that have changed, what stands in place of another source's."""
+        """Count now, in changed streams, the rows that replace rows of another source."""
         await self._replacements.count()
 
     def _took(self, stream: Stream, rows: int) -> None:
@@ -745,8 +756,9 @@ class Aggregator:
         self._grown.set()
 
     async def _fold(self) -> None:
-        """Merge what was taken, so that no query has to. What cannot be merged stays where it is,
-        to be tried again, and holds up nothing else."""
+        """Merge the taken posts, so that no query has to. A post that cannot be merged stays in
+        place, is tried again, and delays nothing else.
+        """
         await self._grown.wait()
         self._grown.clear()
         try:
@@ -757,7 +769,9 @@ class Aggregator:
         await asyncio.sleep(_FOLD_PAUSE_S)
 
     async def _fold_all(self) -> None:
-        """In a frame of its own: the one that waits for more would keep the last stream alive."""
+        """Merge in a separate stack frame: a frame that waits for more would keep the last
+        stream alive.
+        """
         # What waits of single sources is merged when that is much, or much in all.
         crowded = self.memory.waiting.rows > self._limits.backlog_rows // 2
         folding: dict[Stream, None] = dict.fromkeys(self._streams) if crowded else {}
@@ -801,8 +815,9 @@ class Aggregator:
             self.observer.folded(posts, loop.time() - began)
 
     async def _give_back(self) -> None:
-        """Return to the system what was let go of, once it is much: the allocator of the C library
-        keeps it otherwise."""
+        """Return freed memory to the system once it is much. The allocator of the C library keeps
+        it otherwise.
+        """
         await asyncio.sleep(_GIVE_BACK_S)
         if self.memory.wants_trim():
             await self.compute(give_back)
@@ -826,12 +841,13 @@ def recipe_of_form(
     id_key: bytes | None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Recipe:
-    """The recipe of a form, keyed by a secret if there is one; a sketch can be built with it.
+    """Return the sketch configuration of a form, keyed by a secret if there is one. A sketch can be
+    built with it.
 
     Args:
-        form: as ``Recipe.to_dict`` gives it.
+        form: as ``Recipe.to_dict`` returns it.
         id_key: the secret.
-        meanwhile: called again and again while a decay is computed; it may wait, or raise.
+        meanwhile: called repeatedly while a decay is computed; it may wait, or raise.
 
     Raises:
         ParameterError: no sketch can be built with this, or its decay takes too long to compute:

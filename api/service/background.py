@@ -1,7 +1,7 @@
-"""Work that goes on by itself, one round after the other, for as long as the process serves.
+"""Periodic background work: one round after the other, for as long as the process serves.
 
-A round that raises ends nothing but itself: it is logged with its traceback, counted, and after a
-pause the next one begins. Until one ends well the process does not say that it is ready.
+A round that raises ends nothing but itself. It is logged with its traceback and counted, and after
+a pause the next round begins. Until one ends well the process does not report that it is ready.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONGEST_PAUSE_S = 30.0
 
 
 def pause_s(failures: int) -> float:
-    """How long to wait after so many failures in a row."""
+    """Return how long to wait after so many failures in a row."""
     return float(min(_FIRST_PAUSE_S * 2 ** min(failures - 1, 16), _LONGEST_PAUSE_S))
 
 
@@ -38,29 +38,29 @@ class Background:
         self._failures: dict[str, int] = {}  # in a row, of tasks that fail now
 
     def run(self, name: str, one_round: Callable[[], Awaitable[None]]) -> None:
-        """Begin with a task.
+        """Start a task.
 
         Args:
             name: for people and counters.
-            one_round: called again and again; it waits for something each time.
+            one_round: called repeatedly; it waits for something each time.
         """
         task = asyncio.create_task(self._rounds(name, one_round), name=name)
         task.add_done_callback(_report_end)
         self._tasks.append(task)
 
     def failed(self, name: str, error: Exception, what: str) -> None:
-        """Say and count that something in a task failed; what it is about goes on."""
+        """Log and count a failure within a task. The task goes on."""
         _log.error("%s has failed: %s; it will be tried again", name, what, exc_info=error)
         self._observer.failed(name)
 
     @property
     def running(self) -> bool:
-        """Whether every task is there."""
+        """Return whether every task is there."""
         return bool(self._tasks) and not any(task.done() for task in self._tasks)
 
     @property
     def failing(self) -> list[str]:
-        """Names of the tasks whose last round failed."""
+        """Return the names of the tasks whose last round failed."""
         return sorted(self._failures)
 
     async def close(self) -> None:
@@ -82,6 +82,8 @@ class Background:
 
 
 def _report_end(task: asyncio.Task[None]) -> None:
-    """None of them ends by itself; without it this process is not ready any more."""
+    """Report that a task has ended. No task ends by itself, and without it this process is not
+    ready.
+    """
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.critical("a task has ended; this process must be restarted", exc_info=error)

@@ -1,15 +1,15 @@
-"""Rows are what memory is made of: how many there are, and how many there may be.
+"""Memory use counted in rows: how many there are, and how many there may be.
 
-On the wire a row may take a quarter of a byte, in memory it takes 25 and more. So what a process
-holds is counted in rows, from the header of a sketch on, before one of them is decoded:
+On the wire a row may take a quarter of a byte, in memory it takes 25 and more. So a process counts
+its memory in rows, from the header of a sketch on, before it decodes one:
 
-- *in flight*: decoded, or about to be, and not yet journaled (:class:`Flight`);
-- *resident*: in the merged sketches and what waits to be merged into them (:class:`Tally`);
-- *read*: in the snapshots and samples that questions look at (:class:`Reading`).
+- *in flight*: decoded, or about to be, and not yet journaled (:class:`Flight`)
+- *resident*: in the merged sketches and the sketches that wait to be merged (:class:`Tally`)
+- *read*: in the snapshots and samples that queries read (:class:`Reading`)
 
-A unit is ``ROW_BYTES``. What takes more than a row of it counts as several: a row of an integral
-decay with its events, the room that a sketch has for more rows, and what a source or a sketch that
-waits takes besides its rows.
+A unit is ``ROW_BYTES``. An item that takes more than one such row counts as several: a row of an
+integral decay with its events, spare capacity in a sketch, and the overhead of a source or a
+waiting sketch.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ T = TypeVar("T")
 
 
 class Owner(Protocol):
-    """Who keeps a snapshot for later."""
+    """A component that keeps a snapshot for later."""
 
     def forget(self) -> None:
-        """Let go of it."""
+        """Release it."""
 
 
 def give_back() -> None:
-    """Have the C library return free memory to the system, where it is one that can be told."""
+    """Have the C library return free memory to the system, where the library supports it."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 class Tally:
-    """Rows, counted here and in what this is a part of. Thread-safe.
+    """Rows, counted here and in the enclosing tally. Thread-safe.
 
     Args:
         within: of which this is a part.
@@ -77,16 +77,16 @@ class Tally:
 
     @property
     def rows(self) -> int:
-        """How many there are now."""
+        """Return how many there are now."""
         return self._rows
 
     @property
     def gone(self) -> int:
-        """How many went, in all."""
+        """Return how many went, in all."""
         return self._gone
 
     def change(self, rows: int) -> None:
-        """So many more, or fewer."""
+        """Add or subtract rows."""
         with self._lock:
             self._rows += rows
             self._gone += max(0, -rows)
@@ -95,7 +95,7 @@ class Tally:
 
 
 class Hold:
-    """A part of the budget of rows in flight, until the last who shares it lets go. Thread-safe."""
+    """A part of the budget of rows in flight, until its last share is released. Thread-safe."""
 
     def __init__(self, flight: Flight, rows: int, caller: str | None) -> None:
         self._flight = flight
@@ -106,18 +106,18 @@ class Hold:
 
     @property
     def rows(self) -> int:
-        """How many it is of."""
+        """Return how many rows it covers."""
         return self._rows
 
     def share(self) -> None:
-        """Hold it as well."""
+        """Add a share."""
         with self._lock:
             self._shares += 1
             if self._shares == 1:
                 self._flight.change(self._caller, self._rows)
 
     def release(self) -> None:
-        """Let go of one share."""
+        """Release one share."""
         with self._lock:
             self._shares -= 1
             if not self._shares:
@@ -132,7 +132,7 @@ class Hold:
 
 
 class _Limited:
-    """Rows of which there may be so many."""
+    """Rows with a limit."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -140,12 +140,12 @@ class _Limited:
 
     @property
     def rows(self) -> int:
-        """How many there are now."""
+        """Return how many there are now."""
         return self._tally.rows
 
     @property
     def gone(self) -> int:
-        """How many went, in all."""
+        """Return how many went, in all."""
         return self._tally.gone
 
 
@@ -153,7 +153,7 @@ class Flight(_Limited):
     """The rows of all requests that are decoded, or about to be, and not yet journaled.
 
     Args:
-        limit: how many there may be; a single request may have more, if it is alone.
+        limit: how many there may be. A single request may have more, if it is alone.
     """
 
     def __init__(self, limit: int) -> None:
@@ -161,29 +161,29 @@ class Flight(_Limited):
         self._shares = Shares(limit)
 
     def hold(self, rows: int, caller: str | None = None) -> Hold:
-        """Room for the rows of one request of a caller, to be entered at once.
+        """Reserve space for the rows of one request of a caller. Enter the result at once.
 
         Raises:
-            RowsInFlightError: with what is there, of the caller or of all, it would be too many.
+            RowsInFlightError: with the present rows, of the caller or of all, it would be too many.
         """
         if not self._shares.fits(caller, rows):
             raise RowsInFlightError(self._shares.taken, rows, self.limit)
         return Hold(self, rows, caller)
 
     def change(self, caller: str | None, rows: int) -> None:
-        """So many more, or fewer."""
+        """Add or subtract rows."""
         self._tally.change(rows)
         self._shares.change(caller, rows)
 
 
 class Reading(_Limited):
-    """The rows of snapshots and samples that are alive, and which of them are kept for later.
+    """The rows of snapshots and samples that are alive, and the owners that keep them for later.
 
-    What is tracked counts until nobody refers to it. What is kept is what was asked last, and given
-    up for what is asked now. Thread-safe.
+    A tracked object counts until nothing refers to it. The most recently queried objects are kept,
+    and dropped in favour of current queries. Thread-safe.
 
     Args:
-        limit: rows that may be alive; one thing may have more, if it is alone.
+        limit: rows that may be alive. One object may have more, if it is alone.
     """
 
     def __init__(self, limit: int) -> None:
@@ -193,10 +193,10 @@ class Reading(_Limited):
         self._lock = threading.RLock()
 
     def make_room(self, rows: int) -> None:
-        """Let go of what is kept and not asked, as far as so many rows need it.
+        """Drop kept objects that no query uses, as far as so many rows need it.
 
         Raises:
-            RowsAskedError: what is being asked at the time leaves no room.
+            RowsAskedError: the queries under way leave no space.
         """
         while self._tally.rows + rows > self.limit and self._let_go():
             pass
@@ -205,14 +205,16 @@ class Reading(_Limited):
             raise RowsAskedError(present, rows, self.limit)
 
     def track(self, thing: T, rows: int) -> T:
-        """Count the rows of something for as long as it is alive."""
+        """Count the rows of an object for as long as it is alive."""
         self._tally.change(rows)
         weakref.finalize(thing, self._tally.change, -rows).atexit = False
         return thing
 
     def keep(self, owner: Owner, rows: int) -> None:
-        """``owner`` keeps a snapshot of so many rows; ``owner.forget()`` lets go of it, and is
-        called when others need the room. At most half of the limit is kept, or one snapshot."""
+        """Record that ``owner`` keeps a snapshot of so many rows. ``owner.forget()`` releases it,
+        and is called when others need the space. At most half of the limit is kept, or one
+        snapshot.
+        """
         with self._lock:
             self.gave_up(owner)
             self._kept[id(owner)] = weakref.ref(owner), rows
@@ -222,19 +224,19 @@ class Reading(_Limited):
                 break
 
     def asked(self, owner: Owner) -> None:
-        """Somebody asked for what ``owner`` keeps."""
+        """Record a query for the snapshot that ``owner`` keeps."""
         with self._lock:
             if id(owner) in self._kept:
                 self._kept.move_to_end(id(owner))
 
     def gave_up(self, owner: Owner) -> None:
-        """``owner`` keeps nothing any more."""
+        """Record that ``owner`` keeps nothing any more."""
         with self._lock:
             _, rows = self._kept.pop(id(owner), (None, 0))
             self._kept_rows -= rows
 
     def _let_go(self) -> bool:
-        """Have the one that was not asked for longest let go; False if there is none."""
+        """Release the least recently queried snapshot. Return False if there is none."""
         with self._lock:
             if not self._kept:
                 return False
@@ -247,7 +249,7 @@ class Reading(_Limited):
 
 
 class Memory:
-    """What one process counts.
+    """The row counts of one process.
 
     Args:
         inflight_rows, read_rows: see the settings ``max_inflight_rows`` and ``max_read_rows``.
@@ -262,8 +264,9 @@ class Memory:
         self._gone_before = 0
 
     def wants_trim(self) -> bool:
-        """Whether so much was let go of, since this was said last, that it is worth telling the
-        C library to return it."""
+        """Return whether enough was freed, since this last returned true, that the C library should
+        return memory to the system.
+        """
         gone = self.resident.gone + self.flight.gone + self.reading.gone
         if gone - self._gone_before < TRIM_ROWS:
             return False
@@ -272,8 +275,9 @@ class Memory:
 
     @contextmanager
     def merging(self, rows: int) -> Iterator[None]:
-        """Merge so many rows: of what takes much working memory, one at a time. Whoever holds the
-        lock of a sketch must not ask for this."""
+        """Merge so many rows. Merges that take much working memory run one at a time. A thread that
+        holds the lock of a sketch must not call this.
+        """
         if rows < LARGE_ROWS:
             yield
             return

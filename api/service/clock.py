@@ -1,7 +1,7 @@
-"""What time it is, in the unit that a stream counts in.
+"""The current time, in the time unit of a stream.
 
-Only units that are known here have a wall clock; of a stream that counts in anything else (frames,
-"ticks") nobody but its senders knows the time.
+Only the units known here have a wall clock. For a stream that counts in another unit (frames,
+"ticks") only its sources know the time.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ __all__ = ["now_in", "now_ns", "utc"]
 
 
 def now_ns() -> int:
-    """The clock of this machine: nanoseconds since 1970-01-01 UTC."""
+    """Return the clock of this machine: nanoseconds since 1970-01-01 UTC."""
     return time.time_ns()
 
 
 def now_in(unit: str, ns: int) -> int | None:
-    """A time in whole units, rounded down.
+    """Return a time in whole units, rounded down.
 
     Args:
         unit: ``time_unit`` of a stream.
@@ -38,5 +38,5 @@ def now_in(unit: str, ns: int) -> int | None:
 
 
 def utc(time_us: int) -> datetime:
-    """A time in microseconds since 1970, as JSON is told it."""
+    """Return a time in microseconds since 1970, in the form that JSON responses use."""
     return datetime.fromtimestamp(time_us / 1e6, tz=UTC)
