@@ -1,19 +1,19 @@
-"""Alerts on aggregates of a stream that many sites feed, while each holds back what it may.
+"""Alerts on aggregates of a stream from many sources, while each source may hold back some rows.
 
-A site need not post every row for the hub to know on which side of a threshold the stream is: the
-hub divides what is left to the threshold into *allowances*, a site posts when what it holds exceeds
-its own, and the answer carries the next one. Loss, copies, reordering and crashes cost reports and
-no promise. See ``docs/monitors.md``.
+A source need not post every row for the hub to know on which side of a threshold the stream is. The
+hub divides the distance to the threshold into *allowances*. A source posts when its unposted weight
+exceeds its own, and the answer carries the next one. Loss, duplicates, reordering and crashes cost
+reports and break no guarantee. See ``docs/monitors.md``.
 
-* :mod:`~decaysketch.monitor.spec`: what is watched (:class:`Threshold`);
-* :mod:`~decaysketch.monitor.messages`: reports, grants, and how they are written;
-* :mod:`~decaysketch.monitor.bounds`: the law that it rests on, and the bounds of each aggregate;
-* :mod:`~decaysketch.monitor.pending`, :mod:`~decaysketch.monitor.site`: a site;
-* :mod:`~decaysketch.monitor.hub`: accounts, grants and the state;
+* :mod:`~decaysketch.monitor.spec`: the definition of a monitor (:class:`Threshold`).
+* :mod:`~decaysketch.monitor.messages`: reports, grants, and their encoding.
+* :mod:`~decaysketch.monitor.bounds`: the law behind it, and the bounds on each aggregate.
+* :mod:`~decaysketch.monitor.pending`, :mod:`~decaysketch.monitor.site`: a source.
+* :mod:`~decaysketch.monitor.hub`: accounts, grants and the state.
 * :mod:`~decaysketch.monitor.alert`: when an alert starts and ends.
 * :mod:`~decaysketch.monitor.explanation`: a state in one sentence.
 
-None of them does I/O or reads a clock: who drives them gives the time.
+None of them does I/O or reads a clock: the caller passes the time.
 """
 
 from decaysketch.monitor.alert import Alert

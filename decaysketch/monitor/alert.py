@@ -1,9 +1,9 @@
 """When an alert starts and ends: ``for_s`` and ``keep_firing_s``, as in Prometheus.
 
-A value and a function of it: who keeps an :class:`Alert` beside each monitor steps it with every
-state and tells others when its ``phase`` changes. A state that is uncertain changes nothing: an
-alert neither fires nor ends because a site is silent; only the time of the state that is in
-question goes on.
+A value and a function on it. The caller keeps an :class:`Alert` per monitor, steps it with every
+state, and notifies receivers when its ``phase`` changes. An uncertain state changes nothing: an
+alert neither fires nor ends because a source is silent. Only the time of the state in question
+continues.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ _PHASES = ("inactive", "pending", "firing")
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Where an alert stands.
+    """An alert's current state.
 
     Attributes:
         phase: "inactive"; "pending", the condition holds but not yet for ``for_s``; or "firing".
         since: time at which the phase began.
-        cleared: of a firing alert, since when the condition is gone; None while it is not.
+        cleared: for a firing alert, the time since which the condition is gone. None while it is
+            not.
     """
 
     phase: Phase = "inactive"
@@ -36,12 +37,12 @@ class Alert:
     cleared: float | None = None
 
     def step(self, verdict: Verdict, now: float, *, for_s: float, keep_firing_s: float) -> Alert:
-        """The alert after a state; itself where nothing changes.
+        """Return the alert after a state, or itself if nothing changes.
 
         Args:
-            verdict: of the monitor's state.
+            verdict: the state's verdict.
             now: time of the state, in seconds, not before the last one.
-            for_s, keep_firing_s: of the spec.
+            for_s, keep_firing_s: from the spec.
         """
         if verdict == "firing":
             if self.phase == "firing":

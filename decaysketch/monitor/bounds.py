@@ -1,11 +1,11 @@
-"""What an aggregate may be while sites hold back some weight, and how much they may.
+"""Bounds on an aggregate while sources hold back some weight, and limits on that weight.
 
-**The law.** Let S(A) be the decayed weight of the distinct observations of A. It is monotone and
-subadditive in A, so with P what the hub has and Q_i what site i holds unposted
+**The law.** Let S(A) be the decayed weight of the distinct observations in A. It is monotone and
+subadditive in A. So with P, the hub's observations, and Q_i, the unposted ones at source i,
 
     S(P) <= S(P u Q_1 u .. u Q_n) <= S(P) + sum S(Q_i)
 
-whatever copies there are between sites. With ``u >= sum S(Q_i)`` each aggregate lies in:
+for any duplicates between sources. With ``u >= sum S(Q_i)`` each aggregate lies in:
 
 =========================  ======================================================================
 :class:`Monotone`          count, sum: ``[S, S + u]``
@@ -17,9 +17,9 @@ whatever copies there are between sites. With ``u >= sum S(Q_i)`` each aggregate
 :class:`AnyForm`           every other aggregate: itself where u is 0, else unbounded
 =========================  ======================================================================
 
-These are exact: each end is reached by some Q (``tests/monitor/test_bounds.py`` holds them against
+These are exact: some Q reaches each bound (``tests/monitor/test_bounds.py`` checks them against
 all small sets). An :class:`Aim` is a line through one of them. ``rises`` tells for certain on which
-side of it the aggregate is; :func:`room` is the largest u with which that can be told at all.
+side of it the aggregate is. :func:`room` is the largest u with which that can be decided at all.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ __all__ = ["Aim", "AnyForm", "Form", "Mean", "Monotone", "Reading", "Room", "Sig
 
 
 class Reading(NamedTuple):
-    """What the hub's sketch says of an aggregate.
+    """An aggregate as the hub's sketch estimates it.
 
     Attributes:
-        value: the estimate; NaN where it is not defined (the mean of nothing).
-        lower, upper: ends of its interval.
-        weight: of a mean, a lower end of the weight that it is over; else 0.
+        value: the estimate. NaN if it is undefined (the mean over no rows).
+        lower, upper: bounds of its interval.
+        weight: for a mean, a lower bound on the weight that it covers; else 0.
         exact: whether nothing was sampled.
     """
 
@@ -50,21 +50,21 @@ class Reading(NamedTuple):
 
     @classmethod
     def of(cls, value: float, weight: float = 0.0) -> Reading:
-        """Of an aggregate that is known exactly."""
+        """Return the reading for an exactly known aggregate."""
         return cls(value, value, value, weight)
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to answer from."""
+        """Whether there are no data for a result."""
         return math.isnan(self.value)
 
 
 class Room(NamedTuple):
-    """How much all sites together may hold back.
+    """The weight that all sources together may hold back.
 
     Attributes:
-        total: with the present reading.
-        least: with any reading of this weight: what the tolerance alone leaves.
+        total: with the current reading.
+        least: with any reading at this weight: the part that the tolerance alone leaves.
     """
 
     total: float
@@ -72,27 +72,27 @@ class Room(NamedTuple):
 
 
 class Form(ABC):
-    """How an aggregate moves with weight that is not in yet."""
+    """How an aggregate moves with weight that has not arrived yet."""
 
     @abstractmethod
     def low(self, value: float, weight: float, u: float) -> float:
-        """The least that it may be; u may be infinite."""
+        """The aggregate's minimum. u may be infinite."""
 
     @abstractmethod
     def high(self, value: float, weight: float, u: float) -> float:
-        """The most that it may be; u may be infinite."""
+        """The aggregate's maximum. u may be infinite."""
 
     @abstractmethod
     def up_to(self, line: float, value: float, weight: float) -> float:
-        """The u with which the most that it may be is at the line; negative if it is beyond."""
+        """The u with which the maximum is at the line. Negative if it is beyond."""
 
     @abstractmethod
     def down_to(self, line: float, value: float, weight: float) -> float:
-        """The u with which the least that it may be is at the line; negative if it is beyond."""
+        """The u with which the minimum is at the line. Negative if it is beyond."""
 
     @abstractmethod
     def between(self, lower: float, upper: float, weight: float) -> float:
-        """The u that tells, of whatever value, that it is above ``lower`` or below ``upper``."""
+        """The u with which any value is certainly above ``lower`` or below ``upper``."""
 
 
 class Monotone(Form):
@@ -135,9 +135,10 @@ class Signed(Form):
 
 @dataclass(frozen=True)
 class Mean(Form):
-    """A mean; what is not in yet is from ``least`` to ``most``, lines lie strictly between them.
+    """A mean. Values that have not arrived are from ``least`` to ``most``, and lines lie strictly
+    between.
 
-    What is in already may be anything: a site posts at once what lies outside.
+    Values that have arrived may be anything: a source posts values outside the range at once.
     """
 
     least: float = 0.0
@@ -160,7 +161,7 @@ class Mean(Form):
 
 
 class AnyForm(Form):
-    """An aggregate without bounds, so that nothing may be held back."""
+    """An aggregate without bounds, so sources may hold back nothing."""
 
     def low(self, value: float, weight: float, u: float) -> float:
         return value if u == 0.0 else -math.inf
@@ -179,7 +180,7 @@ class AnyForm(Form):
 
 
 def _mixed(value: float, weight: float, u: float, end: float) -> float:
-    """The mean of a weight of one value and a weight u of another."""
+    """The mean over a weight with one value and a weight u with another."""
     if u == 0.0 or math.isinf(value):
         return value
     share = 1.0 if math.isinf(u) or weight <= 0.0 else u / (weight + u)
@@ -191,9 +192,9 @@ class Aim(NamedTuple):
 
     Attributes:
         form: how the aggregate moves.
-        above: whether the condition is to be at the line or above it, or else below.
-        line: the threshold T: short of it the condition does not hold, for certain.
-        fires: the line with its tolerance, on the near side: beyond it the alert fires.
+        above: whether the condition means at the line or above it, or else below.
+        line: the threshold T. Short of it the condition certainly does not hold.
+        fires: the line with its tolerance, on the near side. Beyond it the alert fires.
     """
 
     form: Form
@@ -202,9 +203,9 @@ class Aim(NamedTuple):
     fires: float
 
     def bounds(self, reading: Reading, u: float) -> tuple[float, float]:
-        """Between which ends the aggregate is, with the sketch's interval; u as above.
+        """Return bounds on the aggregate, with the sketch's interval; u as above.
 
-        Of nothing at all there are no bounds but those of the form.
+        Without data there are no bounds except the form's.
         """
         if reading.empty:
             return self.form.low(math.nan, 0.0, u), self.form.high(math.nan, 0.0, u)
@@ -212,7 +213,7 @@ class Aim(NamedTuple):
         return low, self.form.high(reading.upper, reading.weight, u)
 
     def fires_at(self, reading: Reading, u: float) -> bool:
-        """Whether the estimate is beyond ``fires`` whatever is held back."""
+        """Whether the estimate is beyond ``fires`` for any rows held back."""
         if reading.empty:
             return False
         if self.above:
@@ -220,8 +221,9 @@ class Aim(NamedTuple):
         return self.form.high(reading.value, reading.weight, u) <= self.fires
 
     def calm_at(self, reading: Reading, u: float) -> bool:
-        """Whether the interval is short of the line whatever is held back; of nothing, if nothing
-        is held back."""
+        """Whether the interval is short of the line for any rows held back. Without data, whether
+        nothing is held back.
+        """
         if reading.empty:
             return u == 0.0
         low, high = self.bounds(reading, u)
@@ -229,7 +231,7 @@ class Aim(NamedTuple):
 
 
 def room(aim: Aim, reading: Reading) -> Room:
-    """How much all sites together may hold back, and one can still tell.
+    """Return the weight that all sources together may hold back while the state can be decided.
 
     Complexity: O(1).
     """

@@ -1,20 +1,21 @@
-"""What a hub knows of numbers that sites hold: their sum is at most what it charges for them.
+"""The hub's bounds on numbers at sources: their sum is at most the sum of the charges.
 
-Site i holds phi_i, and a bound that it reports to leave. The hub charges a site with the largest
-bound that the site may believe in, and sees to it that all charges together are within a limit:
+Source i has phi_i, and a bound. It reports when it leaves the bound. The hub charges a source with
+the largest bound that the source may assume, and keeps all charges together within a limit:
 
     sum phi_i  <=  sum bound_i  <=  sum charge_i  <=  limit     (but for reports under way)
 
-*Any network.* A report says its number in the site's own order (``seq``), and the bound the site
-holds as it sends it; an answer names the report that it answers, and a site follows an answer only
-to its latest. So after report s a site holds the bound it told there, or one that was given in
-answer to s, or a lower one, until a later report; the charge is the largest of these, whatever was
-lost, copied or overtaken.
+*Any network.* A report contains its number in the source's own order (``seq``), and the source's
+bound at the time of sending. An answer names the report that it answers, and a source follows only
+the answer to its latest. So after report s a source keeps the bound in that report, or one that was
+given in answer to s, or a lower one, until a later report. The charge is the largest of these,
+for any lost, duplicated or overtaken messages.
 
-A bound is given out of the reserve, which is the limit less all charges; half of it is shared by
-how often sites reported lately, the other half is kept for the next. All are asked, and give up
-what they do not use, when the reserve is used up. Cf. the budget protocol of threshold alerts,
-whose allowances start at 0 where a report is data; here they start at what was reported.
+A bound comes out of the reserve, which is the limit less all charges. Half the reserve is shared by
+how often sources reported lately, and the other half is kept for the next. When the reserve is used
+up, the hub polls all sources, and they give up the part that they do not use. Compare the budget
+protocol for threshold alerts: its allowances start at 0 because a report is data. Here they start
+at the reported value.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ class _Account:
 
 
 class Charges:
-    """One limit, and what every site may believe of it.
+    """One limit, and the bound that every source may assume under it.
 
     Args:
-        sites: names of all of them.
-        limit: of the sum.
-        start: what every site believes before its first report.
+        sites: names of all sources.
+        limit: limit on the sum.
+        start: every source's assumption before its first report.
     """
 
     def __init__(self, sites: Iterable[str], limit: float, start: float = math.inf) -> None:
@@ -63,25 +64,25 @@ class Charges:
 
     @property
     def known(self) -> float:
-        """Sum of what was reported last."""
+        """Sum of the last reports."""
         return math.fsum(account.phi for account in self._accounts.values())
 
     def phi(self, site: str) -> float:
-        """What the site reported last."""
+        """The source's last report."""
         return self._accounts[site].phi
 
     def charge(self, site: str) -> float:
-        """The largest bound that the site may believe in."""
+        """The largest bound that the source may assume."""
         return self._accounts[site].charge
 
     def seq(self, site: str) -> int:
-        """Of its latest report, -1 before the first."""
+        """Number of its latest report, -1 before the first."""
         return self._accounts[site].seq
 
     def take(self, site: str, seq: int, phi: float, bound: float) -> bool:
-        """Book a report: phi, and the bound that is held, and False for one that is no news.
+        """Record a report: phi, and the current bound. Return False for a report that is not new.
 
-        A site that is beyond its bound is charged with what it is at.
+        A source beyond its bound is charged with its phi.
         """
         account = self._accounts[site]
         if seq <= account.seq:
@@ -90,7 +91,7 @@ class Charges:
         return True
 
     def give(self, site: str) -> float:
-        """More room for a site that left its bound: its new bound, charged."""
+        """Return a new bound, with more space, for a source that left its bound. It is charged."""
         account = self._accounts[site]
         account.rate += 1.0
         room = _GIVEN * max(self.reserve, 0.0) * self._share(account)
@@ -98,7 +99,9 @@ class Charges:
         return account.charge
 
     def share_out(self) -> dict[str, float]:
-        """New bounds for all, who reported all and hold no more than what they reported."""
+        """Return new bounds for all sources, after all have reported and keep no more than they
+        reported.
+        """
         free = _GIVEN * (self.limit - self.known)
         shares = {site: self._share(account) for site, account in self._accounts.items()}
         for site, account in self._accounts.items():
@@ -107,22 +110,23 @@ class Charges:
         return {site: account.charge for site, account in self._accounts.items()}
 
     def split(self) -> dict[str, float]:
-        """As :meth:`share_out`, with nothing kept and equal parts."""
+        """As :meth:`share_out`, without a reserve and with equal parts."""
         part = (self.limit - self.known) / len(self._accounts)
         for account in self._accounts.values():
             account.charge = account.phi + part
         return {site: account.charge for site, account in self._accounts.items()}
 
     def restart(self, limit: float, phi: float) -> None:
-        """A new limit, under which every site is at phi and believes in no more, before the first
-        report of all. Rates stay."""
+        """Set a new limit, under which every source is at phi and assumes no more, before the first
+        report from each. Rates stay.
+        """
         self.limit = limit
         for account in self._accounts.values():
             account.phi = account.charge = phi
             account.seq = -1
 
     def turn(self, limit: float, signs: bool) -> None:
-        """A new limit, and other signs of what was reported; new bounds are to follow."""
+        """Set a new limit, and change the signs of the reported values. New bounds must follow."""
         self.limit = limit
         for account in self._accounts.values():
             account.phi = account.charge = -account.phi if signs else account.phi

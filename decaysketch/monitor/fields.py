@@ -1,8 +1,8 @@
-"""Fields of what arrives as JSON or as headers: each is checked, and refused by its name.
+"""Readers for fields in JSON or headers: each field is checked, and rejected by name.
 
-Specs, reports and grants come from strangers. Every reader here takes one value and either gives it
-back in its own type or raises a :class:`~decaysketch.errors.ParameterError` that names the field,
-what was given and what may stand there. Time and memory are bounded by the limits below.
+Specs, reports and grants come from strangers. Every reader here takes one value. It either returns
+it in its own type or raises a :class:`~decaysketch.errors.ParameterError` that names the field,
+the given value and the permitted values. The limits below bound time and memory.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _NAME = re.compile(NAME)
 
 
 def monitor_name(given: object, field: str = "monitor") -> str:
-    """The name of a monitor."""
+    """A monitor's name."""
     if not isinstance(given, str) or not _NAME.fullmatch(given):
         raise ParameterError(f"{field} is {_shown(given)}; expected {NAME}")
     return given
 
 
 def whole(field: str, given: object) -> int:
-    """A whole number from 0 to :data:`LARGEST`."""
+    """An integer from 0 to :data:`LARGEST`."""
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= LARGEST:
         raise ParameterError(
             f"{field} is {_shown(given)}; expected a whole number from 0 to {LARGEST}"
@@ -67,8 +67,8 @@ def number(
     """A finite number in a range.
 
     Args:
-        least, most: the ends, which belong to it.
-        above, below: the same, and do not.
+        least, most: inclusive bounds.
+        above, below: exclusive bounds.
     """
     found = math.nan
     if isinstance(given, (int, float)) and not isinstance(given, bool):
@@ -92,10 +92,10 @@ def number(
 
 
 def text_of(field: str, given: object, pattern: str, expected: str) -> str:
-    """A text of a form.
+    """A text with a given form.
 
     Args:
-        pattern: regular expression of the whole text, linear to match.
+        pattern: regular expression for the complete text, linear to match.
         expected: the same in words.
     """
     if not isinstance(given, str) or not re.fullmatch(pattern, given):
@@ -104,14 +104,14 @@ def text_of(field: str, given: object, pattern: str, expected: str) -> str:
 
 
 def mapping_of(field: str, given: object) -> Mapping[str, Any]:
-    """An object of JSON."""
+    """A JSON object."""
     if not isinstance(given, Mapping):
         raise ParameterError(f"{field} is {_shown(given)}; expected an object")
     return given
 
 
 def sequence_of(field: str, given: object, most: int) -> Sequence[Any]:
-    """A list of JSON, of at most so many entries."""
+    """A JSON list with a maximum number of entries."""
     if not isinstance(given, (list, tuple)):
         raise ParameterError(f"{field} is {_shown(given)}; expected a list")
     if len(given) > most:
@@ -122,7 +122,7 @@ def sequence_of(field: str, given: object, most: int) -> Sequence[Any]:
 def take_known(
     what: str, form: Mapping[str, Any], required: Sequence[str], optional: Sequence[str] = ()
 ) -> None:
-    """Refuse fields that are not known, and the lack of one that is needed."""
+    """Reject unknown fields, and a missing required field."""
     known = {*required, *optional}
     if unknown := [name for name in form if name not in known]:
         raise ParameterError(

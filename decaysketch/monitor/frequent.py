@@ -1,26 +1,28 @@
-"""Frequent items of all sites together: budgets on what each site's own counters say of an item.
+"""Frequent items over all sources: budgets on each source's own counters for an item.
 
-A site's estimate of an item is the least of its cells (a Count-Min's), f_i. The sum of these is at
-most the least of the summed cells, so it is nearer to the truth than the merged sketch would be,
-and it is one number: no geometry is needed. For each item the hub keeps (:mod:`.charges`)
+A source's estimate for an item is its smallest cell (in a Count-Min sketch), f_i. The sum of these
+is at most the smallest of the summed cells. So it is nearer to the truth than the merged sketch
+would be, and it is one number: no geometry is needed. For each item the hub keeps (:mod:`.charges`)
 
     sum f_i <= threshold (1 + theta)     while the item is not called frequent
     sum f_i >= threshold (1 - theta)     while it is
 
-A site that leaves its bound reports; the answer gives it room. When there is none, all sites say
-what they have, the item is called frequent where they sum up to the threshold, and new bounds are
-given. With less than 8 sites all are asked at once, since that is cheaper there (measured).
+A source that leaves its bound reports, and the answer gives it space. When there is none, all
+sources report their estimates. The item is called frequent if they sum to the threshold, and new
+bounds are given. With fewer than 8 sources all are polled at once, since that is cheaper there
+(measured).
 
-*Promise* (Papapetrou, Garofalakis and Deligiannakis 2015, Lemma 1, with sure ends where it has
-probable ones): an item that is not called frequent was counted less than, or just,
-``threshold (1 + theta)`` times; of one that is, local estimates sum up to ``threshold (1 - theta)``
-at least, of which collisions are a part. Both but for reports that are under way.
+*Guarantee* (Papapetrou, Garofalakis and Deligiannakis 2015, Lemma 1, with guaranteed bounds in
+place of its probable ones): an item that is not called frequent was counted less than, or just,
+``threshold (1 + theta)`` times. For an item that is, local estimates sum to
+``threshold (1 - theta)`` at least, and collisions are part of that. Both hold except for reports
+that are under way.
 
-*What a site looks at.* An item that is not frequent at its own arrivals only: what others add to
-its cells makes no occurrence of it. A frequent one whenever one of its cells falls.
+*When a source checks an item.* An item that is not frequent only at its own arrivals: counts that
+others add to its cells are no occurrence of it. A frequent one whenever one of its cells falls.
 
-*Limit.* An item that was once above ``threshold (1 + theta) / (2 n)`` at a site is known to the hub
-until all are asked about it and have little of it.
+*Limit.* If an item was once above ``threshold (1 + theta) / (2 n)`` at a source, the hub stores it
+until all sources are polled about it and have little of it.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ _USED_UP = 0.02  # of theta times the threshold: with less in reserve all are as
 
 
 class ItemReport(NamedTuple):
-    """Site to hub: its estimate of an item, and what it holds itself to."""
+    """Source to hub: its estimate for an item, and the bound that it keeps."""
 
     site: str
     inc: int
@@ -59,7 +61,7 @@ class ItemReport(NamedTuple):
 
 
 class ItemAnswer(NamedTuple):
-    """Hub to site: what to hold an item to, in answer to a report."""
+    """Hub to source: the bound for an item, in answer to a report."""
 
     inc: int
     seq: int
@@ -69,15 +71,16 @@ class ItemAnswer(NamedTuple):
 
 
 class ItemPoll(NamedTuple):
-    """Hub to site: stay where you are with this item, and say where. Its cells are the caller's to
-    know, as those of an arrival."""
+    """Hub to source: keep your current estimate for this item, and report it. The caller must know
+    its cells, as for an arrival.
+    """
 
     item: Item
     cells: tuple[int, ...]
 
 
 def check_threshold(threshold: float) -> float:
-    """Refuse what is no threshold.
+    """Reject an invalid threshold.
 
     Raises:
         ParameterError: naming it.
@@ -90,14 +93,14 @@ def check_threshold(threshold: float) -> float:
 
 
 def default_bound(threshold: float, theta: float, sites: int) -> float:
-    """What a site may have of an item that nobody spoke of yet."""
+    """The bound on a source's estimate for an item without messages yet."""
     most = check_threshold(threshold) * (1.0 + check_theta(theta))
     return most / sites if sites < POLL_ALL_BELOW else most / (2 * sites)
 
 
 @dataclass(slots=True)
 class _Held:
-    """What a site holds itself to with one item."""
+    """The bound that a source keeps for one item."""
 
     cells: tuple[int, ...]
     side: Side
@@ -110,14 +113,14 @@ class _Held:
 
 
 class FrequentSite:
-    """One site: its counters, and the items it was told of. Not thread-safe.
+    """One source: its counters, and the items that the hub named. Not thread-safe.
 
     Args:
-        name: of the site.
-        size: counters, ``depth x width``, as one flat list.
-        default: :func:`default_bound`, the same at all sites and the hub.
+        name: the source's name.
+        size: number of counters, ``depth x width``, as one flat list.
+        default: :func:`default_bound`, the same at all sources and the hub.
         inc: incarnation, higher whenever the process starts without this object.
-        retry_s: how long the site waits for an answer, twice as long after each that did not come.
+        retry_s: how long the source waits for an answer, twice as long after each missing one.
     """
 
     def __init__(
@@ -132,22 +135,22 @@ class FrequentSite:
         self._seq = 0
 
     def estimate(self, cells: Sequence[int]) -> float:
-        """The least of these counters."""
+        """The smallest of these counters."""
         return min(self.values[cell] for cell in cells)
 
     def put(self, cell: int, value: float) -> None:
-        """A counter has this value now. O(items that are watched at it)."""
+        """Set a counter. O(items monitored at it)."""
         if value != self.values[cell]:
             self.values[cell] = value
             for item in self._watchers.get(cell, ()):
                 self._look[item] = None
 
     def add(self, cell: int, by: float) -> None:
-        """A counter rose or fell."""
+        """Add to a counter, or subtract from it."""
         self.put(cell, self.values[cell] + by)
 
     def arrived(self, item: Item, cells: Sequence[int]) -> None:
-        """An item came, and its cells have been counted up. O(depth)."""
+        """Handle an item's arrival, after its cells have been increased. O(depth)."""
         if item in self._items:
             self._look[item] = None
         elif self.estimate(cells) > self.default:
@@ -155,7 +158,7 @@ class FrequentSite:
             self._look[item] = None
 
     def due(self, now: float) -> list[ItemReport]:
-        """What to send now. O(depth) for each item that may have something to say."""
+        """Return the messages to send now. O(depth) for each item that may have one."""
         out = []
         for item in list(self._look):
             held = self._items[item]
@@ -194,7 +197,7 @@ class FrequentSite:
                 self._watchers[cell].discard(item)
 
     def receive(self, message: ItemAnswer | ItemPoll, now: float) -> None:
-        """Take a message of the hub, of any age and any number of times."""
+        """Accept a message from the hub, with any age and any number of times."""
         held = self._items.get(message.item)
         if isinstance(message, ItemPoll):
             if held is None:
@@ -215,7 +218,7 @@ class FrequentSite:
 
 @dataclass(slots=True)
 class _Known:
-    """What a hub knows of one item."""
+    """A hub's data about one item."""
 
     cells: tuple[int, ...]
     charges: Charges
@@ -225,16 +228,16 @@ class _Known:
 
 
 class FrequentHub:
-    """Which items are frequent. Not thread-safe.
+    """Tracks which items are frequent. Not thread-safe.
 
     Args:
-        sites: names of all that take part.
-        threshold: a count, of all sites together.
-        theta: relative error that is allowed.
-        retry_s: after how long is asked again.
+        sites: names of all sources that take part.
+        threshold: a count, over all sources.
+        theta: permitted relative error.
+        retry_s: time after which a poll is repeated.
 
     Raises:
-        ParameterError: no sites, or no such threshold or theta.
+        ParameterError: no sources, or an invalid threshold or theta.
     """
 
     def __init__(
@@ -257,21 +260,21 @@ class FrequentHub:
         return frozenset(self._frequent)
 
     def __len__(self) -> int:
-        """Items that are known."""
+        """Number of known items."""
         return len(self._known)
 
     def receive(
         self, report: ItemReport, cells: Sequence[int], now: float
     ) -> list[tuple[str, ItemAnswer | ItemPoll]]:
-        """Take a report of any age; what to send to whom.
+        """Accept a report with any age. Return the messages to send, with their receivers.
 
         Args:
-            report: of a site.
-            cells: of its item, by the hub's own hash functions.
-            now: seconds of a steady clock.
+            report: a source's report.
+            cells: the item's cells, by the hub's own hash functions.
+            now: seconds on a steady clock.
 
         Raises:
-            ParameterError: of a site that takes no part, or an estimate that is none.
+            ParameterError: a source that takes no part, or an invalid estimate.
         """
         site = report.site
         if site not in self._incs:
@@ -300,7 +303,7 @@ class FrequentHub:
         return out
 
     def due(self, now: float) -> list[tuple[str, ItemAnswer | ItemPoll]]:
-        """What is asked again because it was not answered. O(items)."""
+        """Return polls to repeat because they were not answered. O(items)."""
         out: list[tuple[str, ItemAnswer | ItemPoll]] = []
         for item, known in self._known.items():
             if known.missing and now - known.asked >= self._retry_s:
@@ -346,7 +349,7 @@ class FrequentHub:
     def _ask(
         item: Item, known: _Known, sites: set[str], now: float
     ) -> list[tuple[str, ItemAnswer | ItemPoll]]:
-        """Ask these for what they have."""
+        """Poll these for their estimates."""
         known.missing, known.asked = sites, now
         return [(site, ItemPoll(item, known.cells)) for site in sorted(sites)]
 

@@ -1,29 +1,30 @@
-"""The side of the hub: who may hold back how much, and what that leaves to say. No I/O, no state.
+"""The hub's side of alerts: the allowances of sources, and the states that they permit. No I/O, no
+state.
 
-The hub keeps of every monitor and site an :class:`Account`, a frozen value. A site is *charged* the
-largest allowance that it may still believe it holds: a grant counts from when it is made, and is
-forgotten only when a report shows that the site holds a later one, or is a new process. So the sum
-of charges bounds what all sites hold back, whatever the network does, and with the bounds of
-:mod:`~decaysketch.monitor.bounds`
+For every monitor and source the hub keeps an :class:`Account`, a frozen value. A source is
+*charged* the largest allowance that it may still assume. A grant counts from its creation. It is
+dropped only when a report shows that the source has a later one, or is a new process. So the sum
+of charges bounds the weight that all sources hold back, whatever the network does. With the bounds
+in :mod:`~decaysketch.monitor.bounds`
 
 * *firing* implies that the aggregate is at the threshold or within the tolerance, and *calm* that
-  it is short of it: over all rows, but for those that sites hold which are over their allowance,
-  so that their reports are under way. What more rows cannot undo holds of them, too: that a count
-  or a sum is above, whether it fires for that or is calm;
-* everything else is *uncertain*, with the reason: sites that are silent, by name; the allowances,
-  where fewer would tell (these sites are recalled); or the sketch.
+  it is short of it. This covers all rows, except rows at sources that are over their allowance,
+  so that their reports are under way. If more rows cannot undo a state, it covers these rows, too:
+  that a count or a sum is above, whether the monitor fires for that or is calm.
+* every other state is *uncertain*, with the reason: silent sources, by name; the allowances,
+  if smaller ones would decide (these sources are recalled); or the sketch.
 
-A stream without sites that take part needs none of this. :meth:`Monitor.plain` compares the query's
-interval with the threshold.
+A stream without sources that take part needs none of this. :meth:`Monitor.plain` compares the
+query's interval with the threshold.
 
-Shares are by the square root of a site's rate, which makes the reports of all sites together the
-fewest. Far from the threshold sites may hold back 70 % of what is free, each its share; near it,
-nearly all.
+Shares are proportional to the square root of a source's rate, which minimises the reports from all
+sources together. Far from the threshold sources may hold back 70 % of the free weight, each its
+share. Near it, they may hold back nearly all.
 
-An account is of one epoch. Where accounts were lost, or the spec was changed, the epoch must be one
-that was never in use; then nobody is vouched for before it has reported under it. Times are the
-hub's own, in seconds, and survive its restarts; a clock that is set back prolongs leases by as
-much.
+An account belongs to one epoch. If accounts were lost, or the spec was changed, the epoch must be
+one that was never in use. Then the hub vouches for no source before it has reported under it. Times
+are the hub's own, in seconds, and survive its restarts. If its clock is set back, leases last
+longer by as much.
 """
 
 from __future__ import annotations
@@ -67,16 +68,16 @@ _NO_LIFETIME_S = 3600.0  # where the decay has none
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What the hub knows of one site, for one monitor.
+    """The hub's data about one source, for one monitor.
 
     Attributes:
-        epoch: of the monitor, when the account was last written.
-        inc, seq: of the latest report; -1 before there was one.
-        serial: of the latest grant.
-        grants: (serial, allowance) of all that the site may act on.
-        until: end of the lease, in seconds of the hub's clock.
-        confirmed: whether the site has shown that it holds a grant of the epoch.
-        rate: rows a lifetime of the decay, by the posts so far.
+        epoch: the monitor's epoch, when the account was last written.
+        inc, seq: numbers of the latest report. -1 before there was one.
+        serial: number of the latest grant.
+        grants: (serial, allowance) of all grants that the source may act on.
+        until: time when the lease ends, in seconds on the hub's clock.
+        confirmed: whether the source has shown that it has a grant in the epoch.
+        rate: rows per lifetime of the decay, by the posts so far.
         last: time of the latest report.
     """
 
@@ -92,18 +93,17 @@ class Account:
 
     @property
     def charge(self) -> float:
-        """What the site may hold back, at most."""
+        """The maximum weight that the source may hold back."""
         return max([allowance for _, allowance in self.grants], default=0.0)
 
     def of(self, epoch: int) -> Account:
-        """The account under an epoch: of an older one only the numbers of reports and the rate
-        are left."""
+        """The account under an epoch. An older one keeps only its report numbers and its rate."""
         if self.epoch == epoch:
             return self
         return replace(self, epoch=epoch, serial=0, grants=(), until=0.0, confirmed=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form, for a row of a database."""
+        """JSON form, for a database row."""
         return {
             "epoch": self.epoch,
             "inc": self.inc,
@@ -154,9 +154,9 @@ class Granted(NamedTuple):
     """The answer to a report, for one monitor.
 
     Attributes:
-        account: of the site, from now on.
-        grant: for the site; ``spec`` is in it where the site does not know the epoch.
-        recall: sites that hold what this one would need: they are to post now.
+        account: the source's new account.
+        grant: for the source. It includes ``spec`` if the source does not know the epoch.
+        recall: sources with weight that this one would need. They must post now.
     """
 
     account: Account
@@ -166,18 +166,18 @@ class Granted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What can be said of a monitor.
+    """A monitor's state.
 
     Attributes:
         verdict: "calm", "firing" or "uncertain".
         reason: why it is uncertain: "silent", "allowances" or "sketch"; else None.
-        value: the estimate from the data that the hub has, or None where it is not defined.
-        lower, upper: bounds that include the sketch's interval and the weight that sites may hold
-            back, or None where there is none.
-        threshold: the spec's.
-        pending_at_most: what the sites that are heard of may hold back together.
-        silent: sites that nothing is known of now.
-        recall: sites that are to post now.
+        value: the estimate from the hub's data, or None if it is undefined.
+        lower, upper: bounds that include the sketch's interval and the weight that sources may hold
+            back, or None if there is none.
+        threshold: the spec's threshold.
+        pending_at_most: maximum weight that the sources heard may hold back together.
+        silent: sources without current information.
+        recall: sources that must post now.
     """
 
     verdict: Verdict
@@ -205,11 +205,11 @@ class State:
 
 
 class Expected(NamedTuple):
-    """Reports that a monitor will cost, a lifetime of its decay.
+    """The expected reports for a monitor, per lifetime of its decay.
 
     Attributes:
         near: posts, while the aggregate is near the threshold.
-        renewals: reports that only keep leases, at most.
+        renewals: maximum number of reports that only keep leases.
         without: posts if every row were posted at once.
     """
 
@@ -220,13 +220,13 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True)
 class Monitor:
-    """A spec in force on a stream: functions of accounts, readings and the time.
+    """A spec in force on a stream: functions on accounts, readings and the time.
 
     Attributes:
         name: its name.
         epoch: +1 whenever the spec is changed or accounts were lost.
-        spec: what is watched.
-        lifetime_s: so long the decay looks back, in seconds, about.
+        spec: the monitor's definition.
+        lifetime_s: the time that the decay reaches back, in seconds, about.
     """
 
     name: str
@@ -236,11 +236,11 @@ class Monitor:
 
     @classmethod
     def of(cls, name: str, epoch: int, spec: Threshold, recipe: Recipe) -> Self:
-        """A monitor of a stream.
+        """Return a monitor for a stream.
 
         Raises:
-            ParameterError: a name or epoch outside its domain; or the stream's sketches cannot
-                answer what the spec asks, or not with the promise.
+            ParameterError: a name or epoch outside its domain, or the stream's sketches do not
+                support the spec's query, or not with the guarantee.
         """
         spec.check_recipe(recipe)
         lifetime = _NO_LIFETIME_S
@@ -252,7 +252,7 @@ class Monitor:
     # ------------------------------------------------------------------------------------- reading
 
     def ask(self, view: View, *, confidence: float = 0.95) -> Estimate:
-        """The result that the spec's query has, in its own unit.
+        """Return the result of the spec's query, in its own unit.
 
         Args:
             view, confidence: as in :meth:`read`.
@@ -276,11 +276,11 @@ class Monitor:
         return found
 
     def read(self, view: View, *, confidence: float = 0.95) -> Reading:
-        """What a sketch says of the aggregate.
+        """Read the aggregate from a sketch.
 
         Args:
-            view: of the stream's sketch under the spec's decay, at the present time.
-            confidence: of the interval; where two answers are needed each has half of the rest.
+            view: view of the stream's sketch under the spec's decay, at the current time.
+            confidence: of the interval. If two results are needed each has half the rest.
 
         Raises:
             UnanswerableQueryError: the sketch has discarded the data for the query.
@@ -302,10 +302,10 @@ class Monitor:
         return _reading(found, max(weight.lower, 0.0), exact=found.exact and weight.exact)
 
     def reading_of(self, found: Estimate) -> Reading:
-        """The reading that follows from :meth:`ask` alone. O(1).
+        """Return the reading that follows from :meth:`ask` alone. O(1).
 
-        For a mean, share, rank or quantile the value is NaN, with which a site is granted nothing.
-        Their bounds need a weight that the estimate lacks.
+        For a mean, share, rank or quantile the value is NaN. With NaN, the hub grants nothing to a
+        source. Their bounds need a weight that the estimate lacks.
         """
         if self.spec.question not in _SUMS:
             return Reading.of(math.nan)
@@ -317,20 +317,22 @@ class Monitor:
         self, accounts: Mapping[str, Account], source: str, report: Report, reading: Reading,
         *, now: float, rows: int = 0,
     ) -> Granted | None:  # fmt: skip
-        """The answer to a report.
+        """Return the answer to a report.
 
         Args:
-            accounts: one for each site that takes part and is admitted, and no others. A site that
+            accounts: one for each admitted source that takes part, and no others. A source that
                 is expected and never reported has ``Account()``.
-            source: whose report it is.
-            report: what it says; whose rows, if any, are in the journal.
-            reading: of the aggregate; one that is not the latest costs reports, no promise.
+            source: name of the reporting source.
+            report: the report. Its rows, if any, are in the journal.
+            reading: the aggregate's reading. A reading that is not the latest costs reports, and
+                breaks no guarantee.
             now: the hub's time in seconds.
-            rows: that came with the report.
+            rows: number of rows that arrived with the report.
 
         Returns:
-            None where nothing is granted: to a report that a later one has overtaken, and to a site
-            that the spec does not list. The latest report, once more, has the same grant again.
+            None if nothing is granted: to a report that a later one has overtaken, and to a source
+            that the spec does not list. A repetition of the latest report gets the same grant
+            again.
 
         Complexity: O(sites).
         """
@@ -368,7 +370,7 @@ class Monitor:
         return Granted(granted, message, recall if starved else ())
 
     def _heard(self, account: Account, report: Report, now: float, rows: int) -> Account:
-        """The account with what a new report says."""
+        """The account, updated by a new report."""
         grants, confirmed = account.grants, account.confirmed
         if report.inc != account.inc:
             grants, confirmed = (), False  # a new process holds nothing
@@ -386,7 +388,9 @@ class Monitor:
     def _share(
         self, account: Account, others: Mapping[str, Account], reading: Reading
     ) -> tuple[float, float, Room]:
-        """What others leave, the site's share of all, and what there is."""
+        """The weight that the others leave, the source's share in the total, and the available
+        weight.
+        """
         space = room(self.spec.aim, reading)
         free = max(space.total - sum(other.charge for other in others.values()), 0.0)
         own = math.sqrt(account.rate)
@@ -408,7 +412,7 @@ class Monitor:
     # ---------------------------------------------------------------------------------------- state
 
     def plain(self, found: Estimate) -> State:
-        """The state where no site takes part, by the query's interval alone.
+        """Return the state if no source takes part, by the query's interval alone.
 
         Args:
             found: as :meth:`ask` returned it.
@@ -426,20 +430,21 @@ class Monitor:
         return State(verdict, reason, value, lower, upper, line, 0.0)
 
     def held_back(self, accounts: Mapping[str, Account], now: float) -> float:
-        """The weight that all sites may hold back together, infinite where one is silent.
-        O(sites)."""
+        """Return the maximum weight that all sources may hold back together, infinite if one is
+        silent. O(sites).
+        """
         return self._charged(accounts, now)[0]
 
     def shown(self, view: View, state: State, u: float, *, confidence: float = 0.95) -> State:
-        """A quantile monitor's state in values, where :meth:`state` works in ranks.
+        """Return a quantile monitor's state in values, where :meth:`state` works in ranks.
 
-        Let D be the weight that the hub has, and u the weight that is held back. A rank r in the
+        Let D be the hub's weight, and u the weight that is held back. A rank r in the
         hub's data is between ``r D / (D + u)`` and ``(r D + u) / (D + u)`` in the union. So the
         q-quantile lies between the quantiles for ``q - (1 - q) u / D`` and ``q (1 + u / D)``.
 
         Args:
             view, confidence: as in :meth:`read`.
-            state: as :meth:`state` returned it. Other questions keep it.
+            state: as :meth:`state` returned it. For other queries it is returned unchanged.
             u: as :meth:`held_back` returned it.
         """
         q = self.spec.q
@@ -473,11 +478,11 @@ class Monitor:
         return u, sorted(silent), charged
 
     def state(self, accounts: Mapping[str, Account], reading: Reading, now: float) -> State:
-        """The state.
+        """Return the state.
 
         Args:
             accounts: as in :meth:`grant`.
-            reading: of the stream's present sketch, at ``now``.
+            reading: of the stream's current sketch, at ``now``.
             now: the hub's time in seconds.
 
         Complexity: O(sites).
@@ -504,14 +509,16 @@ class Monitor:
         )  # fmt: skip
 
     def expected(self, rates: Sequence[float]) -> Expected:
-        """What the monitor will cost: near the threshold a site of rate r (decayed weight that it
-        takes in a lifetime of the decay) with the allowance a posts r / a times, and shares by the
-        square root make that ``(sum sqrt r)^2`` over what the tolerance leaves, for sums
-        ``within * threshold``. Of a mean, where what is left is a share of the weight, that is
-        taken as the sum of the rates, as if no site heard what another does.
+        """Return the monitor's expected cost.
+
+        Near the threshold a source with rate r (decayed weight that it receives in a lifetime of
+        the decay) and allowance a posts r / a times. Shares by the square root make that ``(sum
+        sqrt r)^2`` over the weight that the tolerance leaves, for sums ``within * threshold``. For
+        a mean, the remaining weight is a share of the weight, and that weight is assumed to be the
+        sum of the rates, as if no two sources received the same rows.
 
         Args:
-            rates: of each site.
+            rates: each source's rate.
         """
         weight = float(sum(rates))
         aim = self.spec.aim
@@ -525,8 +532,9 @@ class Monitor:
 
 
 def _kept(grants: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
-    """At most so many, the oldest as one: it counts as long as the later and as much as the larger
-    of those that it stands for."""
+    """Keep at most this number, with the oldest combined in one: it counts as long as the latest
+    and as much as the largest of them.
+    """
     extra = len(grants) - _MOST_GRANTS
     if extra <= 0:
         return grants
@@ -535,7 +543,7 @@ def _kept(grants: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...
 
 
 def _where(question: str, text: str) -> Any:
-    """What is summed of the observations that a predicate holds for."""
+    """The sum over the observations that satisfy a predicate."""
     holds = read_predicate(text)
 
     def chosen(values: npt.NDArray[Any], weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -549,7 +557,7 @@ def _where(question: str, text: str) -> Any:
 
 
 def _weight(view: View, confidence: float) -> Estimate:
-    """The decayed weight of the observations that have a value."""
+    """The decayed weight of the observations with a value."""
     found: Estimate = view.ask(
         "total", confidence=confidence, function=lambda _values, weights: weights
     )
@@ -557,7 +565,7 @@ def _weight(view: View, confidence: float) -> Estimate:
 
 
 def _inside(spec: Threshold) -> Any:
-    """The predicate whose share is watched."""
+    """The predicate for the monitored share."""
     if spec.question == "share":
         return spec.predicate
     line = spec.threshold if spec.question == "quantile" else spec.value

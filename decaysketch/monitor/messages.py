@@ -1,11 +1,12 @@
-"""What sites and hub tell each other: state, so that loss, copies and reordering do no harm.
+"""The messages between sources and hub. They contain state, so that loss, duplicates and reordering
+do no harm.
 
-A site *reports*: which grants it holds, numbered by its incarnation and a sequence. The hub answers
-with *grants*, of which the highest ``(epoch, serial)`` holds. Every message may be lost, repeated,
-delayed and overtaken; each says all that its reader needs.
+A source *reports* the grants that it has, with its incarnation and a sequence number. The hub
+answers with *grants*, and the highest ``(epoch, serial)`` applies. Every message may be lost,
+repeated, delayed and overtaken. Each contains everything that its reader needs.
 
-A report travels as headers of a posted sketch (:meth:`Report.headers`) or, where nothing is to be
-posted, as JSON (:meth:`Report.to_dict`); it is of all monitors of a stream at once.
+A report travels as headers on a posted sketch (:meth:`Report.headers`) or, if nothing needs
+posting, as JSON (:meth:`Report.to_dict`). It covers all monitors on a stream at once.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ _LONGEST = MAX_MONITORS * (100 + 2 * 16 + 4)  # characters of a header
 
 
 class Held(NamedTuple):
-    """The grant that a site holds of a monitor, by its number.
+    """The grant that a source has for a monitor, by its number.
 
     Attributes:
-        epoch: of the monitor.
-        serial: of the grant, within the epoch.
+        epoch: the monitor's epoch.
+        serial: the grant's number within the epoch.
     """
 
     epoch: int
@@ -56,12 +57,12 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a site says.
+    """A source's report.
 
     Attributes:
-        inc: incarnation of the site: of its process, counted on disk.
+        inc: incarnation of the source's process, counted on disk.
         seq: number of the report within the incarnation.
-        held: of each monitor that the site holds a grant of, which.
+        held: the grant for each monitor for which the source has one.
     """
 
     inc: int
@@ -70,7 +71,7 @@ class Report:
 
     @property
     def number(self) -> tuple[int, int]:
-        """Reports of one site are in this order."""
+        """The order of one source's reports."""
         return self.inc, self.seq
 
     def to_dict(self) -> dict[str, Any]:
@@ -83,7 +84,7 @@ class Report:
 
     @classmethod
     def from_dict(cls, form: object) -> Self:
-        """Inverse of :meth:`to_dict`; nothing in the form is trusted.
+        """Inverse of :meth:`to_dict`. Nothing in the form is trusted.
 
         Raises:
             ParameterError: a field that is unknown, missing or outside its domain.
@@ -103,16 +104,16 @@ class Report:
         return cls(whole("inc", form["inc"]), whole("seq", form["seq"]), held)
 
     def headers(self) -> dict[str, str]:
-        """The headers that a posted sketch carries the report in."""
+        """The headers with which a posted sketch carries the report."""
         held = ",".join(f"{name}:{h.epoch}.{h.serial}" for name, h in self.held.items())
         return {SITE_HEADER: f"{self.inc}.{self.seq}", HELD_HEADER: held}
 
     @classmethod
     def from_headers(cls, site: str, held: str = "") -> Self:
-        """Inverse of :meth:`headers`; nothing in the texts is trusted.
+        """Inverse of :meth:`headers`. Nothing in the texts is trusted.
 
         Raises:
-            ParameterError: texts of another form, or numbers beyond 2^53.
+            ParameterError: texts in another form, or numbers beyond 2^53.
         """
         found = _SITE.fullmatch(site)
         if found is None:
@@ -140,15 +141,15 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What the hub answers to a report, for one monitor.
+    """The hub's answer to a report, for one monitor.
 
     Attributes:
         monitor: its name.
-        inc, seq: of the report that is answered.
-        epoch, serial: number of the grant; the highest holds.
-        allowance: what the site may hold unposted.
-        lease_s: so long, counted by the site from sending the report.
-        spec: JSON form of the monitor, where the site does not know the epoch yet.
+        inc, seq: numbers of the answered report.
+        epoch, serial: number of the grant. The highest applies.
+        allowance: the weight that the source may leave unposted.
+        lease_s: duration, counted by the source from sending the report.
+        spec: JSON form of the monitor, if the source does not know the epoch yet.
     """
 
     monitor: str
@@ -166,7 +167,7 @@ class Grant:
         return Held(self.epoch, self.serial)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form; ``spec`` only where it is there."""
+        """JSON form, with ``spec`` only if it is set."""
         form: dict[str, Any] = {
             "monitor": self.monitor,
             "inc": self.inc,
@@ -180,7 +181,7 @@ class Grant:
 
     @classmethod
     def from_dict(cls, form: object) -> Self:
-        """Inverse of :meth:`to_dict`; the spec is read by who takes it.
+        """Inverse of :meth:`to_dict`. The receiver reads the spec.
 
         Raises:
             ParameterError: a field that is unknown, missing or outside its domain.
@@ -204,24 +205,25 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the hub answers to a report, for all monitors of the stream.
+    """The hub's answer to a report, for all monitors on the stream.
 
     Attributes:
-        grants: one for each monitor that the site takes part in; none to a report that others have
-            overtaken.
-        gone: monitors that the report names, and that are no more.
+        grants: one for each monitor in which the source takes part. None for a report that others
+            have overtaken.
+        gone: monitors that the report names, and that no longer exist.
     """
 
     grants: tuple[Grant, ...] = ()
     gone: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form: what an answer of the service has among its fields."""
+        """JSON form, as part of the service's response."""
         return {"grants": [grant.to_dict() for grant in self.grants], "gone": list(self.gone)}
 
     @classmethod
     def from_dict(cls, form: object) -> Self:
-        """Inverse of :meth:`to_dict`; other fields of the form are left alone, and both may lack.
+        """Inverse of :meth:`to_dict`. Other fields in the form are ignored, and both may be
+        missing.
 
         Raises:
             ParameterError: a grant or a name outside its domain.

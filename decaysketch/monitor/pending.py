@@ -1,13 +1,14 @@
-"""An upper bound of the decayed weight that a site has not posted yet.
+"""An upper bound on the decayed weight that a source has not posted yet.
 
-Of an exponential decay it is one number that falls as time passes. Of any other decay an
-observation is counted with its weight when it comes and keeps it: an upper bound, since no decay
-rises. Copies within the site count each time; both only make the site post earlier than it must.
+For an exponential decay it is one number that falls as time passes. For any other decay an
+observation counts with its weight on arrival and keeps it. That is an upper bound, since no decay
+rises. Duplicates within the source count each time. Both only make the source post earlier than
+necessary.
 
-Two errors of clocks are allowed for. Time that passes is taken from a steady clock whose rate may
-be off by :data:`CLOCK_RATE`. Ages are by the stream's time as the caller gives it, which must not
-be later than the hub's: an age that is too small only overstates. What is dated in the future has
-under an exponential decay the weight that falls to 1 when its time has come.
+It allows for two clock errors. A steady clock measures elapsed time, and its rate may
+be off by :data:`CLOCK_RATE`. Ages use the stream's time as the caller passes it, which must not
+be later than the hub's: an age that is too small only overstates. Under an exponential decay, a row
+dated in the future has the weight that falls to 1 when its time has come.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ Float64Array = npt.NDArray[np.float64]
 
 
 class Pending:
-    """What one site holds back of one monitor: rows that no report carries yet, sealed or not, and
-    rows of the last report that carries some, until it is answered.
+    """The weight that one source holds back for one monitor: rows that no report carries yet,
+    sealed or not, and rows in the last report that carries any, until it is answered.
 
     Args:
-        spec: of the monitor.
-        recipe: of the stream.
-        clock: steady time of the site, in seconds.
-        known: whether the site holds nothing yet. Otherwise the weight is infinite until what there
-            is has been posted, as it is where a monitor comes to a site that has rows.
+        spec: the monitor's spec.
+        recipe: the stream's sketch configuration.
+        clock: the source's steady time, in seconds.
+        known: whether the source holds nothing yet. Otherwise the weight is infinite until all rows
+            have been posted, for example when a new monitor reaches a source that has rows.
     """
 
     def __init__(self, spec: Threshold, recipe: Recipe, clock: float, *, known: bool) -> None:
@@ -60,21 +61,24 @@ class Pending:
         self._seq: int | None = None
 
     def weight(self, clock: float) -> float:
-        """What is held back, at most: of a total the larger of its two sides. O(1)."""
+        """Maximum weight held back. For a total, the larger of its two sides. O(1)."""
         self._fall(clock)
         return float((self._open + self._sealed + self._sent).max())
 
     @property
     def vouched(self) -> bool:
-        """Whether all that no report carries is of known weight, and so came after the monitor."""
+        """Whether all rows that no report carries have a known weight, and so arrived after the
+        monitor.
+        """
         return bool(np.isfinite(self._open + self._sealed).all())
 
     def observe(
         self, times: npt.ArrayLike, values: npt.ArrayLike | None, weights: npt.ArrayLike | None,
         now: float, clock: float,
     ) -> None:  # fmt: skip
-        """Rows that the site has taken; see :meth:`~decaysketch.monitor.site.BudgetSite.observe`.
-        O(rows)."""
+        """Add rows that the source has accepted; see
+        :meth:`~decaysketch.monitor.site.BudgetSite.observe`. O(rows).
+        """
         self._fall(clock)
         ages = now - np.asarray(times, np.float64)
         held = np.ones(ages.shape) if weights is None else np.asarray(weights, np.float64)
@@ -94,7 +98,7 @@ class Pending:
     def _weighed(
         self, ages: Float64Array, values: Float64Array, weights: Float64Array
     ) -> Float64Array:
-        """Decayed weight of rows, of each side."""
+        """Decayed weight of rows, on each side."""
         spec = self._spec
         decayed = self._decayed(ages, weights)
         if spec.question == "count":
@@ -111,7 +115,7 @@ class Pending:
         return np.array([(weights * decayed).sum()])
 
     def _decayed(self, ages: Float64Array, weights: Float64Array) -> Float64Array:
-        """What is left of a row, as a share; of a fixed decay, of its weight as a number."""
+        """The remaining share of a row. For a fixed decay, its remaining weight as a number."""
         young = np.maximum(ages, 0.0)
         if isinstance(self._fixed, IntegralDecay):
             if self._spec.question in ("count", "total"):
@@ -128,20 +132,20 @@ class Pending:
         return share
 
     def seal(self, clock: float) -> None:
-        """The rows so far have been packed; those that come from now on have not."""
+        """The rows so far have been packed, and later rows have not."""
         self._fall(clock)
         self._sealed = self._sealed + self._open
         self._open = np.zeros_like(self._open)
 
     def send(self, seq: int, clock: float) -> None:
-        """All rows that are sealed travel with a report."""
+        """All sealed rows travel with a report."""
         self._fall(clock)
         self._sent = self._sent + self._sealed
         self._sealed = np.zeros_like(self._sealed)
         self._seq = seq
 
     def posted(self, seq: int) -> None:
-        """The hub has the rows of a report; nothing happens if a later one carries them again."""
+        """The hub has the rows of a report. Nothing happens if a later one carries them again."""
         if seq == self._seq:
             self._sent = np.zeros_like(self._sent)
             self._seq = None
@@ -158,7 +162,7 @@ class Pending:
 
 
 def unit_s(recipe: Recipe) -> float:
-    """Seconds of the stream's unit; 1 where it is not one of time."""
+    """Seconds in the stream's unit. 1 if it is not a time unit."""
     return NANOSECONDS.get(recipe.params.time_unit, NANOSECONDS["s"]) / NANOSECONDS["s"]
 
 
@@ -167,7 +171,7 @@ def _fallen(parts: Float64Array, share: float) -> Float64Array:
 
 
 def _rate(decay: Decay) -> float:
-    """Of an exponential decay, per unit of time; else 0."""
+    """Rate of an exponential decay, per unit of time. 0 for other decays."""
     if not isinstance(decay, Exponential):
         return 0.0
     if decay.rate is not None:

@@ -1,27 +1,29 @@
-"""Rounds: a function of the average of all sites' counters, watched with one number a site.
+"""Rounds: a function of the average over all sources' counters, monitored with one number per
+source.
 
-A round has a reference e, the average of what sites offered, and its zone (:mod:`.safe`). Sites
-hold ``phi_i = phi(D_i)`` and a bound; the hub keeps the sum of bounds at 0 or less
-(:mod:`decaysketch.monitor.charges`), so that f(e) is within theta of f of what sites count *now*.
+A round has a reference e, the average of the sources' offers, and its zone (:mod:`.safe`). Sources
+keep ``phi_i = phi(D_i)`` and a bound. The hub keeps the sum of bounds at 0 or less
+(:mod:`decaysketch.monitor.charges`), so that f(e) is within theta of f for the *current* counts.
 
-1. A site beyond its bound reports phi, one number; the answer gives it room out of the reserve.
-2. When the reserve is below 1 % of ``-n phi(0)``, the hub *polls*: sites give up what they do not
-   use. While ``sum phi < 0.1 n phi(0)`` the rest is shared out anew.
-3. Else a *new round*: sites offer their counters, those that changed since the last round where the
-   hub has the others; the hub averages them and sends e with the first bounds.
+1. A source beyond its bound reports phi, one number. The answer gives it space from the reserve.
+2. When the reserve is below 1 % of ``-n phi(0)``, the hub *polls*: sources give up the part that
+   they do not use. While ``sum phi < 0.1 n phi(0)`` the rest is distributed again.
+3. Otherwise a *new round* begins. Sources offer their counters, or only those that changed since
+   the last round if the hub has the others. The hub averages them and sends e with the first
+   bounds.
 
-*Any network.* A message says how things stand, never what happened, and whoever waits for an answer
-says it again: losses, copies, delays and any order only delay (:meth:`RoundSite.due`,
-:meth:`RoundHub.due`). A site offers one vector a round, however often it is asked, and drifts from
-that; a new incarnation of a site's process knows none, and the hub begins a new round. The hub
-vouches (:meth:`RoundHub.state`) only where every site is in its round, was heard lately, and is
-in no report that the hub knows of.
+*Any network.* A message contains the current state, never an event, and a sender that waits for an
+answer repeats it. So losses, duplicates, delays and any order only delay (:meth:`RoundSite.due`,
+:meth:`RoundHub.due`). A source offers one vector per round, however often it is polled, and drifts
+from that. A new incarnation of a source's process knows none, and the hub begins a new round. The
+hub vouches (:meth:`RoundHub.state`) only if every source is in its round, was heard lately, and has
+no open report that the hub knows of.
 
-*Promise.* At any moment at which no report is under way and every site is in the round,
-``(1 - theta) f <= f(e) <= (1 + theta) f``. A site whose reports are all lost is named as silent
-once its lease is over.
+*Guarantee.* At any moment at which no report is under way and every source is in the round,
+``(1 - theta) f <= f(e) <= (1 + theta) f``. If all of a source's reports are lost, the hub names it
+as silent once its lease is over.
 
-State machines without I/O: times are seconds of the caller's steady clock, and clocks of site and
+State machines without I/O. Times are seconds on the caller's steady clock, and clocks of source and
 hub are never compared.
 """
 
@@ -63,7 +65,7 @@ _DOUBLINGS = 11
 
 
 class Report(NamedTuple):
-    """Site to hub: how it stands in a round; without one (-1) it asks to be taken in."""
+    """Source to hub: its state in a round. Without one (-1) it requests admission."""
 
     site: str
     inc: int
@@ -75,7 +77,7 @@ class Report(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """Site to hub: counters for a round to come, of which the hub has all but these."""
+    """Source to hub: counters for a later round. The hub has all others."""
 
     site: str
     inc: int
@@ -87,7 +89,7 @@ class Offer(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Hub to site: the bound to hold, in answer to its report ``seq``."""
+    """Hub to source: the bound to keep, in answer to its report ``seq``."""
 
     inc: int
     seq: int
@@ -96,20 +98,20 @@ class Answer(NamedTuple):
 
 
 class Poll(NamedTuple):
-    """Hub to site: hold no more than you use, and say what that is."""
+    """Hub to source: keep no more than you use, and report that number."""
 
     epoch: int
 
 
 class Collect(NamedTuple):
-    """Hub to site: offer counters for this round, all of them if nothing else is known."""
+    """Hub to source: offer counters for this round, all of them if nothing else is known."""
 
     epoch: int
     whole: bool
 
 
 class Start(NamedTuple):
-    """Hub to site: the round begins at this estimate, with this bound."""
+    """Hub to source: the round begins at this estimate, with this bound."""
 
     inc: int
     epoch: int
@@ -123,15 +125,15 @@ ToSite = Answer | Poll | Collect | Start
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundState:
-    """What the hub vouches for.
+    """The state that the hub vouches for.
 
     Attributes:
         certain: whether the value is within theta.
-        value: f of the sum of all sites' counters as the round began, n^2 f(e); None before the
+        value: f of the sum over all sources' counters as the round began, n^2 f(e). None before the
             first.
-        low, high: where it is while certain.
-        epoch: of the round.
-        silent: sites that were not heard in this round, or not for a lease.
+        low, high: its range while certain.
+        epoch: the round's epoch.
+        silent: sources that were not heard in this round, or not for a lease.
     """
 
     certain: bool
@@ -143,23 +145,24 @@ class RoundState:
 
 
 def longer(retry_s: float, tries: int) -> float:
-    """How long a site waits for an answer after so many messages without one, in seconds: twice as
-    long each time, up to about an hour for a ``retry_s`` of 2."""
+    """How long a source waits for an answer after this number of unanswered messages, in seconds:
+    twice as long each time, up to about an hour for a ``retry_s`` of 2.
+    """
     return retry_s * 2.0 ** min(max(tries - 1, 0), _DOUBLINGS)
 
 
 class RoundSite:
-    """One site: counters, and when to say what about them. Not thread-safe.
+    """One source: its counters, and the time for each message about them. Not thread-safe.
 
     Args:
-        name: of the site.
-        zone_of: makes the zone of a round from its estimate; the same at hub and sites.
-        size: counters, of all matrices.
+        name: the source's name.
+        zone_of: builds the zone of a round from its estimate, equally at hub and sources.
+        size: number of counters, over all matrices.
         inc: incarnation, higher whenever the process starts without this object.
-        retry_s: how long the site waits for an answer, twice as long after each that did not come:
-            only the answer to the newest report counts, so a round trip that is longer than any
-            wait would keep the site from its answer for ever.
-        lease_s: how long the hub takes the site's word.
+        retry_s: how long the source waits for an answer, twice as long after each missing one.
+            Only the answer to the newest report counts. So a round trip longer than any
+            wait would keep the answer from the source forever.
+        lease_s: how long the hub trusts a report from the source.
     """
 
     def __init__(
@@ -187,11 +190,11 @@ class RoundSite:
 
     @property
     def phi(self) -> float:
-        """phi of what moved since the round began; 0 outside of a round."""
+        """phi of the drift since the round began. 0 outside a round."""
         return 0.0 if self._drift is None else self._drift.phi()
 
     def put(self, cell: int, value: float) -> None:
-        """A counter, by its place in the flat list of all, has this value now. O(1)."""
+        """Set a counter, by its index in the flat list. O(1)."""
         self.values[cell] = value
         self._touched.add(cell)
         if self._offer is not None:
@@ -200,17 +203,17 @@ class RoundSite:
             self._drift.put(cell, value)
 
     def add(self, cell: int, by: float) -> None:
-        """A counter rose or fell. O(1)."""
+        """Add to a counter, or subtract from it. O(1)."""
         self.put(cell, self.values[cell] + by)
 
     def become(self, counters: npt.ArrayLike) -> None:
-        """All counters have these values now: what changed is taken. O(size)."""
+        """Set all counters. The changed ones are updated. O(size)."""
         given = np.asarray(counters, np.float64).ravel()
         for cell in np.flatnonzero(given != self.values).tolist():
             self.put(cell, float(given[cell]))
 
     def due(self, now: float) -> FromSite | None:
-        """What to send now; None for nothing. Ask after every change, and every now and then.
+        """Return the message to send now, or None. Call it after every change, and at intervals.
 
         O(depth) in general.
         """
@@ -235,7 +238,7 @@ class RoundSite:
         self._tries += 1
 
     def receive(self, message: ToSite, now: float) -> None:
-        """Take a message of the hub, of any age and any number of times."""
+        """Accept a message from the hub, with any age and any number of times."""
         if isinstance(message, Answer):
             latest = message.inc == self.inc and message.seq == self._seq
             if latest and message.epoch == self.epoch and self._offer is None:
@@ -284,7 +287,7 @@ class RoundSite:
 
 @dataclass(slots=True)
 class _Account:
-    """What the hub knows of one site."""
+    """The hub's data about one source."""
 
     inc: int = _NO_ROUND
     seq: int = _NO_ROUND  # of its latest message, of this incarnation
@@ -298,14 +301,15 @@ class _Account:
 
 
 class RoundHub:
-    """The hub of one monitor: who holds what, and what is vouched for. Not thread-safe.
+    """The hub of one monitor: the sources' bounds, and the state that it vouches for. Not
+    thread-safe.
 
     Args:
-        sites: names of all that take part.
-        zone_of: makes the zone of a round from its estimate.
-        shape: matrices, depth and width of what sites count.
-        epoch: one more than any that was used before, where a hub starts without its state.
-        retry_s, lease_s: as the sites'.
+        sites: names of all sources that take part.
+        zone_of: builds the zone of a round from its estimate.
+        shape: matrices, depth and width of the sources' counters.
+        epoch: one more than any earlier one, if a hub starts without its state.
+        retry_s, lease_s: as for the sources.
     """
 
     def __init__(
@@ -325,14 +329,14 @@ class RoundHub:
 
     @property
     def charges(self) -> Charges:
-        """What sites may believe, of the present round."""
+        """The bounds that sources may assume, in the current round."""
         return self._charges
 
     def receive(self, message: FromSite, now: float) -> list[tuple[str, ToSite]]:
-        """Take a message of any age; what to send to whom.
+        """Accept a message with any age. Return the messages to send, with their receivers.
 
         Raises:
-            ParameterError: of a site that takes no part, or numbers that are none.
+            ParameterError: a source that takes no part, or invalid numbers.
         """
         account = self._accounts.get(message.site)
         if account is None:
@@ -355,7 +359,9 @@ class RoundHub:
         return self._reported(message, account, news, now)
 
     def due(self, now: float) -> list[tuple[str, ToSite]]:
-        """What is said again because it was not answered. Ask every now and then. O(sites)."""
+        """Return messages to repeat because they were not answered. Call it at intervals.
+        O(sites).
+        """
         out: list[tuple[str, ToSite]] = []
         for site, account in self._accounts.items():
             if now - account.asked < self._retry_s:
@@ -372,7 +378,7 @@ class RoundHub:
         return out
 
     def state(self, now: float) -> RoundState:
-        """What is vouched for now. O(sites)."""
+        """The state that the hub vouches for now. O(sites)."""
         silent = tuple(
             site
             for site, account in self._accounts.items()
@@ -395,7 +401,7 @@ class RoundHub:
 
     @property
     def _room(self) -> float:
-        """``-n phi(0)``, what a round begins with."""
+        """``-n phi(0)``, the space at the start of a round."""
         return 0.0 if self.zone is None else -len(self._accounts) * self.zone.rest
 
     # -------------------------------------------------------------------------------------- reports
@@ -424,7 +430,9 @@ class RoundHub:
         return [(site, Answer(report.inc, report.seq, self.epoch, bound))]
 
     def _poll(self, site: str, now: float) -> list[tuple[str, ToSite]]:
-        """Ask all others; who is beyond its bound has said already what it uses."""
+        """Poll all other sources. A source beyond its bound has already reported the part that
+        it uses.
+        """
         self.phase = "polling"
         self.polls += 1
         for name, account in self._accounts.items():
@@ -495,7 +503,7 @@ class RoundHub:
         return [(site, self._say(site, account)) for site, account in self._accounts.items()]
 
     def _say(self, site: str, account: _Account) -> ToSite:
-        """How things stand, to a site that does not know."""
+        """The current state, for a source that does not know it."""
         if self.phase == "collecting":
             return Collect(self.epoch, account.values is None)
         if account.epoch == self.epoch:

@@ -1,29 +1,30 @@
-"""Safe functions: one convex number a site, whose sum over sites says that an answer still holds.
+"""Safe functions: one convex number per source. Their sum shows whether a result still holds.
 
-Sites hold counters v_i (a Count-Min of ``depth`` rows, ``width`` columns), and what is watched is f
-of their average v. At the start of a round v was ``e``; a site knows how far its own counters moved
-since, D_i, and ``v = e + avg D_i``. A function phi is *safe* if it is convex, ``phi(0) < 0``, and
-``phi(D) <= 0`` says that f(e + D) is where f(e) allows: for then ``sum phi(D_i) <= 0`` says, by
-convexity, that ``phi(avg D_i) <= 0``. That sum is all that sites have to keep together.
+Sources have counters v_i (a Count-Min with ``depth`` rows, ``width`` columns), and the monitored
+value is f at their average v. At the start of a round v was ``e``. A source knows how far its own
+counters moved since, D_i, and ``v = e + avg D_i``. A function phi is *safe* if it is convex,
+``phi(0) < 0``, and ``phi(D) <= 0`` implies that f(e + D) is where f(e) allows. Then
+``sum phi(D_i) <= 0`` implies, by convexity, that ``phi(avg D_i) <= 0``. The sources only need to
+keep that sum together.
 
-*Promise.* While phi <= 0, ``(1 - theta) f <= f(e) <= (1 + theta) f``, that is, f lies from
-``f(e) / (1 + theta)`` to ``f(e) / (1 - theta)``. No probability is in it.
+*Guarantee.* While phi <= 0, ``(1 - theta) f <= f(e) <= (1 + theta) f``, that is, f lies from
+``f(e) / (1 + theta)`` to ``f(e) / (1 - theta)``. No probability is involved.
 
-*Self-join*, ``f = min over rows of |v[row]|^2``. Upper: some row stays in its ball; the one that is
-least, r: ``|e[r] + D[r]| - U``. Lower: each row stays beyond a plane across it,
-``L - <e[row], e[row] + D[row]> / |e[row]|``. phi is the largest of these; each falls or rises by no
+*Self-join*, ``f = min over rows of |v[row]|^2``. Upper: some row stays in its ball, namely the
+smallest, r: ``|e[r] + D[r]| - U``. Lower: each row stays beyond a plane across it,
+``L - <e[row], e[row] + D[row]> / |e[row]|``. phi is the largest of these. Each falls or rises by no
 more than the drift is long.
 
 *Inner product*, ``f = min over rows of <a[row], b[row]>``, with p = (a + b) / 2 and q = (a - b) /
-2, whose squares differ by it: ``|p|^2 - |q|^2``. Upper, of the least row: the hyperbola
+2, whose squares differ by it: ``|p|^2 - |q|^2``. Upper, for the smallest row: the hyperbola
 ``|p| = sqrt(H + |q|^2)`` by its tangent at q0, ``|p| - (H + <q, q0>) / sqrt(H + |q0|^2)``. Lower,
-of each row: ``sqrt(B + |q|^2) - <p, p0> / |p0|``. With a = b it is the self-join.
+for each row: ``sqrt(B + |q|^2) - <p, p0> / |p0|``. With a = b it is the self-join.
 
 After Samoladas and Garofalakis, "Functional geometric monitoring for distributed streams" (EDBT
-2019), who have safe functions for the median of rows; the minimum makes them simpler. Only inner
-products and squares of a drift are read, so an update costs O(1) a row.
+2019). They have safe functions for the median of rows, and the minimum makes them simpler. Only
+inner products and squares of a drift are read, so an update costs O(1) per row.
 
-*Limit.* A bound that is relative has no room at f(e) = 0: phi(0) is 0 there.
+*Limit.* A relative bound has no space at f(e) = 0: phi(0) is 0 there.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ Float64Array = npt.NDArray[np.float64]
 
 
 def check_theta(theta: float) -> float:
-    """A relative error.
+    """Return a relative error.
 
     Raises:
         ParameterError: it is not above 0 and below 1.
@@ -54,13 +55,13 @@ def check_theta(theta: float) -> float:
 
 
 class Zone(ABC):
-    """Where the average may go before the answer of the round is wrong.
+    """The region of the average in which the round's result holds.
 
     Attributes:
-        estimate: float64[matrices, depth, width], e: one matrix, or those of a and b.
-        theta: relative error that is allowed.
+        estimate: float64[matrices, depth, width], e: one matrix, or the matrices a and b.
+        theta: permitted relative error.
         value: f(e).
-        low, high: where f stays while phi <= 0.
+        low, high: the range of f while phi <= 0.
         rest: phi(0), at most 0.
     """
 
@@ -70,8 +71,8 @@ class Zone(ABC):
         """O(depth width).
 
         Raises:
-            ParameterError: a shape that is none of these, counters that are no finite numbers of at
-                least 0, or such a theta.
+            ParameterError: an invalid shape, counters that are not finite numbers of at
+                least 0, or an invalid theta.
         """
         self.theta = check_theta(theta)
         self.estimate = np.array(estimate, np.float64, ndmin=3)
@@ -100,22 +101,22 @@ class Zone(ABC):
     @classmethod
     @abstractmethod
     def of_rows(cls, counters: Float64Array) -> Float64Array:
-        """float64[depth], what each row says of f, of float64[matrices, depth, width]."""
+        """float64[depth], f by row, for float64[matrices, depth, width]."""
 
     @classmethod
     def of(cls, counters: Float64Array) -> float:
-        """f of float64[matrices, depth, width]."""
+        """f at float64[matrices, depth, width]."""
         return float(cls.of_rows(counters).min())
 
     @abstractmethod
     def follow(self, start: Sequence[float]) -> Drift:
-        """The drift of a site from its counters at the start of the round, as one flat list.
+        """Return a source's drift from its counters at the start of the round, as one flat list.
 
-        What is handed in as ``start`` may have a slack taken off: the drift then begins with it.
+        A slack may be subtracted from ``start``. The drift then begins with it.
         """
 
     def phi(self, drift: npt.ArrayLike) -> float:
-        """phi of a drift, float64[matrices, depth, width], from scratch. O(depth width)."""
+        """phi at a drift, float64[matrices, depth, width], from scratch. O(depth width)."""
         moved = np.array(drift, np.float64, ndmin=3)
         followed = self.follow([0.0] * moved.size)
         followed.become(moved)
@@ -123,7 +124,7 @@ class Zone(ABC):
 
 
 class Drift(ABC):
-    """How far one site's counters moved, with what phi reads of it. Not thread-safe."""
+    """How far one source's counters moved, with the sums that phi reads. Not thread-safe."""
 
     def __init__(self, zone: Zone, start: Sequence[float]) -> None:
         if len(start) != zone.estimate.size:
@@ -137,14 +138,14 @@ class Drift(ABC):
 
     @abstractmethod
     def put(self, cell: int, value: float) -> None:
-        """A counter, by its place in the flat list, has this value now. O(1)."""
+        """Set a counter, by its index in the flat list. O(1)."""
 
     @abstractmethod
     def phi(self) -> float:
         """O(depth)."""
 
     def become(self, counters: npt.ArrayLike) -> None:
-        """All counters have these values now. O(depth width)."""
+        """Set all counters. O(depth width)."""
         for cell, value in enumerate(np.asarray(counters, np.float64).ravel().tolist()):
             self.put(cell, value)
 
@@ -154,7 +155,7 @@ class Drift(ABC):
 
 
 class SelfJoinZone(Zone):
-    """Of the self-join size."""
+    """Zone for the self-join size."""
 
     matrices = 1
 
@@ -177,7 +178,7 @@ class SelfJoinZone(Zone):
         return SelfJoinDrift(self, start)
 
     def phi_of(self, dots: Sequence[float], squares: Sequence[float]) -> float:
-        """phi of a drift of which ``<e[row], D[row]>`` and ``|D[row]|^2`` are given."""
+        """phi at a drift with these ``<e[row], D[row]>`` and ``|D[row]|^2``."""
         row, norms = self.row, self.norms
         worst = math.sqrt(max(norms[row] ** 2 + 2.0 * dots[row] + squares[row], 0.0)) - self.outer
         for norm, dot in zip(norms, dots, strict=True):
@@ -187,7 +188,9 @@ class SelfJoinZone(Zone):
 
 
 class SelfJoinDrift(Drift):
-    """Of one matrix; keeps ``dots``, ``<e[row], D[row]>``, and ``squares``, ``|D[row]|^2``."""
+    """Drift for one matrix. It keeps ``dots``, ``<e[row], D[row]>``, and ``squares``,
+    ``|D[row]|^2``.
+    """
 
     zone: SelfJoinZone
 
@@ -208,7 +211,7 @@ class SelfJoinDrift(Drift):
 
 
 class InnerProductZone(Zone):
-    """Of the inner product of two streams: matrices a and b."""
+    """Zone for the inner product of two streams: matrices a and b."""
 
     matrices = 2
 
@@ -241,8 +244,9 @@ class InnerProductZone(Zone):
         gap_dots: Sequence[float],
         gap_squares: Sequence[float],
     ) -> float:
-        """phi of a drift, of whose p and q, by rows, ``<p0, P>``, ``|P|^2``, ``<q0, Q>`` and
-        ``|Q|^2`` are given."""
+        """phi at a drift with these ``<p0, P>``, ``|P|^2``, ``<q0, Q>`` and ``|Q|^2``, by rows, for
+        its p and q.
+        """
         row = self.row
         length = math.sqrt(max(self.sums[row] ** 2 + 2.0 * sum_dots[row] + sum_squares[row], 0.0))
         tangent = self.high + self.gaps[row]
@@ -259,7 +263,9 @@ class InnerProductZone(Zone):
 
 
 class InnerProductDrift(Drift):
-    """Of two matrices; keeps products and squares of their half sum and half difference."""
+    """Drift for two matrices. It keeps products and squares for their half sum and half
+    difference.
+    """
 
     zone: InnerProductZone
 

@@ -1,16 +1,16 @@
-"""The side of a site: what it may hold back, and when it has to say something. No I/O.
+"""The source's side of alerts: how much it may hold back, and when it must report. No I/O.
 
-A site keeps of every monitor the grant that it acts on, and a bound of what it has not posted
+For every monitor a source keeps the grant that it acts on, and a bound on its unposted weight
 (:mod:`~decaysketch.monitor.pending`). As soon as that exceeds the allowance it is due to post. It
-has no allowance before its first grant, after its lease, and in a new process; a lease counts from
-*sending* the report that it answers, by a steady clock, while the hub's counts from receiving, so
-it ends first at the site whatever clocks say.
+has no allowance before its first grant, after its lease, and in a new process. A lease counts from
+*sending* the report that it answers, by a steady clock, while the hub counts from receiving it. So
+it ends first at the source, whatever the clocks show.
 
-Who drives a site has one loop: rows go to :meth:`BudgetSite.observe`; :meth:`~BudgetSite.due` says
-whether to post or to renew; :meth:`~BudgetSite.report` makes the report that is sent along, and
-:meth:`~BudgetSite.answered` takes what came back. Every attempt to send is a report of its own.
-Where rows go on coming while what is to be sent is packed, :meth:`~BudgetSite.seal` says which are
-in it.
+Drive a source in one loop. Pass rows to :meth:`BudgetSite.observe`. :meth:`~BudgetSite.due` returns
+whether to post or to renew. :meth:`~BudgetSite.report` makes the report to send along, and
+:meth:`~BudgetSite.answered` accepts the answer. Every attempt to send has its own report.
+If rows continue to arrive while a post is packed, call :meth:`~BudgetSite.seal` to mark the rows in
+it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _UNANSWERED = 16  # reports whose sending is remembered
 
 @dataclass(slots=True)
 class _Watched:
-    """One monitor at a site."""
+    """One monitor at a source."""
 
     epoch: int
     spec: Threshold
@@ -54,7 +54,7 @@ class _Watched:
 
     @property
     def wanted(self) -> Due | None:
-        """What has to be done, where a report that is under way does not arrive."""
+        """The required action if a report that is under way does not arrive."""
         return "post" if "post" in (self.wants, self.told) else self.wants or self.told
 
     def allowed(self, clock: float) -> float:
@@ -62,12 +62,12 @@ class _Watched:
 
 
 class BudgetSite:
-    """A site of a stream, with all monitors of it.
+    """A source of a stream, with all the stream's monitors.
 
     Args:
-        recipe: of the stream.
-        inc: incarnation: larger than that of every process before, counted on disk.
-        answer_s: so long an answer is waited for before the site is due again.
+        recipe: the stream's sketch configuration.
+        inc: incarnation: larger than in every process before, counted on disk.
+        answer_s: time to wait for an answer before the source is due again.
 
     Not for several threads at once.
     """
@@ -84,28 +84,28 @@ class BudgetSite:
 
     @property
     def monitors(self) -> tuple[str, ...]:
-        """Names of the monitors that it knows."""
+        """Names of the known monitors."""
         return tuple(self._watched)
 
     def definition(self, monitor: str) -> tuple[int, Threshold]:
-        """Epoch and spec of a monitor that it knows."""
+        """Epoch and spec of a known monitor."""
         known = self._watched[monitor]
         return known.epoch, known.spec
 
     def lease_s(self, monitor: str, clock: float) -> float:
-        """What is left of its lease of a monitor; 0 where it has none."""
+        """The remaining lease for a monitor. 0 if there is none."""
         return max(self._watched[monitor].until - clock, 0.0)
 
     def held(self, monitor: str) -> Held | None:
-        """Number of the grant that it holds of a monitor."""
+        """Number of its grant for a monitor."""
         return self._watched[monitor].held
 
     def allowance(self, monitor: str, clock: float) -> float:
-        """What it may hold back of a monitor now."""
+        """The weight that it may hold back for a monitor now."""
         return self._watched[monitor].allowed(clock)
 
     def pending(self, monitor: str, clock: float) -> float:
-        """What it holds back of a monitor now, at most."""
+        """Maximum weight that it holds back for a monitor now."""
         return self._watched[monitor].pending.weight(clock)
 
     # --------------------------------------------------------------------------- what happens to it
@@ -114,12 +114,12 @@ class BudgetSite:
         self, times: npt.ArrayLike, values: npt.ArrayLike | None = None,
         weights: npt.ArrayLike | None = None, *, now: float, clock: float,
     ) -> None:  # fmt: skip
-        """Rows that were taken and are not posted.
+        """Add rows that were accepted and are not posted.
 
         Args:
-            times: of the rows, shape (n,), in the stream's unit.
-            values: of the rows, NaN where there is none; None: no row has one.
-            weights: of the rows; of the family ``sum``, its values. None: each has 1.
+            times: the rows' times, shape (n,), in the stream's unit.
+            values: the rows' values, NaN if there is none. None: no row has one.
+            weights: the rows' weights, or for the family ``sum``, its values. None: each has 1.
             now: the stream's time, in its unit, not later than the hub's.
             clock: steady time in seconds.
 
@@ -129,9 +129,9 @@ class BudgetSite:
             each.pending.observe(times, values, weights, now, clock)
 
     def define(self, monitor: str, epoch: int, spec: Threshold, clock: float) -> None:
-        """A monitor that is new, or has a new epoch; of an older one nothing happens.
+        """Add a monitor that is new, or has a new epoch. An older epoch changes nothing.
 
-        What the site holds counts as infinite until it has been posted once.
+        The source's unposted weight counts as infinite until it has been posted once.
         """
         known = self._watched.get(monitor)
         if known is None and len(self._watched) >= MAX_MONITORS:
@@ -141,11 +141,11 @@ class BudgetSite:
             self._watched[monitor] = _Watched(epoch, spec, pending)
 
     def gone(self, monitor: str) -> None:
-        """A monitor that is no more; also one that was not known."""
+        """Remove a deleted monitor. It may be unknown."""
         self._watched.pop(monitor, None)
 
     def recall(self, monitor: str, epoch: int) -> None:
-        """The hub wants what there is, to divide the allowances again."""
+        """The hub requests the unposted rows, to divide the allowances again."""
         known = self._watched.get(monitor)
         if known is not None and epoch == known.epoch:
             known.wants = "post"
@@ -153,7 +153,7 @@ class BudgetSite:
     # ---------------------------------------------------------------------------- what it has to do
 
     def due(self, clock: float) -> Due | None:
-        """What has to be done now. O(monitors)."""
+        """Return the required action now. O(monitors)."""
         if self._flight is not None and clock - self._flight[1] < self._answer_s:
             return None
         wanted: Due | None = "renew" if self._asks else None
@@ -165,7 +165,7 @@ class BudgetSite:
         return wanted
 
     def wake(self, clock: float) -> float:
-        """When it is due next, if nothing happens before; infinite where it never is."""
+        """When it is due next, if nothing happens before. Infinite if it never is."""
         if self.due(clock) is not None:
             return clock
         if self._flight is not None and clock - self._flight[1] < self._answer_s:
@@ -174,18 +174,19 @@ class BudgetSite:
         return min((max(at, clock) for at in times), default=math.inf)
 
     def seal(self, clock: float) -> None:
-        """What was observed so far, and not acknowledged, is packed now."""
+        """Mark all observed rows that are not acknowledged as packed."""
         for each in self._watched.values():
             each.pending.seal(clock)
 
     def report(self, clock: float, *, posting: bool, sealed: bool = False) -> Report:
-        """What to say now.
+        """Return the report to send now.
 
         Args:
             clock: just before it is sent.
-            posting: whether everything that was observed so far, and not acknowledged, travels with
-                it or before it. Where that takes several posts the report goes with the last one.
-            sealed: of a posting report: what was there at the last :meth:`seal`, no later rows.
+            posting: whether all observed rows that are not acknowledged travel with
+                it or before it. If that takes several posts the report goes with the last one.
+            sealed: for a posting report: it carries the rows up to the last :meth:`seal`, no later
+                rows.
         """
         if posting and not sealed:
             self.seal(clock)
@@ -210,20 +211,20 @@ class BudgetSite:
         return Report(self.inc, self.seq, held)
 
     def failed(self, seq: int) -> None:
-        """A report came to nothing, for certain: what it was for is due again, at once."""
+        """A report has certainly failed: its action is due again, at once."""
         if self._flight is not None and self._flight[0] == seq:
             self._flight = None
 
     def answered(self, seq: int, answer: Answer, clock: float) -> None:
-        """The hub has taken a report, and its rows are safe there.
+        """The hub has accepted a report, and its rows are safe there.
 
         Args:
-            seq: of the report, as it was sent.
-            answer: which may be late, and of any report of this stream and source.
+            seq: number of the report, as it was sent.
+            answer: the answer. It may be late, and for any report from this stream and source.
             clock: now.
 
         Raises:
-            ParameterError: a grant has a spec that none is.
+            ParameterError: a grant has an invalid spec.
         """
         for each in self._watched.values():
             each.pending.posted(seq)

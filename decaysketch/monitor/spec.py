@@ -1,10 +1,10 @@
-"""What is watched: a spec, frozen, checked when it is made, in JSON by its ``kind``.
+"""The definition of a monitor: a frozen spec, checked when it is made, in JSON by its ``kind``.
 
-A :class:`Spec` has what all kinds share: tolerance, decay, sites, lease, times of the alert. Its
-kinds are the classes in :data:`SPECS`, of which :class:`Threshold` is here; another kind is a
-frozen subclass under :func:`kind`, with its own fields, :meth:`Spec.check_fields` and
+A :class:`Spec` has the fields that all kinds share: tolerance, decay, sources, lease, alert times.
+Its kinds are the classes in :data:`SPECS`. This module defines :class:`Threshold`. Another kind is
+a frozen subclass under :func:`kind`, with its own fields, :meth:`Spec.check_fields` and
 :meth:`Spec.check_recipe`. Every field has a reader in ``_READERS`` or in the class's own
-``readers``, so that JSON of strangers is read as strictly as arguments are.
+``readers``, so that JSON from strangers is read as strictly as arguments are.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SITE = r"[^\x00-\x1f\x7f-\x9f]{1,200}"
 
 
 def kind(name: str) -> Callable[[S], S]:
-    """Enter a class into :data:`SPECS`."""
+    """Register a class in :data:`SPECS`."""
 
     def entered(spec: S) -> S:
         spec.kind = name
@@ -64,19 +64,19 @@ def kind(name: str) -> Callable[[S], S]:
 
 @dataclass(frozen=True, kw_only=True)
 class Spec(ABC):
-    """What every kind of monitor is told.
+    """The common fields of every monitor.
 
     Attributes:
         within: tolerance eps, relative to the threshold, between 0 and 1. It applies while sources
             take part in the monitor. Without such sources a plain query decides the state.
-        decay: weight by age; None where the stream's is fixed. Also any spelling of one
+        decay: weight by age. None if the stream's decay is fixed. Any spelling is accepted
             (:mod:`decaysketch.decay.read`).
-        lease_s: so long the hub vouches for a site that it does not hear from.
-        for_s: so long the condition must hold before the alert fires.
-        keep_firing_s: so long the alert goes on after the condition is gone.
-        webhook: URL that is told of the alert; whether it may be, the service says.
+        lease_s: how long the hub vouches for a source that it does not hear from.
+        for_s: how long the condition must hold before the alert fires.
+        keep_firing_s: how long the alert continues after the condition is gone.
+        webhook: URL that receives the alert. The service decides whether it is permitted.
         sites: names of the sources that may take part in the monitor, so that they may hold rows
-            back; None: every source that reports; empty: no source.
+            back. None: every source that reports. Empty: no source.
     """
 
     kind: ClassVar[str]
@@ -101,18 +101,18 @@ class Spec(ABC):
 
     @abstractmethod
     def check_fields(self) -> None:
-        """Refuse fields that do not go together, or with None where they are needed."""
+        """Reject fields that exclude each other, or are None and required."""
 
     @abstractmethod
     def check_recipe(self, recipe: Recipe) -> None:
-        """Refuse a stream whose sketches cannot answer, or not with the promise.
+        """Reject a stream whose sketches do not support the query, or not with the guarantee.
 
         Raises:
-            ParameterError: with what the stream has and what the spec needs.
+            ParameterError: with the stream's and the required parameters.
         """
 
     def check_decay(self, recipe: Recipe) -> None:
-        """The part of :meth:`check_recipe` that is about the decay."""
+        """The part of :meth:`check_recipe` about the decay."""
         family = recipe.kind
         if family.input.decay == "fixed":
             if self.decay is not None:
@@ -132,7 +132,7 @@ class Spec(ABC):
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form, with ``kind``; fields at their defaults are left out."""
+        """JSON form, with ``kind``, without fields at their defaults."""
         form: dict[str, Any] = {"kind": self.kind}
         for each in fields(self):
             value = getattr(self, each.name)
@@ -145,10 +145,10 @@ class Spec(ABC):
 
     @classmethod
     def from_dict(cls, form: object, *, time_unit: str | None = None) -> Self:
-        """Inverse of :meth:`to_dict`; nothing in the form is trusted.
+        """Inverse of :meth:`to_dict`. Nothing in the form is trusted.
 
         Args:
-            time_unit: of the stream, where its decay may be a text with units.
+            time_unit: the stream's unit, if its decay may be a text with units.
 
         Raises:
             ParameterError: a field that is unknown, missing or outside its domain.
@@ -164,7 +164,7 @@ class Spec(ABC):
 
 
 def spec_from_dict(form: object, *, time_unit: str | None = None) -> Spec:
-    """A spec of any kind from its JSON form; see :meth:`Spec.from_dict`.
+    """Return a spec of any kind from its JSON form; see :meth:`Spec.from_dict`.
 
     Raises:
         ParameterError: an unknown kind, or a field that is unknown, missing or outside its domain.
@@ -223,13 +223,13 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a question of a threshold takes.
+    """The arguments of a threshold's query.
 
     Attributes:
-        needs: the argument of its own that it must have.
-        may: arguments that it may have.
-        asks: questions of the family that the hub asks for it.
-        valued: whether an observation without a value is no part of it.
+        needs: its own required argument.
+        may: its optional arguments.
+        asks: the family's queries that the hub sends for it.
+        valued: whether an observation without a value is excluded.
     """
 
     needs: str | None
@@ -266,31 +266,31 @@ class Threshold(Spec):
 
     ``Threshold("count", above=5_000, within=0.05, decay=ds.decay.exponential(half_life=1800))``
 
-    Without sources that take part it fires where the query's complete interval has reached the
-    threshold, is calm where the complete interval has not, and is uncertain between.
+    Without sources that take part it fires if the query's complete interval has reached the
+    threshold, is calm if the complete interval has not, and is uncertain in between.
 
-    With sources that take part it fires only where the aggregate is at ``(1 - within)`` of the
-    threshold or above it, and is calm only where it is below. For ``below`` the sides are exchanged
-    and the factor is ``1 + within``. For a quantile ``within`` is in rank: it fires only where some
+    With sources that take part it fires only if the aggregate is at ``(1 - within)`` of the
+    threshold or above it, and is calm only if it is below. For ``below`` the sides are exchanged
+    and the factor is ``1 + within``. For a quantile ``within`` is in rank: it fires only if some
     quantile from ``q - within`` to ``q + within`` has reached the threshold. A tolerance that would
     leave the aggregate's range is narrowed to half the distance to the bound.
 
     Attributes:
         question: "count", "rate" (count per time unit), "sum" of weights, "total" of signed
-            values, "mean", "share" of the weight that a predicate holds for, "rank" of a value,
+            values, "mean", "share" of the weight that satisfies a predicate, "rank" of a value,
             "quantile", "median", "variance", "stddev", "max" or "min". While "rate", the last five
-            or a mean without ``range`` is watched, sources that take part hold nothing back.
+            or a mean without ``range`` is monitored, sources that take part hold nothing back.
         above, below: the threshold; one of them. Above 0 for count, rate and sum. Between 0 and 1,
             exclusive, for share and rank.
-        where: predicate over ``v`` and ``w``: count, sum and total are of these observations alone.
-        predicate: of a share.
-        value: of a rank: the share of the weight whose value is this or less.
-        q: of a quantile, between 0 and 1.
-        range: of a mean, optional: values lie from the first number to the second. A source that
-            takes part may then hold rows back, and posts a value outside of the range at once.
+        where: predicate over ``v`` and ``w``: count, sum and total cover these observations alone.
+        predicate: for a share.
+        value: for a rank: the share of the weight with this value or less.
+        q: for a quantile, between 0 and 1.
+        range: for a mean, optional: values lie from the first number to the second. A source that
+            takes part may then hold rows back, and posts a value outside the range at once.
 
     Raises:
-        ParameterError: a field outside its domain, or one that the question does not have.
+        ParameterError: a field outside its domain, or one that the query does not have.
     """
 
     question: Question = field(kw_only=False)
@@ -361,14 +361,14 @@ class Threshold(Spec):
 
     @property
     def threshold(self) -> float:
-        """The number that was given as ``above`` or ``below``."""
+        """The number given as ``above`` or ``below``."""
         line = self.above if self.above is not None else self.below
         assert line is not None
         return line
 
     @property
     def form(self) -> Form:
-        """How the aggregate moves with weight that is not in yet."""
+        """How the aggregate moves with weight that has not arrived yet."""
         if self.question in ("count", "sum"):
             return Monotone()
         if self.question == "total":
@@ -379,10 +379,11 @@ class Threshold(Spec):
 
     @cached_property
     def aim(self) -> Aim:
-        """The line, as a bound of what :meth:`~decaysketch.monitor.hub.Monitor.read` reads.
+        """The line, as a bound on the aggregate that :meth:`~decaysketch.monitor.hub.Monitor.read`
+        reads.
 
-        A quantile reaches T from below where the share of values below T falls to q, and from above
-        where the share of values of T and less rises to q.
+        A quantile reaches T from below if the share of values below T falls to q, and from above
+        if the share of values at T and less rises to q.
         """
         above = self.above is not None
         if self.q is not None:
