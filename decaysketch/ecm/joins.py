@@ -1,25 +1,25 @@
-"""Self-joins and inner products: how alike two streams are, and how skewed one is.
+"""Self-joins and inner products: how similar two streams are, and how skewed one is.
 
-``a . b = sum_x f_a(x) f_b(x)`` over all keys. A row of ``w`` cells has ``sum_i a_i b_i``, which
-adds the products of different keys that share a cell: ``(||a|| ||b|| - a . b) / w`` in the mean.
-The paper takes the least row (Papapetrou, Garofalakis and Deligiannakis 2015, section 4.2), which
-on a flat stream is nothing but these; here each row is freed of them,
-``(w sum_i a_i b_i - ||a|| ||b||) / (w - 1)``, and the median of the rows is taken (``"minimum"`` is
-the paper's).
+``a . b = sum_x f_a(x) f_b(x)`` over all keys. A row with ``w`` cells has ``sum_i a_i b_i``, which
+adds the products of different keys that share a cell: ``(||a|| ||b|| - a . b) / w`` on average.
+The paper uses the smallest row (Papapetrou, Garofalakis and Deligiannakis 2015, section 4.2), which
+on a flat stream contains nothing but these. Here they are removed from each row,
+``(w sum_i a_i b_i - ||a|| ||b||) / (w - 1)``, and the result is the median over rows
+(``"minimum"`` is the paper's).
 
 Interval. The variance of such a row is at most
-``(F2_a F2_b + (a . b)^2 - 2 sum_x f_a(x)^2 f_b(x)^2) / (w - 1)``, ``F2`` the self-joins; for one
-stream ``2 (F2^2 - F4) / (w - 1)``. It is read from the rows themselves, the last term, which is
-all that there is of a stream of one key, from the cells that stand out of them. The median of ``d``
-rows has ``c_d^2`` of it (see :mod:`decaysketch.answers.ensemble`). As the variance grows with the
-answer, the ends are the answers from which the estimate is just so many deviations away. The
-self-joins that are read grow with the estimate, too: where cells are normal, ``F2_a F2_b`` errs by
-``4 x F2_a F2_b / (F2_a F2_b + x^2)`` for each unit that the estimate errs by, ``x = a . b``. So at
-an answer x other than the estimate v it is taken for ``g (x^2 - v^2)`` more than was read, ``g = 2
-F2_a F2_b / (F2_a F2_b + v^2)``; of a stream with itself g is 1, and it is ``x^2``. The counts' own
-errors are added; these are common to all rows, whose heavy cells hold the same keys. For the
-paper's estimate, Markov's lower end. Either is cut by the sure upper end: the least row of upper
-ends.
+``(F2_a F2_b + (a . b)^2 - 2 sum_x f_a(x)^2 f_b(x)^2) / (w - 1)``, with ``F2`` the self-joins. For
+one stream it is ``2 (F2^2 - F4) / (w - 1)``. It is estimated from the rows themselves. The last
+term, which is everything in a stream with one key, comes from the cells that stand out in them. The
+median over ``d`` rows has ``c_d^2`` times it (see :mod:`decaysketch.answers.ensemble`). As the
+variance grows with the result, the bounds are the results that are just this number of deviations
+from the estimate. The estimated self-joins grow with the estimate, too: if cells are normal,
+``F2_a F2_b`` errs by ``4 x F2_a F2_b / (F2_a F2_b + x^2)`` for each unit that the estimate errs by,
+``x = a . b``. So at a result x other than the estimate v it is assumed to be ``g (x^2 - v^2)`` more
+than estimated, ``g = 2 F2_a F2_b / (F2_a F2_b + v^2)``. For a stream with itself g is 1, and it is
+``x^2``. The counts' own errors are added. They are common to all rows, because their heavy cells
+contain the same keys. The paper's estimate uses Markov's lower bound. The guaranteed upper bound,
+the minimum over rows of upper bounds, clips both.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ _UNIFORM = math.sqrt(12.0)  # a width over the standard deviation of what lies a
 def self_join(
     grid: Grid, *, confidence: float = 0.95, estimator: Estimator = "debiased"
 ) -> Estimate:
-    """The self-join of the decayed counts, ``F2 = sum_x f(x)^2``.
+    """Return the self-join of the decayed counts, ``F2 = sum_x f(x)^2``.
 
     Args:
-        grid: of one decay and time.
+        grid: grid for one decay and time.
         confidence: of the interval.
-        estimator: "debiased" (default), or "minimum", the paper's.
+        estimator: "debiased" (default), or "minimum" as in the paper.
 
     Returns:
         An estimate in squares of the decayed count. O(d w).
 
     Raises:
-        ParameterError: a confidence that is none, or another estimator.
+        ParameterError: an invalid confidence, or another estimator.
     """
     confidence = check_confidence(confidence)
     check_estimator(estimator)
@@ -81,19 +81,19 @@ def self_join(
 def inner(
     ours: Grid, theirs: Grid, *, confidence: float = 0.95, estimator: Estimator = "debiased"
 ) -> Estimate:
-    """The inner product of the decayed counts of two streams: the size of their equi-join.
+    """Return the inner product of two streams' decayed counts: the size of their equi-join.
 
     Args:
-        ours, theirs: of sketches of the same parameters; each of its own decay and time.
+        ours, theirs: grids from sketches with the same parameters. Each has its own decay and time.
         confidence: of the interval.
-        estimator: "debiased" (default), or "minimum", the paper's.
+        estimator: "debiased" (default), or "minimum" as in the paper.
 
     Returns:
         As :func:`self_join`. O(d w).
 
     Raises:
-        IncompatibleSketchError: sketches of other layers or seeds.
-        ParameterError: a confidence that is none, or another estimator.
+        IncompatibleSketchError: sketches with other layers or seeds.
+        ParameterError: an invalid confidence, or another estimator.
     """
     confidence = check_confidence(confidence)
     check_estimator(estimator)
@@ -117,11 +117,11 @@ def inner(
 
 
 def moment_of(cells: Float64Array) -> float:
-    """The debiased self-join of rows of cells, 0 at least. One cell alone says no more than the
-    square of all.
+    """The debiased self-join from rows of cells, at least 0. For a single cell, the square of the
+    total.
 
     Args:
-        cells: float64[d, w] of a hashed layer.
+        cells: float64[d, w] from a hashed layer.
     """
     width = cells.shape[1]
     squares = cells.sum(axis=1) ** 2
@@ -132,7 +132,7 @@ def moment_of(cells: Float64Array) -> float:
 
 
 class _Answer(NamedTuple):
-    """Of what was counted."""
+    """The result for the counted events."""
 
     value: float
     lower: float
@@ -141,7 +141,7 @@ class _Answer(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Sums of products, for each row."""
+    """Sums of products, per row."""
 
     products: Float64Array  # float64[d]
     freed: Float64Array  # float64[d], of the products of different keys
@@ -161,7 +161,9 @@ class _Rows(NamedTuple):
 
 
 def _deviation(a: LayerGrid, b: LayerGrid, each: float, all_: float) -> float:
-    """Of ``each sum a_i b_i - all_ (sum a_i) (sum b_i)`` in a row, by the gaps of the cells."""
+    """Deviation of ``each sum a_i b_i - all_ (sum a_i) (sum b_i)`` in a row, by the gaps of the
+    cells.
+    """
     if not (np.isfinite(a.hi).all() and np.isfinite(b.hi).all()):
         return math.inf
     by_a = (each * b.value - all_ * b.value.sum(axis=1, keepdims=True)) * a.gap_deviation
@@ -172,7 +174,7 @@ def _deviation(a: LayerGrid, b: LayerGrid, each: float, all_: float) -> float:
 
 
 def _root_mean(errors: Float64Array) -> float:
-    """Root of the sum of squares of a row, rows averaged."""
+    """Root of a row's sum of squares, averaged over rows."""
     return math.sqrt(float((errors * errors).sum(axis=1).mean()))
 
 
@@ -196,8 +198,9 @@ def _answer(
 
 
 def _between(rows: _Rows, a: LayerGrid, b: LayerGrid, value: float, confidence: float) -> _Answer:
-    """The interval around the median of the rows: of all x with
-    ``(x - value)^2 <= k^2 (x^2 + rest)``."""
+    """The interval around the median of the rows: all x with
+    ``(x - value)^2 <= k^2 (x^2 + rest)``.
+    """
     quantile = ndtri(0.5 + 0.5 * confidence)
     square = value * value
     moments = square if a is b else max(moment_of(a.value) * moment_of(b.value), square)
@@ -219,8 +222,9 @@ def _between(rows: _Rows, a: LayerGrid, b: LayerGrid, value: float, confidence: 
 
 
 def _heavy(a: LayerGrid, b: LayerGrid) -> float:
-    """``sum_x f_a(x)^2 f_b(x)^2`` of the keys that stand out of their rows, rather too little: what
-    shares their cells is taken for as much as most cells hold."""
+    """``sum_x f_a(x)^2 f_b(x)^2`` over the keys that stand out in their rows, rather too small:
+    other keys in their cells are assumed to have as much as most cells.
+    """
     place = math.ceil(_ORDINARY * a.layer.width) - 1
     out = [np.maximum(each.value - each.ranked[:, place, None], 0.0) for each in (a, b)]
     return float(((out[0] * out[1]) ** 2).sum(axis=1).min())
@@ -231,29 +235,29 @@ def _clipped(value: float, most: float) -> float:
 
 
 def _products(a: Float64Array, b: Float64Array) -> Float64Array:
-    """Products of upper ends; what holds nothing adds nothing to one without a bound."""
+    """Products of upper bounds. An empty cell adds nothing to a cell without a bound."""
     return np.multiply(a, b, out=np.zeros_like(a), where=(a > 0.0) & (b > 0.0))
 
 
 def _largest(grid: LayerGrid) -> float:
-    """No key counts more."""
+    """Upper bound on every key's count."""
     return float(grid.hi.max(axis=1).min())
 
 
 def _grown(square: float, weight: float) -> float:
-    """The most that a self-join is, where so much weight is missing; rounded up."""
+    """The maximum self-join if this weight is missing, rounded up."""
     if not weight > 0.0:
         return square
     return (math.sqrt(square) + weight) ** 2 * _ROUNDED_UP
 
 
 def _shrunk(square: float, weight: float) -> float:
-    """The least that a self-join is, where so much weight is too much."""
+    """The minimum self-join if this weight is too much."""
     return max(math.sqrt(square) - weight, 0.0) ** 2 if weight > 0.0 else square
 
 
 def _crossed(weight: float, largest: float) -> float:
-    """The most that a weight of unknown keys adds to, or takes off, an inner product."""
+    """The most that a weight with unknown keys adds to, or removes from, an inner product."""
     return weight * largest if weight > 0.0 else 0.0
 
 

@@ -1,23 +1,23 @@
-"""The procedures of the paper, one at a time: buckets, queues and samples as it describes them.
+"""The paper's procedures, one at a time: buckets, queues and samples as the paper describes them.
 
 Papapetrou, Garofalakis and Deligiannakis, "Sketching distributed sliding-window data streams",
-VLDB Journal 24 (2015): exponential histograms held to invariant 1 (section 3), deterministic and
+VLDB Journal 24 (2015): exponential histograms under invariant 1 (section 3), deterministic and
 randomized waves (section 4.2), order-preserving merging of histograms (section 5.1, theorem 4) and
-of randomized waves (section 5.2). The waves are those of Gibbons and Tirthapura, "Distributed
-streams algorithms for sliding windows" (2002), which the paper takes them from.
+of randomized waves (section 5.2). The waves come from Gibbons and Tirthapura, "Distributed
+streams algorithms for sliding windows" (2002), which the paper cites.
 
-Corrected where the print is wrong; each of these has a test that the printed form fails
+Corrections to the printed version. Each has a test that the printed form fails
 (``tests/ecm/test_errata.py``):
 
-* A histogram whose sizes all have at most ``ceil(k/2) + 1`` buckets, ``k = ceil(1/epsilon)``, and
-  which answers with half of the straddling bucket breaks invariant 1: those of size 1 may be k + 1.
-* A bucket starts where the *older* one ends, ``s(j) = e(j + 1)``: bucket 1 is the newest.
-* The one of a bucket of size 1 lies at its end, and is not halved.
-* Windows include both ends, and a one at ``start`` counts.
+* A histogram with at most ``ceil(k/2) + 1`` buckets per size, ``k = ceil(1/epsilon)``, that
+  returns half the straddling bucket breaks invariant 1. Size 1 may have k + 1 buckets.
+* A bucket starts at the end of the *older* one, ``s(j) = e(j + 1)``: bucket 1 is the newest.
+* The one in a bucket with size 1 lies at its end, and is not halved.
+* Windows include both bounds, and a one at ``start`` counts.
 
-What is built (:mod:`decaysketch.ecm.reference`) keeps the same ranks as these where they are given
-as many buckets or as long queues, and answers with both ends in place of half a bucket. Plain
-Python; imports nothing of ours, and nothing falls back to it.
+The implementation (:mod:`decaysketch.ecm.reference`) keeps the same ranks as these for equal bucket
+counts or queue lengths, and returns both bounds instead of half a bucket. Plain
+Python. It imports no project code, and nothing falls back to it.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ __all__ = [
 
 
 class Bucket(NamedTuple):
-    """So many ones in a row, of which the last is at ``end``."""
+    """A number of consecutive ones. The last is at ``end``."""
 
     size: int
     end: int
 
 
 class ExponentialHistogram:
-    """Buckets of sizes 1, 2, 4, .., of which the two oldest merge when there are too many.
+    """Buckets with sizes 1, 2, 4, .. The two oldest merge when there are too many.
 
     Args:
-        ones: buckets of size 1, at most; k + 1 for an epsilon of 1 / k.
-        others: buckets of any other size, at most; ``ceil(k/2) + 1``.
-        window: the longest that is asked for: buckets that ended before it are dropped. None
+        ones: maximum buckets with size 1; k + 1 for an epsilon of 1 / k.
+        others: maximum buckets with any other size; ``ceil(k/2) + 1``.
+        window: the longest window for queries: buckets that ended before it are dropped. None
             drops nothing.
     """
 
@@ -65,12 +65,12 @@ class ExponentialHistogram:
 
     @classmethod
     def for_accuracy(cls, epsilon: float, window: int | None = None) -> ExponentialHistogram:
-        """One that answers within ``epsilon``, by the counts of Datar and others."""
+        """Return a histogram with error at most ``epsilon``, by the counts of Datar and others."""
         k = math.ceil(1 / Fraction(epsilon).limit_denominator(1 << 30))
         return cls(k + 1, math.ceil(k / 2) + 1, window)
 
     def add(self, time: int, ones: int = 1) -> None:
-        """Ones at a time not before the last, one after another. O(1) amortised for each."""
+        """Add ones at a time not before the last, one after another. O(1) amortised for each."""
         for _ in range(ones):
             self.n += 1
             if self.first is None:
@@ -98,9 +98,9 @@ class ExponentialHistogram:
         return [Bucket(1 << i, end) for i, ends in enumerate(self._of_size) for end in ends]
 
     def ratio(self) -> Fraction:
-        """The largest ``C_j / (2 (1 + sum of C_i, i < j))``, which invariant 1 holds to epsilon.
+        """The largest ``C_j / (2 (1 + sum of C_i, i < j))``, which invariant 1 limits to epsilon.
 
-        Of buckets of two ones or more: one of size 1 has no half to be wrong by.
+        It covers buckets with two ones or more: half a bucket with size 1 cannot be wrong.
         """
         worst, newer = Fraction(0), 0
         for size, _ in self.buckets():
@@ -110,8 +110,9 @@ class ExponentialHistogram:
         return worst
 
     def estimate(self, start: int) -> Fraction:
-        """Ones of a time of ``start`` or later: all of the buckets that are newer than the one
-        that straddles ``start``, and half of that."""
+        """Ones at time ``start`` or later: all buckets newer than the one
+        that straddles ``start``, and half of that.
+        """
         inside = [bucket for bucket in self.buckets() if bucket.end >= start]
         if not inside:
             return Fraction(0)
@@ -122,11 +123,12 @@ class ExponentialHistogram:
 
 
 class DeterministicWave:
-    """Queues of the latest ranks that are multiples of 2^i and of no higher power of 2.
+    """Queues with the latest ranks that are multiples of 2^i and no higher power of 2.
 
     Args:
         slots: length of each queue but the last, ``ceil((1/epsilon + 1) / 2)``.
-        levels: queues. The last holds all multiples of ``2^(levels - 1)`` and is twice as long.
+        levels: number of queues. The last contains all multiples of ``2^(levels - 1)`` and is twice
+            as long.
     """
 
     def __init__(self, slots: int, levels: int) -> None:
@@ -137,26 +139,26 @@ class DeterministicWave:
 
     @classmethod
     def for_accuracy(cls, epsilon: float, most: int) -> DeterministicWave:
-        """One that answers within ``epsilon`` where no window has more than ``most`` ones."""
+        """Return a wave with error at most ``epsilon`` if no window has more than ``most`` ones."""
         inverse = 1 / Fraction(epsilon).limit_denominator(1 << 30)
         levels = max(1, math.ceil(math.log2(2 * most / inverse)) + 1)
         return cls(math.ceil((inverse + 1) / 2), levels)
 
     def add(self, time: int) -> None:
-        """A one at a time not before the last. O(1)."""
+        """Add a one at a time not before the last. O(1)."""
         self.n += 1
         level = (self.n & -self.n).bit_length() - 1
         self._queues[min(level, len(self._queues) - 1)].appendleft((self.n, time))
 
     def queue(self, level: int) -> list[tuple[int, int]]:
-        """(rank, time) of a level, newest first."""
+        """(rank, time) pairs in a level, newest first."""
         return list(self._queues[level])
 
     def estimate(self, start: int) -> Fraction | None:
-        """Ones of a time of ``start`` or later; None where there were more than ``most`` of them.
+        """Ones at time ``start`` or later. None if there were more than ``most``.
 
-        Between the rank before ``start``, r1, and the one after, r2: the middle of them, or r2
-        itself where nothing lies between.
+        Between the rank before ``start``, r1, and the one after, r2: their middle, or r2
+        itself if nothing lies between.
         """
         entries = sorted(entry for queue in self._queues for entry in queue)
         after = min((rank for rank, time in entries if time >= start), default=None)
@@ -173,15 +175,15 @@ class DeterministicWave:
 
 
 class RandomizedWave:
-    """At each level l the latest ids of those that a hash gives a level of l or more.
+    """At each level l the latest ids among those that a hash gives level l or more.
 
-    Keyed by ids, as Gibbons and Tirthapura's for unions is by positions: copies count once, by
-    their latest time. Of ids of one time the larger is the later.
+    It is keyed by ids, as Gibbons and Tirthapura's wave for unions is by positions: duplicates
+    count once, by their latest time. Among ids with one time the larger is the later.
 
     Args:
         capacity: ids that a level keeps, ``ceil(c / epsilon^2)``.
-        levels: samples; the last is read where no other reaches.
-        level_of: the level of an id: l or more with probability ``2^-l``.
+        levels: number of samples. The last is read if no other reaches.
+        level_of: an id's level: l or more with probability ``2^-l``.
     """
 
     def __init__(self, capacity: int, levels: int, level_of: Callable[[int], int]) -> None:
@@ -191,7 +193,7 @@ class RandomizedWave:
         self.dropped: list[int | None] = [None] * levels  # latest time that left a sample
 
     def add(self, time: int, identity: int) -> None:
-        """An id at a time, in any order. O(capacity) for each level that it reaches."""
+        """Add an id at a time, in any order. O(capacity) for each level that it reaches."""
         for level in range(min(self.level_of(identity), len(self.samples) - 1) + 1):
             self._put(level, time, identity)
 
@@ -208,8 +210,9 @@ class RandomizedWave:
             self.dropped[level] = time
 
     def estimate(self, start: int) -> int | None:
-        """Distinct ids of a time of ``start`` or later, from the lowest level that has all of its
-        own; None where none has."""
+        """Distinct ids at time ``start`` or later, from the lowest level that has all its
+        own. None if no level has.
+        """
         for level, (sample, dropped) in enumerate(zip(self.samples, self.dropped, strict=True)):
             if dropped is None or dropped < start:
                 return sum(time >= start for time in sample.values()) << level
@@ -221,16 +224,16 @@ def merge_histograms(
     into: ExponentialHistogram,
     starts: Callable[[list[Bucket], int, int], int] | None = None,
 ) -> ExponentialHistogram:
-    """Section 5.1: of each bucket half of the ones at its start, half at its end, in order.
+    """Section 5.1: for each bucket half its ones at its start, half at its end, in order.
 
     Args:
-        histograms: of one epsilon, any number.
-        into: an empty one, of the error that the result is to add (epsilon').
-        starts: where a bucket starts, of (buckets newest first, place, first time); by default
-            where the next older one ends.
+        histograms: histograms with one epsilon, any number.
+        into: an empty one, with the error that the result may add (epsilon').
+        starts: start of a bucket, from (buckets newest first, place, first time); by default
+            the end of the next older one.
 
     Returns:
-        ``into``, whose answers are within ``epsilon + epsilon' + epsilon epsilon'`` (theorem 4).
+        ``into``, with results within ``epsilon + epsilon' + epsilon epsilon'`` (theorem 4).
     """
     halves = [
         half
@@ -258,13 +261,12 @@ def _halves(
 
 
 def merge_randomized(waves: Iterable[RandomizedWave], into: RandomizedWave) -> RandomizedWave:
-    """Section 5.2: each level is put together, in order of times, and the latest are kept.
+    """Section 5.2: each level is joined, in time order, and the latest are kept.
 
     A wave with fewer levels than ``into`` gives the lower ones from its last, by the hash.
 
-    Returns:
-        ``into``: the wave of the union of all streams, copies removed; exactly, where all have as
-        many levels.
+    Returns: ``into``: the wave for the union of all streams, without duplicates. Exact if all have
+        equally many levels.
     """
     for wave in waves:
         last = len(wave.samples) - 1

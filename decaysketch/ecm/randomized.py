@@ -1,27 +1,31 @@
 """The paper's third sketch: Count-Min whose cells are randomized waves, keyed by ids.
 
-Kept here because the paper has it (ECM-RW: Papapetrou, Garofalakis and Deligiannakis, "Sketching
+It is here because the paper has it (ECM-RW: Papapetrou, Garofalakis and Deligiannakis, "Sketching
 distributed sliding-window data streams", VLDB Journal 24, 2015, sections 4.2 and 5.2), and because
-what it promises no cell that counts can: events may come in any order, again and again, in any
-parts, and sketches merge without loss. **For work take a** :class:`~decaysketch.DecaySketch`: it
-promises the same, answers every key from *one* sample where this keeps ``depth * width`` of them,
-and is smaller by two orders of magnitude at the same error.
+no counting cell has its guarantees: events may arrive in any order, repeatedly, in any
+parts, and sketches merge without loss. **In production use a** :class:`~decaysketch.DecaySketch`.
+It has the same guarantees, and serves every key from *one* sample, while this sketch keeps
+``depth * width`` samples. It is smaller by two orders of magnitude at the same error.
 
-*State*. An event is a key, an id and a time; of copies, equal in key and id, the latest counts.
-Each row gives an event a cell by its key, and each copy of a row a *level* by its identity: l or
-more with probability 2^-l. Of each cell and level l a copy keeps the ``capacity`` latest events of
-level l or more, ties broken by identity, and a *mark*: the latest time that was dropped. So the
-state is a function of the set of events: shuffled, duplicated, split and merged streams have the
-state of the whole, exactly.
+*State*. An event is a key, an id and a time. Among duplicates, with equal key and id, the latest
+counts. Each row gives an event a cell by its key. Each repetition of a row gives it a *level* by
+its identity: l or more with probability 2^-l. For each cell and level l a repetition keeps the
+``capacity`` latest events with level l or more, ties broken by identity, and a *mark*: the latest
+time that was dropped. So the state is a function of the set of events. Shuffled, duplicated, split
+and merged streams have exactly the state of the complete stream.
 
-*Answer*. The events of a window in a cell are ``2^l`` times those kept of level l or more, l the
-lowest level whose mark is before the window: exact at level 0. The median of copies, then the
-minimum over rows. With probability ``1 - delta`` it is within ``epsilon ||a||`` (theorem 3, with
-``delta / (2 depth)`` for each cell, as the minimum is low where any row is). There is no such
-promise for self-joins, and no sure end.
+*Result*. The number of events in a window in a cell is ``2^l`` times the number kept with level l
+or more, where l is the lowest level with its mark before the window: exact at level 0. The result
+is the median over repetitions, then the minimum over rows. With probability ``1 - delta`` it is
+within ``epsilon ||a||`` (theorem 3, with ``delta / (2 depth)`` for each cell, as the minimum is low
+if any row is). There is no such guarantee for self-joins, and no guaranteed bound.
 
-Departures: identities are hashed, not positions; levels are as many as 64 bits toss; an event that
-was dropped takes all of its time with it, so a window is answered from complete levels only.
+Departures:
+
+* Identities are hashed, not positions.
+* There are as many levels as 64 bits toss.
+* A dropped event takes all events at its time with it, so a window is read from complete levels
+  only.
 """
 
 from __future__ import annotations
@@ -75,15 +79,15 @@ _HALF = np.uint64(32)
 
 @dataclass(frozen=True)
 class RandomizedParams:
-    """Build parameters of a :class:`RandomizedSketch`; sketches merge where they agree.
+    """Build parameters for a :class:`RandomizedSketch`. Sketches merge if they are equal.
 
     Args:
-        width: cells of a row, 1 to 65,535.
+        width: cells per row, 1 to 65,535.
         depth: rows, 1 to 16.
-        capacity: events kept of each cell and level, 1 to 2^20.
-        copies: of every row, whose median is taken; odd, 1 to 1,023.
-        seed: of hashes, 64 bits.
-        time_unit: label of the unit of all times, 1 to 8 lower-case letters.
+        capacity: events kept per cell and level, 1 to 2^20.
+        copies: repetitions of every row, for the median; odd, 1 to 1,023.
+        seed: for hashes, 64 bits.
+        time_unit: unit label for all times, 1 to 8 lower-case letters.
 
     Raises:
         ParameterError: a field is outside its domain.
@@ -118,15 +122,16 @@ class RandomizedParams:
         seed: int = 0,
         time_unit: str = "s",
     ) -> Self:
-        """Parameters of theorem 3: counts within ``epsilon ||a||`` with probability 1 - delta.
+        """Return parameters by theorem 3: counts within ``epsilon ||a||`` with probability 1 -
+        delta.
 
         Args:
             epsilon, delta: between 0 and 1.
-            mode: "proven": capacity ``36 / epsilon^2`` and ``36 ln(1 / delta_sw)`` copies, with
-                ``delta_sw = delta / (2 depth)``, by Chernoff's bound. "practical": one copy, of
-                the capacity ``2 z^2 / epsilon^2`` at which errors that are about normal are as
-                rare (a level that is read holds half a capacity or more).
-            seed, time_unit: as the class.
+            mode: "proven": capacity ``36 / epsilon^2`` and ``36 ln(1 / delta_sw)`` repetitions,
+                with ``delta_sw = delta / (2 depth)``, by Chernoff's bound. "practical": one
+                repetition, with the capacity ``2 z^2 / epsilon^2`` at which approximately normal
+                errors are as rare (a level that is read has half a capacity or more).
+            seed, time_unit: as in the class.
 
         Raises:
             ParameterError: an argument outside its domain, or too large a sketch.
@@ -156,18 +161,18 @@ class RandomizedParams:
 
     @cached_property
     def sheets(self) -> int:
-        """Sheets: copy c of row r is number ``c depth + r``."""
+        """Sheets: repetition c of row r is number ``c depth + r``."""
         return self.copies * self.depth
 
     def columns(self, row: int, words: UInt64Array) -> npt.NDArray[np.intp]:
-        """Cells of key words in a row: intp[m] below ``width``. Multiply-add-shift of a mix."""
+        """Cells for key words in a row: intp[m] below ``width``. Multiply-add-shift on a mix."""
         a = np.uint64(derive(self.seed, PURPOSE_RANDOMIZED, 4 * row) | 1)
         b = np.uint64(derive(self.seed, PURPOSE_RANDOMIZED, 4 * row + 1))
         high = (_mix64(words) * a + b) >> _HALF
         return ((high * np.uint64(self.width)) >> _HALF).astype(np.intp)
 
     def levels(self, sheet: int, identities: UInt64Array) -> npt.NDArray[np.int8]:
-        """Top level of events in a sheet: int8[m], the zeros that mixed identities end with."""
+        """Top level of events in a sheet: int8[m], the trailing zeros of mixed identities."""
         key = np.uint64(derive(self.seed, PURPOSE_RANDOMIZED, 4 * sheet + 2))
         mixed = _mix64(identities ^ key)
         lowest = (mixed & (~mixed + np.uint64(1))).astype(np.float64)  # a power of 2, or 0
@@ -175,20 +180,20 @@ class RandomizedParams:
         return np.minimum(level, LEVELS - 1).astype(np.int8)
 
     def key_word(self, index: int) -> int:
-        """The ``index``-th word of those that keys and ids are hashed under."""
+        """The ``index``-th word under which keys and ids are hashed."""
         return derive(self.seed, hashing.PURPOSE_KEY, index)
 
 
 class _Sheet(NamedTuple):
-    """What one copy of a row keeps: events by cell, then latest first; and marks.
+    """One repetition of a row: its events by cell, then latest first, and marks.
 
     Attributes:
         cells: intp[n].
         times: int64[n].
         identities: uint64[n].
         levels: int8[n], top level of each.
-        marks: int64[width, LEVELS], the latest time that was dropped of a level; ``NO_WATERMARK``
-            where none was.
+        marks: int64[width, LEVELS], the latest time dropped from a level. ``NO_WATERMARK``
+            if none was.
     """
 
     cells: npt.NDArray[np.intp]
@@ -208,7 +213,7 @@ class _Sheet(NamedTuple):
         )
 
     def joined(self, other: _Sheet, capacity: int) -> _Sheet:
-        """What is kept of both. O(n log n) of the sum of their rows."""
+        """Join both sheets. O(n log n) in the sum of their rows."""
         cells = np.concatenate([self.cells, other.cells])
         times = np.concatenate([self.times, other.times])
         identities = np.concatenate([self.identities, other.identities])
@@ -236,14 +241,15 @@ class _Sheet(NamedTuple):
         return _Sheet(cells[kept], times[kept], identities[kept], levels[kept], marks)
 
     def equals(self, other: _Sheet) -> bool:
-        """Whether all columns agree; what else tuples compare is no answer for arrays."""
+        """Whether all columns are equal. Tuple comparison does not work for arrays."""
         columns = (self.cells, self.times, self.identities, self.marks)
         others = (other.cells, other.times, other.identities, other.marks)
         return all(map(np.array_equal, columns, others))
 
     def counts(self, start: int, now: int) -> Float64Array:
-        """Events of each cell from ``start`` to ``now``: float64[width]; NaN where no level is
-        complete."""
+        """Events in each cell from ``start`` to ``now``: float64[width]. NaN if no level is
+        complete.
+        """
         complete = self.marks < start
         lowest = complete.argmax(axis=1)
         inside = (self.times >= start) & (self.times <= now) & (self.levels >= lowest[self.cells])
@@ -254,14 +260,14 @@ class _Sheet(NamedTuple):
 
 
 class RandomizedSketch(Summarized):
-    """Counts of keys over windows, of events that may come in any order and more than once.
+    """Key counts over windows, for events that may arrive in any order and more than once.
 
-    See the module for what it is, and why a :class:`~decaysketch.DecaySketch` is nearly always the
-    better choice. Merging is idempotent, commutative and associative.
+    See the module for its definition, and why a :class:`~decaysketch.DecaySketch` is nearly always
+    the better choice. Merging is idempotent, commutative and associative.
 
     Attributes:
         params: the build parameters.
-        clock: the latest time that it saw, None where there is none.
+        clock: the latest time that it saw, None if there is none.
 
     Example:
         >>> from decaysketch.ecm.randomized import RandomizedParams, RandomizedSketch
@@ -278,18 +284,18 @@ class RandomizedSketch(Summarized):
         self._sheets = [_Sheet.empty(params.width) for _ in range(params.sheets)]
 
     def update(self, keys: Any, timestamps: npt.ArrayLike, ids: Any) -> None:
-        """Take events, in any order; copies of known ones change nothing.
+        """Add events, in any order. Duplicates of known ones change nothing.
 
         Args:
-            keys: integers, text or bytes, one for each event; or a tuple of such columns.
+            keys: integers, text or bytes, one for each event, or a tuple of such columns.
             timestamps: integers in the stream's time unit, at most 2^62 in magnitude.
-            ids: integers, text or bytes, which tell the events of a key apart.
+            ids: integers, text or bytes, which distinguish a key's events.
 
         Raises:
-            ObservationError: columns of unequal length, or of other types; nothing was taken.
+            ObservationError: columns with unequal lengths, or other types. Nothing was accepted.
 
-        Complexity: O(n log n) in the rows that are held and those that come, for each sheet: give
-        it large batches.
+        Complexity: O(n log n) in the stored and the new rows, for each sheet: pass
+        large batches.
         """
         columns = keys if isinstance(keys, tuple) else (keys,)
         words = hash_keys(columns, self.params.key_word)
@@ -315,10 +321,11 @@ class RandomizedSketch(Summarized):
         self._see(int(times.max()))
 
     def merge(self, *others: RandomizedSketch) -> None:
-        """Fold in all that others saw, without loss: the state is that of one sketch of it all.
+        """Merge all events that others saw, without loss. The state is that of one sketch with all
+        events.
 
         Raises:
-            IncompatibleSketchError: parameters differ; this sketch is unchanged.
+            IncompatibleSketchError: parameters differ. This sketch is unchanged.
 
         Complexity: O(n log n) in the rows of both, for each sheet.
         """
@@ -340,16 +347,16 @@ class RandomizedSketch(Summarized):
                 self._see(other.clock)
 
     def grid(self, window: float | Window, *, now: int | None = None) -> Float64Array:
-        """Events of each cell at ages of 0 to ``window``, inclusive: float64[depth, width].
+        """Return each cell's events at ages from 0 to ``window``, inclusive: float64[depth, width].
 
         Args:
-            window: its length in time units, or a decay that is a window.
-            now: the time of the question; by default the latest that was seen.
+            window: its length in time units, or a window decay.
+            now: time of the query. By default the latest time seen.
 
         Raises:
-            ParameterError: no window, or a ``now`` that is none.
-            UnanswerableQueryError: nothing was seen yet and ``now`` is not given, or a cell has
-                dropped events of the window at every level.
+            ParameterError: an invalid window or ``now``.
+            UnanswerableQueryError: the sketch has seen nothing yet and ``now`` is not given, or a
+                cell has dropped events in the window at every level.
 
         Complexity: O(rows).
         """
@@ -374,7 +381,7 @@ class RandomizedSketch(Summarized):
         return medians
 
     def counts(self, keys: Any, window: float | Window, *, now: int | None = None) -> Float64Array:
-        """Events of each key at ages of 0 to ``window``: float64[m]; the minimum over rows.
+        """Return each key's events at ages from 0 to ``window``: float64[m]; the minimum over rows.
 
         Arguments and errors as :meth:`grid`, and ``keys`` as :meth:`update`. O(rows + m depth).
         """
@@ -387,21 +394,23 @@ class RandomizedSketch(Summarized):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are held."""
+        """Memory in bytes."""
         return sum(column.nbytes for sheet in self._sheets for column in sheet)
 
     def __len__(self) -> int:
-        """Events that are held, each as often as sheets hold it."""
+        """Number of stored events, each as often as sheets contain it."""
         return sum(len(sheet.times) for sheet in self._sheets)
 
     def copy(self) -> RandomizedSketch:
-        """An independent sketch with the same state; arrays are shared, for none is written to."""
+        """Return an independent sketch with the same state. Arrays are shared, because none is
+        written to.
+        """
         twin = RandomizedSketch(self.params)
         twin.clock, twin._sheets = self.clock, list(self._sheets)
         return twin
 
     def __eq__(self, other: object) -> bool:
-        """Whether both hold the same state under the same parameters."""
+        """Whether both have the same state under the same parameters."""
         if not isinstance(other, RandomizedSketch):
             return NotImplemented
         return (

@@ -1,30 +1,30 @@
-"""How large an ECM-sketch has to be for a wanted accuracy.
+"""The size that an ECM-sketch needs for a given accuracy.
 
-*Wanted*: with probability ``1 - delta`` over the choice of the hash functions, the paper's estimate
-(the minimum over rows) of a count is off by at most ``epsilon ||a||`` ("point"), or that of an
-inner product or self-join by at most ``epsilon ||a|| ||b||`` ("inner"), ``||a||`` being all that
-arrived in the window, or its decayed sum. One answer is meant. Of many, some collide with a heavy
-key in every row: for all of ``keys`` answers at once, ``delta / keys`` is allowed to each.
+*Requirement*: with probability ``1 - delta`` over the choice of the hash functions, the paper's
+estimate (the minimum over rows) for a count is off by at most ``epsilon ||a||`` ("point"), or for
+an inner product or self-join by at most ``epsilon ||a|| ||b||`` ("inner"). Here ``||a||`` is the
+total in the window, or its decayed sum. This refers to one result. Among many, some collide with a
+heavy key in every row: for ``keys`` results at once, each may fail with ``delta / keys``.
 
-*A row* of w cells is off by more than ``epsilon_cm`` of the others with probability below
-``1 / (w epsilon_cm)`` (Markov), and the minimum of d rows only where all of them are. *A cell* is
-within ``epsilon_sw``: ``1 / (2 q)`` of a wave, ``1 / (2 B - 1)`` of an exponential histogram, and
-after h levels of compaction ``(1 + merge_error)^h (1 + cell_error) - 1``, for the error of a level
-is relative to a count that is wrong already. Together (lemmas 3 and 4 of Papapetrou, Garofalakis
+*A row* with w cells is off by more than ``epsilon_cm`` of the others with probability below
+``1 / (w epsilon_cm)`` (Markov), and the minimum over d rows only if all are. *A cell* is
+within ``epsilon_sw``: ``1 / (2 q)`` for a wave, ``1 / (2 B - 1)`` for an exponential histogram, and
+after h levels of compaction ``(1 + merge_error)^h (1 + cell_error) - 1``, because a level's error
+is relative to a count that is already wrong. Together (lemmas 3 and 4 of Papapetrou, Garofalakis
 and Deligiannakis, VLDB Journal 24, 2015):
 
     point: max(epsilon_sw, (1 + epsilon_sw) epsilon_cm)                            <= epsilon
     inner: max((1 + epsilon_sw)^2 - 1, (1 + epsilon_sw)^2 epsilon_cm)              <= epsilon
 
 Theorems 1 and 2 split epsilon at ``epsilon_cm = epsilon / (1 + epsilon)`` and ``epsilon_sw`` as
-large as it may be, with ``d = ceil(ln(1 / delta))`` rows of ``ceil(e / epsilon_cm)`` cells. That is
-optimal for real numbers; of whole ones :func:`size_for` tries all that can be, and takes a tenth
-less on average, 28 % at most. In particular rows need not fail as rarely as 1 / e: with d of them
-``delta^(1/d)`` will do, which is more where ``ln(1 / delta)`` was rounded up.
+large as possible, with ``d = ceil(ln(1 / delta))`` rows and ``ceil(e / epsilon_cm)`` cells each.
+That is optimal for real numbers. For integers :func:`size_for` tries all possible sizes, and needs
+a tenth less on average, 28 % at most. In particular rows need not fail as rarely as 1 / e. With d
+rows, ``delta^(1/d)`` is enough, which is more if ``ln(1 / delta)`` was rounded up.
 
-Wider is better than deeper where there is a choice: intervals that are read off the spread of a row
-gain on the side above only with ``2 d / (1 - confidence)`` cells or more in it (40 for two rows and
-90 %). This module knows no parameters; ``ECMParams.for_accuracy`` is its face.
+Prefer width to depth: intervals from the spread of a row have a lower upper bound only with
+``2 d / (1 - confidence)`` cells or more in it (40 for two rows and 90 %). This module knows no
+parameters. ``ECMParams.for_accuracy`` is its public interface.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _ROUNDING = 1.0 - 1e-9  # 1 / (2 * 0.05) is 10 slots, not 11
 
 
 class Size(NamedTuple):
-    """What a wanted accuracy comes to."""
+    """The size for a given accuracy."""
 
     width: int  # w
     depth: int  # d
@@ -75,19 +75,20 @@ class Size(NamedTuple):
 
 
 def cell_error(kind: Kind, slots: int) -> float:
-    """Relative error, at most, of the count of one cell: ``1 / (2 q)``, ``1 / (2 B - 1)``.
+    """Return the maximum relative error of one cell's count: ``1 / (2 q)``, ``1 / (2 B - 1)``.
 
     Raises:
-        ParameterError: another kind; slots that are not an integer from 2 to 16,384.
+        ParameterError: another kind, or slots that are not an integer from 2 to 16,384.
     """
     _check_cell(kind, slots)
     return 1.0 / (2 * slots if kind == "wave" else 2 * slots - 1)
 
 
 def merge_error(kind: Kind, slots: int) -> float:
-    """Relative error, at most, of the stream that compaction makes of one cell, of whole ones.
+    """Return the maximum relative error of the stream, in integers, that compaction builds from one
+    cell.
 
-    ``1 / (2 q)``; ``1 / (B + 1)``, as the two ones of a bucket behind B - 1 others cannot be
+    ``1 / (2 q)``, or ``1 / (B + 1)``, as the two ones in a bucket behind B - 1 others cannot be
     halved. Raises as :func:`cell_error`.
     """
     _check_cell(kind, slots)
@@ -95,23 +96,22 @@ def merge_error(kind: Kind, slots: int) -> float:
 
 
 def slack(errors: Iterable[float]) -> float:
-    """Relative error, at most, that levels of compaction have put into a cell.
+    """Return the maximum relative error that levels of compaction have added to a cell.
 
     Args:
         errors: the :func:`merge_error` of each level; 0 or more.
 
-    Returns:
-        ``prod(1 + error) - 1``: what one level made of the ones of another is off relative to a
-        count that was wrong already. The paper adds the errors up, which is too little.
+    Returns: ``prod(1 + error) - 1``: each level's error is relative to a count that is already
+        wrong. The paper adds the errors, which is too little.
     """
     return math.prod(1.0 + error for error in errors) - 1.0
 
 
 def slots_for(kind: Kind, epsilon: float) -> int:
-    """The fewest slots whose :func:`cell_error` is at most ``epsilon``.
+    """Return the fewest slots with a :func:`cell_error` of at most ``epsilon``.
 
     Raises:
-        ParameterError: another kind; an epsilon not between 0 and 1, or one that takes more than
+        ParameterError: another kind, an epsilon not between 0 and 1, or one that needs more than
             16,384 slots.
     """
     _check_kind(kind)
@@ -135,25 +135,25 @@ def size_for(
     height: int = 0,
     keys: int = 1,
 ) -> Size:
-    """The smallest sketch, ``width * depth * slots``, that keeps the promise of the module.
+    """Return the smallest sketch, ``width * depth * slots``, that meets the module's requirement.
 
     Args:
-        epsilon: error, relative to all that arrived; between 0 and 1.
-        delta: probability of more; between 0 and 1.
+        epsilon: error, relative to the total; between 0 and 1.
+        delta: probability of a larger error; between 0 and 1.
         kind: of cells.
-        query: what is asked: counts, or inner products and self-joins.
-        height: levels of compaction that cells go through before they are asked, 0 to 64. Sketches
-            of many sites whose cells are added are not compacted.
-        keys: of so many answers all are to be within epsilon with probability ``1 - delta``.
+        query: counts, or inner products and self-joins.
+        height: levels of compaction that cells go through before queries, 0 to 64. Sketches
+            from many sources whose cells are added are not compacted.
+        keys: this number of results are all within epsilon with probability ``1 - delta``.
 
     Returns:
-        Of equal products the one of fewer rows.
+        Among equal products the one with fewer rows.
 
     Raises:
-        ParameterError: an argument outside its domain, or a sketch of more than 65,535 cells a
-            row, 16 rows, 16,384 slots or 2^22 of their product; the message says what would fit.
+        ParameterError: an argument outside its domain, or a sketch with more than 65,535 cells a
+            row, 16 rows, 16,384 slots or 2^22 as their product. The message says what would fit.
 
-    Complexity: a few thousand candidates at most, whatever the arguments.
+    Complexity: a few thousand candidates at most, for any arguments.
     """
     _check_kind(kind)
     epsilon, delta = _share("epsilon", epsilon), _share("delta", delta)
@@ -171,10 +171,10 @@ def size_for(
 def theorem_size(
     epsilon: float, delta: float, *, kind: Kind = "wave", query: Query = "point"
 ) -> Size:
-    """Theorems 1 and 2 as they are printed, each number rounded up: to compare with.
+    """Return theorems 1 and 2 as printed, each number rounded up, for comparison.
 
     Raises:
-        ParameterError: an argument outside its domain, or an epsilon that takes too many slots.
+        ParameterError: an argument outside its domain, or an epsilon that needs too many slots.
     """
     epsilon, delta = _share("epsilon", epsilon), _share("delta", delta)
     cell = epsilon if query == "point" else math.expm1(0.5 * math.log1p(epsilon))
@@ -184,11 +184,11 @@ def theorem_size(
 
 
 def _search(kind: Kind, query: Query, height: int, epsilon: float, rarity: float) -> Size | None:
-    """The smallest size, None where there is none within the limits.
+    """Return the smallest size, or None if there is none within the limits.
 
-    Cells of more slots err less, which allows less width; but width times slots rises with them,
-    but for what rounding the width gives. So there is nothing to find where ``slots`` times the
-    width of perfect cells is more than the best.
+    Cells with more slots err less, which permits less width. But width times slots rises with them,
+    except for rounding of the width. So the search ends when ``slots`` times the
+    width for perfect cells is more than the best.
     """
     best: tuple[int, Size] | None = None
     for depth in range(1, MAX_DEPTH + 1):
@@ -206,13 +206,13 @@ def _search(kind: Kind, query: Query, height: int, epsilon: float, rarity: float
 
 
 def _growth(kind: Kind, query: Query, height: int, slots: int) -> float:
-    """``1 + epsilon_sw`` of cells that were compacted so often; its square for products."""
+    """``1 + epsilon_sw`` for cells after this number of compactions. For products, its square."""
     counted = (1.0 + merge_error(kind, slots)) ** height * (1.0 + cell_error(kind, slots))
     return counted if query == "point" else counted * counted
 
 
 def _fewest_slots(kind: Kind, query: Query, height: int, allowed: float) -> int:
-    """The fewest of no more growth than is allowed, by bisection; too many where there are none."""
+    """The fewest slots within the permitted growth, by bisection. Too many if there are none."""
     low, high = MIN_SLOTS, MAX_SLOTS + 1
     while low < high:
         middle = (low + high) // 2
@@ -226,7 +226,7 @@ def _fewest_slots(kind: Kind, query: Query, height: int, allowed: float) -> int:
 def _too_small(
     epsilon: float, delta: float, kind: Kind, query: Query, height: int, keys: int, rarity: float
 ) -> ParameterError:
-    """What is asked for, what would fit."""
+    """The error with the request, and what would fit."""
     asked = f"epsilon is {epsilon!r} with delta {delta!r}, keys {_shown(keys)}, height {height}"
     limits = (
         f"at most {MAX_WIDTH} cells a row, {MAX_DEPTH} rows, {MAX_SLOTS} slots and {MAX_CELLS} of "
@@ -276,7 +276,7 @@ def _share(name: str, value: Any) -> float:
 
 
 def _shown(value: Any) -> str:
-    """A value in a sentence; Python refuses to write integers of more than 4,300 digits."""
+    """A value in a sentence. Python refuses to write integers with more than 4,300 digits."""
     if isinstance(value, int) and value.bit_length() > 128:
         return f"an integer of {value.bit_length()} bits"
     return repr(value)
