@@ -1,37 +1,37 @@
-"""Arrow tables in, one sketch for each key out: what a batch engine runs, with no engine in it.
+"""Arrow tables in, one sketch for each key out: the core of all batch engines, without an engine.
 
-A delivery log says for each row *when* the thing happened, *what* identifies it, *how much* it
-weighs and measures, and which way this copy came. :class:`ColumnMapping` names those columns,
-:class:`KeyedBuilder` folds tables into one sketch per key (per path, per source, ...), and
-:func:`merge_blobs` joins sketches that are bytes already. A sketch does not depend on order,
-partition or duplication, so the parts may be cut anywhere and built anywhere; but of keys, below.
+A delivery log has for each row the time of the event, its identity, its weight and value, and the
+path by which this duplicate arrived. :class:`ColumnMapping` names those columns.
+:class:`KeyedBuilder` merges tables into one sketch per key (per path, per source, ...), and
+:func:`merge_blobs` merges serialised sketches. A sketch does not depend on order, partition or
+duplication, so you may cut and build the parts anywhere, except for key counts, see below.
 
-What is built follows from what it is built with (:mod:`decaysketch.families`): ``SketchParams``
+The parameters select the sketch (:mod:`decaysketch.families`). ``SketchParams``
 give a :class:`~decaysketch.DecaySketch`, ``SumParams`` and ``MedianParams`` the samplers of
-:mod:`decaysketch.asyncwindow`, and ``recipe_of(SketchParams(...), decay)`` a sketch of one integral
-decay, ``ECMParams`` collections of :mod:`decaysketch.ecm`.
+:mod:`decaysketch.asyncwindow`, ``recipe_of(SketchParams(...), decay)`` a sketch of one integral
+decay, and ``ECMParams`` collections of :mod:`decaysketch.ecm`.
 
-Events of keys, which nothing names, are counted as often as they stand in the log, for the *site*
-that they came from. The state of a site replaces an older one, so here a log is cut by whole sites,
-or each part of it is counted under an epoch of its own (:mod:`decaysketch.batch.sites`).
+Key events have no ids. They count as often as they stand in the log, for the *site* of their
+origin. The state of a site replaces an older one. So such a log must be cut between complete sites,
+or each part must be counted under an epoch of its own (:mod:`decaysketch.batch.sites`).
 
 :func:`partial_builder` and :func:`file_builder` make the functions that Spark runs in its executors
-to build, :func:`partition_merger` the one that merges rows in the order of their keys,
-:func:`refusal_finder` and :func:`file_refusal_finder` those that list the rows that were refused.
-They are made here and not in the driver's program because an executor has
+to build, :func:`partition_merger` the function that merges rows in key order, and
+:func:`refusal_finder` and :func:`file_refusal_finder` the functions that list rejected rows.
+They are made here and not in the driver's program, because an executor has
 this library and may not have the program.
 
-What becomes of a row
-    A null value is a missing value: counted, and absent from value aggregates; to a sampler, which
-    has no others, such a row is no element. A null time is replaced by the fallback time. Any other
-    null, and any number out of its range, is an :class:`~decaysketch.errors.ObservationError` that
-    names the table's column and row, and nothing of that table is taken; or, where refusals are
-    counted, the row alone is left out. A row that a :class:`RowFilter` does not take is not looked
-    at.
+Handling of a row
+    A null value is a missing value: counted, and absent from value aggregates. A sampler, which
+    has no others, does not count such a row as an element. The fallback time replaces a null time.
+    Any other null, and any number out of range, raises
+    :class:`~decaysketch.errors.ObservationError` with the column and row, and the complete table is
+    rejected. If refusals are counted, only the row is dropped. A row that a :class:`RowFilter`
+    excludes is not checked.
 Clock
-    It is part of the state of a sketch that has one, and it never goes back. So it is not guessed
-    from the rows, where one time that runs ahead would make the sketch forget everything, and where
-    keys would differ in it: every sketch is told the ``now`` that the caller gives, or nothing.
+    It is part of a sketch's state, if the sketch has one, and it never goes back. So the builder
+    does not guess it from the rows: one time that runs ahead would make the sketch forget
+    everything, and keys would differ in it. Every sketch gets the caller's ``now``, or none.
 
 Needs pyarrow.
 """

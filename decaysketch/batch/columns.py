@@ -1,4 +1,4 @@
-"""Columns of Arrow tables as the arrays that sketches take; what cannot be taken is refused."""
+"""Columns of Arrow tables as the arrays that sketches accept. Other entries are rejected."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _EXACT_IN_FLOAT = 1 << 53
 
 
 def column_of(table: pa.Table, name: str) -> pa.Array:
-    """One column in one piece, out of its dictionary where it is in one."""
+    """Return one column in one piece, decoded if it is a dictionary."""
     if name not in table.column_names:
         raise ParameterError(f"no column {name!r}; there are {', '.join(table.column_names)}")
     if table.column_names.count(name) > 1:
@@ -61,7 +61,7 @@ def column_of(table: pa.Table, name: str) -> pa.Array:
 
 
 def nulls_of(column: pa.Array) -> BoolArray:
-    """Where a column is null."""
+    """Return the mask of nulls in a column."""
     if not column.null_count:
         return np.zeros(len(column), dtype=bool)
     mask: BoolArray = column.is_null().to_numpy(zero_copy_only=False)
@@ -69,7 +69,7 @@ def nulls_of(column: pa.Array) -> BoolArray:
 
 
 def without_gaps(column: pa.Array) -> pa.Array:
-    """A harmless entry where a column is null: those rows are masked, replaced or refused."""
+    """Replace nulls with a harmless entry. Those rows are masked, replaced or rejected."""
     if not column.null_count:
         return column
     kind = column.type
@@ -87,7 +87,7 @@ def without_gaps(column: pa.Array) -> pa.Array:
 
 
 def refuse_nulls(column: pa.Array, name: str, refusals: Refusals) -> pa.Array:
-    """The same without nulls, whose rows are refused."""
+    """Return the column without nulls, and reject their rows."""
     if not column.null_count:
         return column
     refusals.refuse(nulls_of(column), name, lambda row: ("is null", None))
@@ -97,10 +97,11 @@ def refuse_nulls(column: pa.Array, name: str, refusals: Refusals) -> pa.Array:
 def integers_of(
     column: pa.Array, name: str, refusals: Refusals, numerals: Numerals = PLAIN
 ) -> Int64Array:
-    """A column as int64: integers, or numbers and texts that are integers; nulls are refused.
+    """Return a column as int64: integers, or numbers and texts that are integers. Nulls are
+    rejected.
 
-    Text formats and data frames turn integers into floats where a column has gaps; a float that is
-    exactly an integer is taken for it.
+    Text formats and data frames turn integers into floats if a column has gaps. A float that is
+    exactly an integer is accepted as one.
     """
     if is_text(column.type):
         column = numbers_of_texts(column, name, numerals, refusals, integers=True)
@@ -127,7 +128,7 @@ def integers_of(
 
 
 def _cast(column: pa.Array, kind: pa.DataType, name: str, refusals: Refusals) -> Column:
-    """An exact conversion; what cannot be converted is refused."""
+    """Convert exactly. Reject entries that cannot be converted."""
     try:
         array: Column = column.cast(kind).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid as fault:
@@ -146,7 +147,7 @@ def _cast(column: pa.Array, kind: pa.DataType, name: str, refusals: Refusals) ->
 
 
 def _find_faults(column: pa.Array, kind: pa.DataType, start: int, faults: dict[int, str]) -> None:
-    """Rows that cannot be cast, by halving: O(faults log rows) casts."""
+    """Find rows that cannot be cast, by halving: O(faults log rows) casts."""
     try:
         column.cast(kind)
     except pa.ArrowInvalid as fault:
@@ -159,9 +160,10 @@ def _find_faults(column: pa.Array, kind: pa.DataType, start: int, faults: dict[i
 
 
 def numbers_of(column: pa.Array, name: str, params: Params, refusals: Refusals) -> Column:
-    """Values of the stream's value type, without -2^63 and what is not finite; anything where null.
+    """Return values with the stream's value type, without -2^63 and non-finite numbers. Entries at
+    nulls are arbitrary.
 
-    Floats are never taken as integers, integers as floats where they are exact.
+    Floats are never accepted as integers. Integers are accepted as floats if they are exact.
     """
     present = ~nulls_of(column) if column.null_count else None
     column = without_gaps(column)
@@ -196,7 +198,7 @@ def numbers_of(column: pa.Array, name: str, params: Params, refusals: Refusals) 
 
 
 def labels_of(table: pa.Table, name: str, refusals: Refusals) -> EncodedLabels:
-    """A column of texts as labels, of which each is there once; none where it is null."""
+    """Return a text column as labels, each stored once. None where it is null."""
     column = _encoded_text(table, name)
     if column is None:
         plain = in_plain_text(column_of(table, name))
@@ -261,8 +263,9 @@ def _values_of_integers(
 def id_column(
     table: pa.Table, name: str, refusals: Refusals
 ) -> Column | EncodedKeys | RepeatedKeys:
-    """A key column as integers, or as text or bytes, of which each is there once where the column
-    is in a dictionary; nulls are refused."""
+    """Return a key column as integers, or as text or bytes, each stored once if the column is a
+    dictionary. Nulls are rejected.
+    """
     repeated = _encoded_text(table, name)
     if repeated is not None:
         return _repeated_keys(repeated, name, refusals)
@@ -283,7 +286,9 @@ def id_column(
 
 
 def kind_of_keys(kind: pa.DataType) -> str:
-    """Which keys are in a column of a type: those of two kinds are never equal, 12 and "12" say."""
+    """Return the key kind for a column type. Keys of two kinds are never equal, for example 12 and
+    "12".
+    """
     if pa.types.is_dictionary(kind):
         return kind_of_keys(kind.value_type)
     if is_text(kind) or isinstance(kind, pa.UuidType):
@@ -294,7 +299,9 @@ def kind_of_keys(kind: pa.DataType) -> str:
 
 
 def source_column(table: pa.Table, name: str, refusals: Refusals) -> Column:
-    """A key column of which few differ, as integers or Python objects; nulls are refused."""
+    """Return a key column with few distinct entries, as integers or Python objects. Nulls are
+    rejected.
+    """
     keys = id_column(table, name, refusals)
     if isinstance(keys, EncodedKeys):
         column = in_plain_text(column_of(table, name)).dictionary_encode()
@@ -317,8 +324,9 @@ def _repeated_keys(column: pa.DictionaryArray, name: str, refusals: Refusals) ->
 
 
 def in_plain_text(column: pa.Array) -> pa.Array:
-    """Text and bytes in the one layout of Arrow's whose offsets are int64; UUIDs as they are
-    written, which is the key that ``observation_ids`` takes them for."""
+    """Return text and bytes in Arrow's layout with int64 offsets. UUIDs become their usual text,
+    the same key as in ``observation_ids``.
+    """
     if isinstance(column.type, pa.UuidType):
         texts = [each and str(UUID(bytes=each)) for each in column.storage.to_pylist()]
         return pa.array(texts, pa.large_string())
@@ -328,8 +336,9 @@ def in_plain_text(column: pa.Array) -> pa.Array:
 
 
 def _encoded_keys(column: pa.Array) -> tuple[EncodedKeys, Int64Array]:
-    """Text or bytes without nulls as they lie in memory, and how many bytes there are of each; of
-    those that are too long none."""
+    """Return text or bytes without nulls as they lie in memory, and the byte count of each. Too
+    long ones get none.
+    """
     kind = str if is_text(column.type) else bytes
     lengths = pc.binary_length(column).to_numpy(zero_copy_only=False)
     long = lengths > MAX_KEY_BYTES
@@ -354,7 +363,7 @@ def _refuse_long(
 
 
 def _encoded_text(table: pa.Table, name: str) -> pa.DictionaryArray | None:
-    """A column of text or bytes that is in a dictionary already, in one piece."""
+    """Return a text or bytes column that is a dictionary already, in one piece."""
     if name not in table.column_names:
         return None  # which is refused elsewhere
     kind = table.schema.field(name).type
@@ -369,17 +378,17 @@ def _encoded_text(table: pa.Table, name: str) -> pa.DictionaryArray | None:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a type is one of text."""
+    """Return whether a type is a text type."""
     return kind in (pa.string(), pa.large_string(), pa.string_view())
 
 
 def holds_text(kind: pa.DataType) -> bool:
-    """Whether entries of a column of a type are text, in a dictionary or not."""
+    """Return whether the entries of a column type are text, in a dictionary or not."""
     return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
 def is_binary(kind: pa.DataType) -> bool:
-    """Whether a type is one of bytes."""
+    """Return whether a type is a bytes type."""
     return (
         kind in (pa.binary(), pa.large_binary(), pa.binary_view())
         or pa.types.is_fixed_size_binary(kind) is True

@@ -1,11 +1,11 @@
-"""Whether rows of one id are copies of one another, or readings that an id too short has joined.
+"""Check whether rows with one id are duplicates, or readings that a too short id has joined.
 
-Copies of a reading have its time and its value, or a time close by where each receiver says its
-own. Where rows of one id have others, the latest of them represents the id, as it should where it
-is a correction; where the id lacks a column, such as the device without its counter, all other
-readings are lost, and nothing of the state shows it. A log does: readings of one id have one time
-and different values, or times that lie further apart than a hundredth of what the log spans. One in
-a hundred may do so, beyond that it is said.
+Duplicates of a reading have its time and its value, or a close time if each receiver adds its own.
+If rows with one id differ, the latest represents the id, as it should after a correction. If the id
+lacks a column, such as the counter next to the device, all other readings are lost, and the state
+does not show it. A log shows it: readings with one id have one time and different values, or
+their times lie further apart than a hundredth of the log's span. One in a hundred may do so. Beyond
+that, there is a warning.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def doubt_of_ids(
     params: BuiltWith,
     keys: npt.NDArray[np.int32] | None = None,
 ) -> str | None:
-    """Why the ids of a log are hardly those of its readings; None: nothing is wrong.
+    """Return why a log's ids are unlikely to identify its readings. None: no fault.
 
     Args:
-        log: what the mapping read; rows that are left out are not looked at.
-        mapping: that read it.
-        params: of the sketches, or their recipe.
-        keys: int32[n], to which sketch each row goes, where there are several.
+        log: the columns that the mapping read; dropped rows are not checked.
+        mapping: the mapping that read it.
+        params: of the sketches, or their sketch configuration.
+        keys: int32[n], the sketch number of each row, if there are several.
 
     Complexity: O(rows); sorts of at most some ten thousand of them.
     """
@@ -82,7 +82,7 @@ def doubt_of_ids(
 
 
 def _words(values: Any) -> npt.NDArray[np.int64]:
-    """Equal for equal values; those that are missing are as any."""
+    """Return words that are equal for equal values. Missing values may have any word."""
     if isinstance(values, EncodedLabels):  # whose texts may repeat
         first: dict[str, int] = {}
         places = [first.setdefault(text, place) for place, text in enumerate(values.texts)]
@@ -96,8 +96,9 @@ def _words(values: Any) -> npt.NDArray[np.int64]:
 def _looked_at(
     taken: npt.NDArray[np.bool_], ids: npt.NDArray[Any]
 ) -> tuple[npt.NDArray[np.int64], bool]:
-    """The rows, or of many some: all of some ids, or where there are few ids the first; and whether
-    they are some."""
+    """Return the rows to check, and whether they are a sample. In a large log, these are all rows
+    of some ids, or the first rows if there are few ids.
+    """
     stride = 1 << max(len(taken) // _LOOKED_AT, 1).bit_length() - 1
     if stride == 1:
         return np.flatnonzero(taken), False
@@ -108,7 +109,7 @@ def _looked_at(
 
 
 def _far_apart(ids: UInt64Array, times: npt.NDArray[np.int64]) -> int:
-    """Of how many ids the times lie far apart, beside what all of them span."""
+    """Return how many ids have times far apart, relative to the span of all times."""
     table = pa.table({"id": ids, "time": times})
     of_id = table.group_by("id").aggregate([("time", "min"), ("time", "max")])
     spans = pc.subtract(of_id["time_max"], of_id["time_min"]).to_numpy()
@@ -116,6 +117,6 @@ def _far_apart(ids: UInt64Array, times: npt.NDArray[np.int64]) -> int:
 
 
 def _distinct(words: UInt64Array) -> int:
-    """How many different words there are."""
+    """Return the number of distinct words."""
     words = np.sort(words)
     return int((words[1:] != words[:-1]).sum()) + bool(len(words))

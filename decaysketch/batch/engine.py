@@ -1,4 +1,4 @@
-"""Functions that an engine runs in its workers, batches in and batches out."""
+"""Functions that an engine runs in its workers: batches in, batches out."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def partial_builder(
     memory_bytes: int | None = None,
     epoch: int = 0,
 ) -> BatchFunction:
-    """A function from batches of a log to partial sketches, one for each key in those batches.
+    """Return a function from log batches to partial sketches, one for each key in those batches.
 
-    Digests, which a merge makes anew, are null. Of a family that counts by site a call is to be
-    given all rows of each key and site that it is given, in the order of keys.
+    Digests, which a merge recomputes, are null. For a family that counts by site, a call must
+    receive all rows of each key and site that it receives, in key order.
     """
 
     def build_partials(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -100,14 +100,14 @@ def file_builder(
     refused: Literal["raise", "count"] = "raise",
     memory_bytes: int | None = None,
 ) -> BatchFunction:
-    """A function from numbers of splits (column ``id``) to partial sketches of what they hold, with
-    digests that are null.
+    """Return a function from split numbers (column ``id``) to partial sketches of their content,
+    with null digests.
 
-    The rows go from the file straight into the sketches: an engine that would read them, only to
-    hand them on, is spared the trouble. Row groups that by their statistics hold nothing that
-    ``only`` takes are not read. The files must be readable where the function runs. The last splits
-    and row groups come first: logs are mostly written in the order of time, and the latest rows
-    turn away most of those before them.
+    The rows go from the file straight into the sketches, so an engine does not have to read and
+    forward them. Row groups are skipped if their statistics exclude every row that ``only``
+    accepts. The files must be readable where the function runs. The last splits and row groups come
+    first: most logs are written in time order, and the latest rows exclude most of the earlier
+    ones.
 
     Raises:
         ParameterError: a family that counts by site, whose rows may stand in several splits.
@@ -143,7 +143,7 @@ def file_builder(
 
 
 def _read_split(split: FileSplit, builder: KeyedBuilder) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Batches of the columns that are needed, each with the row of the file it starts with."""
+    """Yield batches of the required columns, each with its first row number in the file."""
     with open_parquet(
         split.path, (*builder.mapping.ids, *builder.mapping.key, *builder.keys)
     ) as file:
@@ -174,11 +174,11 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters or more: a dri
 
 
 def open_parquet(path: str, named: Sequence[str] = ()) -> pq.ParquetFile:
-    """A Parquet file by a path, or by a URI that pyarrow knows a filesystem for.
+    """Open a Parquet file by a path, or by a URI that pyarrow knows a filesystem for.
 
     Args:
-        path: where it is.
-        named: columns of names, which are read as dictionaries where they are text or bytes.
+        path: the path or URI.
+        named: columns that name rows; text and bytes among them are read as dictionaries.
     """
     filesystem, where = None, path
     if _SCHEME.match(path):
@@ -208,13 +208,13 @@ def matching_row_groups(
     only: RowFilter | None,
     row_groups: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
-    """The row groups of a file that by their statistics may hold a row that a filter takes.
+    """Return a file's row groups that, by their statistics, may contain a matching row.
 
     Args:
         file: a Parquet file.
-        params, mapping: what times of the filter and of the file mean.
-        only: the filter; None takes every row.
-        row_groups: those to choose from; None: all.
+        params, mapping: define the times in the filter and in the file.
+        only: the filter; None accepts every row.
+        row_groups: the candidates; None: all.
     """
     groups = range(file.metadata.num_row_groups) if row_groups is None else row_groups
     if only is None:
@@ -265,7 +265,7 @@ _WITH_LIMITS = (
 
 
 def _limits_of(statistics: pq.Statistics, kind: pa.DataType) -> tuple[Entry, Entry]:
-    """The smallest and the largest entry, where they are known exactly."""
+    """Return the smallest and the largest entry, if they are known exactly."""
     try:
         low, high = statistics.min, statistics.max
     except (OverflowError, ValueError):  # beyond the years of Python's times; or no UTF-8
@@ -293,10 +293,10 @@ REFUSAL_FIELDS = (
 def refusal_finder(
     params: BuiltWith, mapping: ColumnMapping, *, only: RowFilter | None = None
 ) -> BatchFunction:
-    """A function from batches of a log to a row for each of their rows that is refused.
+    """Return a function from log batches to one row for each rejected row.
 
-    The result has :data:`REFUSAL_FIELDS`: ``place`` is null, ``row`` counts the rows that this call
-    is given from 0, ``record`` is a JSON object of the columns that are read.
+    The result has :data:`REFUSAL_FIELDS`: ``place`` is null, ``row`` counts the rows in this call
+    from 0, ``record`` is a JSON object with the columns that are read.
     """
 
     def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -316,9 +316,9 @@ def file_refusal_finder(
     *,
     only: RowFilter | None = None,
 ) -> BatchFunction:
-    """A function from numbers of splits (column ``id``) to their rows that are refused.
+    """Return a function from split numbers (column ``id``) to their rejected rows.
 
-    As :func:`refusal_finder`; ``place`` is the path of the file, and ``row`` its row from 0.
+    As :func:`refusal_finder`, but ``place`` is the path of the file, and ``row`` its row from 0.
     """
 
     def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -333,7 +333,7 @@ def file_refusal_finder(
 
 
 def _records(rows: pa.Table) -> list[dict[str, object]]:
-    """Rows as Python's objects; times beyond Python's years as their numbers."""
+    """Return rows as Python objects. Times beyond Python's years become their numbers."""
     try:
         return list(rows.to_pylist())
     except (OverflowError, ValueError):
@@ -367,7 +367,7 @@ def _refused_rows(
 
 
 def _as_json(record: dict[str, object]) -> str:
-    """What JSON has no word for (NaN, infinities, times, decimals, bytes) is text."""
+    """Return values that JSON cannot express (NaN, infinities, times, decimals, bytes) as text."""
     return json.dumps({name: _plain(entry) for name, entry in record.items()})
 
 

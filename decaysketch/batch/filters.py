@@ -1,8 +1,8 @@
-"""Which rows of a log are taken: a range of times, and comparisons of columns with constants.
+"""Row filters for a log: a range of times, and comparisons of columns with constants.
 
-Comparisons mean what they mean in SQL: a null compares to nothing, so that neither ``x = 1`` nor
-``x != 1`` takes a row whose ``x`` is null. A filter knows its columns, decides on the rows of a
-table, and on whole row groups of a file by their statistics.
+Comparisons have the meaning of SQL. A null compares to nothing, so neither ``x = 1`` nor
+``x != 1`` accepts a row whose ``x`` is null. A filter knows its columns. It decides on the rows of
+a table, and on complete row groups of a file by their statistics.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MOST_COMPARISONS = 100
 
 
 class ColumnStatistics(NamedTuple):
-    """What is known of one column of a part of a log."""
+    """Statistics of one column in a part of a log."""
 
     low: Entry = None  # the smallest entry, or None where that is not known
     high: Entry = None
@@ -59,7 +59,7 @@ class Comparison:
         value: a number, text, bytes, boolean, date or time.
 
     Raises:
-        ParameterError: another ``op``, or a value where none belongs, or none where one does.
+        ParameterError: another ``op``, or a value that is not allowed, or a missing one.
     """
 
     column: str
@@ -76,7 +76,7 @@ class Comparison:
             raise ParameterError(f"{self.column} {self.op} {self.value!r}; expected {wanted}")
 
     def mask(self, table: pa.Table) -> npt.NDArray[np.bool_]:
-        """The rows for which it is true.
+        """Return the mask of rows for which it is true.
 
         Raises:
             ParameterError: there is no such column, or its type does not compare to the value.
@@ -98,7 +98,7 @@ class Comparison:
         return mask.astype(bool, copy=False)
 
     def may_match(self, statistics: ColumnStatistics) -> bool:
-        """Whether it can be true for some row of a part of which these statistics are known."""
+        """Return whether it can be true for some row in a part with these statistics."""
         nulls, rows = statistics.nulls, statistics.rows
         if self.op == "is null":
             return nulls is None or nulls > 0
@@ -159,7 +159,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _scalar(value: Constant | None, kind: pa.DataType) -> pa.Scalar:
-    """A constant in a type in which the comparison is exact."""
+    """Return a constant with a type that makes the comparison exact."""
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         # Text as in SQL; a time without a zone is meant in UTC, as everywhere.
         if isinstance(value, str) and re.search(r"[.,]\d{7}", value):
@@ -186,16 +186,16 @@ def _refuse(comparison: Comparison, kind: pa.DataType) -> NoReturn:
 class RowFilter:
     """Rows with ``since <= time < until`` for which every comparison is true.
 
-    Times are those that a sketch would see: in the stream's unit, the fallback taken where the time
-    is null. A row whose time cannot be read is in no range, and with ``since`` or ``until`` it is
-    left out like any other that is not taken.
+    Times are the times that a sketch would see: in the stream's unit, with the fallback for a null
+    time. A row with an unreadable time is in no range. With ``since`` or ``until`` it is dropped
+    like any other excluded row.
 
     Args:
         since, until: times, or None for no limit.
         where: see :func:`parse_where`.
 
     Raises:
-        ParameterError: limits that are no integers.
+        ParameterError: limits that are not integers.
     """
 
     since: int | None = None
@@ -209,11 +209,11 @@ class RowFilter:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are compared, each once; the time is the mapping's."""
+        """The compared columns, each once. The mapping names the time column."""
         return tuple(dict.fromkeys(comparison.column for comparison in self.where))
 
     def mask(self, table: pa.Table) -> npt.NDArray[np.bool_]:
-        """The rows for which every comparison is true; times are not looked at here.
+        """Return the mask of rows for which every comparison is true. It does not check times.
 
         Raises:
             ParameterError: see :meth:`Comparison.mask`.
@@ -226,11 +226,11 @@ class RowFilter:
     def may_match(
         self, statistics: Mapping[str, ColumnStatistics], times: tuple[int, int] | None = None
     ) -> bool:
-        """Whether a part of a log can hold a row that is taken.
+        """Return whether a part of a log can contain a matching row.
 
         Args:
-            statistics: of the part, by column; what is not there is not known.
-            times: the earliest and the latest time in it, in the stream's unit, where that is
+            statistics: of the part, by column; missing columns are unknown.
+            times: the earliest and the latest time in it, in the stream's unit, if they are
                 known.
         """
         if times is not None:
@@ -260,11 +260,11 @@ _LONGEST_TEXT = 10_000
 
 
 def parse_where(text: str) -> tuple[Comparison, ...]:
-    """The comparisons that a text such as ``valid = true and site != 'x'`` lists.
+    """Parse comparisons, such as ``valid = true and site != 'x'``.
 
-    Comparisons are joined by AND alone. A column is a name, in double quotes or backticks where it
-    is no plain word; constants are numbers, 'text' (a quote in it doubled), true and false; after a
-    column may also stand IS NULL or IS NOT NULL. Words of the language may be in any case.
+    Only AND joins comparisons. A column is a name, in double quotes or backticks unless it is a
+    plain word. Constants are numbers, 'text' (with doubled quotes inside), true and false. IS NULL
+    or IS NOT NULL may also follow a column. Keywords may be in any case.
 
     Raises:
         ParameterError: anything else, naming the place.

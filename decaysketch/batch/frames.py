@@ -1,12 +1,12 @@
-"""Data frames of any library in: what ``from_frame`` and ``update_frame`` of every sketch do.
+"""Data frames from any library: the core of ``from_frame`` and ``update_frame`` in every sketch.
 
-A frame is anything with ``__arrow_c_stream__``, which pandas (2.2 or newer), polars, DuckDB, Arrow
-and ibis have; so none of them is known here. What columns mean is said by names, and read by
-:class:`~decaysketch.batch.mapping.ColumnMapping`: equal observations give equal sketches, whichever
-library held them and in whichever types. What frames have besides is settled before: a NaN in a
-column of values is a missing value, as a null is; rows without a time or an id are refused with the
-row and the cure, and nothing is taken. Rows of one id that are no copies of each other are taken,
-with a warning.
+A data frame is anything with ``__arrow_c_stream__``, which pandas (2.2 or newer), polars, DuckDB,
+Arrow and ibis have. So this module depends on none of them. Arguments name the columns, and
+:class:`~decaysketch.batch.mapping.ColumnMapping` reads them. Equal observations give equal
+sketches, for any library and any types. Peculiarities of data frames are resolved first: a NaN in a
+value column is a missing value, as a null is. Rows without a time or an id are rejected with the
+row and the remedy, and the complete data frame is rejected. Rows with one id that are not
+duplicates are accepted, with a warning.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def build(
     decay: IntegralDecay | str | Mapping[str, Any] | None,
     **columns: Any,
 ) -> Sketch:
-    """A sketch of a frame; see ``from_frame`` of it."""
+    """Build a sketch from a data frame. See its ``from_frame``."""
     time = columns["time"]
     if params is None:
         family = next(each for each in FAMILIES.values() if each.sketch is kind)
@@ -100,7 +100,7 @@ def build(
 
 
 def _look_at_weights(decay: IntegralDecay, log: LogColumns, unit: str) -> None:
-    """Warn where a decay that is fixed makes whole weights 0 after the first instant."""
+    """Warn if a fixed decay makes integer weights 0 after the first instant."""
     weights = np.asarray(log.columns["weights"])
     times = np.unique(log.columns["timestamps"][weights > 0])[::-1]
     if not len(times):
@@ -132,7 +132,9 @@ def feed(
     drop_nulls: bool,
     check_units: bool,
 ) -> LogColumns | None:
-    """Fold a frame into a sketch, and give what was read; see ``update_frame`` of it."""
+    """Merge a data frame into a sketch, and return the columns that were read. See its
+    ``update_frame``.
+    """
     recipe = recipe_of(sketch)
     constant = not isinstance(weight, str)
     weighed = recipe.kind.input.weight_bound is not None or recipe.kind.input.weighted
@@ -180,7 +182,7 @@ def feed(
 
 
 def _warn_of_clocks(log: LogColumns, time: str, unit: str) -> None:
-    """Say which times name no zone, and which no clock shows that was set."""
+    """Warn about times without a zone, and about times from clocks that were not set."""
     if log.zoneless:
         warn_caller(f"{zoneless(time)}; time_zone says which it is", TimeZoneWarning)
     times = log.columns["timestamps"]
@@ -193,10 +195,10 @@ def _warn_of_clocks(log: LogColumns, time: str, unit: str) -> None:
 
 
 def unit_of(frame: Any, time: str) -> str:
-    """The unit of a frame's column of times, as its type says it.
+    """Return the unit that a data frame's time column has by its type.
 
     Raises:
-        ParameterError: its type says none.
+        ParameterError: its type has none.
     """
     column = table_of(frame, [time]).column(time)
     kind = column.type
@@ -222,7 +224,7 @@ def unit_of(frame: Any, time: str) -> str:
 
 
 def _is_of_texts(frame: Any, value: str | None) -> bool:
-    """Whether values are labels, as the type of their column says."""
+    """Return whether values are labels, by their column type."""
     if value is None:
         return False
     table = table_of(frame, [value])
@@ -244,7 +246,7 @@ def names_of(given: Columns) -> tuple[str, ...]:
 
 
 def table_of(frame: Any, names: Sequence[str]) -> pa.Table:
-    """The columns of a frame."""
+    """Return a data frame's columns."""
     if not hasattr(frame, "__arrow_c_stream__") and not isinstance(frame, pa.RecordBatch):
         raise ParameterError(
             f"frame is a {type(frame).__name__}; expected something with __arrow_c_stream__: a "
@@ -260,7 +262,7 @@ def table_of(frame: Any, names: Sequence[str]) -> pa.Table:
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column without views of texts, which polars has and few functions of Arrow take."""
+    """Return a column without text views, which polars has and few Arrow functions accept."""
     kind = column.type
     encoded = pa.types.is_dictionary(kind)
     if (kind.value_type if encoded else kind) not in (pa.string_view(), pa.binary_view()):
@@ -277,7 +279,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _without_nan(table: pa.Table, name: str) -> pa.Table:
-    """Missing values as nulls, however the frame has them."""
+    """Return missing values as nulls, for any representation in the data frame."""
     kind = table.schema.field(name).type
     if pa.types.is_dictionary(kind) and is_text(kind.value_type):
         return table
@@ -293,7 +295,7 @@ def _without_nan(table: pa.Table, name: str) -> pa.Table:
 
 
 def _whole(table: pa.Table, names: Sequence[str], drop: bool) -> pa.Table:
-    """The rows that lack nothing that they need."""
+    """Return the rows that have all required entries."""
     lacking = {name: _lacks(table, name) for name in names}
     bad = np.logical_or.reduce(list(lacking.values()))
     if not bad.any():

@@ -58,11 +58,11 @@ _LEAST_MEMORY = 1 << 20
 
 
 def key_fields(schema: pa.Schema, keys: Sequence[str]) -> list[pa.Field]:
-    """The key columns of the result for a log of this schema, by their plain types.
+    """Return the result's key columns for a log with this schema, with their plain types.
 
     Raises:
-        ParameterError: a column that is not there, whose type cannot be grouped by, or whose name
-            the result needs for itself.
+        ParameterError: a missing column, a type that cannot be grouped by, or a name that the
+            result needs for itself.
     """
     taken = {field.name for field in RESULT_FIELDS}
     fields = []
@@ -76,7 +76,7 @@ def key_fields(schema: pa.Schema, keys: Sequence[str]) -> list[pa.Field]:
 
 
 def _plain_type(name: str, kind: pa.DataType) -> pa.DataType:
-    """The type that stands for a key whichever way the log was read."""
+    """Return the type that represents a key for any way of reading the log."""
     if pa.types.is_dictionary(kind):
         return _plain_type(name, kind.value_type)
     if pa.types.is_integer(kind):
@@ -96,43 +96,43 @@ def _plain_type(name: str, kind: pa.DataType) -> pa.DataType:
 
 
 class KeyedBuilder:
-    """Folds tables of a log into one sketch for each distinct key.
+    """Merges tables of a log into one sketch for each distinct key.
 
     Args:
-        params: parameters of every sketch, which say what kind of sketch it is, or a recipe; see
-            :func:`decaysketch.families.recipe_of`.
-        mapping: what the log's columns mean.
+        params: parameters of every sketch, which select the sketch kind, or a sketch configuration;
+            see :func:`decaysketch.families.recipe_of`.
+        mapping: the meaning of the log's columns.
         keys: columns to group by; none: one sketch of everything, under the key ``()``. A null is
             a key like any other.
-        now: the time that every sketch is told; None: none of them is told the time. Sketches that
-            were told different times merge to the one of a build that is told the latest.
-        only: the rows that are taken; the others are as if they were not there.
-        refused: "raise" for a row that no sketch can take, or leave it out and "count" it.
+        now: the time that every sketch gets; None: none. Sketches with different times merge to the
+            sketch of a build with the latest one.
+        only: the rows that are accepted; the others are ignored.
+        refused: "raise" for a row that no sketch can accept, or drop it and "count" it.
         memory_bytes: about how much memory to use before :attr:`full`; None: no limit.
-        site: where the family counts by site and the mapping has no column of sites, the one that
-            all rows are counted for.
-        epoch: which of the beginnings of their sites rows are of; one of its own for each part of
-            a log that is built by itself (:func:`decaysketch.batch.epoch_of`). Rows of each key
-            have one that follows from it and the key.
-        check_units: refuse a table, before a row of it is taken, whose times are hardly of their
-            unit, but for few of them. Else that is :attr:`doubt`, and no more.
-        check_ids: look whether rows of one id are copies (:mod:`decaysketch.batch.copies`), until
-            there is a doubt.
+        site: the site of all rows, if the family counts by site and the mapping has no site column.
+        epoch: the epoch of the rows' sites; one of its own for each part of
+            a log that is built by itself (:func:`decaysketch.batch.epoch_of`). The rows of each key
+            have an epoch that follows from it and the key.
+        check_units: reject a table, before it accepts any row, if its times are unlikely in their
+            unit, with few exceptions. Otherwise this only sets :attr:`doubt`.
+        check_ids: check whether rows with one id are duplicates (:mod:`decaysketch.batch.copies`),
+            until there is a warning.
 
     Raises:
         ParameterError: the parameters, the mapping and ``now`` do not belong together, or
-            ``refused`` or ``memory_bytes`` is none.
+            ``refused`` or ``memory_bytes`` is invalid.
 
     Attributes:
-        recipe: what every sketch is built by.
+        recipe: the sketch configuration of every sketch.
         sited: whether the family counts by site.
-        doubt_of_ids: why rows of one id are hardly copies, if that is looked at; None: they are.
-        kinds: what the columns that name rows hold: "integers", "text", "bytes" or "timestamps".
-        zoneless: that times named no zone and were read as UTC, once there were such.
-        doubt: why the times are hardly of their unit, once there were such; None: there were none.
-            A :class:`~decaysketch.TimeUnitWarning` says it too, once.
+        doubt_of_ids: reason why rows with one id are unlikely duplicates, if checked; None: they
+            are.
+        kinds: content of the columns that name rows: "integers", "text", "bytes" or "timestamps".
+        zoneless: reports times without a zone that were read as UTC, once there were such.
+        doubt: reason why the times are unlikely in their unit, once there were such; None: there
+            were none. A :class:`~decaysketch.TimeUnitWarning` reports it too, once.
 
-    Grouped rows are held together where the family can (:mod:`decaysketch.contract.many`): a key
+    Grouped rows are stored together if the family can (:mod:`decaysketch.contract.many`): a key
     then costs little more than its rows. Other sketches are an object for each key.
     """
 
@@ -189,7 +189,7 @@ class KeyedBuilder:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all rows, once they were handed on."""
+        """Forget all rows, after they were forwarded."""
         self._numbers: KeyNumbers | None = None
         self._counts = np.zeros((0, len(COUNTS)), dtype=np.int64)
         self._sketches: dict[int, Sketch] = {}
@@ -206,16 +206,16 @@ class KeyedBuilder:
         return list(dict.fromkeys((*self.mapping.columns, *self.keys, *compared)))
 
     def add(self, table: pa.Table | pa.RecordBatch) -> None:
-        """Fold a table in. Amortised O(rows log max_weight).
+        """Merge a table. Amortised O(rows log max_weight).
 
         Raises:
-            ObservationError: a row is refused, and they are not counted; nothing of the table is
-                taken.
-            ParameterError: a column is missing or cannot serve, or a key column is of another type
+            ObservationError: a row is rejected, and refusals are not counted; the complete table is
+                rejected.
+            ParameterError: a column is missing or unsuitable, or a key column has another type
                 than before.
-            OtherUnitError: times are hardly of their unit, and that is checked.
-            OtherTypeError: a column that names rows holds another kind of keys than before, which
-                would be other names.
+            OtherUnitError: times are unlikely in their unit, and that is checked.
+            OtherTypeError: a column that names rows contains another kind of keys than before, and
+                so other names.
         """
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
@@ -259,7 +259,7 @@ class KeyedBuilder:
                 log.update(self._sketches[code], rows, **self._site_of(code))
 
     def _look_at_clocks(self, log: LogColumns) -> None:
-        """Count the times that no clock which was set shows."""
+        """Count the times that come from clocks that were not set."""
         if log.zoneless and self.zoneless is None:
             self.zoneless = zoneless(self.mapping.time)
         times = log.columns["timestamps"]
@@ -274,8 +274,9 @@ class KeyedBuilder:
 
     @property
     def clocks(self) -> str | None:
-        """Why some times are of clocks that were not set; None: none is, or all count from a
-        beginning of their own."""
+        """Return why some times come from clocks that were not set. None: there are none, or all
+        times count from an origin of their own.
+        """
         return of_another_clock(self.recipe.params.time_unit, *self._clocks)
 
     def _kinds(self, schema: pa.Schema) -> dict[str, str]:
@@ -283,7 +284,7 @@ class KeyedBuilder:
         return {name: kind_of_keys(kind) for name, kind in types.items() if kind != pa.null()}
 
     def _site_of(self, code: int) -> dict[str, Any]:
-        """What rows of a key are counted for, unless the mapping says it."""
+        """Return the site for a key's rows, unless the mapping has a column for it."""
         if not (self.sited and self.keys):
             return self._site
         assert self._numbers is not None
@@ -309,9 +310,10 @@ class KeyedBuilder:
 
     @property
     def full(self) -> bool:
-        """Whether it holds more than ``memory_bytes``; then hand on :meth:`batches` and
-        :meth:`clear`. Of a family that counts by site, where that would count a site in two parts
-        of one name: hand on what is :meth:`finished`."""
+        """Whether it uses more than ``memory_bytes``. Then forward :meth:`batches` and
+        :meth:`clear`. For a family that counts by site, this could count a site in two parts with
+        one name, so forward :meth:`finished` instead.
+        """
         if self.memory_bytes is None or self._numbers is None:
             return False
         if self._nbytes() <= self.memory_bytes:
@@ -322,7 +324,7 @@ class KeyedBuilder:
         return True
 
     def _nbytes(self) -> int:
-        """Bytes of memory held, about."""
+        """Return the bytes of memory in use, about."""
         assert self._numbers is not None
         known = len(self._numbers)
         total = self._counts.nbytes + self._numbers.nbytes
@@ -342,7 +344,7 @@ class KeyedBuilder:
 
     @property
     def sketches(self) -> dict[Key, Sketch]:
-        """The sketches by key, a tuple of one Python object for each key column."""
+        """Return the sketches by key, a tuple with one Python object for each key column."""
         keys = self._keys()
         if not self.keys:
             for code, sketch in self._sketches.items():
@@ -355,13 +357,15 @@ class KeyedBuilder:
 
     @property
     def counts(self) -> dict[Key, Int64Array]:
-        """Beside each sketch ``[rows, missing_values, fallback_times, refused]`` of the deliveries
-        that were read (copies included: these are counts of work, not of observations)."""
+        """For each sketch ``[rows, missing_values, fallback_times, refused]``, counted over the
+        deliveries that were read (including duplicates: these count work, not observations).
+        """
         return {key: self._counts[code] for code, key in enumerate(self._keys())}
 
     def replaced_readings(self) -> str | None:
-        """Why readings that a later one of the same id replaced are many, since the last
-        :meth:`clear`; None: they are few, or the family has no ids. O(rows held)."""
+        """Return why many readings were replaced by a later one with the same id, since the last
+        :meth:`clear`. None: they are few, or the family has no ids. O(rows stored).
+        """
         if not self.recipe.kind.input.joined:
             return None
         if self._rows is not None:
@@ -384,11 +388,11 @@ class KeyedBuilder:
         return list(zip(*columns, strict=True)) if columns else [()]
 
     def batches(self, *, digests: bool = True, forget: bool = False) -> Iterator[pa.RecordBatch]:
-        """The sketches as rows: the key columns, then :data:`RESULT_FIELDS`.
+        """Yield the sketches as rows: the key columns, then :data:`RESULT_FIELDS`.
 
         Args:
             digests: False leaves the digests null, for sketches that are merged right away.
-            forget: let go of sketches that were handed on, which may take more memory then than
+            forget: drop forwarded sketches, which may then use more memory than
                 before; :meth:`clear` has to be called before there are more rows.
         """
         if self._numbers is None:
@@ -403,8 +407,9 @@ class KeyedBuilder:
             yield self._batch(start, blobs_of(many), many.digests() if digests else None)
 
     def finished(self, *, digests: bool = True) -> Iterator[pa.RecordBatch]:
-        """Hand on, and forget, all keys but the last one: all that are complete, where rows come in
-        the order of their keys; as rows like those of :meth:`batches`."""
+        """Return and forget all keys except the last one, as rows like :meth:`batches`. If rows
+        arrive in key order, these keys are complete.
+        """
         if self._numbers is None or len(self._numbers) < 2 or self._rows is not None:
             return
         last = len(self._numbers) - 1
@@ -439,7 +444,7 @@ class KeyedBuilder:
 
 
 def blobs_of(many: Many) -> pa.Array:
-    """The bytes of many sketches as a column."""
+    """Return the bytes of many sketches as a column."""
     buffer, offsets = many.encode()
     if offsets[-1] > np.iinfo(np.int32).max:
         raise ParameterError(f"{offsets[-1]} bytes of sketches at once; take a smaller capacity")
@@ -459,10 +464,10 @@ def sketches_by_key(
     site: str | int = 0,
     epoch: int = 0,
 ) -> dict[Key, Any]:  # of the class that ``params`` stand for, whatever its questions
-    """One sketch for each distinct key of a table.
+    """Build one sketch for each distinct key in a table.
 
     Args:
-        table: a delivery log, in any order, with any number of copies.
+        table: a delivery log, in any order, with any number of duplicates.
         params, mapping, keys, now, site, epoch: see :class:`KeyedBuilder`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Which columns of a log mean what, and what its rows say in a sketch's terms."""
+"""The meaning of a log's columns, and its rows as arguments for a sketch."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ _WORDS = "keys"  # the argument of ``update`` whose column is of hashes
 
 
 class LogColumns(NamedTuple):
-    """Rows of a log in a sketch's terms.
+    """Rows of a log as arguments for a sketch.
 
     Attributes:
-        table: the rows that were read: those that the filter takes.
-        columns: arguments of the sketch's ``update``; rows that are refused have some in them that
-            would not be. Keys are hashed.
-        sites: the sites that rows are counted for, where there is a column of them.
+        table: the rows that were read, without rows that the filter excludes.
+        columns: arguments of the sketch's ``update``; rejected rows have invalid entries in them.
+            Keys are hashed.
+        sites: the sites of rows, if there is a column with them.
         missing: bool, rows without a value.
         fallback: bool, rows whose time is the fallback.
-        refusals: rows that are refused.
-        elements: whether a row without a value is none for the sketch.
+        refusals: rejected rows.
+        elements: whether the sketch ignores a row without a value.
     """
 
     table: pa.Table
@@ -83,16 +83,16 @@ class LogColumns(NamedTuple):
 
     @property
     def zoneless(self) -> int:
-        """How many times named no zone and were read as UTC."""
+        """The number of times without a zone that were read as UTC."""
         return self.refusals.zoneless
 
     @property
     def left_out(self) -> BoolArray:
-        """Rows that no sketch is fed."""
+        """The rows that go to no sketch."""
         return self.refused | self.missing if self.elements else self.refused
 
     def update(self, sketch: Sketch, rows: slice | Int64Array, **options: Any) -> None:
-        """Feed some of the rows, a slice or indices; options are those of ``update``."""
+        """Feed some rows, a slice or indices. Options are the options of ``update``."""
         left_out = self.left_out
         taken = rows
         if left_out.any():
@@ -114,32 +114,32 @@ class LogColumns(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnMapping:
-    """Which columns of a log mean what.
+    """The meaning of a log's columns.
 
     Args:
-        time: when the thing happened: integers, whole floats, timestamps (without a zone: UTC) or
-            dates. Where null, ``fallback_time`` counts.
-        ids: the columns that together identify the thing, such as (source, sequence number):
-            integers, text or bytes. Never a column that differs between copies. A sampler needs
+        time: time of the event: integers, integral floats, timestamps (without a zone: UTC) or
+            dates. ``fallback_time`` replaces a null.
+        ids: the columns that together identify the event, such as (source, sequence number):
+            integers, text or bytes. Never a column that differs between duplicates. A sampler needs
             none.
         key: the columns that together are the key whose events are counted: integers, text or
-            bytes. Only where keys are counted; nothing names a single event there.
-        source: who sent it: integers, text or bytes. With ``sequence`` the name of an element of a
-            sampler. Where rows are counted for a site, the site: integers from 0, or text; None:
-            all rows are of one.
-        sequence: integers by which a source numbers what it sends.
+            bytes. Only for families that count keys; single events have no name there.
+        source: the source: integers, text or bytes. With ``sequence`` the name of an element of a
+            sampler. If rows are counted for a site, the site: integers from 0, or text; None:
+            all rows have one site.
+        sequence: integers by which a source numbers its elements.
         value: the measured number, or the label; null is a missing value. None: every value is
             missing. A sampler needs it, and a key has none.
-        weight: integers 0..max_weight. None: every weight is 1. A sampler takes none. Of events of
-            keys any integers from 0.
+        weight: integers 0..max_weight. None: every weight is 1. A sampler accepts none. For events
+            of keys any integers from 0.
         fallback_time: a time for rows whose ``time`` is null, such as the arrival.
         time_unit: unit of times that are plain numbers ("ns", "us", "ms", "s", "min", "h", "d");
-            None: the stream's own. Where the stream's unit is coarser, times are rounded down.
-        time_zone: of timestamps and texts that name no zone ("Europe/Berlin", "+02:00"). None: they
-            are read as UTC, and counted in :attr:`LogColumns.zoneless`.
-        time_format: of texts, as of ``strptime``. None: ISO 8601, ``31.01.2026 12:00``, or a number
-            of ``time_unit``.
-        decimal, thousands: how numbers are written that are texts; see
+            None: the stream's own. If the stream's unit is coarser, times are rounded down.
+        time_zone: for timestamps and texts that name no zone ("Europe/Berlin", "+02:00"). None:
+            they are read as UTC, and counted in :attr:`LogColumns.zoneless`.
+        time_format: for texts, as in ``strptime``. None: ISO 8601, ``31.01.2026 12:00``, or a
+            number in ``time_unit``.
+        decimal, thousands: format of numbers that are texts; see
             :class:`decaysketch.core.text_values.Numerals`.
     """
 
@@ -177,11 +177,12 @@ class ColumnMapping:
 
     @classmethod
     def from_dict(cls, form: Mapping[str, Any]) -> Self:
-        """Of what ``dataclasses.asdict`` gives, also as JSON, which has lists for tuples.
+        """Build from the output of ``dataclasses.asdict``, also as JSON, which has lists for
+        tuples.
 
         Raises:
-            ParameterError: no object of fields; a field that is unknown, missing or outside of its
-                domain.
+            ParameterError: not an object with fields, or a field that is unknown, missing or
+                outside of its domain.
         """
         try:
             given = {name: form.get(name, ()) for name in ("ids", "key")}
@@ -205,19 +206,18 @@ class ColumnMapping:
 
     @property
     def naming(self) -> tuple[str, ...]:
-        """The columns whose entries are hashed, or are who sent it: their types matter."""
+        """The columns whose entries are hashed, or name the source: their types matter."""
         return (*self.ids, *self.key, *(() if self.source is None else (self.source,)))
 
     def check(self, params: BuiltWith) -> None:
-        """Refuse to read for a sketch that needs what is not named, or has no use for what is.
+        """Reject a sketch that needs a column without a name here, or cannot use one with a name.
 
-        What it needs is said by :class:`~decaysketch.contract.family.Input` of its family.
+        :class:`~decaysketch.contract.family.Input` of its family defines the required columns.
 
         Raises:
-            ParameterError: without ids where rows are named by these; without source and sequence
-                where they are named so; without a key where that is counted, or with one where it
-                is not; without a value where that is required, or with one, or a weight, where rows
-                have none.
+            ParameterError: missing ids, if these name rows; missing source and sequence, if these
+                name rows; a missing key, if keys are counted, or a key if not; a missing value, if
+                it is required; or a value or weight, if rows have none.
         """
         kind = recipe_of(params).kind.input
         if kind.named_by != "key" and self.key:
@@ -256,16 +256,16 @@ class ColumnMapping:
         only: RowFilter | None = None,
         refused: Literal["raise", "count"] = "raise",
     ) -> LogColumns:
-        """What a table says, as columns that ``update`` of a sketch takes, already validated.
+        """Return a table as validated columns that ``update`` of a sketch accepts.
 
         Args:
             table: rows of a log.
-            params: of the sketch, or its recipe.
-            only: the rows that are read at all; others are not even looked at for faults.
-            refused: "raise" for the first row that is refused, or "count" them all.
+            params: of the sketch, or its sketch configuration.
+            only: the rows that are read at all; others are not even checked for faults.
+            refused: "raise" for the first rejected row, or "count" them all.
 
         Raises:
-            ObservationError: a row is refused (see :mod:`decaysketch.batch`).
+            ObservationError: a row is rejected (see :mod:`decaysketch.batch`).
             ParameterError: a column is not in the table, or times cannot be converted; see also
                 :meth:`check`.
         """
@@ -296,7 +296,7 @@ class ColumnMapping:
     def _observations(
         self, table: pa.Table, recipe: Recipe, refusals: Refusals
     ) -> tuple[dict[str, Column], BoolArray]:
-        """Arguments of ``update`` but for the times, and where the value is missing."""
+        """Return the arguments of ``update`` except the times, and the mask of missing values."""
         params, kind, rows = recipe.params, recipe.kind.input, table.num_rows
         columns: dict[str, Column] = {}
         if kind.named_by == "ids":
@@ -349,7 +349,7 @@ class ColumnMapping:
         return integers_of(column_of(table, name), name, refusals, self._numerals)
 
     def _words(self, table: pa.Table, params: Params, refusals: Refusals) -> UInt64Array:
-        """The words that keys are counted by; 0 of those that are refused."""
+        """Return the words by which keys are counted. 0 for rejected ones."""
         keys = [id_column(table, name, refusals) for name in self.key]
         given: Any = tuple(keys) if len(keys) > 1 else keys[0]
         named = ", ".join(self.key)
@@ -371,7 +371,7 @@ class ColumnMapping:
     def _chosen(
         self, table: pa.Table, params: Params, only: RowFilter
     ) -> tuple[pa.Table, Int64Array | None]:
-        """The rows that a filter takes, and which of the table's they are."""
+        """Return the rows that a filter accepts, and their row numbers in the table."""
         places: Int64Array | None = None
         if only.where:
             mask = only.mask(table)
@@ -412,17 +412,17 @@ class ColumnMapping:
         return np.where(fallback, instead, own), fallback
 
     def ticks(self, column: pa.Array, params: Params) -> Int64Array:
-        """Times of a column of this log without nulls, such as the limits of a part of it, in the
-        stream's unit.
+        """Return times from a column of this log without nulls, such as the limits of a part, in
+        the stream's unit.
 
         Raises:
-            ObservationError: a time that is none.
+            ObservationError: an invalid time.
             ParameterError: the units cannot be converted.
         """
         return self._ticks(column, self.time, params, Refusals(len(column), raises=True))
 
     def _ticks(self, column: pa.Array, name: str, params: Params, refusals: Refusals) -> Int64Array:
-        """A column of times in the stream's unit."""
+        """Return a time column in the stream's unit."""
         kind = column.type
         unit = self.time_unit or params.time_unit
         clocked = {unit, params.time_unit} <= NANOSECONDS.keys()
@@ -472,7 +472,7 @@ class ColumnMapping:
     def _in_utc(
         self, column: pa.Array, name: str, zone: tzinfo | None, refusals: Refusals
     ) -> pa.Array:
-        """Timestamps as those of UTC; what has no zone is of the mapping's, or counted."""
+        """Return timestamps in UTC. Those without a zone are in the mapping's zone, or counted."""
         if column.type.tz is not None:
             return column
         if zone is None:
@@ -492,10 +492,10 @@ _FEW = 0.01  # of the rows at either end, whose clocks may be anything
 def refuse_other_unit(
     log: LogColumns, mapping: ColumnMapping, schema: pa.Schema, params: Params
 ) -> None:
-    """Refuse a log whose plain numbers are hardly times of their unit, but for few at either end.
+    """Reject a log whose plain numbers are unlikely times in their unit, except few at either end.
 
     Args:
-        log, mapping, schema, params: as of :func:`doubt_of_log`.
+        log, mapping, schema, params: as in :func:`doubt_of_log`.
 
     Raises:
         OtherUnitError: they are dates in another unit.
@@ -512,17 +512,17 @@ def doubt_of_log(
     *,
     but: float | None = None,
 ) -> str | None:
-    """Why the times of a log are hardly of the unit that they were read in; None: nothing is wrong.
+    """Return why a log's times are unlikely in their unit. None: no fault.
 
-    The numbers themselves tell it and, where these are no dates, the name of their column.
+    The numbers themselves show it or, if they are not dates, the name of their column.
 
     Args:
-        log: what the mapping read.
-        mapping: that read it.
+        log: the columns that the mapping read.
+        mapping: the mapping that read it.
         schema: of the log.
         params: of the sketch.
-        but: a share of the numbers at either end that are not looked at; then types and names of
-            columns say nothing.
+        but: a share of the numbers at either end that is ignored; then types and names of
+            columns are ignored too.
     """
     times = log.columns["timestamps"][~log.refused]
     if not len(times):
@@ -549,18 +549,18 @@ def doubt_of_log(
 
 
 def zoneless(time: str) -> str:
-    """The sentence for times that name no zone, where none was given."""
+    """Return the warning for times without a zone, if no zone was given."""
     return f"times without a time zone in column {time!r} are read as UTC"
 
 
 def words_of(params: Params, keys: Any) -> UInt64Array:
-    """What keys are counted by, of parameters of a family that counts them."""
+    """Return the words by which keys are counted, for parameters of a family that counts keys."""
     words: UInt64Array = params.words_of(keys)  # type: ignore[attr-defined]  # as ``named_by`` says
     return words
 
 
 def _find_faults(params: Params, keys: Column, start: int, faults: dict[int, str]) -> None:
-    """Keys that are none, by halving: O(faults log rows) calls."""
+    """Find invalid keys, by halving: O(faults log rows) calls."""
     try:
         words_of(params, keys)
     except ObservationError as fault:
@@ -573,7 +573,7 @@ def _find_faults(params: Params, keys: Column, start: int, faults: dict[int, str
 
 
 def _refuse_negative(weights: Int64Array, name: str, refusals: Refusals) -> Int64Array:
-    """Weights that no parameter bounds; 0 of those that are refused."""
+    """Return weights that no parameter bounds. 0 for rejected ones."""
     bad = (weights < 0) | (weights >= TIME_LIMIT)
     refusals.refuse(
         bad, name,
@@ -585,7 +585,7 @@ def _refuse_negative(weights: Int64Array, name: str, refusals: Refusals) -> Int6
 def _refuse_outside(
     numbers: Column, limit: str | None, name: str, params: Params, refusals: Refusals
 ) -> None:
-    """Refuse what is not from 0 to a parameter of this name; without one, nothing."""
+    """Reject entries outside 0 to the parameter with this name. Without one, do nothing."""
     if limit is None:
         return
     most = params.to_dict()[limit]

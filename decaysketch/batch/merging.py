@@ -1,4 +1,4 @@
-"""Sketches that are bytes, merged: a few of any family, or those of a whole table key by key."""
+"""Merges of serialised sketches: a few of any family, or a complete table key by key."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ _BYTES_AT_A_TIME = 1 << 24  # bytes of sketches decoded at once, together
 def merge_blobs(
     blobs: Iterable[bytes], *, recipe: Recipe | None = None, id_key: bytes | None = None
 ) -> bytes:
-    """Merge sketches that are bytes, of any one family; at most 64 are decoded at a time.
+    """Merge serialised sketches of any one family. At most 64 are decoded at a time.
 
     Args:
         blobs: at least one, all with their parameters in them.
-        recipe: what they were built by, where that is known; it must be where their decay is a
+        recipe: their sketch configuration, if it is known; required if their decay is a
             table.
-        id_key: the stream's secret, where it has one and there is no ``recipe``, which holds it.
+        id_key: the stream's secret, if it has one and there is no ``recipe``, which contains it.
 
     Raises:
         CorruptSketchError: one of them is damaged.
         IncompatibleSketchError: two of them do not belong together.
         ParameterError: there are none, or ``recipe`` and ``id_key`` are both given, or the family
-            promises no idempotent merge.
+            guarantees no idempotent merge.
     """
     if recipe is not None and id_key is not None:
         raise ParameterError("give recipe or id_key, not both: a recipe holds its key")
@@ -88,7 +88,9 @@ def _result_schema(schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:
 
 
 def _counts_of(batch: pa.RecordBatch | pa.Table, name: str) -> Int64Array:
-    """A column of counts; tables of releases that did not count refusals have none of them."""
+    """Return a column of counts. Tables from releases that did not count refusals have no such
+    column.
+    """
     if name == "refused" and name not in batch.schema.names:
         return np.zeros(batch.num_rows, dtype=np.int64)
     column: Int64Array = batch.column(name).to_numpy()
@@ -101,17 +103,17 @@ def _counts_of(batch: pa.RecordBatch | pa.Table, name: str) -> Int64Array:
 def partition_merger(
     keys: Sequence[str] = (), recipe: Recipe | None = None, *, tally: bool = False
 ) -> BatchFunction:
-    """A function from partial sketches in the order of their keys to one sketch for each key.
+    """Return a function from partial sketches in key order to one sketch for each key.
 
-    Streaming: what is held is one batch, and of a key with very many partial sketches some dozens.
-    Equal keys must follow one another, in whatever order of keys; a key may span batches. Simple
-    sketches (of one stream, of one copy, a few megabytes at most) are merged together, at some
+    It streams. Memory contains one batch, and for a key with very many partial sketches some
+    dozens. Equal keys must follow one another, in any key order. A key may span batches. Simple
+    sketches (one stream, one repetition, a few megabytes at most) are merged together, at some
     microseconds each.
 
     Args:
         keys: the key columns.
         recipe: see :func:`merge_blobs`.
-        tally: add :data:`TALLY_FIELDS`, of which who has just merged knows most already.
+        tally: add :data:`TALLY_FIELDS`, most of which the merge already knows.
     """
     names = list(keys)
 
@@ -149,7 +151,7 @@ def _needed(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
 
 
 def _run_starts(table: pa.Table, names: Sequence[str]) -> Int64Array:
-    """First rows of the runs of equal keys; the last of them is that of the last run."""
+    """Return the first row of each run of equal keys."""
     changes = np.zeros(table.num_rows, dtype=bool)
     changes[0] = True
     for name in names:
@@ -164,7 +166,7 @@ def _run_starts(table: pa.Table, names: Sequence[str]) -> Int64Array:
 
 
 class _RunMerger:
-    """Merges runs of rows of one key each."""
+    """Merges runs of rows with one key each."""
 
     def __init__(self, recipe: Recipe | None) -> None:
         self._decode = _decode_by(recipe)
@@ -174,7 +176,7 @@ class _RunMerger:
     def merge(
         self, table: pa.Table, starts: Int64Array, names: Sequence[str], tally: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """One row for each run; ``starts`` has the end of the last one behind the starts."""
+        """Return one row for each run. ``starts`` has the end of the last one behind the starts."""
         if not table.num_rows:
             return
         table = table.combine_chunks()
@@ -196,7 +198,7 @@ class _RunMerger:
             first = last
 
     def _handled_together(self, blob: bytes) -> ManyKeys | None:
-        """How a sketch and others like it, of its capacity, are merged together."""
+        """Return the way to merge a sketch together with others of its kind and capacity."""
         many = _family_to_merge(blob).many
         return None if many is None else many(self._decode(blob).params)
 
@@ -258,7 +260,7 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _buffers_of(column: pa.Array) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
-    """Offsets int64[n + 1] and bytes of a column of bytes.
+    """Return offsets int64[n + 1] and bytes of a bytes column.
 
     Raises:
         ParameterError: one of them is null.

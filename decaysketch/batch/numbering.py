@@ -1,7 +1,7 @@
-"""Keys numbered 0, 1, ... in order of first appearance, whatever the columns they stand in.
+"""Keys numbered 0, 1, ... in order of first appearance, for any column types.
 
-Integers (and booleans, dates, timestamps) are looked up in a hash table of the library,
-text and bytes by way of Arrow's dictionaries in a Python dict, once for each distinct one of a
+Integers (and booleans, dates, timestamps) are looked up in a hash table of the library. Text and
+bytes go through Arrow's dictionaries into a Python dict, once for each distinct one in a
 table. Several columns are joined two numbers at a time. A null is a key like any other.
 """
 
@@ -114,7 +114,7 @@ class _TextColumn:
 
 
 class KeyNumbers:
-    """Numbers of the distinct keys of some columns.
+    """Numbers of the distinct keys in some columns.
 
     Args:
         fields: the key columns, by the types that :func:`~decaysketch.batch.key_fields` gives.
@@ -128,7 +128,7 @@ class KeyNumbers:
         self._pairs = [Distinct() for _ in self._columns[1:]]  # (number so far, number of column)
 
     def number(self, table: pa.Table) -> Int32Array:
-        """int32[n]: the number of the key of each row. Amortised O(1) each."""
+        """Return int32[n], the key number of each row. Amortised O(1) each."""
         if not self._columns:
             return np.zeros(table.num_rows, np.int32)
         numbers = self._columns[0].number(table)
@@ -143,7 +143,7 @@ class KeyNumbers:
         return self._pairs[-1].count if self._pairs else self._columns[0].count
 
     def keys(self, start: int, stop: int) -> list[pa.Array]:
-        """The key columns of the keys numbered ``start`` to ``stop - 1``."""
+        """Return the key columns of the keys numbered ``start`` to ``stop - 1``."""
         numbers = np.arange(start, stop, dtype=np.int64)
         arrays = []
         for column, pairs in zip(self._columns[:0:-1], self._pairs[::-1], strict=True):

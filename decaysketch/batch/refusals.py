@@ -1,8 +1,8 @@
-"""Rows that no sketch can take, found column by column, each with the first reason found.
+"""Rows that no sketch can accept, found column by column, each with the first reason.
 
-The same checks serve two wishes. *Raise*: the first fault ends the reading of a table with an
-:class:`~decaysketch.errors.ObservationError`, and nothing of the table is taken. *Count*: faults
-are gathered, the rows at fault are left out, and the others are taken.
+The checks have two modes. *Raise*: the first fault raises an
+:class:`~decaysketch.errors.ObservationError`, and the complete table is rejected. *Count*: faults
+are collected, the faulty rows are dropped, and the others are accepted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Describe = Callable[[int], tuple[str, object]]  # row -> what it is and should b
 
 
 class Refusal(NamedTuple):
-    """A row that is refused."""
+    """A rejected row."""
 
     row: int
     column: str
@@ -37,16 +37,16 @@ class _Found(NamedTuple):
 
 
 class Refusals:
-    """Rows of one table that are refused.
+    """Rejected rows of one table.
 
     Args:
-        rows: how many rows the table has.
-        places: the row of the log that each of them is, where that is not the same.
-        raises: whether the first fault is raised at once.
+        rows: number of rows in the table.
+        places: the log's row number of each of them, if it differs.
+        raises: whether the first fault raises at once.
 
     Attributes:
-        mask: bool[rows], those refused so far.
-        zoneless: times that named no zone where none was given, so that they were read as UTC.
+        mask: bool[rows], rejected rows so far.
+        zoneless: number of times without a zone, if none was given, so that they were read as UTC.
     """
 
     def __init__(self, rows: int, places: Int64Array | None = None, *, raises: bool) -> None:
@@ -57,7 +57,7 @@ class Refusals:
         self._found: list[_Found] = []
 
     def refuse(self, bad: BoolArray, column: str, describe: Describe) -> None:
-        """Refuse the rows that are ``bad``, but for those that were refused before."""
+        """Reject the rows that are ``bad``, except rows that were rejected before."""
         if not bad.any():
             return
         if self.raises:
@@ -71,14 +71,14 @@ class Refusals:
         self.mask |= bad
 
     def refuse_column(self, column: str, text: str, present: BoolArray | None = None) -> None:
-        """Refuse all rows, or those with something in the column, for what the column is."""
+        """Reject all rows, or those with an entry in the column, because of the column's type."""
         if self.raises:
             raise ObservationError(f"{column} {text}", column=column)
         bad = np.ones(len(self.mask), dtype=bool) if present is None else present
         self.refuse(bad, column, lambda row: (text, None))
 
     def listing(self) -> list[Refusal]:
-        """Every refused row, in their order."""
+        """Return every rejected row, in order."""
         refusals = [
             Refusal(self.place(row), found.column, found.describe(row)[0])
             for found in self._found
@@ -87,5 +87,5 @@ class Refusals:
         return sorted(refusals)
 
     def place(self, row: int) -> int:
-        """The row of the log that a row of the table is."""
+        """Return the log's row number for a row of the table."""
         return row if self._places is None else int(self._places[row])

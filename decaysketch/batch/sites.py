@@ -1,10 +1,10 @@
-"""The sites that rows of a log are counted for, where a family counts by site.
+"""The sites of a log's rows, for families that count by site.
 
-A state of a site is replaced by a newer one and never added to another of the same name, so all
-rows of a site are to be counted by one builder: whoever cuts a log for several gives each of them
-whole sites, or counts each part under an epoch of its own (:func:`epoch_of`). Rows that are grouped
-are counted under an epoch for each key, so that sketches of different keys add up where they meet,
-as those of hours do in a day.
+A newer state of a site replaces the older one and never adds to another with the same name. So one
+builder must count all rows of a site. If you cut a log for several builders, give each of them
+complete sites, or count each part under an epoch of its own (:func:`epoch_of`). Grouped rows
+are counted under an epoch for each key, so that sketches of different keys add up when merged,
+such as hours in a day.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Sites(NamedTuple):
     """Sites of rows.
 
     Attributes:
-        codes: int64[n], place of each row's site in ``names``.
+        codes: int64[n], position of each row's site in ``names``.
         names: texts, or numbers below 2^64.
     """
 
@@ -40,7 +40,7 @@ class Sites(NamedTuple):
 
 
 def read_sites(table: pa.Table, name: str, refusals: Refusals) -> Sites:
-    """A column of sites: integers from 0, or text of 1 to 255 bytes; nulls are refused."""
+    """Read a site column: integers from 0, or text of 1 to 255 bytes. Nulls are rejected."""
     column = column_of(table, name)
     rows, kind = table.num_rows, column.type
     if not (is_text(kind) or pa.types.is_integer(kind)):
@@ -69,11 +69,11 @@ def _is_name(site: str | int) -> bool:
 
 
 def epoch_of(*parts: str | int | bytes | None) -> int:
-    """64 bits that stand for a part of a log which is counted by itself, the same whenever and
-    wherever it is counted: BLAKE2b of the names of the part.
+    """Return 64 bits that represent a log part that is counted by itself, the same at any time and
+    place: BLAKE2b of the part's names.
 
     Args:
-        parts: what the part is called, such as a query and the number of its batch.
+        parts: the part's names, such as a query and the number of its batch.
     """
     digest = hashlib.blake2b(digest_size=8, person=b"ds-epoch-1")
     for part in parts:
@@ -84,8 +84,7 @@ def epoch_of(*parts: str | int | bytes | None) -> int:
 
 
 def epochs_of_keys(columns: Sequence[pa.Array], epoch: int) -> list[int]:
-    """The epochs that rows of some keys are counted under, where those of no key are counted under
-    a given one.
+    """Return the epochs for rows of some keys. Rows without keys would have the given epoch itself.
 
     Args:
         columns: the key columns, in their plain types.
@@ -96,7 +95,7 @@ def epochs_of_keys(columns: Sequence[pa.Array], epoch: int) -> list[int]:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Booleans, dates and timestamps as integers, which have no limits but their own."""
+    """Return booleans, dates and timestamps as integers, with no limits but their own."""
     kind = column.type
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
@@ -108,7 +107,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def by_code(codes: npt.NDArray[np.integer]) -> Iterator[tuple[int, slice | Int64Array]]:
-    """Each number that occurs with its rows, in their order: a slice, or an array of indices."""
+    """Return each number that occurs with its rows, in order: a slice, or an array of indices."""
     counts = np.bincount(codes)
     occurring = np.flatnonzero(counts)
     if len(occurring) == 1:

@@ -1,9 +1,9 @@
-"""Columns of texts as numbers and times; a text that is none refuses its row alone.
+"""Text columns as numbers and times. An invalid text rejects only its row.
 
-Whole columns are converted by Arrow where they are clean, which takes some 10 ns a row. Where a
-cell is odd (spaces, a sign, ``NA``, a decimal comma, a word) its column is brought into the plain
-form first, by regular expressions, and what is left is read one by one by
-:mod:`decaysketch.core.text_values`. All three ways have one meaning: that of the last.
+Arrow converts clean columns, in some 10 ns a row. If a cell is odd (spaces, a sign, ``NA``, a
+decimal comma, a word), regular expressions first convert its column to the plain
+form. :mod:`decaysketch.core.text_values` reads the remaining cells one by one. All three ways have
+one meaning: the meaning of the last.
 """
 
 from __future__ import annotations
@@ -76,17 +76,17 @@ _DIRECTIVES = {"Y": r"([0-9]{4})"} | dict.fromkeys("mdHMS", r"([0-9]{2})")
 def numbers(
     column: pa.Array, name: str, numerals: Numerals, refusals: Refusals, *, integers: bool
 ) -> pa.Array:
-    """A column of texts as float64, or int64.
+    """Return a text column as float64, or int64.
 
     Args:
         column: texts, null where there is none.
-        name: of the column.
-        numerals: how numbers are written.
-        refusals: takes the rows whose text is no number; they have 0.
+        name: the column's name.
+        numerals: format of numbers.
+        refusals: receives the rows whose text is no number; they have 0.
         integers: whether integers are expected.
 
     Returns:
-        float64[n] or int64[n]: null where the text is null or of :data:`MISSING`. O(n).
+        float64[n] or int64[n]: null where the text is null or in :data:`MISSING`. O(n).
     """
     found = cast_clean(column, integers) if numerals == PLAIN else None
     if found is not None:
@@ -113,8 +113,9 @@ def numbers(
 
 
 def cast_clean(column: pa.Array, integers: bool) -> pa.Array | None:
-    """A column of texts or floats as float64 or int64, by Arrow alone, which knows fewer spellings;
-    None: some row is not that clean."""
+    """Return a column of texts or floats as float64 or int64, by Arrow alone, which knows fewer
+    spellings. None: some row is not that clean.
+    """
     try:
         found = column.cast(pa.float64())
         floats = found.fill_null(0.0).to_numpy(zero_copy_only=False)
@@ -137,7 +138,7 @@ def cast_clean(column: pa.Array, integers: bool) -> pa.Array | None:
 
 
 def texts_of_floats(column: pa.Array) -> pa.Array:
-    """Floats as Python writes them: a fraction of a second is the decimal that was meant."""
+    """Return floats as Python writes them: a fraction of a second is the intended decimal."""
     found = column.cast(pa.float64()).to_pylist()
     return pa.array([None if each is None else repr(each) for each in found], pa.large_string())
 
@@ -150,8 +151,9 @@ def _nulls(column: pa.Array) -> BoolArray | None:
 
 
 def _in_plain_form(column: pa.Array, numerals: Numerals) -> tuple[pa.Array, pa.Array, BoolArray]:
-    """The texts, null where one says that nothing is there; the same with a decimal point and no
-    separators; and which of these are numbers."""
+    """Return the texts, null where one means "missing", the same with a decimal point and no
+    separators, and the mask of numbers among these.
+    """
     texts = column.cast(pa.large_string())
     trimmed = pc.replace_substring_regex(texts, rf"^{_SPACES}+|{_SPACES}+$", "")
     said = pc.if_else(pc.is_in(trimmed, _MISSING.cast(trimmed.type)), None, trimmed)
@@ -172,7 +174,9 @@ def _class_of(thousands: str) -> str:
 
 
 def _easy(plain: pa.Array, integers: bool) -> BoolArray:
-    """Which numbers Arrow converts as Python does: integers that are exact, and fractions."""
+    """Return the mask of numbers that Arrow converts as Python does: exact integers, and
+    fractions.
+    """
     pattern = r"^-?[0-9]{1,15}$" if integers else r"^-?([0-9]{1,15}|[0-9]{0,300}\.[0-9]*)$"
     found: BoolArray = (
         pc.match_substring_regex(plain, pattern).fill_null(False).to_numpy(zero_copy_only=False)
@@ -202,17 +206,17 @@ def _refuse(faults: dict[int, str], name: str, texts: pa.Array, refusals: Refusa
 
 
 def holds_numbers(texts: pa.Array, numerals: Numerals = PLAIN) -> bool:
-    """Whether most of the first texts of a column are numbers."""
+    """Return whether most of a column's first texts are numbers."""
     said, _, well = _in_plain_form(texts[:_LOOKED_AT], numerals)
     present = len(said) - said.null_count
     return bool(present) and bool(well.sum() > _MOST * present)
 
 
 def numerals_of(texts: pa.Array) -> Numerals | None:
-    """How the first texts of a column are written, where all are numbers in that way and one
-    of them cannot be read in another way; None: they are not, or it cannot be told.
+    """Return the number format of a column's first texts, if all are numbers in that format and one
+    cannot be read in another. None: they are not, or it is ambiguous.
 
-    ``1,234`` may be either; ``20,5`` and ``1.234,5`` are one.
+    ``1,234`` may be either. ``20,5`` and ``1.234,5`` have one format.
     """
     some = texts[:_LOOKED_AT].drop_null()
     for decimal, thousands in _DIALECTS:
@@ -230,10 +234,10 @@ def numerals_of(texts: pa.Array) -> Numerals | None:
 
 
 def looks_like_numbers(texts: pa.Array) -> str | None:
-    """One of the first texts of a column, where most are numbers in some dialect or have a unit;
+    """Return one of a column's first texts, if most are numbers in some dialect or have a unit.
     None: they are labels.
 
-    Nobody counts ``20,5`` as a label: who says nothing is asked to say what it is.
+    Nobody counts ``20,5`` as a label, so a caller without an explicit type has to give one.
     """
     first = [each for each in texts[:_LOOKED_AT].drop_null().to_pylist() if each not in MISSING]
     found = [each for each in first if looks_numeric(each)]
@@ -244,13 +248,13 @@ def looks_like_numbers(texts: pa.Array) -> str | None:
 
 
 class TimeTexts(NamedTuple):
-    """How the times of a log are written, and in which unit they are wanted.
+    """The format of a log's times, and the wanted unit.
 
     Attributes:
         unit: of plain numbers.
-        want: of the stream; both have a wall clock.
-        zone: of times that name none; None: UTC.
-        format: of ``strptime``; None: ISO 8601, or a number.
+        want: the stream's unit; both have a wall clock.
+        zone: for times that name none; None: UTC.
+        format: for ``strptime``; None: ISO 8601, or a number.
     """
 
     unit: str
@@ -259,10 +263,10 @@ class TimeTexts(NamedTuple):
     format: str | None = None
 
     def tick(self, text: str) -> int:
-        """One time in the stream's unit; a number of that unit is an integer.
+        """Return one time in the stream's unit. A number in that unit is an integer.
 
         Raises:
-            TextError: none, or one beyond 64 bits.
+            TextError: no time, or one beyond 64 bits.
         """
         if self.format is None and re.fullmatch(_NUMBER, text.strip()):
             if self.unit == self.want:
@@ -277,16 +281,16 @@ class TimeTexts(NamedTuple):
 
 
 def ticks(column: pa.Array, name: str, how: TimeTexts, refusals: Refusals) -> Int64Array:
-    """A column of texts as times in the stream's unit.
+    """Return a text column as times in the stream's unit.
 
     Args:
         column: texts, null where there is none.
-        name: of the column.
-        how: they are written.
-        refusals: takes the rows whose text is no time, and counts those that name no zone.
+        name: the column's name.
+        how: their format.
+        refusals: receives the rows whose text is no time, and counts times without a zone.
 
     Returns:
-        int64[n]; 0 where the text is null, or refused. O(n).
+        int64[n]; 0 where the text is null, or rejected. O(n).
     """
     texts = column.cast(pa.large_string())
     found = np.zeros(len(texts), np.int64)
@@ -317,8 +321,9 @@ def _is_zoneless(text: str, how: TimeTexts) -> bool:
 
 
 def _in_iso(texts: pa.Array, format: str | None) -> pa.Array | None:
-    """Texts of a plain format as ISO 8601, null where one is of another form; None: the format is
-    not plain."""
+    """Return texts in a plain format as ISO 8601, null where one has another form. None: the format
+    is not plain.
+    """
     if format is None:
         dotted = pc.any(pc.match_substring(texts[:1], ".")).as_py()
         return pc.replace_substring_regex(texts, *_DAY_FIRST) if dotted else texts
@@ -344,7 +349,7 @@ def _in_iso(texts: pa.Array, format: str | None) -> pa.Array | None:
 def _read_clean(
     texts: pa.Array, how: TimeTexts, found: Int64Array, todo: BoolArray, refusals: Refusals
 ) -> bool:
-    """Whether Arrow reads the whole column at once."""
+    """Return whether Arrow reads the complete column at once."""
     rows = np.flatnonzero(todo & texts.is_valid().to_numpy(zero_copy_only=False))
     for _, zone, unit in _KINDS:
         with suppress(pa.ArrowInvalid):
@@ -359,7 +364,7 @@ def _enter(
     moments: pa.Array, rows: Int64Array, how: TimeTexts, found: Int64Array, todo: BoolArray,
     refusals: Refusals,
 ) -> None:  # fmt: skip
-    """Enter the times of some rows, null where one was not read; such rows stay to be done."""
+    """Enter the times of some rows, null where one was not read. Such rows remain to be read."""
     read = ~np.asarray(moments.is_null().to_numpy(zero_copy_only=False))
     zoneless = moments.type.tz is None
     if zoneless and how.zone is not None:
@@ -379,7 +384,7 @@ def _enter(
 
 
 def _cast_by_halves(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Timestamps, null where a text is none that Arrow reads: O(faults log n) casts."""
+    """Return timestamps, null where Arrow cannot read a text: O(faults log n) casts."""
     try:
         return texts.cast(kind)
     except pa.ArrowInvalid:
@@ -390,8 +395,9 @@ def _cast_by_halves(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def local_to_utc(local: pa.Array, zone: tzinfo) -> tuple[pa.Array, BoolArray]:
-    """Timestamps that the clocks of a zone show, as timestamps of UTC, and which of them there are:
-    clocks skip the others. A time that is shown twice is the earlier one."""
+    """Convert timestamps on a zone's clocks to UTC. Also return the mask of times that exist:
+    clocks skip the others. A time that is shown twice is the earlier one.
+    """
     everything = np.ones(len(local), np.bool_)
     if zone is UTC:
         return local, everything

@@ -1,14 +1,14 @@
 """The program ``decaysketch`` (extra ``cli``): build, merge, query and inspect sketches in files.
 
 decaysketch build LOG... --out FILE [--by KEYS]       sketches from Parquet, CSV, NDJSON or Arrow
-decaysketch merge SKETCH... --out FILE                one of several
-decaysketch query SKETCH AGGREGATE... [--decay ...]   answers with their intervals
-decaysketch inspect SKETCH...                         what a file holds
-decaysketch coverage SKETCH... [--set EXPR]           what several sources heard
-decaysketch serve-check URL                           is an aggregator well
+decaysketch merge SKETCH... --out FILE                merge several into one
+decaysketch query SKETCH AGGREGATE... [--decay ...]   results with their intervals
+decaysketch inspect SKETCH...                         the content of a file
+decaysketch coverage SKETCH... [--set EXPR]           the messages that several sources heard
+decaysketch serve-check URL                           check an aggregator
 decaysketch monitor list|watch|put|delete URL STREAM  alerts of an aggregator
-decaysketch bridge mqtt|replay --config FILE          messages of a broker to an aggregator
-decaysketch spool list|recover|export FOLDER          what a sensor keeps, and what it set aside
+decaysketch bridge mqtt|replay --config FILE          messages from a broker to an aggregator
+decaysketch spool list|recover|export FOLDER          a sensor's unsent and set-aside data
 """
 
 from __future__ import annotations

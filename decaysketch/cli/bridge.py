@@ -1,4 +1,6 @@
-"""``decaysketch bridge``: messages of a broker or of files to an aggregator (extra ``bridge``)."""
+"""``decaysketch bridge``: messages from a broker or from files to an aggregator (extra
+``bridge``).
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def mqtt(
         ),
     ] = None,
 ) -> None:
-    """Bring the messages of a broker to the streams that the maps of a file name."""
+    """Forward messages from a broker to the streams that the mappings in a file name."""
     with reporting_errors():
         config = _prepared(config_file)
         broker = config.broker
@@ -108,8 +110,9 @@ def tail(
     ] = 0,
     check: Check = False,
 ) -> None:
-    """Follow a file that grows, through its rotations, and bring its lines to the streams that the
-    maps of a file name. Which lines were taken is kept in the spool."""
+    """Follow a file that grows, through its rotations, and forward its lines to the streams that
+    the mappings in a file name. The spool stores the position.
+    """
     with reporting_errors():
         config = _prepared(config_file)
         if check:
@@ -145,12 +148,12 @@ def _prepared(path: Path) -> Config:
 def _taking(
     config: Config, *, part: str = "", deliver: bool = False
 ) -> Iterator[tuple[Taker, Metrics]]:
-    """What takes messages, until the end.
+    """Yield the object that accepts messages, until the end.
 
     Args:
         config: of the bridge.
-        part: of the spool, for what may run beside a bridge.
-        deliver: refuse to end well where the aggregator does not have all of it.
+        part: of the spool, for programs that may run along with a bridge.
+        deliver: report an error if the aggregator does not have all messages at the end.
     """
     from decaysketch.bridge.dead import DeadLetters
     from decaysketch.bridge.metrics import Metrics
@@ -270,8 +273,9 @@ def replay(
         str, typer.Option(help="Under which messages came, where a line does not say.")
     ] = "",
 ) -> None:
-    """Feed recorded messages through the maps of a file, and wait until the aggregator has them.
-    Any that were counted before change nothing."""
+    """Feed recorded messages through the mappings in a file, and wait until the aggregator has
+    them. Messages that already counted change nothing.
+    """
     with reporting_errors():
         config = _config(config_file)
         from decaysketch.bridge.metrics import Metrics

@@ -185,7 +185,7 @@ def build(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Build sketches from files, in any order, with any copies in them."""
+    """Build sketches from files, in any order, with any duplicates in them."""
     with reporting_errors():
         keys, texts = names(by), names(text_columns)
         for place in (out, quarantine):
@@ -246,7 +246,7 @@ def _takes_labels(family: Family) -> bool:
 
 
 class _First(NamedTuple):
-    """The first values of the first file, where they are texts."""
+    """The first values in the first file, if they are texts."""
 
     path: Path
     column: str
@@ -267,7 +267,7 @@ def _first_values(
 
 
 def _numerals(decimal: str | None, thousands: str | None, first: _First | None) -> Numerals:
-    """How numbers are written: as was said, or as the first values show without doubt."""
+    """Return the number format, from the options or from unambiguous first values."""
     if decimal is None and thousands is None and first is not None:
         found = None if holds_numbers(first.texts) else numerals_of(first.texts)
         if found is not None:
@@ -281,10 +281,10 @@ def _numerals(decimal: str | None, thousands: str | None, first: _First | None) 
 
 
 def _are_labels(first: _First | None, numerals: Numerals) -> bool:
-    """Whether values are labels, where nothing says so but they.
+    """Return whether values are labels, from the values alone.
 
     Raises:
-        CommandError: they look like numbers and are none as numbers are written.
+        CommandError: they look like numbers in another number format.
     """
     if first is None or holds_numbers(first.texts, numerals):
         return False
@@ -300,11 +300,11 @@ def _are_labels(first: _First | None, numerals: Numerals) -> bool:
 def _refuse_nothing(
     builder: KeyedBuilder, out: Path, refused: int, quarantine: Path | None
 ) -> bool:
-    """Refuse to write where no row was accepted; whether there were no rows at all, of which an
-    empty sketch is made where nothing is lost by it.
+    """Report an error if no row was accepted. Return whether there were no rows at all: then an
+    empty sketch is written, unless it would replace something.
 
     Raises:
-        CommandError: rows were there and all were refused, or something is there already.
+        CommandError: all rows were rejected, or the output exists already.
     """
     if builder.totals["rows"]:
         return False
@@ -319,7 +319,7 @@ def _refuse_nothing(
 
 
 def file_name(key: tuple[Any, ...]) -> str:
-    """The name of the file of a key: its parts, quoted, with commas; a hash where that is long."""
+    """Return the file name for a key: its parts, quoted, with commas, or a hash if that is long."""
     name = ",".join(map(_file_name_part, key))
     if len(name) > _LONGEST_NAME:
         name = hashlib.sha256(name.encode()).hexdigest()
@@ -334,7 +334,7 @@ def _file_name_part(part: Any) -> str:
 
 
 def _indexed(folder: Path) -> set[str]:
-    """Names of the sketch files that an earlier build wrote into a folder, by its index."""
+    """Return the sketch files that an earlier build wrote into a folder, by its index."""
     try:
         content = json.loads((folder / "index.json").read_bytes())
         found = {Path(each["file"]).name for each in content["sketches"]}
@@ -404,18 +404,18 @@ def _write(
 
 
 class _Duplicates(NamedTuple):
-    """What share of the rows read are duplicates, and the sentence for it."""
+    """The share of duplicates in the rows that were read, and the sentence for it."""
 
     share: float
     said: str
 
 
 def _duplicates(builder: KeyedBuilder) -> _Duplicates | None:
-    """How many rows of the log were duplicates, and whether they are worth a sketch; None: the
-    family cannot tell.
+    """Return how many rows in the log were duplicates, and whether a sketch is worthwhile. None:
+    the family cannot tell.
 
-    Counting every row is off by the share of duplicates. A sketch is off by what its capacity
-    leaves: with fewer duplicates than that, a plain aggregate is as close.
+    A plain row count is off by the share of duplicates. A sketch is off by the error that its
+    capacity leaves. With fewer duplicates than that, a plain aggregate is as close.
     """
     sketch, params = builder.sketches[()], builder.recipe.params
     fed, rows = sketch.snapshot().fed, builder.totals["rows"]
@@ -436,8 +436,9 @@ def _duplicates(builder: KeyedBuilder) -> _Duplicates | None:
 
 
 def _as_small(builder: KeyedBuilder) -> str | None:
-    """That a sketch has discarded nothing, so that the log without its copies is as small, and what
-    would be smaller; None: it has, or could not."""
+    """Report that a sketch has discarded nothing, so that the log without duplicates is as small,
+    and name a smaller option. None: it has, or could not.
+    """
     sketch, params = builder.sketches[()], builder.recipe.params
     fed = sketch.snapshot().fed
     smaller = capacity_for(DEFAULT_BY_KEY)

@@ -1,4 +1,4 @@
-"""``decaysketch coverage``: what several sources heard, from a sketch file of each."""
+"""``decaysketch coverage``: the messages that several sources heard, from one sketch file each."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def coverage(
     id_key_file: IdKeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what each source heard: counts, exclusive messages, overlaps, the fewest sources that
-    cover a share, silences, and a range for messages that no source heard.
+    """Show the messages that each source heard: counts, exclusive messages, overlaps, the fewest
+    sources that cover a share, silences, and a range for messages that no source heard.
 
-    With --set, show one set: its count, its share, since when that share is another, and ids.
+    With --set, show one set: its count, its share, the time at which that share changed, and ids.
     """
     with reporting_errors():
         id_key = read_id_key(id_key_file)
@@ -92,7 +92,7 @@ def _length(text: str) -> Any:
 
 
 def _files(given: list[str]) -> dict[str, Path]:
-    """Files by the name of their source."""
+    """Return files by their source name."""
     files: dict[str, Path] = {}
     for text in given:
         name, equals, rest = text.partition("=")

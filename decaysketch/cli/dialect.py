@@ -1,14 +1,14 @@
-"""How a text file is written: compression, encoding, separator, heading.
+"""A text file's format: compression, encoding, separator, heading.
 
-Loggers, spreadsheets and banks write CSV in many dialects, and a file says which only by its first
-lines. So the first megabyte is looked at once:
+Loggers, spreadsheets and banks write CSV in many dialects, and only the first lines of a file show
+its dialect. So this module inspects the first megabyte once:
 
 * the compression by its first bytes, not by the suffix,
-* the encoding by a byte order mark, else UTF-8 where the bytes are that, else Windows-1252,
-* the heading as the first line that has all the columns that are wanted, so that comments and
-  titles above it are passed over, and the separator as the one with which it has them.
+* the encoding by a byte order mark, else UTF-8 if the bytes are valid UTF-8, else Windows-1252,
+* the heading as the first line that has all the wanted columns, so that comments and
+  titles above it are skipped, and the separator as the one that gives these columns.
 
-An option that says the separator or the encoding is not questioned.
+An option for the separator or the encoding overrides this.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ _MARKS = (
 
 
 class TextOptions(NamedTuple):
-    """What options say of text files.
+    """The options for text files.
 
     Attributes:
-        separator: of CSV: one character, or "tab"; None: by the heading.
-        encoding: as Python names it; None: by the bytes.
+        separator: for CSV: one character, or "tab"; None: from the heading.
+        encoding: as Python names it; None: from the bytes.
     """
 
     separator: str | None = None
     encoding: str | None = None
 
     def check(self) -> None:
-        """Refuse what is no separator or encoding.
+        """Reject an invalid separator or encoding.
 
         Raises:
             CommandError: naming it.
@@ -76,12 +76,12 @@ class TextOptions(NamedTuple):
 
 
 class Dialect(NamedTuple):
-    """A CSV file, as its first lines show it.
+    """A CSV file's dialect, from its first lines.
 
     Attributes:
         encoding: as Python names it.
         separator: one character.
-        names: of the columns, each once; a second one of a name, and one without, is renamed.
+        names: unique column names; a repeated or missing name is replaced.
         twice: names that more than one column has.
         skipped: lines before the rows.
         multiline: whether a quoted cell has a line end in it.
@@ -98,10 +98,11 @@ class Dialect(NamedTuple):
 
 
 def opened(path: Path) -> tuple[Any, bytes]:
-    """A file as a stream of its bytes, inflated, and the first of them, which are still to be read.
+    """Open a file as a stream of decompressed bytes. Also return the first bytes, which remain
+    unread.
 
     Raises:
-        CommandError: a ZIP file of more than one file, or a damaged one.
+        CommandError: a ZIP file with several files, or a damaged one.
         OSError: it cannot be read.
     """
     raw = path.open("rb")
@@ -142,7 +143,7 @@ def _read_head(source: Any, path: Path) -> bytes:
 
 
 def _member(path: Path) -> Any:
-    """The one file in a ZIP file."""
+    """Return the single file in a ZIP file."""
     try:
         archive = zipfile.ZipFile(path)
         names = [
@@ -160,7 +161,7 @@ def _member(path: Path) -> Any:
 
 
 class _Chained(io.RawIOBase):
-    """Bytes that were read already, and the rest of a stream."""
+    """Bytes that were read already, followed by the rest of a stream."""
 
     def __init__(self, first: bytes, rest: Any) -> None:
         self._first, self._at, self._rest = first, 0, rest
@@ -188,7 +189,7 @@ class _Chained(io.RawIOBase):
 
 
 def encoding_of(path: Path, head: bytes, options: TextOptions) -> str:
-    """The encoding of a text file.
+    """Return a text file's encoding.
 
     Raises:
         CommandError: it is no text.
@@ -221,16 +222,16 @@ def _decodes(head: bytes, encoding: str) -> bool:
 
 
 def dialect_of(path: Path, head: bytes, wanted: Sequence[str], options: TextOptions) -> Dialect:
-    """The dialect of a CSV file.
+    """Return a CSV file's dialect.
 
     Args:
         path: for errors.
         head: its first bytes.
-        wanted: columns that the heading has.
-        options: what was said of it.
+        wanted: columns in the heading.
+        options: the given options.
 
     Raises:
-        CommandError: nothing is there, or no text.
+        CommandError: the file is empty, or no text.
     """
     encoding = encoding_of(path, head, options)
     try:
@@ -268,7 +269,7 @@ def _fields(line: str, separator: str) -> list[str]:
 def _heading(
     lines: Sequence[str], wanted: Sequence[str], options: TextOptions
 ) -> tuple[str, int | None]:
-    """The separator, and the line of the heading."""
+    """Return the separator, and the line of the heading."""
     given = options.separator
     separators = _SEPARATORS if given is None else (_NAMED.get(given, given),)
     candidates = [

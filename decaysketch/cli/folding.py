@@ -1,4 +1,4 @@
-"""Files of observations folded into sketches, with progress; rows that are refused are kept."""
+"""Files of observations merged into sketches, with progress. Rejected rows are stored."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ def fold(
     options: TextOptions = TextOptions(),  # noqa: B008 - immutable
     quarantine: Path | None = None,
 ) -> int:
-    """Fold files in.
+    """Merge files.
 
     Args:
-        builder: what rows are folded into; it counts what it refuses where there is a quarantine.
+        builder: receives the rows; it counts rejected rows if there is a quarantine.
         logs: files.
-        format: of all of them; None: what the suffix of each says.
-        texts: columns that are taken as text.
-        options: what was said of text files.
-        quarantine: file for the rows that are refused, an object of JSON a line.
+        format: of all of them; None: from the suffix of each.
+        texts: columns that are read as text.
+        options: the options for text files.
+        quarantine: file for rejected rows, an object of JSON a line.
 
     Returns:
-        How many rows were refused.
+        The number of rejected rows.
 
     Raises:
-        CommandError: a file that cannot be read, or a row that cannot be taken where there is no
+        CommandError: an unreadable file, or a row that cannot be accepted if there is no
             quarantine.
     """
     named = {*builder.mapping.naming, *builder.keys}
@@ -94,7 +94,7 @@ def fold(
 
 
 class _Files:
-    """What is known of the files that were read so far."""
+    """Facts about the files that were read so far."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class _Files:
         faults: Faults,
         first_row: int,
     ) -> None:
-        """Fold a batch in, but for the rows that cannot be taken."""
+        """Merge a batch, without the rows that cannot be accepted."""
         for row, (name, reason) in sorted(faults.items()):
             if self.kept is None:
                 raise CommandError(f"{path}: {name}[{first_row + row}] {reason}; {_WAY_OUT}")
@@ -189,7 +189,7 @@ class _Files:
     def _keep(
         self, path: Path, row: int | None, column: str | None, reason: str, record: Any
     ) -> None:
-        """Write down a row that was refused, as it was read."""
+        """Write a rejected row to the quarantine, as it was read."""
         assert self.kept is not None
         self.refused += 1
         line = {"place": str(path), "row": row, "column": column, "reason": reason}

@@ -1,8 +1,8 @@
-"""Which times ``decaysketch query`` is about: one, under each of several decays; a range of times;
+"""The times of a ``decaysketch query``: one time, under each of several decays, a range of times,
 or two moments that are compared.
 
-A moment is said as ``--now`` says it, and a length of time as decays say theirs, so that a range
-or a comparison reads like the question that it belongs to.
+A moment is written as in ``--now``, and a length of time as in decays, so that a range
+or a comparison reads like its query.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ class _Versus:
 
 @dataclass(frozen=True)
 class Moments:
-    """What times questions to a sketch are about.
+    """The times in queries to a sketch.
 
     Attributes:
-        now: as of which they are asked.
-        decays: under each of which, by what it is called.
-        length: of the range that is asked about, if it is one.
-        versus: what is compared with, if anything is.
+        now: the query time.
+        decays: the decays to query under, by name.
+        length: the queried range's length, if there is one.
+        versus: the moment to compare with, if there is one.
     """
 
     now: int
@@ -88,10 +88,10 @@ class Moments:
 
     @classmethod
     def of(cls, sketch: Sketch, now: str, decays: Sequence[Chosen]) -> Moments:
-        """One time, under each of some decays, or under none.
+        """Return one time, under each of some decays, or under none.
 
         Raises:
-            CommandError: a decay, where that of the sketch is fixed.
+            CommandError: a decay, although the sketch has a fixed one.
         """
         if families.recipe_of(sketch).decay is not None:
             if decays:
@@ -101,11 +101,11 @@ class Moments:
 
     @classmethod
     def of_range(cls, sketch: Sketch, start: str | None, stop: str | None) -> Moments:
-        """All from one time on, before another.
+        """Return the range from one time on, before another.
 
         Raises:
-            CommandError: an end is missing, or the decay of the sketch is fixed.
-            ParameterError: no times, or a range of no time.
+            CommandError: a bound is missing, or the decay of the sketch is fixed.
+            ParameterError: invalid times, or an empty range.
         """
         if start is None or stop is None:
             raise CommandError(f"give {'--from' if start is None else '--to'} as well")
@@ -118,11 +118,11 @@ class Moments:
     def against(
         self, sketch: Sketch, now: str | None, ago: str | None, decay: str | None, how: str | None
     ) -> Moments:
-        """The same, compared with another moment.
+        """Return the same, compared with another moment.
 
         Raises:
-            CommandError: not one of a time and a length.
-            ParameterError: these, or the decay, are none.
+            CommandError: not exactly one of a time and a length.
+            ParameterError: these, or the decay, are invalid.
         """
         if (now is None) == (ago is None):
             raise CommandError("give one of --versus-now and --versus-ago")
@@ -138,14 +138,15 @@ class Moments:
 
     @property
     def all(self) -> list[int]:
-        """The times that it names."""
+        """All its times."""
         if self.versus is not None:
             return [self.now, self.versus.then]
         return [self.now] if self.length is None else [self.now + 1 - self.length, self.now]
 
     def asks(self, sketch: Sketch) -> Iterator[tuple[str, Callable[..., Any]]]:
-        """What answers a question under each decay, called as ``ask`` of a view is, with the
-        modifiers of the query."""
+        """Return the query function for each decay, with the signature of a view's ``ask``, with
+        the query's modifiers.
+        """
         for name, decay in self.decays:
             if self.versus is not None:
                 given: Any = decay
@@ -158,7 +159,7 @@ class Moments:
                 yield name, partial(_ask, sketch.at(decay, self.now))
 
     def told(self, unit: str) -> str:
-        """For people to read."""
+        """Return readable text."""
         if self.length is not None:
             return f"from {told(unit, self.all[0])}, before {told(unit, self.now + 1)}"
         if self.versus is None:

@@ -71,7 +71,7 @@ def delete(
     api_key_file: ApiKeyFile = None,
     timeout_s: TimeoutS = 10.0,
 ) -> None:
-    """Delete a monitor; an error where there is none."""
+    """Delete a monitor. It is an error if there is none."""
     with reporting_errors(), _admin(url, api_key_file, timeout_s) as admin:
         if not admin.delete_monitor(stream, name):
             raise CommandError(f"stream {stream!r} has no monitor {name!r}")
@@ -153,7 +153,7 @@ def _spec(path: Path) -> dict[str, Any]:
 
 
 def _show(as_json: bool, states: list[dict[str, Any]]) -> None:
-    """The states. What sources hold back has columns where some take part."""
+    """Show the states. Weight that sources hold back has columns if some sources take part."""
     takes = any(state.get("sites") for state in states)
     more = ("held back", "silent", "posts") if takes else ()
     table = Table("monitor", "state", "alert", "explanation", *more)

@@ -1,4 +1,4 @@
-"""What the programs print, and how they fail: one line that says what is wrong, and status 1.
+"""The output of the programs, and their failures: one line with the fault, and status 1.
 
 Reports and progress go to stderr, results to stdout: tables for people, or JSON with ``--json``.
 """
@@ -44,12 +44,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout, for 
 
 
 class CommandError(Exception):
-    """A program cannot do what it was asked to; the message is for the person who asked."""
+    """A program cannot do its task. The message is for the user."""
 
 
 @contextmanager
 def reporting_errors() -> Iterator[None]:
-    """End the program with one line where the fault is in its input, not in the program."""
+    """End the program with one line if the fault is in its input, not in the program."""
     try:
         yield
     except (CommandError, DecaySketchError, OSError) as fault:
@@ -64,12 +64,12 @@ def _said(fault: Exception) -> str:
 
 
 def warn(text: str) -> None:
-    """Say what is hardly meant, and go on."""
+    """Warn about suspicious input, and continue."""
     report.print(Text.assemble(("warning: ", "bold yellow"), text), soft_wrap=True)
 
 
 def refuse_uri(path: Path) -> None:
-    """Refuse a URI, which as a path would be a folder here with the name of its scheme.
+    """Reject a URI. As a path, it would be a folder here with the name of its scheme.
 
     Raises:
         CommandError: it is one.
@@ -79,22 +79,23 @@ def refuse_uri(path: Path) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or as it was before; a device or pipe is written into."""
+    """Write a file completely or leave it unchanged. A device or pipe is written into."""
     with _in_place_of(path) as place:
         place.write_bytes(content)
 
 
 @contextmanager
 def writing_whole(path: Path) -> Iterator[TextIO]:
-    """Text lines for a file that is there whole once all were written, or as it was before."""
+    """Write text lines to a file that is complete after all lines, or unchanged."""
     with _in_place_of(path) as place, place.open("w", encoding="utf-8") as lines:
         yield lines
 
 
 @contextmanager
 def _in_place_of(path: Path) -> Iterator[Path]:
-    """Where to write what takes the place of a file once it is there whole; a device or pipe is
-    written into."""
+    """Return the path to write to, which replaces the file once it is complete. A device or pipe is
+    written into.
+    """
     target = path.resolve()
     if target.exists() and not target.is_file():
         yield target
@@ -122,7 +123,7 @@ def show(as_json: bool, content: Any, *tables: Table) -> None:
 
 
 def _finite(content: Any) -> Any:
-    """JSON has no infinity: null stands for whatever is not finite."""
+    """Replace every non-finite number with null, because JSON has no infinity."""
     if isinstance(content, dict):
         return {name: _finite(value) for name, value in content.items()}
     if isinstance(content, list):
@@ -131,12 +132,12 @@ def _finite(content: Any) -> Any:
 
 
 def number(value: float | str) -> str:
-    """A number for people to read; a label as it is."""
+    """Return a number as readable text, and a label as it is."""
     if isinstance(value, str):
         return value
     return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
 
 
 def human_bytes(size: int) -> str:
-    """A number of bytes for people to read."""
+    """Return a byte count as readable text."""
     return f"{size / 1e6:,.2f} MB" if size >= 100_000 else f"{size:,} B"

@@ -1,7 +1,7 @@
-"""What the options of a program say: what a sketch is built with, columns, decays, and secrets.
+"""The options of a program: the sketch configuration, columns, decays, and secrets.
 
 The parameters of all families are options of a program (:func:`taking_parameters`). Each family
-reads those that are its own; one of another family is refused where it was given.
+reads its own. An option for another family is rejected.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def taking_parameters(
     """Give a command an option for each parameter of any family.
 
     Args:
-        defaults: what holds of parameters that are not given, in families that have them.
+        defaults: defaults for parameters, in families that have them.
 
     Returns:
         A decorator of functions with an argument ``parameters``.
@@ -90,7 +90,7 @@ def taking_parameters(
 
 
 class _TakingParameters:
-    """A command as typer sees it, which reads the options off the signature."""
+    """A command as typer sees it. Typer reads the options from the signature."""
 
     def __init__(self, command: Callable[..., None], defaults: Mapping[str, Any]) -> None:
         self._command, self._defaults = command, defaults
@@ -136,17 +136,19 @@ class _TakingParameters:
 
 
 def _names(family: str) -> tuple[str, ...]:
-    """The parameters of a family."""
+    """Return the parameters of a family."""
     return tuple(option.name for option in FAMILIES[family].options)
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Names of columns, with commas between them."""
+    """Parse column names with commas between them."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def read_id_key(path: Path | None) -> bytes | None:
-    """The secret in a file; the key itself is never an argument, which other users could see."""
+    """Read the secret from a file. The key itself is never an argument, because other users could
+    see it.
+    """
     if path is None:
         return None
     try:
@@ -166,20 +168,19 @@ def recipe_from_options(
     accuracy: str | None = None,
     by_key: bool = False,
 ) -> Recipe:
-    """The recipe of a family.
+    """Return the sketch configuration of a family.
 
     Args:
-        family: its name; None: the one that the file says, or else that which is meant where none
-            is named.
+        family: its name; None: the family in the file, or else the default family.
         params_file: JSON, either parameters or ``{"family", "params", "decay"}``; None: they are in
             ``given``.
         decay: an integral decay in any spelling (:mod:`decaysketch.decay.read`), or the path of a
-            file that holds one, where the family fixes one.
-        id_key: the stream's secret, where it has one.
+            file that contains one, if the family has a fixed decay.
+        id_key: the stream's secret, if it has one.
         given: parameters of any family.
-        defaults: what holds of parameters that were not given, in families that have them.
-        accuracy: from which the capacity is derived, where it is that of hashed ids.
-        by_key: whether there will be a sketch for each key; then they are smaller unless said.
+        defaults: defaults for parameters that were not given, in families that have them.
+        accuracy: gives the capacity, if it is the capacity for hashed ids.
+        by_key: whether there will be a sketch for each key; then they are smaller by default.
 
     Raises:
         CommandError: a file without JSON, or an option that has no use.
@@ -224,7 +225,7 @@ def recipe_from_options(
 
 
 def _capacity(given: Parameters, accuracy: str | None, by_key: bool) -> Parameters:
-    """What is said, or else holds, of the size of a sketch of hashed ids."""
+    """Return the given or default size for a sketch with hashed ids."""
     if accuracy is not None:
         if "capacity" in given:
             raise CommandError("--accuracy has no use beside --capacity")
@@ -246,7 +247,7 @@ def mapping_from_options(
     weight: str | None,
     time_unit: str | None,
 ) -> ColumnMapping:
-    """What the columns of a log mean to a family; names of columns, empty for none."""
+    """Return the meaning of a log's columns for a family. Column names are empty for none."""
     taken = recipe.kind.input
     numbered, counted = taken.named_by == "sequence", taken.named_by == "key"
     if site and not taken.sited:
@@ -271,7 +272,9 @@ def _option(name: str) -> str:
 
 
 def _decay_text(given: str) -> str:
-    """Of ``--decay``: a spelling of a decay, or what is in the file of that name."""
+    """Return the text for ``--decay``: the spelling itself, or the content of the file with that
+    name.
+    """
     if os.path.isfile(given):  # noqa: PTH113 - Path raises where a text is too long for a name
         return Path(given).read_text(encoding="utf-8")
     if given.endswith(".json"):
@@ -280,11 +283,11 @@ def _decay_text(given: str) -> str:
 
 
 def api_client(url: str, key_file: Path | None, timeout_s: float) -> httpx2.Client:
-    """A client of an aggregator.
+    """Return a client for an aggregator.
 
     Raises:
-        OSError: the file of the key cannot be read.
-        ParameterError: it holds no key, or the address shows one or is none.
+        OSError: the key file cannot be read.
+        ParameterError: it contains no key, or the address is invalid or contains a key.
     """
     plain_url(url, "the URL")
     headers = {}
@@ -295,7 +298,7 @@ def api_client(url: str, key_file: Path | None, timeout_s: float) -> httpx2.Clie
 
 
 def recipe_from_server(client: httpx2.Client, stream: str, id_key: bytes | None) -> Recipe:
-    """What a stream of an aggregator is built with."""
+    """Return the sketch configuration of a stream in an aggregator."""
     try:
         answer = client.get(f"/v1/streams/{quote(stream, safe='')}")
         fields = answer.json()
@@ -312,8 +315,8 @@ def recipe_from_server(client: httpx2.Client, stream: str, id_key: bytes | None)
 
 
 def parse_decay(text: str, time_unit: str) -> Decay:
-    """See :func:`decaysketch.decay.parse`. ``exponential:half_life=3600`` is read for one release
-    more, with a warning.
+    """See :func:`decaysketch.decay.parse`. ``exponential:half_life=3600`` is accepted for one
+    release more, with a warning.
 
     Raises:
         ParameterError: no decay.

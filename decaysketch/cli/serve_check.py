@@ -1,4 +1,6 @@
-"""``decaysketch serve-check``: is an aggregator there, ready, quick, and its clock right."""
+"""``decaysketch serve-check``: check that an aggregator is reachable, ready and quick, with a right
+clock.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ __all__ = ["serve_check"]
 
 
 class Check(NamedTuple):
-    """What one look at the server gave."""
+    """The result of one check."""
 
     name: str
     ok: bool
@@ -87,7 +89,7 @@ def _streams(client: httpx2.Client) -> tuple[bool, str]:
 
 
 def _query(client: httpx2.Client, limit_s: float) -> tuple[bool, str]:
-    """The time of a count of everything, in the stream that holds most."""
+    """Measure the time of a count over everything, in the largest stream."""
     streams = _list(client)
     if not streams:
         return True, "no stream to ask"
@@ -112,7 +114,7 @@ def _query(client: httpx2.Client, limit_s: float) -> tuple[bool, str]:
 
 
 def _clock(client: httpx2.Client, limit_s: float) -> tuple[bool, str]:
-    """The difference to the server's Date, which is of whole seconds, rounded down."""
+    """Return the difference to the server's Date, which has full seconds, rounded down."""
     before = datetime.now(UTC)
     said = parsedate_to_datetime(client.get("/healthz").headers["date"])
     after = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""``decaysketch merge``, ``query`` and ``inspect``: of files that hold the bytes of a sketch."""
+"""``decaysketch merge``, ``query`` and ``inspect``, for files that contain a serialised sketch."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _SHOWN = 20  # rows of a table, where as many are found as there are values
 
 
 def _example(question: Question[Any]) -> str:
-    """How it is asked."""
+    """Return an example of the query."""
     leading = question.leading
     if leading is None or not leading.travels:
         return question.name
@@ -87,7 +87,7 @@ def merge(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Merge sketches of one stream into one; copies and order do not matter."""
+    """Merge sketches of one stream into one. Duplicates and order do not matter."""
     with reporting_errors():
         refuse_uri(out)
         if out.exists() and not overwrite:
@@ -119,7 +119,7 @@ def inspect(
     id_key_file: IdKeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what sketches are: family, parameters, rows, watermarks, bytes, digest."""
+    """Show the properties of sketches: family, parameters, rows, watermarks, bytes, digest."""
     with reporting_errors():
         id_key = read_id_key(id_key_file)
         all_facts = [{"file": str(path), **_facts(path, id_key)} for path in sketches]
@@ -220,9 +220,9 @@ def query(
     id_key_file: IdKeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a sketch for aggregates under one or more decays; each answer has its interval.
+    """Query a sketch for aggregates under one or more decays. Each result has its interval.
 
-    --from and --to ask about a range of times; --versus-ago and --versus-now compare with another
+    --from and --to query a range of times. --versus-ago and --versus-now compare with another
     moment: count, rate, sum, total, mean and rank.
     """
     with reporting_errors():
@@ -309,7 +309,7 @@ class Asked(NamedTuple):
 
     Attributes:
         aggregate: as it was given.
-        question, arguments, modifiers: what that is.
+        question, arguments, modifiers: its parsed parts.
     """
 
     aggregate: str
@@ -322,7 +322,7 @@ Answers = list[tuple[str, dict[str, Any], Estimate | None]]
 
 
 def _read(sketch: Sketch, aggregate: str, id_key: bytes | None) -> Asked:
-    """What a text asks of a sketch."""
+    """Parse a text as a query to a sketch."""
     name, _, text = aggregate.partition(":")
     if name not in QUESTIONS and meant(name) is None and _SPELLED.search(aggregate):
         spelled = query_of(aggregate)
@@ -346,7 +346,7 @@ def _check_has(sketch: Sketch, name: str) -> None:
 
 
 def _meant(name: str) -> str:
-    """What else may have been meant by a name that is no question of a sketch."""
+    """Return alternatives for a name that is no query of a sketch."""
     if (share := PERCENTILE.fullmatch(name)) is not None:
         return f"; {name} is quantile:0.{share[1]}"
     if (question := meant(name)) is not None:
@@ -356,7 +356,9 @@ def _meant(name: str) -> str:
 
 
 def _ask(ask: Callable[..., Any], asked: Asked, confidence: float) -> Answers:
-    """The answers to one aggregate: label, what else belongs to it, estimate where there is one."""
+    """Return the results for one aggregate: label, further fields, and the estimate if there is
+    one.
+    """
     aggregate, question, arguments, modifiers = asked
     found = ask(question, confidence=confidence, modifiers=modifiers, **arguments)
     if not isinstance(found, GroupTable):
@@ -385,7 +387,7 @@ def _said(value: Any) -> str:
 def _answers(
     aggregate: str, question: Question[Any], parts: dict[str, Any], before: str = ""
 ) -> Answers:
-    """The estimates of a result; ``before``: what their labels begin with."""
+    """Return the estimates in a result. ``before`` is the prefix of their labels."""
     rows = question.shape.rows
     answers: Answers = []
     for row in [] if rows is None else parts[rows.name]:
@@ -413,7 +415,7 @@ _ESTIMATED = {field.name for field in fields(Estimate)}
 
 
 def _argument(question: Question[Any], text: str, id_key: bytes | None) -> dict[str, Any]:
-    """What stands after the colon."""
+    """Parse the text after the colon."""
     leading = question.leading
     if leading is not None and leading.kind == "sketch":
         return {leading.name: _open(Path(text), id_key)}
@@ -421,7 +423,7 @@ def _argument(question: Question[Any], text: str, id_key: bytes | None) -> dict[
 
 
 def _shown(asked: Asked) -> int | None:
-    """How many answers a table shows: of rows that are as many as there are values, some."""
+    """Return how many results a table shows. If there is a row for each value, only some."""
     question = asked.question
     if asked.modifiers.by:
         return _SHOWN

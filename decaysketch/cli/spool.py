@@ -1,4 +1,4 @@
-"""``decaysketch spool``: what a sensor's spool holds, and what was set aside in it, read back."""
+"""``decaysketch spool``: the content of a sensor's spool, including data that was set aside."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ Folder = Annotated[Path, typer.Argument(help="The folder of a spool.")]
 
 @spool.command("list")
 def list_(folder: Folder, id_key_file: IdKeyFile = None, as_json: AsJson = False) -> None:
-    """Say what is in a spool: what waits, what was set aside and why, and what of it is sound."""
+    """Show the content of a spool: waiting data, data set aside with the reason, and its sound
+    part.
+    """
     with reporting_errors():
         pieces = look(folder, read_id_key(id_key_file))
         table = Table("where", "name", "bytes", "sketches", "rows", "unreadable", "why")
@@ -60,9 +62,9 @@ def recover_(
     id_key_file: IdKeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make deltas of what was set aside and can be read; the next sensor on the spool sends them.
+    """Make deltas from readable data that was set aside. The next sensor on the spool sends them.
 
-    No sensor may have the spool open. What holds anything that cannot be read stays where it is.
+    No sensor may have the spool open. Files with any unreadable content stay in place.
     """
     with reporting_errors():
         done = recover(folder, id_key=read_id_key(id_key_file), rejected=rejected)
@@ -82,7 +84,7 @@ def export(
     id_key_file: IdKeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write every sketch of a spool that can be read as a file, for merge, query and inspect."""
+    """Write every readable sketch in a spool to a file, for merge, query and inspect."""
     with reporting_errors():
         pieces = look(folder, read_id_key(id_key_file))
         if out.exists() and any(out.iterdir()):

@@ -1,13 +1,12 @@
 """Files of observations, read a batch at a time: Parquet, CSV, NDJSON and Arrow.
 
-Cells of CSV are read as texts, and only those of the columns that are wanted, so that no block of a
-file decides on the type of a column. Numbers and times among them are converted row by row by
-whoever knows what they mean (:mod:`decaysketch.batch.texts`). The columns that name rows have a
-type, since 12 and "12" name two things: the one that the first megabyte shows. A cell of another
-type refuses its row. NDJSON is read a few megabytes at a time; where a block does not have one type
-for each column its lines are read one by one.
+CSV cells are read as texts, and only in the wanted columns, so that no block of a
+file decides a column's type. :mod:`decaysketch.batch.texts` converts numbers and times row by row.
+Columns that name rows have a type, because 12 and "12" are two names. The first megabyte determines
+it. A cell with another type rejects its row. NDJSON is read a few megabytes at a time. If a block
+has several types in one column, its lines are read one by one.
 
-Of a path such as ``day=2026-01-31/site=7/a.csv`` the parts with a name are columns, as in Hive.
+In a path such as ``day=2026-01-31/site=7/a.csv``, the named parts are columns, as in Hive.
 """
 
 from __future__ import annotations
@@ -66,15 +65,15 @@ Faults = dict[int, tuple[str, str]]  # of rows of a batch: a column, and what is
 
 
 class Reading(NamedTuple):
-    """What is to be read of a file.
+    """The parts of a file to read.
 
     Attributes:
-        columns: that are needed.
-        naming: of these, the ones that name rows or sketches.
-        texts: of those, the ones that are to be text: of CSV as it stands there.
-        options: what was said of text files.
-        torn: told of lines that are left out; None: such a line ends it.
-        progress: told the share of the file that was read, as far as that is known.
+        columns: the required columns.
+        naming: those that name rows or sketches.
+        texts: those that become text: in CSV, as they are written.
+        options: the options for text files.
+        torn: called for dropped lines; None: such a line is an error.
+        progress: called with the share of the file that was read, if it is known.
     """
 
     columns: Sequence[str]
@@ -86,10 +85,10 @@ class Reading(NamedTuple):
 
 
 def format_of(path: Path) -> str:
-    """The format that a suffix says.
+    """Return the format for a suffix.
 
     Raises:
-        CommandError: it says none.
+        CommandError: the suffix is unknown.
     """
     suffix = Path(_COMPRESSED.sub("", path.name.lower())).suffix
     if suffix not in _OF_SUFFIX:
@@ -101,13 +100,13 @@ def format_of(path: Path) -> str:
 
 
 def files_of(path: Path, format: str | None) -> list[Path]:
-    """The file, or those in a folder and the folders in it, in the order of their names.
+    """Return the file, or all files below a folder, in name order.
 
-    What begins with a dot or an underscore is none, as in Hive and Spark. A format that was given
-    is that of all of them.
+    Names with a leading dot or underscore are skipped, as in Hive and Spark. A given format applies
+    to all files.
 
     Raises:
-        CommandError: there are none, or the suffix of one says no format.
+        CommandError: there are none, or a suffix is unknown.
     """
     if not path.exists():
         raise CommandError(f"{path}: No such file or directory")
@@ -129,20 +128,19 @@ def files_of(path: Path, format: str | None) -> list[Path]:
 def batches(
     path: Path, format: str, reading: Reading
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch, Faults]]:
-    """The rows of a file, of the columns that are needed at least.
+    """Yield the rows of a file, with at least the required columns.
 
     Args:
         path: the file; CSV and NDJSON may be compressed (gzip, bzip2, zstd, or one file in a ZIP).
         format: one of :data:`FORMATS`.
-        reading: what is to be read.
+        reading: the parts to read.
 
     Yields:
-        Rows as they were read, the same with the columns that name rows in their types, and the
-        rows of them that have a cell of another type.
+        Rows as they were read, the same with the columns that name rows in their types, and those
+        rows that have a cell of another type.
 
     Raises:
-        CommandError: a column is missing or is there twice, or the file is not what its format
-            says.
+        CommandError: a column is missing or exists twice, or the file does not have its format.
     """
     try:
         for batch, kinds in _READERS[format](path, reading):
@@ -185,8 +183,9 @@ def _said_twice(path: Path, name: str) -> str:
 
 
 def first_texts(path: Path, format: str, column: str, options: TextOptions) -> pa.Array | None:
-    """The first entries of a column of a file, where they are texts and there are any; None: there
-    are none, or the file cannot be read, which is said when it is."""
+    """Return the first entries of a file's column, if they are texts. None: there are none, or the
+    file cannot be read, which is reported when it is read.
+    """
     reading = Reading([column], options=options, torn=lambda _line: None)
     try:
         first, _ = next(_READERS[format](path, reading), (None, {}))
@@ -204,8 +203,8 @@ def first_texts(path: Path, format: str, column: str, options: TextOptions) -> p
 def otherwise_written(
     path: Path, columns: Sequence[str], options: TextOptions
 ) -> tuple[str, str] | None:
-    """A column of CSV that is read as integers, and a text of it that is not how its integer is
-    written, such as "012"; None: there is none among the first rows.
+    """Return a CSV column that is read as integers, and a text in it that is written in another way
+    than its integer, such as "012". None: there is none among the first rows.
 
     Raises:
         CommandError: the file is no CSV.
@@ -247,14 +246,14 @@ def _partitions(path: Path) -> dict[str, int | str]:
 
 
 def _with(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
-    """The same with another column of a name."""
+    """Return the same with a column replaced."""
     return batch.set_column(batch.schema.get_field_index(name), name, column)
 
 
 def _named(
     batch: pa.RecordBatch, names: Sequence[str], kinds: Kinds, path: Path
 ) -> tuple[pa.RecordBatch, Faults]:
-    """The same with the columns that name rows as text, or in their types."""
+    """Return the same with the columns that name rows as text, or in their types."""
     faults: Faults = {}
     for name in names:
         column = batch.column(name)
@@ -319,7 +318,7 @@ def _csv_of(path: Path, reading: Reading, stream: Any, head: bytes) -> Rows:
 
 
 class _Torn:
-    """Lines of CSV with more or fewer cells than the heading: kept, or the first one ends it."""
+    """CSV lines with more or fewer cells than the heading: stored, or the first one is an error."""
 
     def __init__(self, path: Path, torn: Torn | None) -> None:
         self._path, self._torn = path, torn
@@ -351,7 +350,7 @@ def _decoded(column: pa.Array) -> pa.Array:
 
 
 def _head_of(dialect: Dialect, columns: Sequence[str], types: dict[str, pa.DataType]) -> pa.Table:
-    """Some columns of the first rows."""
+    """Return some columns of the first rows."""
     if not columns or not dialect.head.strip():
         return pa.table({name: pa.array([], types.get(name, pa.null())) for name in columns})
     return pyarrow.csv.read_csv(
@@ -368,7 +367,7 @@ def _head_of(dialect: Dialect, columns: Sequence[str], types: dict[str, pa.DataT
 
 
 def _kinds(dialect: Dialect, columns: Sequence[str]) -> Kinds:
-    """The types of some columns, as the first megabyte shows them."""
+    """Return the types of some columns, from the first megabyte."""
     found = _head_of(dialect, columns, {}).schema
     return {
         field.name: field.type for field in found
@@ -377,7 +376,9 @@ def _kinds(dialect: Dialect, columns: Sequence[str]) -> Kinds:
 
 
 def _typed(texts: pa.Array, name: str, kind: pa.DataType, faults: Faults) -> pa.Array:
-    """Texts in the type of their column; rows with a cell of another type go to the faults."""
+    """Convert texts to the type of their column. Rows with a cell of another type go to the
+    faults.
+    """
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         refusals = Refusals(len(texts), raises=False)
         found = numbers(texts, name, PLAIN, refusals, integers=pa.types.is_integer(kind))
@@ -457,7 +458,7 @@ class _Encoded:
 
 
 def _blocks(path: Path, stream: Any) -> Iterator[bytes]:
-    """Whole lines, a few megabytes at a time."""
+    """Yield complete lines, a few megabytes at a time."""
     rest = b""
     while part := stream.read(_BLOCK):
         rest += bytes(part)
@@ -472,8 +473,9 @@ def _blocks(path: Path, stream: Any) -> Iterator[bytes]:
 
 
 def _table_of(path: Path, block: bytes, reading: Reading, known: Kinds) -> tuple[pa.Table, Kinds]:
-    """The rows of some lines: by Arrow where each column has one type, else line by line; and
-    the types of columns that name rows and are texts here, of which they were before."""
+    """Return the rows of some lines: by Arrow if each column has one type, else line by line. Also
+    return the types of columns that name rows and are texts here.
+    """
     names = [each for each in reading.columns if each in reading.naming]
     try:
         table = pyarrow.json.read_json(pa.BufferReader(block))
@@ -523,7 +525,7 @@ def _alike(kind: pa.DataType, before: pa.DataType) -> bool:
 
 
 def _column(cells: list[Any], kind: pa.DataType | None) -> pa.Array:
-    """Cells of JSON as a column: of a type, or the one that they have, else as texts."""
+    """Return JSON cells as a column: of the given type, or their common type, else as texts."""
     try:
         return pa.array(cells, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):

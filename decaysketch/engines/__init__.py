@@ -1,6 +1,6 @@
-"""What every engine of columns asks of sketches, with no engine in it: Arrow in, Arrow out.
+"""The common part of all column engines, without an engine: Arrow in, Arrow out.
 
 Spark, DuckDB and polars call the same functions (:mod:`~decaysketch.engines.questions`,
-:mod:`~decaysketch.engines.aggregates`) under the same names, which follow from the table of
-questions; what an engine adds is how it hands over columns. Needs pyarrow.
+:mod:`~decaysketch.engines.aggregates`) under the same names, which follow from the query
+table. An engine only adds the transfer of columns. Needs pyarrow.
 """

@@ -1,12 +1,12 @@
 """The aggregates of SQL: batches of one group in, bytes out.
 
-They are of the iterator kind: a group is never in memory as a whole. Spark calls them once for each
-group, after a shuffle by the keys; it has no partial aggregation in Python. polars merges by them;
-DuckDB has no aggregates in Python.
+They use iterators, so a group is never completely in memory. Spark calls them once for each
+group, after a shuffle by the keys. It has no partial aggregation in Python. polars uses them to
+merge. DuckDB has no aggregates in Python.
 
-Of those that build there are two forms. A row that is refused, such as one without a time, ends the
-one with an error; the other leaves it out and gives its number beside the sketch, because bytes
-alone cannot say what is not in them.
+The aggregates that build have two forms. In one, a rejected row, such as a row without a time, is
+an error. The other drops it and returns the count next to the sketch, because bytes
+alone cannot show missing rows.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def build_by_name(
     batches: Iterator[Arrays],
     refused: Literal["raise", "count"] = "raise",
 ) -> Any:
-    """As :func:`build` or :func:`build_counted`, of columns before which there is one that says
-    what is built.
+    """Build as :func:`build` or :func:`build_counted`, from columns whose first one names the
+    sketch configuration.
 
     Args:
         function: its name, for errors.
-        streams: by name; a text that is none of these is read as JSON.
+        streams: by name; any other text is read as JSON.
         batches: of ``stream, value, weight, time, id, ...``.
-        refused: "raise" for a row that is refused, or "count" them.
+        refused: "raise" for a rejected row, or "count" them.
     """
     recipe: Recipe | None = None
     said: str | None = None
@@ -111,23 +111,23 @@ def _chained(first: Arrays, others: Iterator[Arrays]) -> Iterator[Arrays]:
 
 
 def _as_tuple(columns: Any) -> Arrays:
-    """Spark hands over a tuple of arrays, or the array where there is one."""
+    """Return a tuple of arrays. Spark gives one, or a single array."""
     return columns if isinstance(columns, tuple) else (columns,)
 
 
 def build(
     function: str, recipe: Recipe, now: int | None, batches: Iterator[Arrays]
 ) -> bytes | None:
-    """The sketch of one group of rows.
+    """Build the sketch of one group of rows.
 
     Args:
         function: its name, for errors.
-        recipe: what is built.
-        now: what the sketch is told about the time; see :class:`decaysketch.batch.KeyedBuilder`.
-        batches: of ``value, weight, time, id, ...``. Ids that are structs are taken apart.
+        recipe: the sketch configuration.
+        now: the time that the sketch gets; see :class:`decaysketch.batch.KeyedBuilder`.
+        batches: of ``value, weight, time, id, ...``. Struct ids are split into their fields.
 
     Raises:
-        FunctionError: a row or a column that the sketch refuses.
+        FunctionError: a row or a column that the sketch rejects.
     """
     built = _built(function, recipe, now, batches, "raise")
     return None if built is None else bytes(built["sketch"])
@@ -136,7 +136,7 @@ def build(
 def build_counted(
     function: str, recipe: Recipe, now: int | None, batches: Iterator[Arrays]
 ) -> dict[str, Any] | None:
-    """As :func:`build`, without the rows that are refused: fields of :data:`BUILT`.
+    """Build as :func:`build`, without the rejected rows: fields of :data:`BUILT`.
 
     Raises:
         FunctionError: arguments that no row could be read from.
@@ -192,7 +192,7 @@ def _advice(fault: DecaySketchError) -> str:
 
 
 def _named(function: str, recipe: Recipe, columns: Arrays) -> tuple[list[str], list[pa.Array]]:
-    """The columns that say something, with names; NULL in place of a column says nothing."""
+    """Return the given columns, with names. A NULL instead of a column means none."""
     if len(columns) <= len(_LEADING):
         raise FunctionError(
             f"{function}({_CALL}) is given {len(columns)} arguments; an id is missing"
@@ -235,7 +235,7 @@ def _mapping(recipe: Recipe, names: Sequence[str]) -> ColumnMapping:
 
 
 def merge(function: str, recipes: Sequence[Recipe], batches: Iterator[Any]) -> bytes | None:
-    """The merge of the sketches of one group; NULLs are passed over.
+    """Merge the sketches of one group. NULLs are skipped.
 
     Raises:
         FunctionError: bytes that are no sketch, or sketches that do not belong together.
@@ -262,7 +262,7 @@ def _read(function: str, recipes: Sequence[Recipe], row: int, blob: bytes) -> Sk
 
 
 def _blobs(function: str, batches: Iterator[Any]) -> Iterator[tuple[int, bytes]]:
-    """The sketches of a group, each with its row; NULLs are rows too."""
+    """Yield the sketches of a group, each with its row. NULLs count as rows too."""
     first = 0
     for columns in batches:
         given = _as_tuple(columns)

@@ -1,7 +1,7 @@
-"""The Python functions of the questions: signatures and documentation, whatever makes columns.
+"""The Python query functions: signatures and documentation, for any column engine.
 
-Of each function of :data:`~decaysketch.engines.questions.FUNCTIONS` there are two, the second of
-which, ``<name>_value``, gives values alone.
+Each function in :data:`~decaysketch.engines.questions.FUNCTIONS` has two forms. The second,
+``<name>_value``, returns values alone.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ NAMES = tuple(called for name in FUNCTIONS for called in (name, f"{name}_value")
 
 
 class Asked(NamedTuple):
-    """A call of a function of a question.
+    """A call of a query function.
 
     Attributes:
         function: its name.
-        argument: those of the question itself; one at the most.
+        argument: the query's own; one at the most.
         decay, now, confidence: as they were given; the confidence may be None.
-        recipes: of the streams that were given.
+        recipes: sketch configurations of the given streams.
     """
 
     function: str
@@ -37,18 +37,18 @@ class Asked(NamedTuple):
 
 
 class Ask(Protocol):
-    """How an engine asks a sketch, or columns of them, given as whatever it has for these."""
+    """An engine's way to query a sketch, or columns of sketches, in the engine's own type."""
 
     def __call__(self, sketch: Any, asked: Asked, /) -> Any: ...
 
 
 def asking(called: str, ask: Ask, arguments: str) -> Callable[..., Any]:
-    """The function of a question, ``(sketch, decay, now)`` or ``(sketch, argument, decay, now)``.
+    """Return a query function, ``(sketch, decay, now)`` or ``(sketch, argument, decay, now)``.
 
     Args:
         called: one of :data:`NAMES`.
-        ask: what it does.
-        arguments: their documentation; ``{argument}`` stands for that of the question's own.
+        ask: its action.
+        arguments: their documentation; ``{argument}`` represents the query's own argument.
     """
     form = FUNCTIONS[called.removesuffix("_value")]
 
@@ -77,5 +77,5 @@ def asking(called: str, ask: Ask, arguments: str) -> Callable[..., Any]:
 
 
 def recipes_of(streams: Iterable[BuiltWith]) -> tuple[Recipe, ...]:
-    """What sketches of these streams are read by."""
+    """Return the sketch configurations for reading sketches of these streams."""
     return tuple(recipe_of(stream) for stream in streams)

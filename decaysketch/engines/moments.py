@@ -1,8 +1,8 @@
-"""Ranges of times, and two moments compared, of columns of sketches: Arrow in, Arrow out.
+"""Ranges of times, and comparisons of two moments, for columns of sketches: Arrow in, Arrow out.
 
-What is asked is a text, as on the command line: ``'mean'``, ``'rank:20'``, ``'quantile:0.9'``
-(:mod:`decaysketch.answers.spelled`); of the questions whose answer is one estimate. All else is as
-of the functions of the questions (:mod:`~decaysketch.engines.questions`).
+The query is a text, as on the command line: ``'mean'``, ``'rank:20'``, ``'quantile:0.9'``
+(:mod:`decaysketch.answers.spelled`), if its result is one estimate. Everything else is as in the
+query functions (:mod:`~decaysketch.engines.questions`).
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ _question_of = lru_cache(maxsize=256)(question_of)
 
 
 def answer_type(function: str) -> pa.DataType:
-    """Arrow type of the answers of a function."""
+    """Return the Arrow type of a function's results."""
     return pa.struct((*ESTIMATE, _CHANGED) if function == COMPARE else ESTIMATE)
 
 
 def moments_table() -> str:
-    """Both functions, as a Markdown table."""
+    """Return both functions, as a Markdown table."""
     rows = ""
     for function, names in MOMENTS.items():
         star = names.index("*")
@@ -78,7 +78,7 @@ def moments_table() -> str:
 def answer(
     function: str, recipes: Recipes, columns: Sequence[pa.Array], named: Mapping[str, pa.Array]
 ) -> pa.Array:
-    """One answer a row.
+    """Return one result for each row.
 
     Args:
         function: one of :data:`MOMENTS`.
@@ -86,7 +86,7 @@ def answer(
         columns, named: arguments by place and by name.
 
     Raises:
-        FunctionError: a column of a wrong type, or a row that cannot be answered.
+        FunctionError: a column of a wrong type, or a row without a result.
     """
     names = MOMENTS[function]
     star = names.index("*")

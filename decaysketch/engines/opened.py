@@ -1,12 +1,12 @@
-"""Sketches that a process has decoded, kept while they are likely to be asked again.
+"""Sketches that a process has decoded, stored while further queries are likely.
 
-Every function of a SELECT is called with the same column of bytes, one after the other; decoding is
-what that would cost each time. So a decoded sketch is kept by the digest of its bytes, together
-with the samples that were drawn from it last: equal questions in one SELECT, and different ones
+Every function in a SELECT is called with the same column of bytes, one after the other, and
+would decode it each time. So a decoded sketch is stored by the digest of its bytes, together
+with the samples that were drawn from it last. Equal queries in one SELECT, and different ones
 under one decay, read one sample.
 
-DuckDB and polars call from several threads. What is kept is found under a lock, and a sketch that
-was opened is read only, under a lock of its own where reading it fills a cache.
+DuckDB and polars call from several threads. A lock protects the store. An opened sketch
+is only read, under a lock of its own if a read fills a cache.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VIEWS_KEPT = 4  # of one sketch: so many decays and times may take turns in one
 
 
 class OpenedSketch:
-    """A sketch that nobody changes any more, to be asked."""
+    """A sketch that does not change any more, for queries."""
 
     def __init__(self, sketch: Sketch) -> None:
         self.sketch = sketch
@@ -44,30 +44,30 @@ class OpenedSketch:
 
     @property
     def time_unit(self) -> str:
-        """Unit of its times."""
+        """The unit of its times."""
         unit: str = self.sketch.params.time_unit
         return unit
 
     @property
     def has_fixed_decay(self) -> bool:
-        """The decay was chosen when it was built."""
+        """Whether the decay was chosen when the sketch was built."""
         return recipe_of(self.sketch).decay is not None
 
     def snapshot(self) -> Snapshot:
-        """What it holds, to be read from any thread."""
+        """The content, which any thread may read."""
         with self.lock:
             return self.sketch.snapshot()
 
     def at(self, decay: Decay | None, now: int) -> View:
-        """What can be asked under a decay, at a time; the last ones are kept.
+        """Return the query interface under a decay, at a time. The last ones are stored.
 
         Args:
-            decay: chosen by the query; None where that of the sketch is fixed.
+            decay: chosen by the query; None if the sketch has a fixed one.
             now: in :attr:`time_unit`.
 
         Raises:
-            ParameterError: a decay that the sketch does not take, or no time.
-            UnanswerableQueryError: the sketch has discarded what is asked about.
+            ParameterError: a decay that the sketch does not accept, or no time.
+            UnanswerableQueryError: the sketch has discarded the required data.
         """
         asked = (decay, now)
         with self.lock:
@@ -81,22 +81,22 @@ class OpenedSketch:
 
 
 def decoded(blob: bytes, recipes: Iterable[Recipe]) -> Sketch:
-    """Read a sketch; nothing in the bytes is trusted.
+    """Read a sketch. The bytes are untrusted.
 
     Args:
-        blob: what ``to_bytes`` of a sketch of any family wrote.
-        recipes: of streams whose bytes cannot be read alone: those with a secret id key, with a
-            table as their decay, or with a fingerprint for their parameters.
+        blob: bytes from ``to_bytes`` of a sketch of any family.
+        recipes: of streams whose bytes cannot be read alone, because of a secret id key, a
+            table as their decay, or a fingerprint for their parameters.
 
     Raises:
         CorruptSketchError: bytes that no honest builder could have written.
-        IncompatibleSketchError: something is needed to read them that no recipe has.
+        IncompatibleSketchError: no recipe has the data that are required to read them.
     """
     return _decoded(blob, recipes)[0]
 
 
 def _decoded(blob: bytes, recipes: Iterable[Recipe]) -> tuple[Sketch, Recipe | None]:
-    """A sketch, and the recipe that it could not be read without."""
+    """Return a sketch, and the sketch configuration that it required."""
     try:
         return families.decode(blob), None
     except IncompatibleSketchError:
@@ -111,13 +111,14 @@ def _decoded(blob: bytes, recipes: Iterable[Recipe]) -> tuple[Sketch, Recipe | N
 
 
 class Shelf:
-    """Sketches that were opened, until they are the ones that were not asked for longest.
+    """Opened sketches, dropped in least recently used order.
 
-    One that was read by a recipe, with a secret key perhaps, is found by who has that recipe.
+    A sketch that was read with a sketch configuration, perhaps with a secret key, is only found by
+    callers that have it.
 
     Args:
-        rows_kept: of all of them together, of which each sketch takes some itself; the last one is
-            kept however large it is.
+        rows_kept: limit for all of them together; each sketch counts some rows itself; the last one
+            is stored at any size.
     """
 
     def __init__(self, rows_kept: int = ROWS_KEPT) -> None:
@@ -130,7 +131,7 @@ class Shelf:
         return len(self._opened)
 
     def open(self, blob: bytes, recipes: Sequence[Recipe]) -> OpenedSketch:
-        """A sketch that is kept, or is read now; see :func:`decoded`."""
+        """Return a stored sketch, or read it now; see :func:`decoded`."""
         name = hashlib.blake2b(blob, digest_size=16).digest()
         with self._lock:
             for recipe in (None, *recipes):
@@ -149,5 +150,5 @@ _shelf = Shelf()
 
 
 def opened(blob: bytes, recipes: Sequence[Recipe]) -> OpenedSketch:
-    """A sketch of this process's shelf."""
+    """Return a sketch from this process's shelf."""
     return _shelf.open(blob, recipes)

@@ -1,10 +1,10 @@
-"""What is asked of columns of sketches: Arrow in, one Arrow column of answers out.
+"""Queries on columns of sketches: Arrow in, one Arrow column of results out.
 
-Functions, their arguments and the types of their answers follow from the table of questions
+Functions, their arguments and their result types follow from the query table
 (:mod:`decaysketch.answers.questions`).
 
-Row by row, an argument that is NULL makes the answer NULL. What cannot be read or answered is a
-:class:`FunctionError` that names the function, the row of its batch and the reason.
+Row by row, a NULL argument gives a NULL result. If a row cannot be read or has no result, a
+:class:`FunctionError` names the function, the row in its batch and the reason.
 """
 
 from __future__ import annotations
@@ -65,16 +65,18 @@ _SURE = ("sure_upper", pa.float64())
 
 
 class FunctionError(DecaySketchError, ValueError):
-    """A function was given what it cannot read or answer; the message names it and the reason."""
+    """A function cannot read its arguments or compute a result. The message names it and the
+    reason.
+    """
 
 
 class Form(NamedTuple):
-    """One of the functions of a question.
+    """One of the functions of a query.
 
     Attributes:
-        question: what it asks.
-        one: of an argument that may be given once or several times, it takes one.
-        labels: it is asked of labels, and its rows name them.
+        question: the query.
+        one: whether it accepts one value of an argument that may be given once or several times.
+        labels: whether it queries labels, and its rows name them.
     """
 
     question: Question[Any]
@@ -83,13 +85,13 @@ class Form(NamedTuple):
 
     @property
     def argument(self) -> str | None:
-        """Name of the argument that the question has of its own, or None."""
+        """Name of the query's own argument, or None."""
         leading = self.question.leading
         return leading.name if leading is not None and leading.travels else None
 
     @property
     def estimate(self) -> tuple[tuple[str, pa.DataType], ...]:
-        """Fields of one of its estimates; of keys also the end that is sure, where there is one."""
+        """Fields of one of its estimates. For keys also the guaranteed bound, if there is one."""
         return (*ESTIMATE, _SURE) if self.question.of_keys else ESTIMATE
 
 
@@ -105,7 +107,7 @@ def _forms() -> Iterator[tuple[str, Form]]:
 
 
 def _shows_values(question: Question[Any]) -> bool:
-    """Whether rows of its answer have a value of the stream, which may be a label."""
+    """Return whether result rows have a value of the stream, which may be a label."""
     if question.asked_of != "rows":
         return False
     rows = question.shape.rows
@@ -118,19 +120,19 @@ FUNCTIONS: dict[str, Form] = dict(_forms())
 
 
 def answer_type(function: str) -> pa.DataType:
-    """Arrow type of the answers of a function, by its name in SQL."""
+    """Return the Arrow type of a function's results, by its name in SQL."""
     form, plain = _form(function)
     return _type(form, plain)
 
 
 def _form(function: str) -> tuple[Form, bool]:
-    """What a function asks, and whether for the value alone."""
+    """Return a function's query, and whether it returns the value alone."""
     name = function.removesuffix("_value")
     return FUNCTIONS[name], name != function
 
 
 def functions_table() -> str:
-    """Every function with its arguments and its answer, as a Markdown table."""
+    """Return every function with its arguments and its result, as a Markdown table."""
     return "| function | answer | what it is |\n|---|---|---|\n" + "".join(
         f"| `{name}({', '.join(_names(form))}[, confidence])` | `{_sql(_type(form, False))}` "
         f"| {form.question.doc}{' Of a stream of labels: values are texts.' * form.labels} |\n"
@@ -139,7 +141,7 @@ def functions_table() -> str:
 
 
 def _sql(kind: pa.DataType) -> str:
-    """A type as SQL writes it; of an estimate its names are enough."""
+    """Return a type as SQL writes it. For an estimate, the names are enough."""
     if pa.types.is_struct(kind):
         inner = (
             f"{each.name} {_sql(each.type)}" if pa.types.is_nested(each.type) else each.name
@@ -157,16 +159,16 @@ def _names(form: Form) -> tuple[str, ...]:
 def answer(
     function: str, recipes: Recipes, columns: Sequence[pa.Array], named: Mapping[str, pa.Array]
 ) -> pa.Array:
-    """One answer a row.
+    """Return one result for each row.
 
     Args:
         function: its name in SQL, as in :data:`FUNCTIONS`, perhaps with ``_value`` after it.
         recipes: see :func:`decaysketch.engines.opened.decoded`.
-        columns, named: arguments by place and by name: ``sketch``, the question's own,
+        columns, named: arguments by place and by name: ``sketch``, the query's own,
             ``decay, now``, and perhaps ``confidence``.
 
     Raises:
-        FunctionError: a column of a wrong type, or a row that cannot be answered.
+        FunctionError: a column of a wrong type, or a row without a result.
     """
     form, plain = _form(function)
     arguments = bound(function, _names(form), ("confidence",), columns, named)
@@ -211,7 +213,7 @@ def bound(
     columns: Sequence[pa.Array],
     named: Mapping[str, pa.Array],
 ) -> dict[str, pa.Array]:
-    """Arguments by name; some may be left out."""
+    """Return arguments by name. Some may be omitted."""
     known = [*names, *optional]
     call = f"{function}({', '.join(names)}{''.join(f'[, {name}]' for name in optional)})"
     if len(columns) > len(known):
@@ -243,7 +245,7 @@ def _check_asked(sketch: OpenedSketch, form: Form, decay: str | None) -> None:
 
 
 def check_has(sketch: OpenedSketch, question: Question[Any]) -> None:
-    """Refuse a question that the family of a sketch does not answer."""
+    """Reject a query that the family of a sketch does not support."""
     if question.name not in sketch.sketch.questions:
         recipe = families.FAMILIES
         family = next(n for n, r in recipe.items() if isinstance(sketch.sketch, r.sketch))
@@ -254,7 +256,7 @@ def check_has(sketch: OpenedSketch, question: Question[Any]) -> None:
 
 
 class Times:
-    """A column of times, in whatever unit a row's sketch has."""
+    """A time column, in the unit of each row's sketch."""
 
     def __init__(self, function: str, column: pa.Array, name: str = "now") -> None:
         kind = column.type
@@ -271,7 +273,7 @@ class Times:
         self._numbers = column.to_pylist()
 
     def at(self, row: int, unit: str) -> int | None:
-        """The time of a row; a coarser unit rounds down."""
+        """Return the time of a row. A coarser unit rounds down."""
         number = self._numbers[row]
         if number is None:
             return None
@@ -288,7 +290,7 @@ class Times:
 
 
 def number_of(name: str, given: Any) -> int | float:
-    """A number of SQL: an integer, a double, or a decimal, as literals are."""
+    """Return a number of SQL: an integer, a double, or a decimal, such as a literal."""
     if isinstance(given, Decimal):
         return int(given) if given == given.to_integral_value() else float(given)
     if isinstance(given, bool) or not isinstance(given, (int, float)):
@@ -297,7 +299,7 @@ def number_of(name: str, given: Any) -> int | float:
 
 
 def _arguments(form: Form, given: Any, recipes: Recipes) -> dict[str, Any]:
-    """Of a question, from the Python object of its column."""
+    """Return a query's arguments, from the Python object of its column."""
     argument = form.question.leading
     if form.argument is None or argument is None:
         return {}
@@ -320,8 +322,9 @@ def _arguments(form: Form, given: Any, recipes: Recipes) -> dict[str, Any]:
 
 
 def _one_key(name: str, given: Any) -> Any:
-    """A key of SQL: an integer, a text, bytes, or a structure of these, whatever its fields are
-    called."""
+    """Return a key of SQL: an integer, a text, bytes, or a structure of these with any field
+    names.
+    """
     if isinstance(given, dict):
         return tuple(_one_key(name, each) for each in given.values())
     if isinstance(given, Decimal) and given == given.to_integral_value():
@@ -351,7 +354,7 @@ def refusal(
 
 
 def finite(number: float) -> float | None:
-    """SQL has NULL for what is not defined; infinities it has."""
+    """Return NULL for an undefined number. SQL has infinities."""
     return None if math.isnan(number) else number
 
 
@@ -372,7 +375,9 @@ _KINDS = {
 
 
 def _type(form: Form, plain: bool) -> pa.DataType:
-    """An estimate for itself, or for each entry of an argument; else rows, and what is beside."""
+    """Return the type: an estimate, a list for each entry of an argument, or rows with further
+    fields.
+    """
     shape, rows = form.question.shape, form.question.shape.rows
     estimate = pa.float64() if plain else pa.struct(form.estimate)
     if rows is None:
@@ -389,7 +394,9 @@ def _type(form: Form, plain: bool) -> pa.DataType:
 
 
 def _row_type(form: Form, rows: Rows, plain: bool) -> list[tuple[str, pa.DataType]]:
-    """Of one estimate the ends stand beside it; several are structures of their own."""
+    """Return the row type. The bounds of one estimate stand next to it. Several estimates are
+    structures of their own.
+    """
     kinds = _KINDS | {"number": pa.string()} if form.labels else _KINDS
     keys = [(each.sql, kinds[each.kind]) for each in rows.keys]
     estimate = form.estimate
@@ -402,7 +409,7 @@ def _row_type(form: Form, rows: Rows, plain: bool) -> list[tuple[str, pa.DataTyp
 
 
 def _written(form: Form, plain: bool, parts: Mapping[str, Any]) -> Any:
-    """The parts of an answer as a Python object of :func:`_type`."""
+    """Return the parts of a result as a Python object of :func:`_type`."""
     shape, rows = form.question.shape, form.question.shape.rows
     write: Callable[[Estimate], Any] = _plain
     if not plain:
@@ -465,7 +472,7 @@ INFO = pa.struct(
 
 
 def describe(function: str, recipes: Recipes, sketches: pa.Array) -> pa.Array:
-    """What the sketches hold, a struct of type :data:`INFO` a row."""
+    """Return the properties of sketches, a struct of type :data:`INFO` for each row."""
     check_type(function, "sketch", sketches, is_blob(sketches.type), "the bytes of sketches")
     answers: list[dict[str, Any] | None] = []
     for row, blob in enumerate(sketches.to_pylist()):
@@ -499,7 +506,7 @@ def _described(blob: bytes, found: OpenedSketch) -> dict[str, Any]:
 
 
 def unite(function: str, recipes: Recipes, columns: Sequence[pa.Array]) -> pa.Array:
-    """The merge of the sketches in each row; columns of sketches, or of arrays of them."""
+    """Merge the sketches in each row, from columns of sketches, or of arrays of them."""
     if not columns:
         raise FunctionError(f"{function}(sketch, ...): sketch is missing")
     for column in columns:
@@ -527,7 +534,7 @@ def unite(function: str, recipes: Recipes, columns: Sequence[pa.Array]) -> pa.Ar
 
 
 def _blobs(parts: Sequence[Any]) -> Iterator[tuple[int, bytes]]:
-    """The sketches of a row, each with its place; NULLs have places too."""
+    """Yield the sketches of a row, each with its position. NULLs have positions too."""
     listed = (part if isinstance(part, list) else [part] for part in parts)
     places = enumerate(chain.from_iterable(listed))
     yield from ((place, blob) for place, blob in places if blob is not None)

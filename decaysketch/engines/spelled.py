@@ -1,8 +1,8 @@
-"""Queries as one text, of columns of sketches: Arrow in, a list of rows out.
+"""Queries as one text, for columns of sketches: Arrow in, a row list out.
 
-``decayed_query(sketch, decay, now, 'mean(v) by hour(time) where v > 3')`` has the same type of
-result for every text: a row for each estimate, with ``rows`` and ``caveats``. A column of such a
-type can be unnested in every engine.
+``decayed_query(sketch, decay, now, 'mean(v) by hour(time) where v > 3')`` has the same result type
+for every text: a row for each estimate, with ``rows`` and ``caveats``. Every engine can unnest
+a column with such a type.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _query_of = lru_cache(maxsize=256)(query_of)
 
 
 def query_table() -> str:
-    """The function, as a Markdown table."""
+    """Return the function, as a Markdown table."""
     fields = ", ".join(each.name for each in ROW)
     return (
         "| function | answer | what it is |\n|---|---|---|\n"
@@ -74,7 +74,7 @@ def query_table() -> str:
 def answer(
     recipes: Recipes, columns: Sequence[pa.Array], named: Mapping[str, pa.Array]
 ) -> pa.Array:
-    """A list of rows for each row.
+    """Return a row list for each row.
 
     Args:
         recipes: see :func:`decaysketch.engines.opened.decoded`.
@@ -82,7 +82,7 @@ def answer(
             ``confidence``.
 
     Raises:
-        FunctionError: a column of a wrong type, or a row that cannot be answered.
+        FunctionError: a column with a wrong type, or a row without a result.
     """
     arguments = bound(QUERY, _NAMES, ("confidence",), columns, named)
     sketches = arguments["sketch"]
@@ -140,7 +140,7 @@ def _asked(text: str) -> Spelled:
 
 
 def _row(by: Mapping[str, Any], small: bool | None, row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the result, of one of :func:`~decaysketch.answers.frames.rows_of`."""
+    """Return a result row from a row of :func:`~decaysketch.answers.frames.rows_of`."""
     estimated = "lower" in row
     keys = {
         name: value
@@ -166,7 +166,7 @@ def _row(by: Mapping[str, Any], small: bool | None, row: Mapping[str, Any]) -> d
 
 
 def _text(value: Any) -> str | None:
-    """A key as a text; a truth value as SQL writes it."""
+    """Return a key as a text, and a boolean as SQL writes it."""
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value) if isinstance(value, bool | int | float) else str(value)

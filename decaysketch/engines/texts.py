@@ -1,7 +1,7 @@
-"""What engines say as a text, as what the library takes: decays, and what a sketch is built with.
+"""Texts from engines as library objects: decays and sketch configurations.
 
-Texts may come from anybody who may write a query; they are read through the door that all take,
-:mod:`decaysketch.text.grammar`, and kept here, as an engine says the same text in every row.
+Anyone who may write a query may send such texts. :mod:`decaysketch.text.grammar` reads them, as
+for all interfaces. This module caches them, because an engine sends the same text in every row.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ decay_of = lru_cache(maxsize=256)(parse)
 
 
 def text_of(decay: Any) -> Any:
-    """A decay as a text that :func:`decay_of` reads; whatever else is given, as it is."""
+    """Return a decay as a text that :func:`decay_of` reads, and anything else unchanged."""
     return json.dumps(decay.to_dict()) if isinstance(decay, Decay) else decay
 
 
 @lru_cache(maxsize=64)
 def recipe_of_text(text: str) -> Recipe:
-    """What a sketch is built with, from JSON: the parameters of a ``DecaySketch``, or
+    """Parse a sketch configuration from JSON: the parameters of a ``DecaySketch``, or
     ``{"family": ..., "params": {...}}``, for an integral decay with ``"decay"``, as a text
-    or a dictionary. Where ids are hashed, ``"accuracy"`` may stand in place of the capacity; of
-    neither it is that of one sketch of many.
+    or a dictionary. If ids are hashed, ``"accuracy"`` may replace the capacity. Without either, the
+    capacity is the one for a sketch among many.
 
     Raises:
         ParameterError: no JSON, an unknown field, a missing one, or one outside its domain.
