@@ -29,12 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["bridge"]
 
-bridge = typer.Typer(no_args_is_help=True, help="Messages of a broker to an aggregator.")
+bridge = typer.Typer(no_args_is_help=True, help="Forward messages from a broker to an aggregator.")
 
-ConfigFile = Annotated[Path, typer.Option("--config", help="The file of the bridge, TOML.")]
-Check = Annotated[
-    bool, typer.Option("--check", help="See whether all is there that is needed; send nothing.")
-]
+ConfigFile = Annotated[Path, typer.Option("--config", help="The bridge's TOML file.")]
+Check = Annotated[bool, typer.Option("--check", help="Check all requirements. Send nothing.")]
 _TIMEOUT_S = 30.0
 _SILENT_S = 10.0  # after which it is said that nothing comes
 
@@ -56,15 +54,15 @@ def mqtt(
     config_file: ConfigFile,
     look: Annotated[
         int,
-        typer.Option("--print", min=0, help="Print the rows of so many messages; send nothing."),
+        typer.Option("--print", min=0, help="Print the rows of this many messages. Send nothing."),
     ] = 0,
     check: Check = False,
     ack: Annotated[
         str | None,
         typer.Option(
-            help="Acknowledge to the broker what is on disk here (disk), or what the server has "
-            "acknowledged (server), so that the spool may be lost with this machine. Unless given, "
-            "as the file says; disk."
+            help="Acknowledge messages that are on disk here (disk), or that the server has "
+            "acknowledged (server), so that the spool may be lost with this machine. If not given, "
+            "from the file, else disk."
         ),
     ] = None,
 ) -> None:
@@ -98,15 +96,15 @@ def mqtt(
 
 @bridge.command("tail")
 def tail(
-    path: Annotated[Path, typer.Argument(help="The file: each line is a message.")],
+    path: Annotated[Path, typer.Argument(help="The file, with one message per line.")],
     config_file: ConfigFile,
-    topic: Annotated[str, typer.Option(help="Under which its messages come.")] = "",
+    topic: Annotated[str, typer.Option(help="The topic of its messages.")] = "",
     once: Annotated[
-        bool, typer.Option("--once", help="End where the file ends, once all is delivered.")
+        bool, typer.Option("--once", help="Stop at the end of the file, after delivery.")
     ] = False,
     look: Annotated[
         int,
-        typer.Option("--print", min=0, help="Print the rows of so many lines; send nothing."),
+        typer.Option("--print", min=0, help="Print the rows of this many lines. Send nothing."),
     ] = 0,
     check: Check = False,
 ) -> None:
@@ -269,9 +267,7 @@ def _time(time_ns: int) -> str:
 def replay(
     path: Annotated[Path, typer.Argument(help="Dead letters, or NDJSON; or a folder of these.")],
     config_file: ConfigFile,
-    topic: Annotated[
-        str, typer.Option(help="Under which messages came, where a line does not say.")
-    ] = "",
+    topic: Annotated[str, typer.Option(help="The topic of messages whose line has none.")] = "",
 ) -> None:
     """Feed recorded messages through the mappings in a file, and wait until the aggregator has
     them. Messages that already counted change nothing.

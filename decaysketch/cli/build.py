@@ -71,10 +71,8 @@ def build(
     format: Annotated[
         str | None, typer.Option(help=f"{', '.join(FORMATS)}; by suffix if not given.")
     ] = None,
-    time_column: Annotated[str, typer.Option(help="When the thing happened.")] = "time",
-    fallback_time_column: Annotated[
-        str | None, typer.Option(help="Taken where that is null.")
-    ] = None,
+    time_column: Annotated[str, typer.Option(help="The time of the event.")] = "time",
+    fallback_time_column: Annotated[str | None, typer.Option(help="Replaces a null time.")] = None,
     column_unit: Annotated[
         str | None,
         typer.Option(help="Unit of times that are plain numbers; the stream's if not given."),
@@ -83,40 +81,42 @@ def build(
     time_format: Annotated[
         str | None,
         typer.Option(
-            help="How times are written as text, as of strptime, such as '%d/%m/%Y %H:%M:%S'; "
+            help="Format of times as text, for strptime, such as '%d/%m/%Y %H:%M:%S'; "
             "ISO 8601 or 31.01.2026 12:00 if not given."
         ),
     ] = None,
     separator: Annotated[
         str | None,
-        typer.Option(help="What parts the cells of CSV, or 'tab'; found by the heading."),
+        typer.Option(help="The separator of CSV cells, or 'tab'; from the heading if not given."),
     ] = None,
     decimal: Annotated[
         str | None,
-        typer.Option(help="The decimal mark of numbers as text; found where that is certain."),
+        typer.Option(help="The decimal mark of numbers as text; detected if it is certain."),
     ] = None,
     thousands: Annotated[
-        str | None, typer.Option(help="What parts the thousands of numbers as text; likewise.")
+        str | None, typer.Option(help="The thousands mark of numbers as text; likewise.")
     ] = None,
     encoding: Annotated[
         str | None,
-        typer.Option(help="Of text files, such as latin-1; found by their first bytes."),
+        typer.Option(
+            help="Encoding of text files, such as latin-1; from the first bytes if not given."
+        ),
     ] = None,
     id_columns: Annotated[
         str,
         typer.Option(
             help="Columns that together identify an observation, with commas; in the same order "
-            "wherever sketches are to be merged."
+            "for all sketches that are merged."
         ),
     ] = "id",
     key_columns: Annotated[
-        str, typer.Option(help="Columns that together are the key, where keys are counted.")
+        str, typer.Option(help="Columns that together are the key, if keys are counted.")
     ] = "key",
     site_column: Annotated[
-        str | None, typer.Option(help="The site that they are counted for; one site if not given.")
+        str | None, typer.Option(help="The site that counts them; one site if not given.")
     ] = None,
     source_column: Annotated[
-        str, typer.Option(help="Who sent the element, where sources number them.")
+        str, typer.Option(help="The source of the element, if sources number elements.")
     ] = "source",
     sequence_column: Annotated[
         str, typer.Option(help="Integers by which a source numbers its elements; likewise.")
@@ -124,7 +124,7 @@ def build(
     text_columns: Annotated[
         str,
         typer.Option(
-            help="Columns that name rows and are taken as text, with commas: of CSV as it is "
+            help="Columns that name rows and are read as text, with commas: CSV cells as "
             "written, so that 012 is not 12."
         ),
     ] = "",
@@ -136,20 +136,20 @@ def build(
     ] = None,
     family: Annotated[
         str | None,
-        typer.Option(help=f"{', '.join(FAMILIES)}; {DEFAULT} if nothing else says it."),
+        typer.Option(help=f"{', '.join(FAMILIES)}; {DEFAULT} by default."),
     ] = None,
     params: Annotated[
-        Path | None, typer.Option(help="Parameters as JSON, in place of the options below.")
+        Path | None, typer.Option(help="Parameters as JSON, instead of the options below.")
     ] = None,
     from_server: Annotated[
         tuple[str, str] | None,
-        typer.Option(metavar="URL STREAM", help="Take them from a stream of an aggregator."),
+        typer.Option(metavar="URL STREAM", help="Use the parameters of an aggregator's stream."),
     ] = None,
     decay: Annotated[
         str | None,
         typer.Option(
-            help="Where the family fixes one: the decay, such as 'exponential(half_life=15min)', "
-            "'floor(w / (1 + x/60))' or JSON; or a file that holds it."
+            help="The decay, if the family fixes one, such as 'exponential(half_life=15min)', "
+            "'floor(w / (1 + x/60))' or JSON; or a file that contains it."
         ),
     ] = None,
     accuracy: Accuracy = None,
@@ -159,11 +159,11 @@ def build(
     api_key_file: ApiKeyFile = None,
     timeout_s: TimeoutS = 30.0,
     now: Annotated[
-        int | None, typer.Option(help="A time to tell sketches that have a clock.")
+        int | None, typer.Option(help="The time for sketches that have a clock.")
     ] = None,
     site: Annotated[
         str | None,
-        typer.Option(help="Where keys are counted: the site of all rows, 0 if not given."),
+        typer.Option(help="If keys are counted: the site of all rows, 0 if not given."),
     ] = None,
     epoch: Annotated[
         int,
@@ -172,17 +172,19 @@ def build(
     any_time: Annotated[
         bool,
         typer.Option(
-            "--any-time", help="Take times that are hardly of their unit, with a warning."
+            "--any-time", help="Accept times that are unlikely in their unit, with a warning."
         ),
     ] = False,
     quarantine: Annotated[
         Path | None,
         typer.Option(
-            help="File for rows that are refused, with the reason, as NDJSON; else one ends the "
+            help="File for rejected rows, with the reason, as NDJSON; without it, one ends the "
             "build."
         ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace existing output.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Build sketches from files, in any order, with any duplicates in them."""

@@ -33,7 +33,7 @@ def coverage(
             "NAME=FILE. A folder has the source of each .sketch file in it.",
         ),
     ],
-    decay: Annotated[str, typer.Option(help="As of query: none, 'window(1d)', ...")] = "none",
+    decay: Annotated[str, typer.Option(help="As in query: none, 'window(1d)', ...")] = "none",
     now: Annotated[
         str, typer.Option(help="Time of the query: an integer, a date, or latest.")
     ] = "latest",
@@ -47,7 +47,7 @@ def coverage(
     ] = None,
     of: Annotated[str, typer.Option(help="With --set: the share among this set.")] = "any",
     missing: Annotated[
-        int, typer.Option(min=0, help="With --set: list so many ids, latest first.")
+        int, typer.Option(min=0, help="With --set: list this many ids, latest first.")
     ] = 0,
     guard: Annotated[
         str,
@@ -57,10 +57,10 @@ def coverage(
         ),
     ] = "auto",
     settle: Annotated[
-        str, typer.Option(help="Look back by so much, so that late posts are in: 10m.")
+        str, typer.Option(help="Look back by this time, so that late posts are included: 10m.")
     ] = "0",
     without_silence: Annotated[
-        bool, typer.Option("--without-silence", help="Leave out spells in which a source was down.")
+        bool, typer.Option("--without-silence", help="Exclude periods in which a source was down.")
     ] = False,
     confidence: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
     id_key_file: IdKeyFile = None,

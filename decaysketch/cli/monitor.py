@@ -53,7 +53,9 @@ def put(
     url: Url,
     stream: Stream,
     name: Name,
-    spec: Annotated[Path, typer.Argument(help="JSON file, as Threshold(...).to_dict() gives it.")],
+    spec: Annotated[
+        Path, typer.Argument(help="JSON file, the output of Threshold(...).to_dict().")
+    ],
     api_key_file: ApiKeyFile = None,
     timeout_s: TimeoutS = 10.0,
     as_json: AsJson = False,
@@ -85,7 +87,7 @@ def history(
     start: Annotated[
         str | None, typer.Option("--from", help="A date with its zone, or a length ago: 6h.")
     ] = None,
-    stop: Annotated[str | None, typer.Option("--to", help="The same; left out: now.")] = None,
+    stop: Annotated[str | None, typer.Option("--to", help="The same; now if not given.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Most states, the newest.")] = 1000,
     api_key_file: ApiKeyFile = None,
     timeout_s: TimeoutS = 10.0,
@@ -114,7 +116,7 @@ def watch(
     stream: Stream,
     api_key_file: ApiKeyFile = None,
     timeout_s: TimeoutS = 10.0,
-    events: Annotated[int | None, typer.Option(min=1, help="End after so many.")] = None,
+    events: Annotated[int | None, typer.Option(min=1, help="Stop after this many.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the states of a stream's monitors, a line for each, until interrupted."""

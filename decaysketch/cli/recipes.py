@@ -48,25 +48,25 @@ __all__ = [
 Accuracy = Annotated[
     str | None,
     typer.Option(
-        help="Of a sum in 19 of 20 answers, such as 2%, in place of --capacity; 2% if not given, "
-        "and 5% for each of many keys."
+        help="Error of a sum in 19 of 20 results, such as 2%, replaces --capacity. 2% if not "
+        "given, and 5% for each of many keys."
     ),
 ]
 IdKeyFile = Annotated[
     Path | None,
-    typer.Option(help="File that holds the stream's secret id key, 16 to 64 bytes in hex."),
+    typer.Option(help="File with the stream's secret id key, 16 to 64 bytes in hex."),
 ]
 ApiKeyFile = Annotated[
-    Path | None, typer.Option(help="File that holds a key of the server's; never an argument.")
+    Path | None, typer.Option(help="File with an API key of the server; never an argument.")
 ]
 TimeZone = Annotated[
     str | None,
     typer.Option(
-        help="Of times that name none, such as Europe/Berlin or +02:00; UTC, with a warning, if "
-        "not given."
+        help="Zone of times that name none, such as Europe/Berlin or +02:00; UTC, with a warning, "
+        "if not given."
     ),
 ]
-TimeoutS = Annotated[float, typer.Option(min=0.1, help="Patience for one answer, in seconds.")]
+TimeoutS = Annotated[float, typer.Option(min=0.1, help="Time limit for one response, in seconds.")]
 
 _OLD_DECAY = re.compile(r"\s*([a-z]+):([^(){}]*)")
 _LONGEST_FILE = 1 << 20  # characters of a file of parameters

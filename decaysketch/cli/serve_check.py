@@ -35,7 +35,7 @@ def serve_check(
     api_key_file: ApiKeyFile = None,
     timeout_s: TimeoutS = 10.0,
     max_latency_s: Annotated[float, typer.Option(help="A slower query is a fault.")] = 5.0,
-    max_clock_s: Annotated[float, typer.Option(help="A larger difference of clocks is.")] = 5.0,
+    max_clock_s: Annotated[float, typer.Option(help="A larger clock difference is a fault.")] = 5.0,
     as_json: AsJson = False,
 ) -> None:
     """Check an aggregator; exit status 0 if all is well, 1 if not."""

@@ -84,7 +84,9 @@ def merge(
     sketches: Annotated[list[Path], typer.Argument(help="Sketch files, or folders of them.")],
     out: Annotated[Path, typer.Option(help="File to write the merged sketch to.")],
     id_key_file: IdKeyFile = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace existing output.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Merge sketches of one stream into one. Duplicates and order do not matter."""
@@ -206,8 +208,8 @@ def query(
     now: Annotated[
         str,
         typer.Option(
-            help="Time of the question: an integer, a date such as 2026-01-31T12:00Z, or latest: "
-            "the newest held."
+            help="Time of the query: an integer, a date such as 2026-01-31T12:00Z, or latest: "
+            "the newest stored."
         ),
     ] = "latest",
     start: Start = None,

@@ -25,7 +25,7 @@ from decaysketch.client.parked import Piece, look, read_card, recover
 __all__ = ["spool"]
 
 spool = typer.Typer(
-    no_args_is_help=True, help="What a sensor's spool holds; what was set aside, read back."
+    no_args_is_help=True, help="Show a sensor's spool, and recover data that was set aside."
 )
 Folder = Annotated[Path, typer.Argument(help="The folder of a spool.")]
 
@@ -57,7 +57,8 @@ def list_(folder: Folder, id_key_file: IdKeyFile = None, as_json: AsJson = False
 def recover_(
     folder: Folder,
     rejected: Annotated[
-        bool, typer.Option("--rejected", help="Also what the server refused, to be sent again.")
+        bool,
+        typer.Option("--rejected", help="Also data that the server rejected, to send it again."),
     ] = False,
     id_key_file: IdKeyFile = None,
     as_json: AsJson = False,
