@@ -1,1 +1,1 @@
-"""From a weighted sample to answers with intervals, whatever family the sample was drawn from."""
+"""Results with intervals from a weighted sample, for every family."""

@@ -1,10 +1,13 @@
-"""How a question is asked: of a view, which is a sketch under one decay and at one time.
+"""Queries to a view: a sketch under one decay and at one time.
 
-What a view reads is its own: samples of rows (:class:`~decaysketch.answers.questions.SampleView`),
-counters of keys (:class:`~decaysketch.answers.keys.KeyView`), or the rows that no later one rules
-out (:class:`~decaysketch.answers.extremes.ExtremeView`), or series with all of their rows
-(:class:`~decaysketch.answers.series.SeriesView`). Whoever hands questions on knows
-:class:`View` alone, and :data:`QUESTIONS`.
+A view reads one of four sources:
+
+* samples of rows (:class:`~decaysketch.answers.questions.SampleView`)
+* counters of keys (:class:`~decaysketch.answers.keys.KeyView`)
+* the rows that no later row rules out (:class:`~decaysketch.answers.extremes.ExtremeView`)
+* series with all their rows (:class:`~decaysketch.answers.series.SeriesView`)
+
+Code that forwards queries needs only :class:`View` and :data:`QUESTIONS`.
 """
 
 from __future__ import annotations
@@ -48,13 +51,12 @@ QUESTIONS: dict[str, Question[Any]] = {}
 
 
 def questions_of(*provided: str) -> frozenset[str]:
-    """Names of the questions that need nothing but what a family provides.
+    """Return the names of the queries that a family can answer.
 
     Args:
-        provided: of "values", "numbers" (which values may be), "weights" (apart from values) and
-            "chosen decay"; or, in place of values and weights, "keys", of which a sketch has
-            counters, "extremes" or "series", and no sample of rows: then the questions about these,
-            and no others.
+        provided: of "values", "numbers" (the values may be numbers), "weights" (apart from values)
+            and "chosen decay". A sketch without a sample of rows instead provides "keys" (it has
+            counters of them), "extremes" or "series", and answers only the queries about these.
     """
     held = held_of(frozenset(provided))
     return frozenset(
@@ -65,22 +67,22 @@ def questions_of(*provided: str) -> frozenset[str]:
 
 
 class View(ABC):
-    """What can be asked of a sketch under one decay and at one time."""
+    """Queries to a sketch under one decay and at one time."""
 
     @property
     @abstractmethod
     def now(self) -> int:
-        """The time that is asked about."""
+        """The query time."""
 
     @property
     @abstractmethod
     def verified(self) -> Literal["proof", "grid"]:
-        """How it is known that the decay falls: proved, or looked at on a grid of ages."""
+        """How the falling decay was verified: by proof, or on a grid of ages."""
 
     @property
     @abstractmethod
     def drawn_s(self) -> float:
-        """About so long the processor needed to make the view, in seconds."""
+        """Approximate processor time to make the view, in seconds."""
 
     @overload
     def ask(
@@ -102,39 +104,39 @@ class View(ABC):
         combine: Combine = "average",
         **arguments: Any,
     ) -> Any:
-        """The answer to a question.
+        """Answer a query.
 
         Args:
             question: an entry of :data:`QUESTIONS`, or its name.
             confidence: of every interval.
-            combine: how the answers of several hash functions make one; see
+            combine: how to combine the results of several hash functions, see
                 :mod:`decaysketch.answers.ensemble`.
-            arguments: of the question.
+            arguments: of the query.
 
         Raises:
-            ParameterError: there is no such question; an argument that it does not have, that is
-                missing or outside of its domain.
-            UnanswerableQueryError: what is asked for was discarded.
+            ParameterError: the query does not exist, or an argument is unknown, missing or outside
+                its domain.
+            UnanswerableQueryError: the sketch has discarded the observations that the query needs.
         """
 
     @abstractmethod
     def cost_s(
         self, question: Question[Any] | str, *, combine: Combine = "average", **arguments: Any
     ) -> float:
-        """About so long the processor needs to answer, in seconds."""
+        """Approximate processor time to answer, in seconds."""
 
     def given(
         self, where: str | None = None, of: str | None = None, weight: str | None = None
     ) -> View:
-        """What can be asked of a part of the rows, of another column, or under another weight.
+        """Return a view of a part of the rows, of another column, or under another weight.
 
         Args:
-            where: a condition over the columns; rows for which it holds are kept.
-            of: the values that are aggregated, an expression over the columns.
-            weight: a number of 0 or more for each row, which its decay weight is multiplied by.
+            where: a condition over the columns. The view keeps the rows for which it holds.
+            of: the aggregated values, an expression over the columns.
+            weight: a number of 0 or more for each row, by which its decay weight is multiplied.
 
         Raises:
-            ParameterError: an expression that cannot be read, or a sketch that stores no rows.
+            ParameterError: an expression cannot be parsed, or the sketch stores no rows.
         """
         view: View = self.modified(Modifiers(of=of, where=where, weight=weight))
         return view
@@ -142,27 +144,29 @@ class View(ABC):
     def by(
         self, keys: str | Sequence[str], limit: int | None = None, order: Order = "largest"
     ) -> Any:
-        """What can be asked of each group of rows with equal keys.
+        """Return a view of each group of rows with equal keys.
 
         Args:
             keys: an expression over the columns, or several, at most 4.
-            limit: list so many groups; None: all.
-            order: "largest" or "smallest" result first, which are then those that are listed, or
-                by "key".
+            limit: the maximum number of listed groups. None: all.
+            order: "largest" or "smallest" result first, or "key" for key order. With a limit, the
+                first groups in this order are listed.
 
         Returns:
             A :class:`~decaysketch.answers.tables.GroupedView`.
 
         Raises:
-            ParameterError: an expression that cannot be read, more groups than 10,000, or a sketch
-                that stores no rows.
+            ParameterError: an expression cannot be parsed, there are more than 10,000 groups, or
+                the sketch stores no rows.
         """
         return self.modified(
             Modifiers(by=tuple([keys] if isinstance(keys, str) else keys), limit=limit, order=order)
         )
 
     def modified(self, modifiers: Modifiers) -> Any:
-        """A view with modifiers, grouped where they have keys; see :meth:`given`, :meth:`by`."""
+        """Return a view with modifiers, grouped if they have keys. See :meth:`given` and
+        :meth:`by`.
+        """
         if modifiers:
             raise ParameterError(
                 f"{', '.join(modifiers.to_dict())}: this sketch stores no sample of rows to filter "
@@ -172,8 +176,9 @@ class View(ABC):
 
 
 class OwnView(View):
-    """A view that answers by itself, and not from samples: there is nothing to combine, so
-    ``combine`` is checked and says nothing."""
+    """A view that answers without samples. There is nothing to combine, so ``combine`` is checked
+    and has no effect.
+    """
 
     asked_of: ClassVar[Held]
 
@@ -206,15 +211,15 @@ _HELD: Mapping[Held, str] = {
 
 
 def check_how(question: Question[Any], how: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Refuse what a method does not take: a misspelt ``now`` would be answered as of another time.
+    """Reject unknown keywords: a misspelt ``now`` would give the result at another time.
 
     Args:
-        question: what is asked.
-        how: as it was given.
-        known: what may be.
+        question: the query.
+        how: the keywords as given.
+        known: the accepted keywords.
 
     Raises:
-        ParameterError: something else is there.
+        ParameterError: a keyword is unknown.
     """
     takes = list(known)
     for name in how:
@@ -228,12 +233,12 @@ def check_how(question: Question[Any], how: Mapping[str, Any], known: Iterable[s
 def given_to(
     question: Question[Any] | str, arguments: Mapping[str, Any], *, of: Held = "rows"
 ) -> tuple[Question[Any], dict[str, Any]]:
-    """A question, and all of its arguments, predicates read.
+    """Return a query and all its arguments, with predicates parsed.
 
     Args:
         question: an entry of :data:`QUESTIONS`, or its name.
         arguments: some of them.
-        of: what it is asked of.
+        of: the object that is queried.
 
     Raises:
         ParameterError: see :meth:`View.ask`.
@@ -276,7 +281,7 @@ def _named(question: str) -> Question[Any]:
 
 
 def _predicate(name: str, given: Any) -> Predicate:
-    """A function of columns as it is; of a text, what it says."""
+    """Return a function of columns unchanged, and parse a text."""
     if callable(given):
         function: Predicate = given
         return function
@@ -287,19 +292,19 @@ def _predicate(name: str, given: Any) -> Predicate:
 
 @lru_cache(maxsize=256)
 def read_predicate(text: str) -> ReadPredicate:
-    """What a text over ``v`` and ``w`` says; the same one is read once, however often it is asked.
+    """Parse a text over ``v`` and ``w``. The same text is parsed once, however many queries use it.
 
     Raises:
-        ParameterError: it says nothing.
+        ParameterError: the text is no predicate.
     """
     return ReadPredicate(text)
 
 
 def modified_question(question: Question[Any] | str, modifiers: Modifiers) -> Question[Any]:
-    """The aggregate that a query with modifiers means: a sum of a column is the total.
+    """Return the aggregate that a query with modifiers means: a sum of a column is the total.
 
     Raises:
-        ParameterError: no such aggregate, or one that has no such modifiers.
+        ParameterError: the aggregate does not exist, or does not accept these modifiers.
     """
     found = question if isinstance(question, Question) else _named(question)
     if found.name == "sum" and modifiers.of is not None:
@@ -315,12 +320,12 @@ def modified_question(question: Question[Any] | str, modifiers: Modifiers) -> Qu
 def asked_by(
     question: Question[Any], how: Sequence[tuple[str, Any, str]], said: str
 ) -> Callable[[F], F]:
-    """Of a method: the words of its question, and its keywords one by one.
+    """Give a method the description of its query and explicit keywords.
 
     Args:
-        question: what it asks.
-        how: keywords in place of ``**how``: the name, default and type of each.
-        said: about them.
+        question: the query that the method asks.
+        how: keywords that replace ``**how``: the name, default and type of each.
+        said: text about them.
     """
     keywords = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
@@ -342,7 +347,7 @@ def asked_by(
 
 
 class Views(ABC):
-    """A sketch that gives views."""
+    """A sketch that returns views."""
 
     #: Names of the questions that it answers.
     questions: ClassVar[frozenset[str]]
@@ -351,36 +356,36 @@ class Views(ABC):
     def at(
         self, decay: Decay | str | None, now: Instant | None = None, *, estimator: Any = ...
     ) -> View:
-        """What can be asked under a decay, at a time.
+        """Return the view under a decay, at a time.
 
         Args:
             decay: weight of an observation as a function of its age ``now - timestamp``, or a text
-                that spells one; None where it was fixed when the sketch was built.
-            now: time of the question, in the stream's unit or a moment
-                (:func:`decaysketch.instant`); may lie in the past. None: the newest time held.
-                Later observations are kept but not counted.
-            estimator: one of the family's.
+                that spells one. None if it was fixed when the sketch was built.
+            now: query time, in the stream's unit or a moment (:func:`decaysketch.instant`). It may
+                lie in the past. None: the newest stored time. Later observations stay in the
+                sketch, but do not count.
+            estimator: an estimator of the family.
 
         Raises:
             UnanswerableQueryError: the sketch has discarded, at every level, observations that the
                 decay gives weight to.
-            ParameterError: no such decay, time or estimator.
+            ParameterError: the decay, time or estimator does not exist.
         """
 
     def moment(self, at: Instant) -> int:
-        """A time in the unit of the stream.
+        """Return a time in the unit of the stream.
 
         Raises:
-            ParameterError: it is none.
+            ParameterError: the argument is no time.
         """
         raise NotImplementedError
 
     def against(self, now: Any, then: Any) -> Any:
-        """What can be asked of two moments, each a decay and a time; see
+        """Return the view of two moments, each a decay and a time. See
         :class:`~decaysketch.answers.comparing.PairView`.
 
         Raises:
-            UnanswerableQueryError: one of them cannot be answered.
-            ParameterError: the sketch cannot be asked so.
+            UnanswerableQueryError: the sketch cannot answer at one of the moments.
+            ParameterError: the sketch does not support comparisons.
         """
         raise NotImplementedError

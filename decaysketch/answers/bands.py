@@ -1,4 +1,4 @@
-"""Bands of time: what of a stratified sample depends on the state alone."""
+"""Bands of time: the part of a stratified sample that depends on the state alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Int64Array = npt.NDArray[np.int64]
 
 
 class Reading(NamedTuple):
-    """An order of the rows of a state: those whose masses do not vary before the others."""
+    """An order of the rows of a state: rows with fixed masses come first."""
 
     rows: npt.NDArray[np.intp]  # either part in the order of the state
     known: int  # rows of the first part
@@ -27,7 +27,7 @@ class Reading(NamedTuple):
 
     @classmethod
     def of(cls, weights: Int64Array, spread: Float64Array, exact: int) -> Reading | None:
-        """By the variances of the rows; None where only the first so many, exact, have none."""
+        """Order by the variances of the rows. None if only the first, exact rows have none."""
         known = np.flatnonzero(spread == 0.0)
         if len(known) == exact:
             return None
@@ -35,7 +35,7 @@ class Reading(NamedTuple):
         return cls(rows, len(known), weights[rows])
 
     def runs(self, rows: slice) -> list[slice]:
-        """Where a run of the rows of the state stands."""
+        """Return the position of a run of state rows."""
         if rows.start == 0 and rows.stop == len(self.rows):
             return [rows]
         ends = [rows.start, rows.stop]
@@ -50,18 +50,18 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bands:
-    """What of a sample depends on the state alone: worth keeping between queries.
+    """The part of a sample that depends on the state alone, and is worth keeping between queries.
 
     Attributes:
         levels: int8[n], the level of each row's band.
         hits: int64[n], RangeSample of each row at that level (RS), at least 1.
-        reading: the order of the columns below, known masses first; None where that is the order of
-            the state.
-        units: float64[n], estimates of the weights; see :mod:`decaysketch.answers.spread`.
+        reading: the order of the columns below, known masses first. None if that is the state's
+            order.
+        units: float64[n], estimates of the weights, see :mod:`decaysketch.answers.spread`.
         spread: float64[n], unbiased estimates of their variances.
-        jumps: float64[n], what one hit more would add to them.
+        jumps: float64[n], the increase of the estimate with one more hit.
         values: of each row.
-        newest: int64[b], for each band that is sampled, newest first: its newest possible time.
+        newest: int64[b], the newest possible time of each sampled band, newest first.
         oldest: int64[b], its watermark: times of the band are later.
         probabilities: float64[b], ``p`` of its level.
         observations: estimated number of distinct observations that the sketch was fed, at all
@@ -81,8 +81,9 @@ class Bands:
     reading: Reading | None = None
 
     def largest_hit(self, fading: Fading) -> tuple[float, float]:
-        """The largest mass ``g / p`` of a hit in the sampled bands that a decay reaches, whether
-        or not they hold rows, and ``1 - p / 2`` of that band; (0, 1) where it reaches none."""
+        """Return the largest mass ``g / p`` of a hit in the sampled bands that a decay reaches,
+        with or without rows, and ``1 - p / 2`` of that band. Return (0, 1) if it reaches none.
+        """
         newest = np.minimum(self.newest, fading.now)
         reached = self.oldest < newest
         steps = fading(newest[reached]) / self.probabilities[reached]
@@ -91,7 +92,7 @@ class Bands:
         return float(steps.max()), 1.0 - 0.5 * float(self.probabilities[reached][steps.argmax()])
 
     def reach(self, fading: Fading) -> Reach:
-        """The sampled bands that a decay reaches, with rows or without."""
+        """Return the sampled bands that a decay reaches, with or without rows."""
         newest = np.minimum(self.newest, fading.now)
         support = fading.decay.support
         begins = (
@@ -108,7 +109,7 @@ class Bands:
 
         Args:
             fading: decay weights of the query.
-            first, last: int64[k], the ends of each range.
+            first, last: int64[k], the bounds of each range.
 
         Complexity: O(bands * k).
         """

@@ -1,19 +1,20 @@
-"""Estimates where entities are sampled, each with all of its rows: totals, ratios, quantiles.
+"""Estimates from sampled entities, each with all its rows: totals, ratios, quantiles.
 
-A *piece* lies between a row and the next one of its series. It is read in a *band*, the lowest
-level that is complete from its earlier time on, and counts 1 / p of that level. Whether the band of
-a piece is k depends on the watermarks of the levels 0..k alone, and ``1[level >= k] / p_k`` is a
-martingale in k, so the estimate is unbiased whatever watermarks an entity spans (optional stopping;
-under an ideal hash). Reading pieces by their later time instead loses the pieces whose earlier row
-was discarded: 13 to 53 % of a total.
+A *piece* lies between a row and the next row of its series. It is read in a *band*, the lowest
+level that is complete from its earlier time on, and counts 1 / p for that level. Whether a piece
+has band k depends only on the watermarks of the levels 0..k, and ``1[level >= k] / p_k`` is a
+martingale in k. The estimate is therefore unbiased for all watermarks that an entity spans
+(optional stopping, under an ideal hash). Reading pieces by their later time instead loses the
+pieces whose earlier row was discarded: 13 to 53 % of a total.
 
 An entity is a cluster. With ``Y_b`` its sum over the pieces of band b, its estimate is the sum of
-``Y_b / p_b``. Two indicators of one entity have the p of the coarser band as their mean, so
+``Y_b / p_b``. The product of two indicators for one entity has the p of the coarser band as its
+mean, so
 
     V = sum over c of (Y_c / p_c) [(1 / p_c - 1) Y_c + 2 sum over b < c of (1 / p_b - 1) Y_b]
 
-is an unbiased estimate of its variance, and never negative. Entities are independent. Intervals are
-those of :mod:`decaysketch.answers.estimate`, with entities as hits.
+is an unbiased estimate of its variance, and never negative. Entities are independent. Intervals
+come from :mod:`decaysketch.answers.estimate`, with entities as hits.
 """
 
 from __future__ import annotations
@@ -54,9 +55,10 @@ class Reach:
 
     Attributes:
         exact: nothing that the decay gives weight to was discarded.
-        probability: with which an entity is sampled where the decay has all but 1 % of its weight.
-        complete: entities that are retained completely from there on.
-        lost: share of the entities that two ids which collide may lose.
+        probability: sampling probability of an entity where the decay has all but 1 % of its
+            weight.
+        complete: number of entities that are retained completely from there on.
+        lost: share of the entities that two colliding ids may lose.
     """
 
     exact: bool
@@ -97,7 +99,7 @@ class Clusters:
         self._coarsest = 1.0 if reach.exact else min(least, reach.probability, 0.5)
 
     def __len__(self) -> int:
-        """Entities of which there are pieces."""
+        """Number of entities with pieces."""
         return len(self._begins)
 
     def _by_cell(self, amounts: Float64Array) -> Float64Array:
@@ -113,7 +115,7 @@ class Clusters:
         return self._p < 1.0
 
     def _spread(self, cells: Float64Array) -> tuple[Float64Array, Float64Array]:
-        """The sampled part of the estimate of each entity, and its estimated variance."""
+        """Return the sampled part of each entity's estimate, and its estimated variance."""
         scaled = cells * self._inverse
         estimates = self._by_entity(np.where(self._sampled, scaled, 0.0))
         heavier = (self._inverse - 1.0) * cells
@@ -126,7 +128,7 @@ class Clusters:
     # ---------------------------------------------------------------------------------- estimates
 
     def total(self, amounts: Float64Array, *, confidence: float) -> Estimate:
-        """The sum over all pieces of amounts, float64[n], none negative."""
+        """Return the sum of amounts over all pieces, float64[n], none negative."""
         confidence = check_confidence(confidence)
         cells = self._by_cell(amounts)
         exact = float(cells[~self._sampled].sum())
@@ -155,12 +157,12 @@ class Clusters:
         confidence: float,
         bounds: tuple[float, float] = (-math.inf, math.inf),
     ) -> Estimate:
-        """The sum of amounts over that of masses, float64[n], none of which is negative.
+        """Return the sum of amounts over the sum of masses, float64[n], none negative.
 
         Args:
             amounts, masses: of each piece.
             confidence: of the interval.
-            bounds: of the ratio, whatever there is.
+            bounds: of the ratio, for any data.
         """
         confidence = check_confidence(confidence)
         above, below = self._by_cell(amounts), self._by_cell(masses)
@@ -189,7 +191,7 @@ class Clusters:
     def _part(
         self, estimates: Float64Array, variances: Float64Array, confidence: float
     ) -> Interval:
-        """Interval of the sum of the estimates above 0."""
+        """Return the interval of the sum of the estimates above 0."""
         chosen = estimates > 0.0
         sizes, spread = estimates[chosen], variances[chosen]
         return part_interval(
@@ -200,10 +202,10 @@ class Clusters:
     def quantile(
         self, values: Float64Array, masses: Float64Array, q: float, *, confidence: float
     ) -> Estimate:
-        """The least value whose share of the mass below or at it is q or more.
+        """Return the least value whose share of the mass below or at it is q or more.
 
-        The interval is Woodruff's (1952): the values at the ends of the interval of the share at
-        the estimate, with the variance between entities.
+        The interval is Woodruff's (1952): the values at the bounds of the share's interval at the
+        estimate, with the variance between entities.
         """
         order = np.argsort(values, kind="stable")
         ordered = values[order]
@@ -255,10 +257,10 @@ def _replaced(share: Estimate, found: Interval, stderr: float) -> Estimate:
 def over_entities(
     values: Float64Array, p: float, q: float, reach: Reach, *, confidence: float
 ) -> Estimate:
-    """Quantile over entities that are all sampled with one probability, one value each.
+    """Return a quantile over entities that share one sampling probability, one value each.
 
-    The interval has the values of which q may be the share below (by inversion, as for quantiles of
-    rows): with 15 to 40 entities it covers what it states, and Woodruff's does not.
+    The interval has the values for which q may be the share below (by inversion, as for quantiles
+    of rows). With 15 to 40 entities it has the stated coverage, and Woodruff's does not.
     """
     confidence = check_confidence(confidence)
     ordered = np.sort(values)

@@ -1,8 +1,8 @@
 """The columns of a sample, as expressions read them (:mod:`decaysketch.text.expression`).
 
-Today every stream has one value, so there are four: ``v`` (the value), ``w`` (the weight), ``time``
-and ``age``. A stream with more columns names more in :func:`schema_of` and :class:`SampleTable`,
-and nothing else changes.
+Today every stream has one value, so there are four columns: ``v`` (the value), ``w`` (the weight),
+``time`` and ``age``. A stream with more columns adds names in :func:`schema_of` and
+:class:`SampleTable`. Nothing else changes.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ __all__ = ["SampleTable", "schema_of"]
 
 
 def schema_of(value_type: str, time_unit: str) -> Schema:
-    """Columns of a stream of one value.
+    """Return the columns of a stream with one value.
 
     Args:
         value_type: "int64", "float64" or "label".
-        time_unit: of its times.
+        time_unit: unit of its times.
     """
     value: Kind = "text" if value_type == "label" else "number"
     return Schema((("v", value), ("w", "number"), ("time", "time"), ("age", "number")), time_unit)
 
 
 class SampleTable:
-    """The rows of a sample as a table, in the order of its columns.
+    """The rows of a sample as a table, in column order.
 
     Args:
         sample: the rows.

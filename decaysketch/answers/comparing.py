@@ -1,8 +1,8 @@
-"""What can be asked of a range of times, and of two moments compared.
+"""Queries to a range of times, and comparisons between two moments.
 
-A range ``[a, b)`` needs no difference of windows: it is ``window(b - 1 - a)`` as of ``b - 1``, so
-every question has an answer for it that is no worse than any other. Two moments are compared by
-contrasts of one sample (:mod:`~decaysketch.answers.contrasts`).
+A range ``[a, b)`` needs no difference of windows: it is ``window(b - 1 - a)`` as of ``b - 1``.
+Every query therefore has a result for it that is no worse than any other. Two moments are compared
+by contrasts from one sample (:mod:`~decaysketch.answers.contrasts`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _QUANTILES = ("median", "quantile")
 
 
 def range_moment(start: int, stop: int) -> tuple[int, int]:
-    """Width of the window, and the time as of which it is asked, that are a range.
+    """Return the window width and the query time that represent a range.
 
     Raises:
-        ParameterError: a range of no time.
+        ParameterError: the range is empty.
     """
     if not stop > start:
         raise ParameterError(f"range is [{start}, {stop}); expected an end after its beginning")
@@ -39,7 +39,7 @@ def range_moment(start: int, stop: int) -> tuple[int, int]:
 
 
 class RangeView(View):
-    """What can be asked of ``[a, b)``: as of the window that it is, and rates over ``b - a``.
+    """Queries to ``[a, b)``: as of the window that represents it, with rates over ``b - a``.
 
     Args:
         view: under that window.
@@ -88,10 +88,10 @@ class RangeView(View):
 
 
 def check_compared(question: Question[Any] | str) -> Question[Any]:
-    """A question that two moments can be compared by.
+    """Return a query by which two moments can be compared.
 
     Raises:
-        ParameterError: it is none; why, and what to do instead.
+        ParameterError: the query cannot be compared. The message gives the reason and the remedy.
     """
     found = question if isinstance(question, Question) else _named(question)
     if found.compared:
@@ -112,11 +112,11 @@ def _named(name: str) -> Question[Any]:
 
 
 class PairView:
-    """What can be asked of two moments.
+    """Queries to two moments.
 
     Args:
-        pairs: one for each hash function; at least one.
-        now, then: what is compared, and with what.
+        pairs: one for each hash function, at least one.
+        now, then: the moment to compare, and the moment to compare it with.
     """
 
     def __init__(self, pairs: Sequence[Pair], now: Moment, then: Moment) -> None:
@@ -129,7 +129,7 @@ class PairView:
         return sum(len(sample) for pair in self._pairs for sample in pair)
 
     def cost_s(self, how: Comparison = "difference") -> float:
-        """About so long the processor needs to draw the samples and to answer, in seconds."""
+        """Approximate processor time to draw the samples and to answer, in seconds."""
         return self.rows * (_RATIO_ROW_S if how == "ratio" else _ROW_S)
 
     def ask(
@@ -143,20 +143,20 @@ class PairView:
         versus: str | None = None,
         **arguments: Any,
     ) -> Estimate:
-        """The answer now against that of then, with ``changed``.
+        """Compare the result now with the result then, and set ``changed``.
 
         Args:
             question: count, rate, sum, total, mean or rank.
             how: "difference" (now less then) or "ratio" (now over then).
             confidence: of the interval.
             combine: see :mod:`decaysketch.answers.ensemble`.
-            where: a condition for the rows of the first side; None: all.
-            versus: that for the rows of the second side; None: the same.
-            arguments: of the question.
+            where: a condition for the rows of the first side. None: all.
+            versus: the condition for the rows of the second side. None: the same.
+            arguments: of the query.
 
         Raises:
-            ParameterError: a condition that cannot be read; another question; a ratio of means,
-                ranks or what may be negative; a total of a function.
+            ParameterError: a condition cannot be parsed, the query is not in the list, the ratio is
+                of means, ranks or values that may be negative, or the total is of a function.
         """
         ensemble.check_combine(combine)
         found, given = given_to(check_compared(question), arguments)

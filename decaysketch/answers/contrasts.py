@@ -1,12 +1,13 @@
-"""Two answers compared: a difference or a ratio, read from one sample, with its own interval.
+"""Comparison of two results: a difference or a ratio, read from one sample, with its own interval.
 
-Each retained row of an undecayed sample stands for a mass ``u_i`` of variance ``V_i``. Whatever
-decays and times two answers are asked under, their difference is a sum ``sum c_i u_i`` of signed
-coefficients that depend on the row alone: unbiased, of variance ``sum c_i^2 V_i``. A row that both
-answers count enters once, with the difference of its coefficients, so what they share cancels; two
-separate intervals would not know that and come out up to a third too wide. The interval is that of
-every signed sum: MOVER of its positive and negative parts. Either part may lack a hit that was not
-retained, as large as the largest coefficient of that sign over the sampled bands (:class:`Grid`).
+Each retained row of an undecayed sample represents a mass ``u_i`` with variance ``V_i``. For any
+decays and times of two results, their difference is a sum ``sum c_i u_i``. Its signed coefficients
+depend on the row alone. The sum is unbiased, with variance ``sum c_i^2 V_i``. A row that both
+results count enters once, with the difference of its coefficients, so the shared part cancels. Two
+separate intervals ignore this, and are up to a third too wide. The interval is the one for every
+signed sum: MOVER from its positive and negative parts. Either part may lack a hit that was not
+retained, as large as the largest coefficient with that sign over the sampled bands
+(:class:`Grid`).
 
 ============== =================================================================================
 counts, sums   ``c = (g1 - g2) f``, with ``f`` the count, weight or value of a unit of mass
@@ -15,12 +16,12 @@ means, ranks   ``c = g1 (v - m1) / A1 - g2 (v - m2) / A2``, the linearised diffe
 ratios         the ``r`` for which the interval of ``A - r B`` holds 0 (Fieller 1954, by bisection)
 ============== =================================================================================
 
-``g1`` and ``g2`` are the decay weights of a row as of the time of each answer, 0 of what is later.
-Quantiles are no such sums: compare ranks at a fixed value, or two quantiles at confidence
+``g1`` and ``g2`` are the decay weights of a row at the time of each result. They are 0 for later
+rows. Quantiles are not such sums: compare ranks at a fixed value, or two quantiles at confidence
 ``1 - delta / 2`` each.
 
-That the intervals hold what they aim at is measured (``python -m quality.intervals --part
-contrasts``), not a theorem; see ``docs/estimators.md``.
+The coverage of the intervals is measured (``python -m quality.intervals --part contrasts``), not
+proved. See ``docs/estimators.md``.
 """
 
 from __future__ import annotations
@@ -69,18 +70,18 @@ _FARTHEST = 1e12  # times the ratio: an end that lies further off is none
 
 
 class Moment(NamedTuple):
-    """A decay, and the time as of which it is asked."""
+    """A decay and a query time."""
 
     decay: Decay
     now: int
 
 
 class Pair(NamedTuple):
-    """What a comparison is read from: samples of one sketch.
+    """The input of a comparison: samples of one sketch.
 
     Attributes:
-        both: undecayed, of all that either moment gives weight to.
-        first, second: under the decay and as of the time of each.
+        both: undecayed, with all rows that either moment gives weight to.
+        first, second: under the decay and at the time of each.
     """
 
     both: Sample
@@ -89,19 +90,21 @@ class Pair(NamedTuple):
 
     @classmethod
     def pooled(cls, pairs: Sequence[Pair]) -> Pair:
-        """Of several hash functions; see :func:`~decaysketch.answers.sample.pool`."""
+        """Pool several hash functions. See :func:`~decaysketch.answers.sample.pool`."""
         return cls(*(pool(samples) for samples in zip(*pairs, strict=True)))
 
 
 class _Side(NamedTuple):
-    """Decay weights as of a moment, over a power of two; 0 of what is later."""
+    """Decay weights at a moment, over a power of two. Later rows have weight 0."""
 
     fading: Fading
     weights: Float64Array  # of rows
 
     @classmethod
     def of(cls, moment: Moment, times: Int64Array, kept: BoolArray | None = None) -> _Side:
-        """Of rows, scaled for the newest that counts; 0 of those that a filter does not keep."""
+        """Return the weights of rows, scaled for the newest row that counts. Filtered rows have
+        weight 0.
+        """
         counted = times <= moment.now
         if kept is not None:
             counted &= kept
@@ -115,7 +118,7 @@ class _Side(NamedTuple):
         return self.fading.magnitude
 
     def at(self, times: Int64Array) -> Float64Array:
-        """Weights of any times on that scale; infinite where they are no float64 on it."""
+        """Return the weights of any times on that scale, infinite beyond float64."""
         counted = times <= self.fading.now
         there = times[counted]
         weights, decayed = np.zeros(len(times)), np.empty(len(there))
@@ -127,13 +130,13 @@ class _Side(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Rows that an aggregate is of, and the weights that either side gives them.
+    """The rows of an aggregate, and the weights that either side gives them.
 
     Attributes:
-        sample, columns, values: the rows; values are None where an aggregate has none.
+        sample, columns, values: the rows. Values are None if an aggregate has none.
         first, second: their weights.
         grid: weights over all sampled bands, for the largest hit that no row shows.
-        gaps: the same where no row is for so long that rows may be too light to be seen.
+        gaps: the same where rows are missing for so long that they may be too light to be seen.
     """
 
     sample: Sample
@@ -166,14 +169,14 @@ class _Rows:
     def linear(
         self, c: Float64Array, confidence: float, hits: Hits, function: Float64Array | None = None
     ) -> _Linear:
-        """The sum of masses times coefficients.
+        """Return the sum of masses times coefficients.
 
         Args:
-            c: coefficients of an observation of weight 1, where there is a function; else of a
-                unit of weight.
+            c: coefficients of an observation of weight 1 if there is a function, else of a unit of
+                weight.
             confidence: of the interval.
-            hits: the largest that may be of either sign.
-            function: what is summed, without the weights of either side.
+            hits: the largest possible hits of either sign.
+            function: the summed function, without the weights of either side.
         """
         columns = self.columns
         x = c if function is None else c / columns.weights
@@ -187,7 +190,7 @@ class _Rows:
         return _Linear(ends, spread, step, caveats)
 
     def estimate(self, ends: Interval, found: _Linear, by: float, confidence: float) -> Estimate:
-        """With the spread that a linear sum has, ``by`` times."""
+        """Return an estimate with the spread of a linear sum, ``by`` times."""
         counted = int(np.count_nonzero((self.first.weights > 0.0) | (self.second.weights > 0.0)))
         if self.sample.exact:
             return exactly(self.sample, float(ends.value), confidence, counted)
@@ -196,7 +199,7 @@ class _Rows:
 
 
 def _gaps(sample: Sample, reach: Reach) -> Reach:
-    """Where observations may have been so light that no row shows them."""
+    """Return the times at which observations may have been so light that no row shows them."""
     if not sample.weighted:
         return reach.within(1, 0)
     weights = sample.weights[sample.exact_rows :]
@@ -205,7 +208,7 @@ def _gaps(sample: Sample, reach: Reach) -> Reach:
 
 
 def _kept(sample: Sample, moment: Moment, where: Bound | None, *, valued: bool) -> BoolArray | None:
-    """Rows that the filter of a side keeps; ages are those at its moment."""
+    """Return the rows that a side's filter keeps, with ages at its moment."""
     if where is None:
         return None
     table = SampleTable(replace(sample, now=moment.now))
@@ -223,24 +226,25 @@ def compare(
     pair: Pair, aggregate: str, now: Moment, then: Moment, how: Comparison = "difference", *,
     confidence: float = 0.95, value: float | None = None, filters: Filters = (None, None),
 ) -> Estimate:  # fmt: skip
-    """An aggregate as of one moment against the same as of another, or of two parts of the rows.
+    """Compare an aggregate at one moment with another moment, or between two parts of the rows.
 
     Args:
-        pair: what it is read from.
+        pair: the samples.
         aggregate: one of count, rate, sum, total, mean and, at a ``value``, rank.
-        now, then: what is compared, and with what.
+        now, then: the moment to compare, and the moment to compare it with.
         how: "difference", now less then, or "ratio", now over then.
         confidence: of the interval.
         value: of a rank.
-        filters: of either side the condition for its rows; None: all.
+        filters: the condition for the rows of each side. None: all.
 
     Returns:
-        Its ``changed`` says whether 0 (of a ratio, 1) lies outside of the interval.
+        The estimate. Its ``changed`` says whether 0 (for a ratio, 1) lies outside the interval.
 
     Raises:
-        ParameterError: another ``how``; a ratio of what may be negative, or of means or ranks.
+        ParameterError: an unknown ``how``, or a ratio of means, ranks or values that may be
+            negative.
 
-    Complexity: O(n log n); of a ratio about a hundred times that of a difference.
+    Complexity: O(n log n). A ratio takes about a hundred times as long as a difference.
     """
     confidence = check_confidence(confidence)
     if how not in get_args(Comparison):
@@ -312,9 +316,10 @@ def _of_sums(
 
 
 class _Sizes(NamedTuple):
-    """What an observation adds to a sum for a unit of weight, where its coefficient is 1: the
-    largest value of either sign, of a usual weight and of weight 1. Infinite, where all values that
-    were read are 0: they tell nothing of others."""
+    """The amount that an observation adds to a sum per unit of weight, at coefficient 1: the
+    largest value of either sign, for a usual weight and for weight 1. Infinite if all values read
+    are 0: they give no information about others.
+    """
 
     usual: tuple[float, float]
     lightest: tuple[float, float]
@@ -333,9 +338,10 @@ class _Sizes(NamedTuple):
         return cls((mean * most[0], mean * most[1]), most)
 
     def hits(self, rows: _Rows, alpha: float, beta: float) -> Hits:
-        """The largest of a sum of ``alpha g1 - beta g2`` times what is summed. Where rows are
-        missing for long they may be of weight 1: else a change of the weights were one of the
-        count."""
+        """Return the largest hits for a sum of ``alpha g1 - beta g2`` times the summed value. Where
+        rows are missing for long, they may have weight 1. Otherwise a change in the weights would
+        look like a change in the count.
+        """
         rise, fall = rows.grid.largest(alpha, beta), rows.grid.largest(-alpha, -beta)
         usual, lightest = (_either(size, rise, fall) for size in self)
         far = rows.gaps.largest(alpha, beta), rows.gaps.largest(-alpha, -beta)
@@ -344,7 +350,7 @@ class _Sizes(NamedTuple):
 
 
 def _either(size: tuple[float, float], rise: float, fall: float) -> tuple[float, float]:
-    """The largest products above 0 and below, of sizes and coefficients of either sign."""
+    """Return the largest products above and below 0 from sizes and coefficients of either sign."""
 
     def times(one: float, other: float) -> float:
         return one * other if one > 0.0 and other > 0.0 else 0.0
@@ -354,7 +360,7 @@ def _either(size: tuple[float, float], rise: float, fall: float) -> tuple[float,
 
 
 def _roots(ratio: float, balance: Callable[[float], Interval]) -> Interval:
-    """The least and the largest r of which the interval of ``A - r B`` holds 0."""
+    """Return the least and the largest r for which the interval of ``A - r B`` contains 0."""
     least, high = 0.0, ratio
     if balance(0.0).lower > 0.0:
         for _ in range(_HALVINGS):
@@ -375,7 +381,7 @@ def _roots(ratio: float, balance: Callable[[float], Interval]) -> Interval:
 
 
 def _of_means(rows: _Rows, how: Comparison, confidence: float, at_most: float | None) -> Estimate:
-    """Of means; given a value, of the shares that are not above it."""
+    """Compare means or, given a value, the shares that are not above it."""
     sample, columns, v = rows.sample, rows.columns, rows.values
     assert v is not None
     shares = at_most is not None

@@ -1,22 +1,23 @@
-"""One answer from several copies: sketches of the same stream under independent hash functions.
+"""One result from several repetitions: sketches of the same stream under independent hash
+functions.
 
-*Average*: the samples of the copies are pooled into one (:func:`~decaysketch.answers.sample.pool`),
-and the aggregate is read from that. It uses everything the copies hold, and is what to use in
-practice.
+*Average*: the samples of the repetitions are pooled into one
+(:func:`~decaysketch.answers.sample.pool`), and the aggregate is read from the pool. It uses all
+rows that the repetitions contain. Use it in practice.
 
-*Median*: each copy answers by itself, and the median of the answers is taken. It is what the
-paper's guarantee is about (Cormode, Tirthapura and Xu, Theorems 3.11 and 3.26): where one copy is
-off by more than ``epsilon`` with a chance below 1/3, the median is so only if half of the copies
-are, a chance that falls exponentially with their number; the average has no such guarantee.
+*Median*: each repetition answers by itself, and the result is the median. The paper's guarantee is
+about this method (Cormode, Tirthapura and Xu, Theorems 3.11 and 3.26). One repetition is off by
+more than ``epsilon`` with a chance below 1/3. The median is off only if half of the repetitions
+are. That chance falls exponentially with their number. The average has no such guarantee.
 
-Interval of the median. For normal answers of variance ``s^2`` the median of ``k`` has the variance
-``c_k^2 s^2``, where ``c_k`` is the standard deviation of the median of ``k`` standard normals
-(1, 0.707, 0.670, 0.546, 0.536, ..., about ``sqrt(pi / (2 k))``). So each end stands at ``c_k``
-times the distance that it has, in the median, from the copies' own answers.
+Interval of the median. For normal results with variance ``s^2`` the median of ``k`` has the
+variance ``c_k^2 s^2``, where ``c_k`` is the standard deviation of the median of ``k`` standard
+normals (1, 0.707, 0.670, 0.546, 0.536, ..., about ``sqrt(pi / (2 k))``). So each bound lies at
+``c_k`` times its median distance from the repetitions' own results.
 
-Where there is an even number, the median is the mean of the two in the middle. A distance from an
-answer too large for a float64 is not known, and has no bound; where the median is such, its ends
-are the medians of the copies' ends.
+For an even number, the median is the mean of the two in the middle. A distance from a result too
+large for a float64 is unknown, and has no bound. If the median is such a result, its bounds are the
+medians of the repetitions' bounds.
 """
 
 from __future__ import annotations
@@ -55,15 +56,15 @@ _REACH = 12.0  # standard normals beyond this have a chance below 1e-32
 def estimate(
     samples: Sequence[Sample], ask: Callable[[Sample], Estimate], combine: Combine
 ) -> Estimate:
-    """The answer of several copies to one question.
+    """Return the result of several repetitions for one query.
 
     Args:
-        samples: one for each copy, of the same decay and time.
+        samples: one for each repetition, with the same decay and time.
         ask: an aggregate of one sample.
         combine: "average" or "median".
 
     Raises:
-        ParameterError: another way to combine.
+        ParameterError: an unknown ``combine``.
     """
     return estimates(samples, lambda sample: [ask(sample)], combine)[0]
 
@@ -71,7 +72,7 @@ def estimate(
 def estimates(
     samples: Sequence[Sample], ask: Callable[[Sample], Sequence[Estimate]], combine: Combine
 ) -> list[Estimate]:
-    """Answers of several copies to several questions; see :func:`estimate`."""
+    """Return the results of several repetitions for several queries. See :func:`estimate`."""
     if _is_median(samples, combine):
         return [median_estimate(each) for each in zip(*map(ask, samples), strict=True)]
     return list(ask(pool(samples)))
@@ -80,10 +81,10 @@ def estimates(
 def heavy_hitters(
     samples: Sequence[Sample], phi: float, *, confidence: float, combine: Combine
 ) -> list[query.HeavyHitter]:
-    """Values with more than the share ``phi`` of the decayed weight, heaviest first.
+    """Return the values with more than the share ``phi`` of the decayed weight, heaviest first.
 
-    By the median: those whose median share exceeds ``phi``. In a copy that holds no row of a value
-    its share is 0.
+    By the median: the values whose median share exceeds ``phi``. In a repetition without a row of a
+    value, its share is 0.
     """
     if not _is_median(samples, combine):
         return query.heavy_hitters(pool(samples), phi, confidence=confidence)
@@ -117,10 +118,10 @@ def heavy_hitters(
 def group_by(
     samples: Sequence[Sample], *, confidence: float, combine: Combine
 ) -> list[query.Group]:
-    """Decayed sum of weights and count for each distinct value, heaviest first.
+    """Return the decayed weight sum and count for each distinct value, heaviest first.
 
-    By the median: for every value that any copy holds. In a copy without rows of a value its sum
-    and count are 0, with the interval of a sample in which nothing was seen.
+    By the median: for every value in any repetition. In a repetition without rows of a value its
+    sum and count are 0, with the interval of an empty sample.
     """
     if not _is_median(samples, combine):
         return query.group_by(pool(samples), confidence=confidence)
@@ -146,10 +147,10 @@ def group_by(
 
 
 def check_combine(combine: Combine) -> None:
-    """Refuse another way to combine.
+    """Reject an unknown ``combine``.
 
     Raises:
-        ParameterError: it is none of those of :data:`Combine`.
+        ParameterError: it is not one of :data:`Combine`.
     """
     if combine not in get_args(Combine):
         raise ParameterError(
@@ -163,7 +164,7 @@ def _is_median(samples: Sequence[Sample], combine: Combine) -> bool:
 
 
 def _without_rows(sample: Sample) -> Sample:
-    """The same question to the same bands, none of which holds a row."""
+    """Return the same query to the same bands, without rows."""
     columns = ("weights", "decayed", "masses", "variances", "jumps")
     empty: dict[str, Any] = {name: getattr(sample, name)[:0] for name in columns}
     nothing = Observed(*(getattr(sample, name)[:0] for name in Observed._fields))
@@ -171,15 +172,14 @@ def _without_rows(sample: Sample) -> Sample:
 
 
 def median_estimate(answers: Sequence[Estimate]) -> Estimate:
-    """The median of the copies' answers, with its interval.
+    """Return the median of the repetitions' results, with its interval.
 
     Args:
-        answers: of one question, each from a copy of its own; at least one. Those that are not
-            defined (NaN) are left out.
+        answers: for one query, each from its own repetition, at least one. Undefined ones (NaN) are
+            skipped.
 
-    Returns:
-        ``value`` the median; the ends at :func:`median_deviation` times the median distance of the
-        answers' own ends; ``stderr`` likewise; ``rows`` of all copies together.
+    Returns: ``value`` the median, the bounds at :func:`median_deviation` times the median distance
+        of the results' own bounds, ``stderr`` likewise, and ``rows`` of all repetitions together.
     """
     defined = [answer for answer in answers if not math.isnan(answer.value)]
     if not defined or all(answer.exact for answer in answers):
@@ -207,7 +207,9 @@ def median_estimate(answers: Sequence[Estimate]) -> Estimate:
 
 
 def _middle(numbers: Sequence[float]) -> float:
-    """The median; halved before they are added, two numbers in the middle cannot overflow."""
+    """Return the median. The two middle numbers are halved before addition, so they cannot
+    overflow.
+    """
     ordered = sorted(numbers)
     low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
     return low if low == high else 0.5 * low + 0.5 * high

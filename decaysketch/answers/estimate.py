@@ -1,13 +1,13 @@
-"""An answer with its interval, and the mathematics of the intervals.
+"""A result with its interval, and the mathematics of the intervals.
 
-Every query returns an :class:`Estimate`. Its interval aims at holding the true answer with the
-stated confidence, over the choice of the hash function. All intervals have one origin: a sum of
-masses of one sign, of which a sample was seen, has a gamma interval (:func:`part_interval`), and
-every aggregate is a contrast of two such parts (:func:`contrast`, :func:`share_interval`). That
-they hold what they aim at is measured (``python -m quality.intervals``), not a theorem; see
-``docs/estimators.md``.
+Every query returns an :class:`Estimate`. Its interval aims to contain the true result with the
+stated confidence, over the choice of the hash function. All intervals have one origin. A sum of
+masses with one sign, of which a sample was seen, has a gamma interval (:func:`part_interval`).
+Every aggregate is a contrast of two such parts (:func:`contrast`, :func:`share_interval`). Their
+coverage is measured (``python -m quality.intervals``), not proved. See ``docs/estimators.md``.
 
-The functions of this module take and return plain numbers or arrays; they know nothing of sketches.
+The functions of this module take and return plain numbers or arrays. They do not depend on
+sketches.
 """
 
 from __future__ import annotations
@@ -181,8 +181,9 @@ class Estimate:
         return fields | {"caveats": list(self.caveats)} if self.caveats else fields
 
     def over(self, magnitude: int) -> Estimate:
-        """The estimate times ``2^magnitude``. What is lost below the smallest normal float64 is
-        allowed for: then the answer is not exact."""
+        """Return the estimate times ``2^magnitude``, with an allowance for the loss below the
+        smallest normal float64. The result is then not exact.
+        """
         if not magnitude:
             return self
         ends = (self.value, self.lower, self.upper, self.stderr)
@@ -211,7 +212,9 @@ class Estimate:
         )
 
     def _most_over(self, magnitude: int) -> float | None:
-        """The sure upper end times ``2^magnitude``, no less where that is not a normal float64."""
+        """Return the guaranteed upper bound times ``2^magnitude``, no less if that is not a
+        normal float64.
+        """
         if self.sure_upper is None:
             return None
         with np.errstate(over="ignore"):
@@ -221,7 +224,7 @@ class Estimate:
 
 
 def as_of(now: int, found: Any) -> Any:
-    """An answer whose estimates say that it is one for a time: itself, or what it is made of."""
+    """Set the time of a result's estimates: of the result itself, or of its parts."""
     if isinstance(found, Estimate):
         return replace(found, now=now)
     if isinstance(found, list):
@@ -232,7 +235,7 @@ def as_of(now: int, found: Any) -> Any:
 
 
 class Interval(NamedTuple):
-    """An estimate and the ends of its interval: numbers, or arrays of them."""
+    """An estimate and the bounds of its interval: numbers or arrays."""
 
     value: Any
     lower: Any
@@ -240,10 +243,10 @@ class Interval(NamedTuple):
 
 
 def check_confidence(confidence: float) -> float:
-    """``confidence`` as a float.
+    """Return ``confidence`` as a float.
 
     Raises:
-        ParameterError: it is no number strictly between 0 and 1.
+        ParameterError: it is not a number strictly between 0 and 1.
     """
     number = isinstance(confidence, (int, float, np.integer, np.floating))
     if not number or isinstance(confidence, bool) or not 0.0 < confidence < 1.0:
@@ -306,16 +309,16 @@ def part_interval(
 def inequality(
     sampled: npt.ArrayLike, variance: npt.ArrayLike, third: npt.ArrayLike, larger: Any = 0.0
 ) -> Any:
-    """How unequal hits are: the third moment of a sampled mass over that of the gamma variable of
-    its mean and variance. 1 for hits of one size, larger otherwise.
+    """Return how unequal hits are: the third moment of a sampled mass over the third moment of the
+    gamma variable with its mean and variance. 1 for hits of one size, larger otherwise.
 
     Args:
         sampled: estimates of the sampled mass.
         variance: their estimated variances.
-        third: their third moments about the mean, estimated as the variances are, the sum of
-            variance times size of a hit.
-        larger: the size of a hit that may be missing, where that is larger than all that were seen:
-            half a one counts as seen.
+        third: their third moments about the mean, estimated like the variances: the sum of variance
+            times hit size.
+        larger: the size of a hit that may be missing, if it is larger than all hits seen. Half a
+            hit then counts as seen.
     """
     half = 0.5 * larger
     mean, second = np.asarray(sampled) + half, np.asarray(variance) + half * larger
@@ -332,7 +335,9 @@ def _gamma_quantile(
     thinning: Any,
     level: float,
 ) -> Float64Array:
-    """Quantile of the gamma variable of mean and variance ``y, variance`` and so many hits more."""
+    """Return the quantile of the gamma variable with mean ``y``, the variance, and additional
+    hits.
+    """
     mean = y + unseen * step
     scale = (variance + unseen * thinning * step * step) / np.where(mean > 0.0, mean, 1.0)
     shape = mean / np.where(scale > 0.0, scale, 1.0)
@@ -341,10 +346,10 @@ def _gamma_quantile(
 
 
 def contrast(positive: Interval, negative: Interval) -> Interval:
-    """Interval of ``P - N`` from those of P and N: MOVER (Zou and Donner 2008).
+    """Return the interval of ``P - N`` from the intervals of P and N: MOVER (Zou and Donner 2008).
 
-    The distance to an end is the root of the sum of squares of the distances of the parts, each
-    towards the end that moves the difference that way.
+    The distance to a bound is the root of the sum of the squared distances of the parts, each
+    towards the bound that moves the difference that way.
     """
     value = positive.value - negative.value
     return Interval(
@@ -355,23 +360,23 @@ def contrast(positive: Interval, negative: Interval) -> Interval:
 
 
 def rank_balance(part: Interval, rest: Interval, q: float) -> Interval:
-    """Interval of ``(1 - q) A - q C`` from those of A and C: it holds 0 if A / (A + C) may be q."""
+    """Return the interval of ``(1 - q) A - q C``: it contains 0 if A / (A + C) may be q."""
     return contrast(
         Interval(*((1.0 - q) * end for end in part)), Interval(*(q * end for end in rest))
     )
 
 
 def first_true(start: int, stop: int, holds: Callable[[int], bool]) -> int:
-    """The first of start..stop - 1 for which a condition holds that stays true; else stop."""
+    """Return the first of start..stop - 1 from which a monotone condition holds, else stop."""
     return bisect_left(range(stop), True, lo=start, key=holds)
 
 
 def share_interval(part: Interval, rest: Interval) -> Interval:
-    """Interval of ``A / (A + C)`` from those of A and C, which are not negative.
+    """Return the interval of ``A / (A + C)`` from the intervals of A and C, which are not negative.
 
-    A share q is in the interval if that of the contrast ``(1 - q) A - q C`` holds 0. Unlike
-    Wilson's with an effective sample size, it knows how much of either part is exact, and what one
-    more hit of either would do.
+    A share q is in the interval if the interval of the contrast ``(1 - q) A - q C`` contains 0.
+    Unlike Wilson's with an effective sample size, it uses the exact share of either part, and the
+    effect of one more hit in either.
     """
     a, c = part.value, rest.value
     total = a + c
