@@ -1,9 +1,8 @@
-"""Every question about extremes: the least and the largest value of a window, and when it was.
+"""Every query about extremes: the least and the largest value in a window, and its time.
 
-They are asked of rows that no later one rules out, not of a sample, in which the largest value is
-hardly ever the largest of all. So an answer is exact, or has two ends of which both are sure.
-Entries are written as those of :mod:`~decaysketch.answers.questions`; what answers them is a
-family's :class:`ExtremeView`.
+They read the rows that no later row rules out. A sample hardly ever contains the largest value of
+all. A result is therefore exact, or has two guaranteed bounds. Entries have the form used in
+:mod:`~decaysketch.answers.questions`. A family's :class:`ExtremeView` answers them.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Observed(NamedTuple):
 
 
 class ExtremeView(OwnView):
-    """What can be asked of highs and lows. Immutable; to be read from any thread.
+    """Queries to highs and lows. Immutable, safe to read from any thread.
 
     There is no hash function.
     """
@@ -41,11 +40,13 @@ class ExtremeView(OwnView):
 
     @abstractmethod
     def extreme(self, largest: bool, *, confidence: float) -> Estimate:
-        """The largest value, or the least; both ends are sure, whatever the confidence."""
+        """Return the largest value, or the least. Both bounds are guaranteed, for any
+        confidence.
+        """
 
     @abstractmethod
     def observed(self, largest: bool) -> Observed | None:
-        """The latest row that has it, None where there is none.
+        """Return the latest row with this value, or None.
 
         Raises:
             UnanswerableQueryError: it is not known exactly.
@@ -125,7 +126,7 @@ _LOWEST = _row(
 
 
 class HowOfExtremes(TypedDict, total=False):
-    """How a question is answered, whatever it is; see :meth:`AskedOfExtremes.at`."""
+    """Keywords of every query. See :meth:`AskedOfExtremes.at`."""
 
     now: Instant | None
     confidence: float
@@ -150,7 +151,7 @@ def _asks(question: Question[Any]) -> Callable[[F], F]:
 
 
 class AskedOfExtremes(Views):
-    """Questions to every sketch that keeps the rows which no later one rules out."""
+    """Queries to every sketch that keeps the rows which no later row rules out."""
 
     def _ask(self, question: Question[Any], decay: Decay | str, how: HowOfExtremes) -> Any:
         check_how(question, how, HowOfExtremes.__annotations__)

@@ -22,10 +22,10 @@ ESTIMATED = ("value", "lower", "upper", "stderr", "exact", "rows", "caveats")
 
 
 def frame_of(columns: Mapping[str, Any]) -> Any:
-    """A data frame of pandas.
+    """Return a pandas data frame.
 
     Raises:
-        ModuleNotFoundError: it is not installed.
+        ModuleNotFoundError: pandas is not installed.
     """
     try:
         import pandas as pd
@@ -37,8 +37,9 @@ def frame_of(columns: Mapping[str, Any]) -> Any:
 
 
 def times_of(times: Sequence[int | None], unit: str) -> Any:
-    """Times of a stream as datetime64[ns], UTC, NaT where there is none or where it is no such
-    time; as they are in a unit without a clock."""
+    """Return stream times as datetime64[ns], UTC, with NaT for missing or unrepresentable times. In
+    a unit without a clock, times are unchanged.
+    """
     if unit not in NANOSECONDS:
         return list(times)
     found = np.full(len(times), "NaT", "datetime64[ns]")
@@ -51,8 +52,9 @@ def times_of(times: Sequence[int | None], unit: str) -> Any:
 def rows_of(
     question: Question[Any], answer: Any, arguments: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """A row for each estimate of a result: the columns that say what it is of, and those of
-    :data:`ESTIMATED`; of an observation, its value and time."""
+    """Return a row for each estimate in a result: the columns that identify it, and the columns
+    :data:`ESTIMATED`. For an observation, return its value and time.
+    """
     parts = question.parts(answer, arguments)
     shape = question.shape
     if shape.rows is not None:

@@ -1,17 +1,17 @@
-"""Groups of a sample, and aggregates of all groups at once in arrays.
+"""Groups in a sample, and aggregates for all groups at once in arrays.
 
 A group is the set of rows with equal keys. The functions here give the same results as the
-aggregates of :mod:`~decaysketch.answers.query` give of each restricted sample, in a few passes over
-the rows for all groups together. Residuals of either sign are parts of their own for each group.
+aggregates in :mod:`~decaysketch.answers.query` on each restricted sample, in a few passes over the
+rows for all groups together. Residuals with either sign are separate parts for each group.
 
-*Joint intervals.* The intervals of a table hold all at once with the confidence: each of G groups
-at ``1 - (1 - confidence) / G`` (Bonferroni), over all groups found, so that a table of the largest
-keeps the promise too.
+*Joint intervals.* All intervals in a table hold at once with the confidence: each of G groups at
+``1 - (1 - confidence) / G`` (Bonferroni), over all groups found. A table with only the largest
+groups therefore keeps the confidence too.
 
-*Groups that were not seen.* A group of decayed count ``u`` has ``u / step`` hits or more to expect,
-so it is missed with a chance of ``exp(-u / step)`` at most, and there are ``T / u`` such groups at
-most, ``T`` the upper bound of the whole count. So ``u = step ln(T / (u (1 - confidence)))`` bounds
-all of them together.
+*Unseen groups.* A group with decayed count ``u`` expects ``u / step`` hits or more. It is missed
+with a chance of at most ``exp(-u / step)``. At most ``T / u`` such groups exist, with ``T`` the
+upper bound on the complete count. So ``u = step ln(T / (u (1 - confidence)))`` bounds all of them
+together.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Keys(NamedTuple):
         numbers: for each table, the group of each row: intp[n].
         values: for each key, its value in each group: numbers, times, texts, truth values, None
             where null.
-        hulls: the first and the last time that a row of each group can have, int64[groups]; None
-            where no key bounds it.
+        hulls: the first and the last possible time of a row in each group, int64[groups]. None if
+            no key bounds it.
     """
 
     numbers: list[IntArray]
@@ -86,16 +86,16 @@ class Keys(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many groups there are."""
+        """Number of groups."""
         return len(self.values[0])
 
 
 def number_groups(by: Sequence[Bound], samples: Sequence[Sample]) -> Keys:
-    """Groups of the rows of samples by keys, rising. O(keys * n).
+    """Return the groups of sample rows by keys, rising. O(keys * n).
 
     Args:
         by: the keys, 1 or more.
-        samples: whose values are those of the stream.
+        samples: with the stream's values.
 
     Raises:
         ParameterError: more than :data:`~decaysketch.answers.modifiers.MAX_GROUPS` groups.
@@ -128,7 +128,7 @@ def number_groups(by: Sequence[Bound], samples: Sequence[Sample]) -> Keys:
 
 
 def _dense(whole: npt.NDArray[np.int64], cells: int) -> tuple[IntArray, IntArray]:
-    """A row of each group, and the group of each row."""
+    """Return a row for each group, and the group of each row."""
     if cells > _DENSE:
         _, first, numbers = np.unique(whole, return_index=True, return_inverse=True)
         return first, numbers
@@ -139,7 +139,7 @@ def _dense(whole: npt.NDArray[np.int64], cells: int) -> tuple[IntArray, IntArray
 
 
 def _distinct(key: Bound, columns: Sequence[Column]) -> tuple[IntArray, list[Any]]:
-    """Of a key, the number of each row's value, and the values, rising; null is the last."""
+    """Return the value number of each row for a key, and the rising values. Null is the last."""
     if key.kind == "text":
         return _distinct_texts(columns)
     data = np.concatenate([column.data for column in columns])
@@ -162,8 +162,9 @@ def _distinct(key: Bound, columns: Sequence[Column]) -> tuple[IntArray, list[Any
 
 
 def _ranked(some: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IntArray]:
-    """Distinct values, rising, and the place of each; of whole numbers close together, as hours
-    are, without a sort."""
+    """Return rising distinct values, and the position of each. Whole numbers close together, such
+    as hours, need no sort.
+    """
     if some.dtype == np.bool_:
         some = some.astype(np.int64)
     low, high = some.min(), some.max()
@@ -221,13 +222,13 @@ class Parts(NamedTuple):
     """A sample by groups.
 
     Attributes:
-        sample: the rows, with the values that are aggregated.
-        group: intp[n], the group of each row, in the order of the sample.
-        size: how many groups there are.
-        step, thinning: of the sampled bands that can hold rows of each group: float64[size].
+        sample: the rows, with the aggregated values.
+        group: intp[n], the group of each row, in sample order.
+        size: the number of groups.
+        step, thinning: for the sampled bands that can contain rows of each group: float64[size].
         level: confidence of each interval.
-        confidence: of all of them together.
-        span: what a rate is over; None: the integral of the decay.
+        confidence: of all intervals together.
+        span: the divisor of a rate. None: the integral of the decay.
     """
 
     sample: Sample
@@ -240,17 +241,17 @@ class Parts(NamedTuple):
     span: float | None = None
 
     def beside(self, *, valued: bool) -> IntArray:
-        """Groups in the order of the sample's columns."""
+        """Return the groups in the column order of the sample."""
         return self.sample.beside(self.group, valued=valued)
 
     def sum(self, group: IntArray, column: npt.NDArray[Any]) -> Float64Array:
-        """Sums of a column by group."""
+        """Return column sums by group."""
         return np.bincount(group, column, self.size).astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """Estimates of all groups, as columns.
+    """Estimates for all groups, as columns.
 
     Attributes:
         value, lower, upper, stderr: float64[groups].
@@ -283,7 +284,7 @@ class Estimates:
         )  # fmt: skip
 
     def take(self, order: IntArray) -> Estimates:
-        """Those of some groups."""
+        """Return the estimates for some groups."""
         return Estimates(
             self.value[order], self.lower[order], self.upper[order], self.stderr[order],
             self.rows[order], self.exact[order],
@@ -300,14 +301,14 @@ def _estimates(
     """As :func:`~decaysketch.answers.query.approximate`, or exact where no sampled band is met.
 
     Args:
-        parts: what was estimated.
-        ends: of the intervals.
+        parts: the groups.
+        ends: bounds of the intervals.
         spread: variances.
-        step: sizes of a hit.
-        rows: that were read.
+        step: hit sizes.
+        rows: number of rows read.
         caveats: names, each with the groups that have it.
-        over: sums are times this: a power of two.
-        least, most: range of the results, which is all that is known of one that is not defined.
+        over: a power of two that multiplies the sums.
+        least, most: range of the results. It is the interval of an undefined result.
     """
     sample = parts.sample
     exact = ~(parts.step > 0.0)
@@ -341,20 +342,20 @@ def _signed(
     certain: Float64Array | None = None, unseen: tuple[float, float] = (0.0, 0.0),
     sizes: Any = (0.0, 0.0), larger: float = 1.0, floor: float = 0.0,
 ) -> _Signed:  # fmt: skip
-    """The sampled part of the sums of masses times x, as
-    :func:`~decaysketch.answers.query.signed_sum` of each group.
+    """Return the sampled part of the sums of masses times x, as
+    :func:`~decaysketch.answers.query.signed_sum` for each group.
 
     Args:
         parts: groups.
         columns: rows.
-        group: of each of them.
-        x: what is summed, for a unit of weight.
-        certain: what was really seen of each sampled term; None: nothing bounds the sum.
+        group: the group of each row.
+        x: the summed value, for a unit of weight.
+        certain: the part of each sampled term that was really seen. None: nothing bounds the sum.
         unseen: how low and how high x may be, where no row shows anything but 0.
-        sizes: no less than x of this size may be in a hit of either sign: two numbers, or one for
-            each positive part and then for each negative one.
-        larger: variances are times this.
-        floor: no less is the largest hit of a part that was seen.
+        sizes: lower limits on the x of a hit with either sign: two numbers, or one for each
+            positive part and then for each negative one.
+        larger: a factor for the variances.
+        floor: a lower limit on the largest seen hit in a part.
     """
     tail, size = slice(columns.exact, None), parts.size
     near, far, gt = x[: columns.exact], x[tail], group[tail]
@@ -407,9 +408,10 @@ def _signed(
 def _shown_sizes(
     parts: Parts, columns: Columns, group: IntArray, function: Float64Array, *, over_weights: bool
 ) -> tuple[Float64Array, Float64Array]:
-    """How large x may be that no sampled row of a group shows, of either sign: the largest value of
-    its rows over a usual weight, where exact rows show much larger ones than sampled rows do; see
-    :func:`~decaysketch.answers.query.show_larger`."""
+    """Return how large x may be, with either sign, although no sampled row in a group shows it: the
+    largest value in its rows over a usual weight, where exact rows show much larger ones than
+    sampled rows do. See :func:`~decaysketch.answers.query.show_larger`.
+    """
     size, exact = parts.size, columns.exact
     near, far = function[:exact], function[exact:]
     gn, gt, spread = group[:exact], group[exact:], columns.variances[exact:]
@@ -430,14 +432,14 @@ def _shown_sizes(
 
 
 def _largest(group: npt.NDArray[Any], column: Float64Array, size: int) -> Float64Array:
-    """The largest of a column by group, at least 0."""
+    """Return the largest column value by group, at least 0."""
     found = np.zeros(size)
     np.maximum.at(found, group, column)
     return found
 
 
 def _level(group: IntArray, column: Float64Array, size: int) -> BoolArray:
-    """Groups whose entries are all equal."""
+    """Return the groups whose entries are all equal."""
     one = np.full(size, np.nan)
     one[group] = column  # an entry of each group
     differs = np.zeros(size, np.bool_)
@@ -449,7 +451,7 @@ def _sums(
     parts: Parts, columns: Columns, group: IntArray, function: Float64Array,
     unseen: tuple[float, float],
 ) -> Estimates:  # fmt: skip
-    """Decayed sums of a function of each observation."""
+    """Return decayed sums of a function."""
     sample = parts.sample
     x = function / columns.weights
     head, tail = slice(0, columns.exact), slice(columns.exact, None)
@@ -495,8 +497,9 @@ def _sums(
 def _few_decide_mean(
     parts: Parts, columns: Columns, group: IntArray, function: Float64Array
 ) -> BoolArray:
-    """Whether one row decides the mean of a group; see
-    :func:`~decaysketch.answers.query.of_values`."""
+    """Return whether one row decides a group's mean. See
+    :func:`~decaysketch.answers.query.of_values`.
+    """
     weight = parts.sum(group, columns.masses)
     mean = parts.sum(group, columns.masses * function) / np.where(weight > 0.0, weight, 1.0)
     tail = slice(columns.exact, None)
@@ -508,14 +511,14 @@ def _few_decide_mean(
 
 
 def count_by(parts: Parts) -> Estimates:
-    """Decayed counts; see :func:`~decaysketch.answers.query.count`."""
+    """Return decayed counts. See :func:`~decaysketch.answers.query.count`."""
     sample = parts.sample
     ones = np.ones(len(sample))
     return _sums(parts, sample.columns, parts.beside(valued=False), ones, (0.0, 1.0))
 
 
 def rate_by(parts: Parts) -> Estimates:
-    """Counts over the integral of the decay; see :func:`~decaysketch.answers.query.rate`."""
+    """Return counts over the decay's integral. See :func:`~decaysketch.answers.query.rate`."""
     span, found = parts.span or query.span_of(parts.sample.decay), count_by(parts)
     return replace(
         found, value=found.value / span, lower=found.lower / span, upper=found.upper / span,
@@ -524,7 +527,9 @@ def rate_by(parts: Parts) -> Estimates:
 
 
 def total_by(parts: Parts, function: Function | None = None) -> Estimates:
-    """Decayed sums of values, or of a function; see :func:`~decaysketch.answers.query.total`."""
+    """Return decayed sums of values, or of a function. See
+    :func:`~decaysketch.answers.query.total`.
+    """
     values, columns = parts.sample.valued
     unseen = (-math.inf, math.inf)
     numbers = values
@@ -536,7 +541,7 @@ def total_by(parts: Parts, function: Function | None = None) -> Estimates:
 
 
 def sum_by(parts: Parts) -> Estimates:
-    """Decayed sums of weights; see :func:`~decaysketch.answers.query.sum`."""
+    """Return decayed weight sums. See :func:`~decaysketch.answers.query.sum`."""
     sample, group = parts.sample, parts.beside(valued=False)
     columns, size = sample.columns, parts.size
     head, tail = slice(0, columns.exact), slice(columns.exact, None)
@@ -553,7 +558,7 @@ def sum_by(parts: Parts) -> Estimates:
 
 
 def mean_by(parts: Parts) -> Estimates:
-    """Means; see :func:`~decaysketch.answers.query.mean`."""
+    """Return means. See :func:`~decaysketch.answers.query.mean`."""
     sample, group = parts.sample, parts.beside(valued=True)
     values, columns = sample.valued
     numbers = values.astype(np.float64, copy=False)
@@ -578,7 +583,7 @@ def mean_by(parts: Parts) -> Estimates:
 
 
 def _any_of(group: IntArray, column: Float64Array, size: int) -> Float64Array:
-    """An entry of each group, NaN where it has none."""
+    """Return an entry from each group, or NaN."""
     found = np.full(size, np.nan)
     found[group] = column
     return found
@@ -588,7 +593,7 @@ def _ratios(
     parts: Parts, ends: Interval, found: _Signed, weight: Float64Array,
     rows: npt.NDArray[np.int64], level: BoolArray,
 ) -> Estimates:  # fmt: skip
-    """Ratios to the weight of each group, unbounded where nothing bounds the others."""
+    """Return ratios to each group's weight, unbounded where nothing bounds the others."""
     faded = (parts.step * query.OUTWEIGHED > weight) & (weight > 0.0)
     unbounded = level | faded | ~(weight > 0.0)
     lower = np.where(unbounded, -np.inf, ends.lower)
@@ -605,7 +610,9 @@ def _ratios(
 
 
 def selectivity_by(parts: Parts, holds: Predicate) -> Estimates:
-    """Shares for which a predicate holds; see :func:`~decaysketch.answers.query.selectivity`."""
+    """Return the shares for which a predicate holds. See
+    :func:`~decaysketch.answers.query.selectivity`.
+    """
     sample, group = parts.sample, parts.beside(valued=True)
     values, columns = sample.valued
     inside = query.held_by(holds, values, columns)
@@ -632,12 +639,12 @@ def selectivity_by(parts: Parts, holds: Predicate) -> Estimates:
 
 
 def unseen_at_most(sample: Sample, confidence: float) -> float:
-    """The largest decayed count that any group without a retained row can have, for all such groups
-    at once; 0 where nothing was sampled.
+    """Return the largest possible decayed count of a group without a retained row, for all such
+    groups at once. Return 0 if nothing was sampled.
 
     Args:
         sample: the rows of all groups.
-        confidence: that there is none above.
+        confidence: that no such group exceeds the result.
     """
     if sample.exact:
         return 0.0
@@ -645,8 +652,9 @@ def unseen_at_most(sample: Sample, confidence: float) -> float:
 
 
 def unseen_within(sample: Sample, most: float, confidence: float) -> float:
-    """The same of a decayed sum that is at most so large over all groups, and of which an
-    observation has no more than its weight."""
+    """Return the same bound for a decayed sum with this maximum over all groups, to which an
+    observation adds at most its weight.
+    """
     step = math.ldexp(sample.step, sample.magnitude)
     if not (step > 0.0 and math.isfinite(most)):
         return math.inf

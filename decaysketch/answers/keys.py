@@ -1,10 +1,11 @@
-"""Every question about keys: how often each came, how skewed they are, which are the heaviest.
+"""Every query about keys: how often each came, how skewed they are, and the heaviest keys.
 
-They are asked of counters that all keys share, not of a sample of rows, so an answer may have an
-end that is sure: :attr:`~decaysketch.answers.estimate.Estimate.sure_upper`. Entries are written as
-those of :mod:`~decaysketch.answers.questions`; what answers them is a family's :class:`KeyView`.
+They read counters that all keys share, not a sample of rows. A result may therefore have a
+guaranteed bound: :attr:`~decaysketch.answers.estimate.Estimate.sure_upper`. Entries have the form
+used in :mod:`~decaysketch.answers.questions`. A family's :class:`KeyView` answers them.
 
-To add one: a method of :class:`KeyView`, here its entry, and a method of :class:`AskedOfKeys`.
+To add a query, add a method to :class:`KeyView`, its entry here, and a method to
+:class:`AskedOfKeys`.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ Key = str | bytes | int | tuple[str | bytes | int, ...]
 
 
 def is_key(keys: Any) -> bool:
-    """Whether it is one key, and not columns of keys."""
+    """Return whether the argument is one key, not columns of keys."""
     if isinstance(keys, tuple):
         return all(map(is_key, keys))
     return isinstance(keys, (str, bytes)) or not hasattr(keys, "__len__")
 
 
 class Estimates(Protocol):
-    """Estimates as columns, float64[m] each; an entry is an :class:`Estimate`."""
+    """Estimates as columns, float64[m] each. An entry is an :class:`Estimate`."""
 
     @property
     def value(self) -> Float64Array: ...
@@ -80,7 +81,7 @@ class HeavyKey:
     Attributes:
         key: the integer.
         count: its decayed count.
-        certain: its lower end reaches the threshold, too.
+        certain: its lower bound reaches the threshold, too.
     """
 
     key: int
@@ -115,7 +116,7 @@ class HeavyKeys:
         return f"HeavyKeys({found}, threshold={self.threshold:.6g})"
 
     def first(self, limit: int | None) -> HeavyKeys:
-        """The heaviest so many."""
+        """Return this many of the heaviest keys."""
         if limit is None or limit >= len(self):
             return self
         part = slice(limit)
@@ -126,53 +127,56 @@ class HeavyKeys:
 
 
 class KeyView(OwnView):
-    """What can be asked of counters of keys. Immutable; to be read from any thread."""
+    """Queries to counters of keys. Immutable, safe to read from any thread."""
 
     asked_of: ClassVar = "keys"
 
     @property
     @abstractmethod
     def cells(self) -> int:
-        """How many counters there are."""
+        """Number of counters."""
 
     @abstractmethod
     def counts(self, keys: Any, *, confidence: float) -> Estimates:
-        """Decayed counts of keys, given as ``update`` takes them; of one key a column of one."""
+        """Return decayed counts of keys, given as for ``update``. One key gives a column with
+        one entry.
+        """
 
     @abstractmethod
     def shares(self, keys: Any, *, confidence: float) -> list[Estimate]:
-        """Shares of keys in the total."""
+        """Return the shares of keys in the total."""
 
     @abstractmethod
     def total(self, *, confidence: float) -> Estimate:
-        """Decayed count of all keys together."""
+        """Return the decayed count of all keys together."""
 
     @abstractmethod
     def self_join(self, *, confidence: float) -> Estimate:
-        """Sum of the squares of the decayed counts."""
+        """Return the sum of the squared decayed counts."""
 
     @abstractmethod
     def inner_product(self, other: Any, *, confidence: float) -> Estimate:
-        """Sum of the products of the decayed counts with those of another stream: a view of it, or
-        a sketch or snapshot, which is asked under the same decay and time."""
+        """Return the sum of products with the decayed counts of another stream. The argument is a
+        view of it, or a sketch or snapshot, which is queried under the same decay and time.
+        """
 
     @abstractmethod
     def heavy_keys(
         self, phi: float | None, threshold: float | None, *, confidence: float
     ) -> HeavyKeys:
-        """All keys that may have a share, or a decayed count."""
+        """Return all keys that may have a share, or a decayed count."""
 
     @abstractmethod
     def range(self, low: int, high: int, *, confidence: float) -> Estimate:
-        """Decayed count of integer keys from ``low`` to ``high``, both inclusive."""
+        """Return the decayed count of integer keys from ``low`` to ``high``, both inclusive."""
 
     @abstractmethod
     def rank(self, key: int, *, confidence: float) -> Estimate:
-        """Share of integer keys up to ``key``, inclusive."""
+        """Return the share of integer keys up to ``key``, inclusive."""
 
     @abstractmethod
     def quantile(self, q: float, *, confidence: float) -> Estimate:
-        """The least integer key of relative rank ``q`` or more, about."""
+        """Return approximately the least integer key with relative rank ``q`` or more."""
 
 
 # ------------------------------------------------------------------------------------------ entries
@@ -206,7 +210,7 @@ def _enter(
     },
     **more: Any,
 ) -> Question[Any]:
-    """Enter a question, whose SQL function has its name."""
+    """Enter a query. Its SQL function has its name."""
     question = Question(name, doc, answer, cost_s, shape, parts, arguments, _KEYS, sql=name, **more)
     KEY_QUESTIONS.append(question)
     return question
@@ -227,7 +231,7 @@ _ASKED_KEYS = Argument(
 
 
 def _by_key(name: str, doc: str, ask: Callable[..., Any], rows: Rows, shape: str, said: str) -> Any:
-    """A question that has an estimate for each key."""
+    """Enter a query that has an estimate for each key."""
     return _enter(
         name,
         doc,
@@ -435,7 +439,7 @@ _KEY_QUANTILE = _enter(
 
 
 class HowOfKeys(TypedDict, total=False):
-    """How a question is answered, whatever it is; see :meth:`AskedOfKeys.at`."""
+    """Keywords of every query. See :meth:`AskedOfKeys.at`."""
 
     now: Instant | None
     sources: Iterable[Any] | None
@@ -462,13 +466,14 @@ def _asks(question: Question[Any]) -> Callable[[F], F]:
 
 
 class AskedOfKeys(Views):
-    """Questions to every sketch that counts keys. A decay is chosen when it is asked: any that does
-    not rise with the age; ``decay.window(w)`` is the window [now - w, now]."""
+    """Queries to every sketch that counts keys. You choose the decay per query: any that does not
+    rise with the age. ``decay.window(w)`` is the window [now - w, now].
+    """
 
     @property
     @abstractmethod
     def clock(self) -> int | None:
-        """The latest time that was seen or told; None before the first."""
+        """The latest time that was seen or given. None before the first."""
 
     @abstractmethod
     def at(
@@ -479,18 +484,17 @@ class AskedOfKeys(Views):
         sources: Iterable[Any] | None = None,
         estimator: Any = "debiased",
     ) -> KeyView:
-        """What can be asked under a decay, at a time.
+        """Return the view under a decay, at a time.
 
         Args:
             decay: weight of an event as a function of its age, which does not rise with it.
-            now: time of the question, in the stream's unit; None for the clock. What came later is
-                not counted.
-            sources: names of those whose events are counted; None for all.
+            now: query time, in the stream's unit. None for the clock. Later events are not counted.
+            sources: names of the sources whose events are counted. None for all.
             estimator: "debiased" (default), or "minimum", the paper's.
 
         Raises:
-            ParameterError: no such decay, time, source or estimator.
-            UnanswerableQueryError: the decay reaches back further than what is held.
+            ParameterError: the decay, time, source or estimator does not exist.
+            UnanswerableQueryError: the decay reaches back further than the stored data.
         """
 
     def _ask(

@@ -1,6 +1,6 @@
 """Modifiers of a sample before a query: ``where``, ``of``, ``weight`` and ``by``.
 
-A modified sample is a :class:`~decaysketch.answers.sample.Sample`, so every aggregate takes them.
+A modified sample is a :class:`~decaysketch.answers.sample.Sample`, so every aggregate accepts it.
 
 ========== =====================================================================================
 ``where``  keeps the rows for which a condition holds. The size of a hit stays, so that a part
@@ -11,9 +11,9 @@ A modified sample is a :class:`~decaysketch.answers.sample.Sample`, so every agg
 ``by``     groups, see :mod:`~decaysketch.answers.grouped`
 ========== =====================================================================================
 
-Of rows that were not retained, the largest ``weight`` is not known. Where it depends on time alone
-it is read on a grid of times within each band, else it is the largest of the retained rows. Both
-are caveats of the result.
+The largest ``weight`` among rows that were not retained is unknown. If it depends on time alone, it
+is read on a grid of times within each band. Otherwise it is the largest among the retained rows.
+Both are caveats of the result.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ class Modifiers:
     """Modifiers of a query, as texts.
 
     Attributes:
-        of, where, weight: expressions; None: not modified.
-        by: expressions of the keys of groups; none: no groups.
-        limit: so many groups are listed; None: all.
+        of, where, weight: expressions. None: not modified.
+        by: expressions for the group keys. Empty: no groups.
+        limit: the maximum number of listed groups. None: all.
         order: "largest" or "smallest" result first, or by "key".
 
     Raises:
-        ParameterError: more keys or another order than there may be, or a limit without keys.
+        ParameterError: there are too many keys, the order is unknown, or a limit has no keys.
     """
 
     of: str | None = None
@@ -101,12 +101,13 @@ class Modifiers:
             raise ParameterError(f"limit is {limit!r:.80}; expected 1 to {MAX_GROUPS}")
 
     def __bool__(self) -> bool:
-        """Whether anything is modified."""
+        """Return whether anything is modified."""
         return bool(self.of or self.by or self.where or self.weight)
 
     def with_more(self, more: Modifiers) -> Modifiers:
-        """Both: conditions joined by ``and``, weights multiplied; the values and groups are those
-        of ``more`` where it has any."""
+        """Combine both: conditions joined by ``and``, weights multiplied. Values and groups come
+        from ``more`` if it has any.
+        """
         both = [
             None if None in (a, b) else f"({a}){sign}({b})"
             for a, b, sign in (
@@ -123,7 +124,7 @@ class Modifiers:
         )
 
     def cost_s(self, rows: int) -> float:
-        """About so long the processor needs to apply them, in seconds."""
+        """Approximate processor time to apply them, in seconds."""
         if not self:
             return 0.0
         texts = (self.of, self.where, self.weight, *self.by)
@@ -131,7 +132,7 @@ class Modifiers:
         return _APPLY_S + rows * operations * _OPERATION_S
 
     def to_dict(self) -> dict[str, Any]:
-        """Those that are given."""
+        """Return the given modifiers."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         given["by"] = list(self.by)
         if self.order == "largest":
@@ -139,10 +140,10 @@ class Modifiers:
         return {name: value for name, value in given.items() if value not in (None, [])}
 
     def check(self, question: Question[Any]) -> None:
-        """Refuse modifiers that an aggregate does not have.
+        """Reject modifiers that an aggregate does not accept.
 
         Raises:
-            ParameterError: why, and what to do instead.
+            ParameterError: the message gives the reason and the remedy.
         """
         name = question.name
         if question.asked_of != "rows" and self:
@@ -163,14 +164,13 @@ class Modifiers:
 
 
 def bound_to(modifiers: Modifiers, schema: Schema) -> dict[str, Bound | tuple[Bound, ...]]:
-    """The expressions of modifiers, bound to the columns of a stream.
+    """Bind the expressions in modifiers to the columns of a stream.
 
     Returns:
-        By the modifier's name; of ``by`` a tuple.
+        The expressions by the modifier's name. ``by`` has a tuple.
 
     Raises:
-        ParameterError: an expression that cannot be read, or more operations in all than there may
-            be.
+        ParameterError: an expression cannot be parsed, or there are too many operations in all.
     """
     found: dict[str, Bound | tuple[Bound, ...]] = {}
     if modifiers.where is not None:
@@ -196,8 +196,8 @@ def bound_to(modifiers: Modifiers, schema: Schema) -> dict[str, Bound | tuple[Bo
 
 
 def modified(samples: Sequence[Sample], modifiers: Modifiers, schema: Schema) -> list[Sample]:
-    """Samples of one query, one for each hash function, with ``where`` and ``weight``; their values
-    are still those of the stream, see :func:`revalued`.
+    """Return the samples for one query, one per hash function, with ``where`` and ``weight``
+    applied. Their values are still the stream's values, see :func:`revalued`.
 
     Args:
         samples: as they were drawn.
@@ -205,7 +205,7 @@ def modified(samples: Sequence[Sample], modifiers: Modifiers, schema: Schema) ->
         schema: columns of the stream.
 
     Raises:
-        ParameterError: an expression that cannot be read; a weight below 0, or infinite.
+        ParameterError: an expression cannot be parsed, or a weight is below 0 or infinite.
 
     Complexity: O(operations * n).
     """
@@ -228,7 +228,7 @@ def modified(samples: Sequence[Sample], modifiers: Modifiers, schema: Schema) ->
 
 
 def revalued(sample: Sample, modifiers: Modifiers, schema: Schema) -> Sample:
-    """A sample with the values that ``of`` gives; itself where there is none.
+    """Return a sample with the values from ``of``, or the sample itself without ``of``.
 
     Raises:
         ParameterError: an infinite value.
@@ -278,7 +278,7 @@ def _weighing(weight: Bound) -> Callable[[Sample], Sample]:
 
 
 def _factors(weight: Bound, table: Any) -> Float64Array:
-    """A weight for each row, 0 where it is null."""
+    """Return a weight for each row, 0 where it is null."""
     column: Column = weight(table)
     factor = np.nan_to_num(column.floats, nan=0.0, posinf=math.inf, neginf=-math.inf)
     if len(factor) and not (factor.min() >= 0.0 and factor.max() < math.inf):
@@ -291,7 +291,7 @@ def _factors(weight: Bound, table: Any) -> Float64Array:
 
 
 class _Times:
-    """A table of nothing but times."""
+    """A table that contains only times."""
 
     def __init__(self, times: npt.NDArray[np.int64], now: int) -> None:
         self.now = now
@@ -305,7 +305,7 @@ class _Times:
 
 
 def _largest_weighed(weight: Bound, sample: Sample) -> tuple[float, float]:
-    """The largest hit over a grid of times, each times the largest weight next to it."""
+    """Return the largest hit over a grid of times, each times the largest weight next to it."""
     assert sample.hits_within is not None
     ends = np.linspace(int(sample.times.min()), sample.now, _GRID + 1)
     times = np.unique(ends.astype(np.int64))
@@ -340,7 +340,7 @@ def _valued(sample: Sample, of: Bound) -> Sample:
 
 
 def _named(sample: Sample, column: Column) -> Sample:
-    """With texts as values: their numbers are codes, in the order of the texts."""
+    """Return the sample with texts as values. Their numbers are codes, in text order."""
     order = sorted(range(len(column.texts)), key=column.texts.__getitem__)
     place = np.empty(len(order) + 1, np.int64)
     place[order] = np.arange(len(order))
@@ -350,7 +350,7 @@ def _named(sample: Sample, column: Column) -> Sample:
 
 
 def schema_of_sample(sample: Sample) -> Schema:
-    """Columns of the stream that a sample was drawn from."""
+    """Return the columns of the stream that a sample was drawn from."""
     params: Any = sample.params
     value_type = "label" if sample.labels is not None else params.value_type
     return schema_of(value_type, params.time_unit)

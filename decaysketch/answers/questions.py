@@ -1,18 +1,17 @@
-"""Every question about observations, each written down once; with its neighbours, all there are.
+"""Every query about observations, each defined once. With its neighbour modules, these are all.
 
-An entry of :data:`QUESTIONS` says what an aggregate is asked with, what its answer looks like, what
-that costs, and which function of :mod:`~decaysketch.answers.query` or
-:mod:`~decaysketch.answers.ensemble` it is. Request and answer models of HTTP, functions of SQL, the
-command ``query``, the fields of the page and the tables of documents are derived from it.
+An entry in :data:`QUESTIONS` defines the arguments of an aggregate, the shape and cost of its
+result, and its function in :mod:`~decaysketch.answers.query` or
+:mod:`~decaysketch.answers.ensemble`. HTTP request and response models, SQL functions, the command
+``query``, the dashboard fields and the tables in the documentation are derived from it.
 
-A :class:`View` is what can be asked: here the samples of one decay and time; of counters of keys
-see :mod:`~decaysketch.answers.keys`, of extremes :mod:`~decaysketch.answers.extremes`, of series
-:mod:`~decaysketch.answers.series`.
-:class:`Asked` and its neighbours give sketches a method for each question, so that help and type
-checkers know them.
+A :class:`View` accepts queries: here, the samples for one decay and time. See
+:mod:`~decaysketch.answers.keys` for counters of keys, :mod:`~decaysketch.answers.extremes` for
+extremes, and :mod:`~decaysketch.answers.series` for series. :class:`Asked` and its neighbours give
+sketches a method for each query, so that help and type checkers know them.
 
-To add a question: its function in ``query.py``; here its entry, and a method beside those of its
-kind. Which families answer it follows from what it needs.
+To add a query, add its function to ``query.py``, its entry here, and a method next to the similar
+ones. Its needs decide which families answer it.
 """
 
 from __future__ import annotations
@@ -83,10 +82,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class SampleView(View):
-    """What can be asked of samples.
+    """Queries to samples.
 
     Args:
-        samples: one for each hash function; at least one.
+        samples: one for each hash function, at least one.
     """
 
     def __init__(self, samples: Sequence[Sample]) -> None:
@@ -150,7 +149,7 @@ class SampleView(View):
         return view
 
     def _read(self, combine: Combine) -> Sequence[Sample]:
-        """Each hash function by itself only where its own answer counts."""
+        """Read each hash function by itself only where its own result counts."""
         ensemble.check_combine(combine)
         return self._pooled if combine == "average" else self.samples
 
@@ -217,7 +216,7 @@ def _scalar(
     name: str, doc: str, ask: Callable[..., Estimate], *arguments: Argument,
     needs: frozenset[str] = frozenset(), cost_s: Any = _by_row_s, **more: Any,
 ) -> Question[Estimate]:  # fmt: skip
-    """A question whose answer is one estimate, of a function of one sample."""
+    """Enter a query whose result is one estimate, a function of one sample."""
 
     def answer(
         samples: Sequence[Sample], *, confidence: float, combine: Combine, **given: Any
@@ -291,7 +290,7 @@ _MEDIAN = _scalar(
 
 
 def _each(ask: Callable[..., list[Estimate]], name: str) -> Callable[..., list[Estimate]]:
-    """The answer of a question that has an estimate for each entry of an argument."""
+    """Return the result of a query that has an estimate for each entry in an argument."""
 
     def answer(
         samples: Sequence[Sample], *, confidence: float, combine: Combine, **given: Any
@@ -314,8 +313,9 @@ def _by_entry(
     said: str,
     rows: Rows,
 ) -> Question[list[Estimate]]:
-    """Enter a question about values that has an estimate for each entry of its one argument; the
-    first column of ``rows`` is the entry."""
+    """Enter a query about values that has an estimate for each entry in its one argument. The first
+    column of ``rows`` is the entry.
+    """
     entries, (entry, estimate) = argument.name, rows.columns
     return _enter(
         Question(
@@ -483,7 +483,7 @@ _HEAVY_HITTERS = _enter(
 
 
 class Groups(NamedTuple):
-    """The heaviest groups, and how many distinct values the sample has."""
+    """The heaviest groups, and the number of distinct values in the sample."""
 
     groups: list[query.Group]
     total: int
@@ -636,7 +636,7 @@ for _of_others in (*KEY_QUESTIONS, *EXTREME_QUESTIONS, *SERIES_QUESTIONS):
 
 
 class How(TypedDict, total=False):
-    """How a question is answered, whatever it is; see :meth:`View.ask`."""
+    """Keywords of every query. See :meth:`View.ask`."""
 
     confidence: float
     combine: Combine
@@ -663,7 +663,7 @@ _HOW = (
 
 
 def modifiers_of(how: Mapping[str, Any]) -> Modifiers:
-    """The modifiers among the keywords of a query.
+    """Return the modifiers among the keywords of a query.
 
     Raises:
         ParameterError: see :class:`~decaysketch.answers.modifiers.Modifiers`.
@@ -717,7 +717,7 @@ class AskedOfSamples(Views):
         how: How,
         **arguments: Any,
     ) -> Any:
-        """One estimate where one was asked for."""
+        """Return one estimate if one was requested."""
         (given,) = arguments.values()
         found: Any = self._ask(question, decay, now, how, **arguments)
         if isinstance(found, GroupTable):
@@ -726,7 +726,7 @@ class AskedOfSamples(Views):
 
 
 class Asked(AskedOfSamples):
-    """Questions to every sketch whose decay is chosen when it is asked."""
+    """Queries to every sketch that accepts a decay per query."""
 
     @_asks(_COUNT)
     def count(
@@ -735,11 +735,11 @@ class Asked(AskedOfSamples):
         return self._ask(_COUNT, decay, now, how)
 
     def between(self, start: Instant, stop: Instant) -> Between:
-        """What can be asked of the observations of ``[start, stop)``, as ``between(a, b).mean()``:
-        each question as under ``window(b - 1 - a)`` as of ``b - 1``.
+        """Return the view of the observations in ``[start, stop)``, as in ``between(a, b).mean()``.
+        Each query is as under ``window(b - 1 - a)`` as of ``b - 1``.
 
         Raises:
-            ParameterError: what are no times, or an end that is not after its beginning.
+            ParameterError: an argument is no time, or the end is not after the beginning.
         """
         return Between(self, self.moment(start), self.moment(stop))
 
@@ -817,7 +817,7 @@ class Asked(AskedOfSamples):
 
 
 class AskedOfWeights(Asked):
-    """Questions about weights."""
+    """Queries about weights."""
 
     @_asks(_SUM)
     def sum(
@@ -827,7 +827,7 @@ class AskedOfWeights(Asked):
 
 
 class AskedOfValues(Asked):
-    """Questions about values."""
+    """Queries about values."""
 
     @overload
     def total(
@@ -971,7 +971,7 @@ class AskedOfValues(Asked):
 
 
 class AskedOfItsDecay(AskedOfSamples):
-    """Questions to a sketch whose decay was fixed when it was built."""
+    """Queries to a sketch whose decay was fixed when it was built."""
 
     @_asks(_SUM)
     def sum(self, *, now: Instant | None = None, **how: Unpack[How]) -> Estimate:
@@ -1056,10 +1056,10 @@ class AskedOfItsDecay(AskedOfSamples):
 
 
 class Between(AskedOfItsDecay):
-    """Questions to the observations of ``[start, stop)``.
+    """Queries to the observations in ``[start, stop)``.
 
     Args:
-        sketch: whose.
+        sketch: the sketch.
         start, stop: in its unit.
 
     Raises:
@@ -1099,5 +1099,5 @@ class Between(AskedOfItsDecay):
 
     @_asks(_RATE)
     def rate(self, **how: Unpack[How]) -> Estimate:
-        """Observations per unit of time: their count over the length of the range."""
+        """Return observations per time unit: their count over the length of the range."""
         return self._ask(_RATE, None, None, how)

@@ -1,10 +1,10 @@
 """The largest coefficient of an observation that was not retained.
 
-A sampled band holds every observation of its times that its level selects. An observation that is
-missing there would have counted ``1 / p`` times its coefficient. In a comparison the coefficient
+A sampled band contains every observation at its times that its level selects. An observation that
+is missing there would have counted ``1 / p`` times its coefficient. In a comparison the coefficient
 depends on the time: ``alpha g1(t) - beta g2(t)``. A :class:`Grid` evaluates it over all sampled
-bands, with rows or without, at times so close that neither decay changes by more than 2 % of its
-largest hit from one to the next. The steps of a decay, such as the ends of a window, are found
+bands, with or without rows. Its times are so close that neither decay changes by more than 2 % of
+its largest hit between neighbours. Steps in a decay, such as the bounds of a window, are found
 exactly: cells are divided until they are one time unit wide.
 """
 
@@ -33,7 +33,7 @@ class Reach(NamedTuple):
     """Sampled bands, as far as a query reaches them.
 
     Attributes:
-        first, last: int64[b], the earliest and the latest time of each.
+        first, last: int64[b], the earliest and the latest time in each.
         hits: float64[b], the mass ``1 / p`` of a single hit, without decay.
     """
 
@@ -42,7 +42,9 @@ class Reach(NamedTuple):
     hits: Float64Array
 
     def cut(self, time: int) -> Reach:
-        """The same bands. One that has times on both sides of the end of ``time`` becomes two."""
+        """Return the same bands. A band with times on both sides of the end of ``time`` becomes
+        two.
+        """
         both = (self.first <= time) & (self.last > time)
         return Reach(
             np.concatenate([self.first, np.full(np.count_nonzero(both), time + 1)]),
@@ -51,23 +53,23 @@ class Reach(NamedTuple):
         )
 
     def within(self, first: int | None, last: int | None) -> Reach:
-        """What of the bands lies in the times ``first..last``; None where there is no bound."""
+        """Return the part of the bands in the times ``first..last``. None: no bound."""
         begins = self.first if first is None else np.maximum(self.first, first)
         ends = self.last if last is None else np.minimum(self.last, last)
         met = begins <= ends
         return Reach(begins[met], ends[met], self.hits[met])
 
     def gaps(self, times: Int64Array, weight: float) -> Reach:
-        """What of the bands holds no row for longer than chance explains.
+        """Return the parts of the bands without a row for longer than chance explains.
 
-        Rows of one usual weight at a steady rate are seen at distances that are exponential, once
-        time is measured by the chance to be seen. The longest of k + 1 such gaps is below
-        ``log(k + 1) + 4`` of the mean with probability 0.98. In a longer one observations came
-        less often, or were so light that none was seen.
+        Rows with one usual weight at a steady rate are seen at exponential distances, once time is
+        measured by the chance to be seen. The longest among k + 1 such gaps is below ``log(k + 1) +
+        4`` times the mean with probability 0.98. In a longer gap, observations came less often, or
+        were so light that none was seen.
 
         Args:
             times: int64[n], of the rows.
-            weight: a usual one of them.
+            weight: a usual row weight.
 
         Complexity: O(n b) for b bands.
         """
@@ -92,7 +94,7 @@ class Reach(NamedTuple):
 
     @classmethod
     def pooled(cls, reaches: list[Reach]) -> Reach:
-        """Of several hash functions, whose masses count ``1 / k`` each."""
+        """Pool several hash functions, whose masses count ``1 / k`` each."""
         first, last, hits = (np.concatenate(column) for column in zip(*reaches, strict=True))
         return cls(first, last, hits / len(reaches))
 
@@ -111,7 +113,7 @@ class Grid(NamedTuple):
 
     @classmethod
     def over(cls, reach: Reach, one: Weights, other: Weights) -> Grid:
-        """The grid of some bands.
+        """Return the grid over some bands.
 
         Args:
             reach: the bands. Within a band the decays rise with the time.
@@ -139,8 +141,9 @@ class Grid(NamedTuple):
         return found
 
     def largest(self, alpha: float, beta: float) -> float:
-        """The largest ``(alpha one - beta other) / p``; 0 where none is above 0. Either factor may
-        be negative."""
+        """Return the largest ``(alpha one - beta other) / p``, or 0 if none is above 0. Either
+        factor may be negative.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
             found = (alpha * self.one - beta * self.other) * self.hits
         # The difference of two infinite weights is not known: it may be of any size.
@@ -148,8 +151,9 @@ class Grid(NamedTuple):
 
 
 class ApartGrid(Grid):
-    """The same where an observation may count on one side alone, as under two filters: then no hit
-    is larger than the larger one of the two sides, and none cancels."""
+    """The same grid for observations that may count on one side alone, as under two filters. No hit
+    is then larger than the larger side, and none cancels.
+    """
 
     def largest(self, alpha: float, beta: float) -> float:
         return max(super().largest(alpha, 0.0), super().largest(0.0, beta))
@@ -158,7 +162,7 @@ class ApartGrid(Grid):
 def _between(
     starts: Int64Array, stops: Int64Array, band: npt.NDArray[np.intp]
 ) -> tuple[Int64Array, npt.NDArray[np.intp]]:
-    """Times that divide cells into about eight parts, and the band of each."""
+    """Return times that divide cells into about eight parts, and the band of each."""
     widths = (stops - starts).view(np.uint64)  # up to 2^63
     steps = np.maximum(widths // np.uint64(_PARTS), np.uint64(1))
     offsets = steps[:, None] * np.arange(1, _PARTS, dtype=np.uint64)
