@@ -1,18 +1,18 @@
 """Aggregates of a :class:`~decaysketch.answers.sample.Sample`, each an estimate with its interval.
 
 A mass estimates a decayed weight ``w g``, so ``masses * f(v, w) / w`` sums to an estimate of the
-decayed sum of ``f(v, w)``. Every interval comes from one source, the gamma interval of a sampled
-part of one sign (:func:`~decaysketch.answers.estimate.part_interval`):
+decayed sum of ``f(v, w)``. Every interval comes from one source, the gamma interval for a sampled
+part with one sign (:func:`~decaysketch.answers.estimate.part_interval`):
 
-* sums: the contrast of their positive and negative parts;
-* shares of the decayed weight (selectivity, rank, heavy hitters): part against rest;
-* quantiles: the values whose rank may be the one asked for (inversion, Woodruff 1952);
-* mean and variance: the linearised ratio, as the contrast of the residuals of either sign; the
-  standard deviation is the root of the variance, and so are the ends of its interval.
+* sums: the contrast of their positive and negative parts
+* shares of the decayed weight (selectivity, rank, heavy hitters): part against rest
+* quantiles: the values that may have the requested rank (inversion, Woodruff 1952)
+* mean and variance: the linearised ratio, as the contrast of the residuals with either sign. The
+  standard deviation is the root of the variance, and so are the bounds of its interval
 
-Missing values are counted by :func:`sum` and :func:`count`; every other aggregate is over the
-observations that have a value. All are O(n) passes over columns; those that need the order of
-values sort once for a sample.
+:func:`sum` and :func:`count` count missing values. Every other aggregate is over the observations
+that have a value. All are O(n) passes over columns. Aggregates that need the order of values sort
+once for a sample.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class HeavyHitter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A value, the decayed sum of the weights of its observations, and their decayed count."""
+    """A value, its decayed weight sum, and its decayed count."""
 
     value: float | int | str
     sum: Estimate
@@ -118,7 +118,7 @@ class Bin(NamedTuple):
 
 
 class Histogram(NamedTuple):
-    """Shares of the decayed weight: of each bin, and of the values below and above all of them."""
+    """Shares of the decayed weight: for each bin, and for the values below and above all bins."""
 
     bins: list[Bin]
     below: Estimate
@@ -126,14 +126,16 @@ class Histogram(NamedTuple):
 
 
 class Last(NamedTuple):
-    """An observation: its value, None where that is missing, and its time."""
+    """An observation: its value, None if missing, and its time."""
 
     value: float | int | str | None
     time: int
 
 
 def warnings(samples: Sequence[Sample]) -> tuple[str, ...]:
-    """What a count of all that samples reach says against answers of their sketch, in sentences."""
+    """Return sentences with warnings, from a count of everything that samples reach, about results
+    of their sketch.
+    """
     found = {caveat for sample in samples for caveat in count(sample).caveats}
     return tuple(
         f"{name}: {CAVEATS[name]}" for name in sorted(found & {"crowded-ids", "unequal-weights"})
@@ -178,7 +180,7 @@ def rate(sample: Sample, *, confidence: float = 0.95) -> Estimate:
 
 
 def span_of(decay: object) -> float:
-    """What a count under a decay is divided by to make a rate.
+    """Return the divisor that makes a rate from a count under a decay.
 
     Raises:
         ParameterError: see :func:`rate`.
@@ -221,7 +223,7 @@ def total(
 
 
 def _of_later(sample: Sample, function: Function | None) -> Float64Array:
-    """A function of the rows later than the query, which show how large it may be."""
+    """Return a function of the rows later than the query, which show how large it may be."""
     if sample.exact or sample.redraw is None or sample.later is None or not len(sample.later):
         return np.empty(0)
     values, columns = sample.redraw.later().valued
@@ -234,7 +236,7 @@ def _of_later(sample: Sample, function: Function | None) -> Float64Array:
 def evaluated(
     function: Function | None, values: npt.NDArray[Any], weights: npt.NDArray[np.int64]
 ) -> npt.NDArray[Any]:
-    """A function's column; that of the values, where there is none."""
+    """Return a function's column, or the values without a function."""
     if function is None:
         return values.astype(np.float64, copy=False)
     given = np.asarray(function(_read_only(values), _read_only(weights)))
@@ -261,16 +263,16 @@ def _sum(
     *,
     others: Float64Array | None = None,
 ) -> Estimate:
-    """Decayed sum of a function.
+    """Return the decayed sum of a function.
 
     Args:
-        sample: what the columns are of.
+        sample: the sample with the columns.
         columns: the rows to sum over.
         function: its values.
         confidence: of the interval.
         unseen: how low and how high the function may be, where no row shows anything but 0.
-        others: its values for rows that show how large it may be, in addition to those of the sum;
-            None where it is 0 or 1.
+        others: its values for rows that show how large it may be, in addition to the summed ones.
+            None if it is 0 or 1.
     """
     confidence = check_confidence(confidence)
     with np.errstate(over="ignore", invalid="ignore"):  # huge values: the answer is infinite
@@ -297,12 +299,12 @@ def of_values(
     columns: Columns, function: Float64Array, factors: Float64Array | None,
     caveats: tuple[str, ...],
 ) -> tuple[str, ...]:  # fmt: skip
-    """Caveats of a total: those of a sum, and those of the mean of the same rows.
+    """Return the caveats of a total: the sum's caveats, and those for the mean of the same rows.
 
     Args:
         columns: the rows.
         function: the values.
-        factors: what each value counts, in addition to its mass; None: 1.
+        factors: the factor of each value, in addition to its mass. None: 1.
         caveats: of the sum.
     """
     # Of a function whose values are all equal, nothing tells how far others may lie.
@@ -321,10 +323,10 @@ def of_values(
 
 
 class Hits(NamedTuple):
-    """How large a hit may be of which no row was retained, of a positive part and a negative one.
+    """How large a hit without a retained row may be, in a positive part and a negative one.
 
     Attributes:
-        usual: of an observation of a usual weight.
+        usual: of an observation with a usual weight.
         lightest: of an observation of weight 1.
         step: the mass of a hit times the largest coefficient.
     """
@@ -338,23 +340,23 @@ def _hits(
     sample: Sample, columns: Columns, x: Float64Array, function: Float64Array | None,
     unseen: tuple[float, float], others: Float64Array | None = None,
 ) -> Hits:  # fmt: skip
-    """The largest hits of a sum of masses times x.
+    """Return the largest hits in a sum of masses times x.
 
-    They weigh what a hit weighs in the band whose hits weigh most, times
+    They weigh as much as a hit in the band with the heaviest hits, times
 
-    * the mean x of the sampled rows of that sign;
+    * the mean x of the sampled rows with that sign
     * the largest value that any row shows, over a usual weight, where rows that were not sampled
-      show much larger ones;
-    * the largest x of the exact rows, where no sampled row has that sign, or all have the same x;
-    * a bound, where no row shows anything but 0.
+      show much larger ones
+    * the largest x of the exact rows, where no sampled row has that sign, or all have the same x
+    * a bound, where no row shows anything but 0
 
     Args:
-        sample: what the columns are of.
+        sample: the sample with the columns.
         columns: the rows to sum over.
-        x: what is summed, for a unit of weight.
-        function: what x is over weights, where it is.
+        x: the summed value, for a unit of weight.
+        function: the numerator of x, if x is a ratio to weights.
         unseen: how low and how high x may be, where no row shows anything but 0.
-        others: more values of the function; None where it is 0 or 1.
+        others: more values of the function. None if it is 0 or 1.
     """
     tail = slice(columns.exact, None)
     masses, near, far = columns.masses[tail], x[: columns.exact], x[tail]
@@ -381,8 +383,9 @@ def _hits(
 
 
 def show_larger(columns: Columns, function: Float64Array, others: Float64Array) -> bool:
-    """Whether rows that no hash has chosen, and later ones, show values much larger than the
-    sampled rows, by their mean square."""
+    """Return whether rows that no hash has chosen, and later ones, show values much larger than the
+    sampled rows, by their mean square.
+    """
     near, far = function[: columns.exact], function[columns.exact :]
     spread = columns.variances[columns.exact :]
     shown, sampled = len(near) + len(others), float(spread.sum())
@@ -393,7 +396,7 @@ def show_larger(columns: Columns, function: Float64Array, others: Float64Array) 
 
 
 def _extremes(function: Float64Array, others: Float64Array | None) -> tuple[float, float]:
-    """How far a function was seen to lie above 0, and below."""
+    """Return the largest distances above and below 0 at which a function was seen."""
     columns = [function] if others is None else [function, others]
     high = max(float(column.max(initial=0.0)) for column in columns)
     return high, -min(float(column.min(initial=0.0)) for column in columns)
@@ -426,11 +429,11 @@ class _Terms(NamedTuple):
     def part(
         self, sign: float, largest: float, thinning: float, confidence: float
     ) -> tuple[Interval, float]:
-        """The interval of the terms of one sign, and the size of a hit.
+        """Return the interval of the terms with one sign, and the size of a hit.
 
         Args:
             sign: 1 or -1.
-            largest: no hit is smaller that may be missing.
+            largest: a lower limit on a hit that may be missing.
             thinning: of a hit.
             confidence: of the interval.
         """
@@ -459,20 +462,21 @@ def signed_sum(
     sample: Sample, columns: Columns, x: Float64Array, certain: Float64Array | None,
     confidence: float, hits: Hits, function: Float64Array | None = None,
 ) -> tuple[Interval, float, float, tuple[str, ...]]:  # fmt: skip
-    """The sampled part of the sum of masses times x: interval, variance, size of a hit, caveats.
+    """Return the sampled part of the sum of masses times x: interval, variance, hit size, caveats.
 
-    Positive and negative terms are parts of their own. The largest hit of a part is the largest
-    that was seen, or that may be missing.
+    Positive and negative terms are separate parts. The largest hit in a part is the largest that
+    was seen, or that may be missing.
 
     Args:
-        sample: what the columns are of.
+        sample: the sample with the columns.
         columns: the rows to sum over.
-        x: what is summed, for a unit of weight.
-        certain: what was really seen of each sampled term, where that bounds the sum.
+        x: the summed value, for a unit of weight.
+        certain: the part of each sampled term that was really seen, where it bounds the sum.
         confidence: of the interval.
-        hits: the largest that may be missing; the lightest, where weights are so unequal that light
-            ones are hardly seen.
-        function: what x is over weights, up to a coefficient of the time; None where it is not.
+        hits: the largest that may be missing. If weights are so unequal that light rows are hardly
+            seen, the lightest.
+        function: the numerator of x, up to a coefficient that depends on the time. None if x is not
+            a ratio to weights.
     """
     larger = 1.0 if function is None else as_shown(sample, columns)
     terms = _Terms.of(columns, x, certain, larger)
@@ -501,21 +505,21 @@ def _hinges(
     jumps: Float64Array,
     step: float,
 ) -> tuple[str, ...]:
-    """Whether a few rows decide a sum, and whether that is because they are so light.
+    """Return whether a few rows decide a sum, and whether they do because they are so light.
 
-    A few do where one makes a good part of the variance. Then there may be others of its size, or
-    larger ones, of which none was seen: the estimate and its variance know nothing of them. What
-    was not seen is as much as what was, or more, if of the exact rows, which are all there were, a
-    good part would be much larger hits than any that was sampled; or if sizes fall off as slowly as
-    their reciprocals (Hill's index of the largest), and the largest are those of the lightest rows.
-    Where those exact rows are light ones too, it needs no row that stands out: one that would may
-    be among those of which none was seen.
+    A few rows decide it if one makes a good part of the variance. Then unseen rows with its size or
+    a larger one may exist, and the estimate and its variance do not include them. The unseen part
+    is as large as the seen one, or larger, in two cases. In the first, a good part of the exact
+    rows, which are complete, would be much larger hits than any sampled row. In the second, sizes
+    fall off as slowly as their reciprocals (Hill's index of the largest), and the largest belong to
+    the lightest rows. If those exact rows are light too, no row needs to stand out: such a row may
+    be among the unseen ones.
 
     Args:
-        sample, columns: what is summed over.
-        function: what terms are over weights, up to a coefficient of the time; None where they are
-            not over weights.
-        variances, jumps: of the sampled terms, and the sizes of their hits, of either sign.
+        sample, columns: the rows to sum over.
+        function: the numerator of the terms, up to a coefficient that depends on the time. None if
+            terms are not ratios to weights.
+        variances, jumps: of the sampled terms, and the sizes of their hits, with either sign.
         step: the mass of a hit times the largest coefficient.
     """
     if not len(variances):
@@ -555,12 +559,12 @@ def _hinges(
 
 
 def has_unequal_weights(sample: Sample, columns: Columns, function: Float64Array) -> bool:
-    """Whether light observations are so seldom seen that a sum over weights says so; see
+    """Return whether light observations are so seldom seen that a sum over weights must warn. See
     :func:`_hinges`.
 
     Args:
-        sample, columns: what is summed over.
-        function: what is summed, of each observation.
+        sample, columns: the rows to sum over.
+        function: the summed value for each observation.
     """
     tail = slice(columns.exact, None)
     x = function[tail] / columns.weights[tail]
@@ -570,14 +574,15 @@ def has_unequal_weights(sample: Sample, columns: Columns, function: Float64Array
 
 
 def may_miss_light(sample: Sample, light: Any, step: Any, variance: Any) -> Any:
-    """Whether an observation of weight 1 would decide a sum, had it been seen.
+    """Return whether an observation of weight 1 would decide a sum, had it been seen.
 
-    Then as many as leave no trace may be missing, in numbers that the interval does not know. That
-    is known without any row: a level whose probability is far below 1 shows few of them.
+    Then observations that leave no trace may be missing, in numbers that the interval does not
+    include. No row is needed to see this: a level whose probability is far below 1 shows few of
+    them.
 
     Args:
-        sample: what the sum is of.
-        light: the size of a hit of such an observation.
+        sample: the summed sample.
+        light: the hit size of such an observation.
         step: the largest hit that the interval allows for.
         variance: of the sum.
     """
@@ -587,23 +592,27 @@ def may_miss_light(sample: Sample, light: Any, step: Any, variance: Any) -> Any:
 
 
 def _decided_by_few(variances: Float64Array) -> bool:
-    """Whether one row makes a good part of a variance."""
+    """Return whether one row makes a good part of a variance."""
     return len(variances) > 0 and bool(variances.max() > HINGES * variances.sum())
 
 
 def _shown(sample: Sample, columns: Columns) -> npt.NDArray[np.int64]:
-    """Weights of rows that no hash has chosen: exact ones, and those later than the question."""
+    """Return the weights of rows that no hash has chosen: exact ones, and rows later than the
+    query.
+    """
     shown = columns.weights[: columns.whole]
     later = sample.later
     return shown if later is None or not len(later) else np.concatenate([shown, later])
 
 
 def as_shown(sample: Sample, columns: Columns) -> float:
-    """How many times as large as the sampled ones tell the hits of a sum over weights are, >= 1.
+    """Return a factor >= 1 for the hits in a sum over weights: their size over the size that the
+    sampled rows show.
 
-    Its variance is as the mean of 1 / weight, and mostly that of observations so light that the
-    next hash may have none of them. The sampled rows tell of it, and so do those that no hash has
-    chosen: the mean of both is taken, where it is larger than what the sampled ones tell alone.
+    The variance of the sum is proportional to the mean of 1 / weight. Most of it comes from
+    observations so light that the next hash may have none of them. The sampled rows show this mean,
+    and so do rows that no hash has chosen. The mean of both is used if it is larger than the value
+    from the sampled rows alone.
     """
     shown, weights = _shown(sample, columns), columns.weights[columns.exact :]
     counted = columns.masses[columns.exact :] / weights
@@ -619,14 +628,15 @@ def _much_lighter(some: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) ->
 
 
 def _all_equal(column: Float64Array) -> bool:
-    """Whether there is one number, and no other."""
+    """Return whether there is exactly one distinct number."""
     return len(column) > 0 and bool(column[0] == column[-1] and np.ptp(column) == 0.0)
 
 
 def _skew_lengths(columns: Columns, rows: slice) -> Float64Array:
-    """Third moments of masses over their variances: of the ``1 / p`` that a hit stands for, one is
-    seen, and the number of others, (1 - p) / p^2 in variance, has the third moment (1 - p) (2 - p)
-    / p^3. Half of it belongs to the gamma variable that is compared with."""
+    """Return third moments of masses over their variances. A hit represents ``1 / p`` observations,
+    and one is seen. The number of others, (1 - p) / p^2 in variance, has the third moment (1 - p)
+    (2 - p) / p^3. Half of it belongs to the gamma variable in the comparison.
+    """
     return columns.jumps[rows] - 0.5 * columns.decayed[rows]
 
 
@@ -693,17 +703,16 @@ def _ratio(
     of: Callable[[Float64Array], Float64Array],
     least: float = -math.inf,
 ) -> Estimate:
-    """A mean by decayed weight. Where all numbers are equal, nothing is known of how far others may
-    lie: the interval is unbounded.
+    """Return a mean by decayed weight. If all numbers are equal, the distance of others is unknown,
+    and the interval is unbounded.
 
     Few rows lie closer to their own mean than to the true one, so each residual is over ``1 -
     leverage``, as without its row (the jackknife). A part of a sample borrows the tail of the
-    whole, see :func:`borrowed_sizes`.
+    complete sample, see :func:`borrowed_sizes`.
 
     Args:
-        sample, columns, numbers, confidence: what the mean is of.
-        of: the numbers of values, for those of later rows, and of the sample that this is a part
-            of.
+        sample, columns, numbers, confidence: the input of the mean.
+        of: the numbers of values, for later rows and for the sample that contains this part.
         least: no mean is below this.
     """
     weight = float(np.sum(columns.masses))
@@ -734,9 +743,9 @@ def _ratio(
 def borrowed_sizes(
     sample: Sample, of: Callable[[Float64Array], Float64Array]
 ) -> tuple[float, float]:
-    """How far above and below the mean a row may lie of which few rows of a part show none: the
-    distance of a row of the whole that is drawn by its distance, ``sum e^2 / sum |e|``. (0, 0) of a
-    sample that is no part of another.
+    """Return how far above and below the mean a row may lie, where few rows in a part show it: the
+    distance for a row of the complete sample drawn by its distance, ``sum e^2 / sum |e|``. Return
+    (0, 0) for a sample that is no part of another.
 
     Args:
         sample: the part.
@@ -778,7 +787,7 @@ def selectivity(sample: Sample, predicate: Predicate, *, confidence: float = 0.9
 
 
 def held_by(predicate: Predicate, values: npt.NDArray[Any], columns: Columns) -> BoolArray:
-    """Where a predicate holds.
+    """Return where a predicate holds.
 
     Raises:
         ParameterError: it gave no column of truth values.
@@ -793,7 +802,7 @@ def held_by(predicate: Predicate, values: npt.NDArray[Any], columns: Columns) ->
 
 
 def within(at_least: float | None, at_most: float | None) -> Predicate:
-    """The predicate that a value lies within bounds, of which None is none."""
+    """Return the predicate that a value lies within bounds. None is no bound."""
 
     def holds(values: npt.NDArray[Any], _weights: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         held = np.ones(len(values), np.bool_)
@@ -832,7 +841,7 @@ def cdf(sample: Sample, points: Sequence[float], *, confidence: float = 0.95) ->
 
 
 def _in_band(sample: Sample, ends: Sequence[int], confidence: float) -> list[Estimate]:
-    """Ranks, and the same distance from all of them."""
+    """Return ranks, and the same distance from all of them."""
     found = _shares_between(sample, [0] * len(ends), ends, confidence)
     whole = _amount(sample.valued[1])
     if sample.exact or not whole.mass > 0.0 or _is_outweighed(sample, float(whole.mass)):
@@ -880,14 +889,16 @@ def histogram(sample: Sample, edges: Sequence[float], *, confidence: float = 0.9
 
 
 def unordered(edges: Sequence[float]) -> str | None:
-    """Why numbers are no edges of a histogram, or None."""
+    """Return why numbers are no histogram edges, or None."""
     if len(edges) < 2 or any(high <= low for low, high in pairwise(edges)):
         return f"edges are {list(edges)!r}; expected two or more numbers, rising"
     return None
 
 
 def _place(sample: Sample, value: float, side: Literal["left", "right"]) -> int:
-    """How many of the distinct values are below a number ("left"), or not above it ("right")."""
+    """Return how many of the distinct values are below a number ("left"), or not above it
+    ("right").
+    """
     values = sample.ranking.values
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
         value = float(value)
@@ -897,7 +908,7 @@ def _place(sample: Sample, value: float, side: Literal["left", "right"]) -> int:
 def _jointly(
     sample: Sample, starts: Sequence[int], stops: Sequence[int], confidence: float
 ) -> list[Estimate]:
-    """Shares of runs of the distinct values, with intervals that hold all at once."""
+    """Return shares of runs of distinct values, with intervals that hold all at once."""
     each = 1.0 - (1.0 - confidence) / max(len(starts), 1)
     found = _shares_between(sample, starts, stops, each)
     return [replace(share, confidence=confidence) for share in found]
@@ -906,7 +917,7 @@ def _jointly(
 def _shares_between(
     sample: Sample, starts: Sequence[int], stops: Sequence[int], confidence: float
 ) -> list[Estimate]:
-    """Shares of runs of the distinct values."""
+    """Return shares of runs of distinct values."""
     rows = len(sample.ranking.group)
     if not rows:
         return [undefined(sample, confidence, 0.0, 1.0)] * len(starts)
@@ -950,7 +961,7 @@ def last(sample: Sample) -> Last | None:
 
 
 class _Amount(NamedTuple):
-    """Mass of some of the rows, or of the rows of each of several values."""
+    """Mass of some rows, or of the rows for each of several values."""
 
     exact: Any
     sampled: Any
@@ -964,7 +975,7 @@ class _Amount(NamedTuple):
         return self.exact + self.sampled
 
     def take(self, order: npt.NDArray[np.intp]) -> _Amount:
-        """Of amounts by value, some."""
+        """Return some of the amounts by value."""
         return _Amount(*(column[order] if np.ndim(column) else column for column in self))
 
 
@@ -977,7 +988,7 @@ def _share(sample: Sample, columns: Columns, inside: BoolArray, confidence: floa
 
 
 def _amount(columns: Columns, rows: BoolArray | None = None) -> _Amount:
-    """Of some of the rows, or of all."""
+    """Return the amount of some rows, or of all."""
     first, tail = slice(0, columns.exact), slice(columns.exact, None)
 
     def total(column: Float64Array, part: slice) -> Any:
@@ -994,7 +1005,7 @@ def _amount(columns: Columns, rows: BoolArray | None = None) -> _Amount:
 def _shares(
     sample: Sample, part: _Amount, rest: _Amount, confidence: float, rows: Sequence[int]
 ) -> list[Estimate]:
-    """Shares of parts, given the rests."""
+    """Return the shares of parts, given the rests."""
     weight = part.mass + rest.mass
     share = part.mass / weight
     if sample.exact:
@@ -1073,7 +1084,9 @@ def _quantile(sample: Sample, q: float, confidence: float) -> Estimate:
         return unbounded(sample, value, -math.inf, math.inf, confidence, rows, "faded")
 
     def balance(k: npt.NDArray[np.intp]) -> Interval:
-        """Intervals of ``(1 - q) A - q C``: A the mass of the first k values, C of the others."""
+        """Return intervals of ``(1 - q) A - q C``: A the mass of the first k values, C of the
+        others.
+        """
         part = _Amount(below.exact[k], below.sampled[k], below.variance[k])
         rest = _Amount(
             below.exact[-1] - below.exact[k],
@@ -1097,7 +1110,7 @@ def _quantile(sample: Sample, q: float, confidence: float) -> Estimate:
 
 
 def _first_true(start: int, stop: int, holds: Callable[[npt.NDArray[np.intp]], BoolArray]) -> int:
-    """The first of start..stop - 1 for which a condition holds that stays true; else stop."""
+    """Return the first of start..stop - 1 from which a monotone condition holds, else stop."""
     while start < stop:
         probes = np.unique(np.linspace(start, stop - 1, _PROBES).astype(np.intp))
         held = np.flatnonzero(holds(probes))
@@ -1208,7 +1221,7 @@ def _positive(
     sample: Sample, amount: _Amount, step: Float64Array, confidence: float, rows: Sequence[int],
     caveats: Sequence[tuple[str, ...]] | None = None,
 ) -> list[Estimate]:  # fmt: skip
-    """Estimates of sums of non-negative terms, one for each value."""
+    """Return estimates of sums with non-negative terms, one for each value."""
     if sample.exact:
         pairs = zip(np.atleast_1d(amount.mass).tolist(), rows, strict=True)
         found = [exactly(sample, value, confidence, n) for value, n in pairs]
@@ -1235,7 +1248,7 @@ def approximate(
     sample: Sample, interval: Interval, spread: float, step: float, confidence: float, rows: int,
     caveats: tuple[str, ...] = (),
 ) -> Estimate:  # fmt: skip
-    """An estimate that was sampled; its variance is at least that of the half hit never seen."""
+    """Return a sampled estimate. Its variance is at least that of the half hit never seen."""
     stderr = math.sqrt(max(spread, 0.5 * sample.thinning * step * step))
     value, lower, upper = (float(end) for end in interval)
     if not math.isfinite(stderr):  # values so large that their squares overflow
@@ -1253,8 +1266,9 @@ def exactly(sample: Sample, value: float, confidence: float, rows: int) -> Estim
 
 
 def _is_outweighed(sample: Sample, weight: float) -> bool:
-    """Whether one more hit may weigh so much more than all that is held that ratios tell nothing:
-    as where what is held is many half-lives older than what may be missing."""
+    """Return whether one more hit may outweigh all stored rows so much that ratios have no meaning.
+    This happens if the stored rows are many half-lives older than the rows that may be missing.
+    """
     return sample.step * OUTWEIGHED > weight
 
 
@@ -1262,7 +1276,7 @@ def unbounded(
     sample: Sample, value: float, lower: float, upper: float, confidence: float, rows: int,
     caveat: str,
 ) -> Estimate:  # fmt: skip
-    """A ratio of which its range is all that is known."""
+    """Return a ratio for which only its range is known."""
     stderr = 0.5 * (upper - lower)
     return Estimate(
         value,
@@ -1278,7 +1292,7 @@ def unbounded(
 
 
 def undefined(sample: Sample, confidence: float, least: float, most: float) -> Estimate:
-    """A ratio to nothing: not defined, or not seen."""
+    """Return a ratio to nothing: undefined, or not seen."""
     return Estimate(
         math.nan, least, most, math.inf, confidence, sample.exact, 0, sample.collision_bias,
         sample.caveats,

@@ -1,15 +1,15 @@
 """The weighted sample that every query reads: retained observations, each with its mass.
 
-A mass estimates the decayed weight of an observation: decay times RangeSample, the number of its
-integers that some level selects, over the probability of that level. Sums of masses estimate
-decayed sums. Which levels, and how they are joined, is the choice of an estimator
-(:mod:`~decaysketch.querytime.stratified`, :mod:`~decaysketch.querytime.cohen_strauss`, and those of
-the integral sketch); queries see a :class:`Sample` and nothing of it. Variances come with the
-masses; see ``docs/estimators.md``.
+A mass estimates the decayed weight of an observation: decay times RangeSample over the probability
+of the level. RangeSample is the number of its integers that the level selects. Sums of masses
+estimate decayed sums. An estimator chooses the levels and how they are joined
+(:mod:`~decaysketch.querytime.stratified`, :mod:`~decaysketch.querytime.cohen_strauss`, and the
+estimators of the integral sketch). Queries see only a :class:`Sample`. Variances come with the
+masses. See ``docs/estimators.md``.
 
-Long after the newest observation decay weights, and their squares well before them, are no float64
-any more. So weights are divided by a power of two, one for a sample (:class:`Fading`): ratios are
-of the divided ones, sums are multiplied again.
+Long after the newest observation, decay weights are below the float64 range, and their squares well
+before them. So weights are divided by a power of two, one for a sample (:class:`Fading`). Ratios
+use the divided weights, and sums are multiplied again.
 
 Several samples of one stream under independent hashes make one: :func:`pool`.
 """
@@ -69,7 +69,7 @@ FAINT = 2.0**-160  # beside a weight of 1
 
 
 class Timed(Protocol):
-    """Rows by time, latest first, as the state of every sampling family holds them."""
+    """Rows by time, latest first, as the state of every sampling family stores them."""
 
     @property
     def times(self) -> Int64Array: ...
@@ -78,11 +78,11 @@ class Timed(Protocol):
 
 
 class Held(Timed, Protocol):
-    """What a state holds and what it has discarded, as far as estimators begin with it."""
+    """The stored and discarded parts of a state, as far as estimators need them."""
 
     @property
     def params(self) -> Any:
-        """Parameters; the ``time_unit`` is read."""
+        """Parameters. Estimators read the ``time_unit``."""
 
     @property
     def watermarks(self) -> Int64Array: ...
@@ -112,12 +112,12 @@ class Fading(NamedTuple):
 
     @classmethod
     def of(cls, decay: Decay, now: int, newest: int) -> Fading:
-        """Scaled so that the weight of a time that is not later than ``now`` is near 1."""
+        """Scale the weights so that the weight of a time not later than ``now`` is near 1."""
         reference = now - newest
         return cls(decay, now, reference, decay.magnitude(reference))
 
     def __call__(self, times: Int64Array) -> Float64Array:
-        """Weights of times, latest first, none later than that of the reference."""
+        """Return weights of times, latest first, none later than the reference."""
         ages: npt.NDArray[Any] = np.int64(self.now) - times
         if ages.size and ages[-1] < 0:  # an age of 2^63 has wrapped around
             ages = ages.view(np.uint64)
@@ -127,14 +127,14 @@ class Fading(NamedTuple):
 def check_answerable(
     state: Held, decay: Decay | None, now: int, newest: int | None = None
 ) -> Fading:
-    """The decay weights of a query, once it is seen to be one that the state can answer.
+    """Return the decay weights of a query, if the state can answer it.
 
     Args:
-        state: what is held; times and watermarks of it are read.
+        state: the state. Its times and watermarks are read.
         decay: weight by age.
-        now: time of the query.
-        newest: the time whose weight is to be near 1; by default the newest that anything counted
-            may have, held or not.
+        now: query time.
+        newest: the time whose weight is to be near 1. Default: the newest possible time of anything
+            counted, stored or not.
 
     Raises:
         ParameterError: ``now`` is no time, or ``decay`` no decay.
@@ -157,7 +157,7 @@ def check_answerable(
 
 
 def _newest(state: Held, now: int) -> int:
-    """The newest time, up to ``now``, of an observation held or of one that may be missing."""
+    """Return the newest time, up to ``now``, of a stored observation or one that may be missing."""
     discarded = int(state.watermarks.max())
     if discarded >= now:
         return now
@@ -208,19 +208,21 @@ Run: TypeAlias = "slice | npt.NDArray[np.intp]"
 
 
 def masses_by(group: npt.NDArray[np.intp], masses: Float64Array, size: int) -> Float64Array:
-    """Sums of masses by the number of their group, in the order of the rows."""
+    """Return mass sums by group number, in row order."""
     return np.bincount(group, masses, size).astype(np.float64, copy=False)  # integers where empty
 
 
 def read(column: Column, runs: Sequence[Run]) -> Column:
-    """Runs of a column, one after the other; the column itself, not a copy, where it is one."""
+    """Return runs of a column, one after the other. A single run is the column itself, without a
+    copy.
+    """
     if len(runs) == 1:
         return cast(Column, column[runs[0]])
     return cast(Column, np.concatenate([column[run] for run in runs]))
 
 
 class Columns(NamedTuple):
-    """Columns of a sample, or of those rows of it that have a value; see :class:`Sample`."""
+    """Columns of a sample, or of its rows that have a value. See :class:`Sample`."""
 
     weights: Int64Array
     decayed: Float64Array
@@ -231,7 +233,7 @@ class Columns(NamedTuple):
     whole: int  # and of these so many first ones are all that there were of their times
 
     def take(self, rows: npt.NDArray[np.bool_]) -> Columns:
-        """Some of the rows."""
+        """Return some of the rows."""
         return Columns(
             self.weights[rows], self.decayed[rows], self.masses[rows], self.variances[rows],
             self.jumps[rows], int(np.count_nonzero(rows[: self.exact])),
@@ -240,15 +242,15 @@ class Columns(NamedTuple):
 
 
 class Values:
-    """A column of value keys, decoded and put in order when that is first asked for.
+    """A column of value keys, decoded and sorted at the first request.
 
-    That of a state serves every sample of the state, under any decay and at any time: to put it in
-    order takes O(n + m log m) for m distinct values, to find the order of a sample in it O(n).
+    A state's column serves every sample of the state, under any decay and at any time. Sorting it
+    takes O(n + m log m) for m distinct values. Finding the order of a sample in it takes O(n).
 
     Args:
-        keys: int64[n]; see :mod:`decaysketch.core.observations`.
+        keys: int64[n], see :mod:`decaysketch.core.observations`.
         value_type: of the stream.
-        labels: those of the keys, where values are labels.
+        labels: the labels of the keys, if values are labels.
     """
 
     def __init__(self, keys: Int64Array, value_type: str, labels: Labels | None = None) -> None:
@@ -256,7 +258,7 @@ class Values:
 
     @cached_property
     def decoded(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """Values, 0 where missing, and where they are missing; read-only."""
+        """Values, 0 where missing, and where they are missing. Read-only."""
         values, missing = values_of(self._keys, self._value_type, self._labels)
         values.setflags(write=False)
         missing.setflags(write=False)
@@ -264,8 +266,9 @@ class Values:
 
     @cached_property
     def _order(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
-        """Distinct values, in the order of their keys, which is their own; and the number of each
-        row's. Sorts the distinct ones alone."""
+        """Return the distinct values in the order of their keys, which is their own order, and the
+        value number for each row. Only the distinct values are sorted.
+        """
         keys = Distinct()
         numbers = keys.number(self._keys)
         found = keys.distinct[: keys.count]
@@ -278,8 +281,9 @@ class Values:
     def distinct(
         self, runs: Sequence[Run], valued: npt.NDArray[np.bool_]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
-        """Distinct values of runs of rows, of those of them that have one, rising; and of each of
-        these rows the number of its value. As ``np.unique(..., return_inverse=True)``."""
+        """Return the rising distinct values in runs of rows, without missing ones, and the value
+        number for each row that has one. As ``np.unique(..., return_inverse=True)``.
+        """
         distinct, number = self._order
         group = read(number, runs)
         if not valued.all():
@@ -292,7 +296,7 @@ class Values:
 
 
 class Ranking(NamedTuple):
-    """Masses by distinct value, values rising; rows without a value are left out."""
+    """Masses by distinct value, values rising, without rows that have no value."""
 
     values: npt.NDArray[Any]
     group: npt.NDArray[np.intp]  # of each valued row, the number of its value
@@ -302,7 +306,7 @@ class Ranking(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where the rows of a sample come from: runs of the rows of a state, in some order."""
+    """The origin of a sample's rows: runs of state rows, in some order."""
 
     values: Values
     runs: Sequence[Run]
@@ -314,7 +318,7 @@ class Origin(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """Which observations the rows of a sample are, and where they were read. No query asks."""
+    """The identity of the sample's rows, and where they were read. No query uses it."""
 
     value_keys: Int64Array
     times: Int64Array
@@ -481,12 +485,12 @@ class Sample:
 
     @property
     def verified(self) -> Literal["proof", "grid"]:
-        """How it is known that the decay falls: proved, or looked at on a grid of ages."""
+        """How the falling decay was verified: by proof, or on a grid of ages."""
         return "grid" if getattr(self.decay, "verified", None) == "grid" else "proof"
 
     @cached_property
     def caveats(self) -> tuple[str, ...]:
-        """Those of every answer; see :data:`~decaysketch.answers.estimate.CAVEATS`."""
+        """The caveats of every result. See :data:`~decaysketch.answers.estimate.CAVEATS`."""
         crowded = not self.exact and self.collision_bias > CROWDED
         grid = self.verified == "grid"
         return ("crowded-ids",) * crowded + ("decay-on-grid",) * grid + self.noted
@@ -529,8 +533,9 @@ class Sample:
 
     @cached_property
     def _certain_first(self) -> tuple[npt.NDArray[np.intp], int] | None:
-        """An order of the rows with those before others whose masses do not vary, and how many
-        these are; None where that are the first ``known_rows``, or nothing was sampled."""
+        """Return a row order with fixed masses first, and how many they are. None if these are the
+        first ``known_rows``, or nothing was sampled.
+        """
         if self.exact or self.variances[self.known_rows :].min(initial=1.0) > 0.0:
             return None
         certain = self.variances == 0.0
@@ -540,7 +545,7 @@ class Sample:
 
     @cached_property
     def columns(self) -> Columns:
-        """All rows, those of known mass first."""
+        """All rows, with known masses first."""
         columns = Columns(
             self.weights, self.decayed, self.masses, self.variances, self.jumps,
             self.known_rows, self.exact_rows,
@@ -578,8 +583,9 @@ class Sample:
 
     @cached_property
     def valued(self) -> tuple[npt.NDArray[Any], Columns]:
-        """Values, and the columns beside them, of the rows that have one; as ``columns``, those of
-        known mass first."""
+        """Values of the rows that have one, and the columns next to them. As in ``columns``, known
+        masses come first.
+        """
         values, missing = self._decoded
         if self._certain_first is not None:
             order, _ = self._certain_first
@@ -589,8 +595,9 @@ class Sample:
         return values[~missing], self.columns.take(~missing)
 
     def beside(self, column: Column, *, valued: bool) -> Column:
-        """A column of the sample in the order of ``columns``; of the rows that have a value, in
-        that of ``valued``."""
+        """Return a sample column in the order of ``columns`` or, for the rows that have a value, of
+        ``valued``.
+        """
         missing = self.missing if valued else None
         if self._certain_first is not None:
             order, _ = self._certain_first
@@ -602,8 +609,9 @@ class Sample:
 
     @cached_property
     def ranking(self) -> Ranking:
-        """Masses by distinct value, once for a sample. O(n + m log m) for m distinct values, or
-        O(n) where the order of the values of its state is known."""
+        """Masses by distinct value, computed once for a sample. O(n + m log m) for m distinct
+        values, or O(n) if the value order of its state is known.
+        """
         _, columns = self.valued
         distinct, group = self._source.values.distinct(self._source.runs, ~self.missing)
         if self._certain_first is not None:
@@ -632,8 +640,9 @@ class Sample:
 
     @property
     def of_values(self) -> Sample:
-        """The same sample, scaled for the newest row that has a value, where that is so much older
-        than the newest row of all that squares of its weights would be lost."""
+        """Return the same sample, scaled for the newest row with a value, if that is so much older
+        than the newest row that squares of its weights would be lost.
+        """
         return self if self._redrawn is None else self._redrawn
 
     @cached_property
@@ -653,7 +662,7 @@ class Sample:
         return bool(np.max(self.decayed, initial=0.0, where=~self.missing) >= FAINT)
 
     def rescaled(self, magnitude: int) -> Sample:
-        """The same sample over another power of two."""
+        """Return the same sample over another power of two."""
         by = self.magnitude - magnitude
         if not by:
             return self
@@ -731,7 +740,7 @@ class Sample:
         )
 
     def apply(self, change: Change) -> Sample:
-        """The sample as a rule changes it; :func:`changed` also scales it for the rows it has."""
+        """Return the sample as a rule changes it. :func:`changed` also scales it for its rows."""
         found = change(self)
         if self.redraw is None:
             return replace(found, redraw=None, later=None)
@@ -744,10 +753,10 @@ class Sample:
 
 
 def changed(samples: Sequence[Sample], change: Change) -> list[Sample]:
-    """Samples of one query, one for each hash function, as a rule changes them.
+    """Return the samples for one query, one per hash function, as a rule changes them.
 
-    Where the rows that remain are so old that squares of their weights would be lost, all samples
-    are drawn again, scaled for the newest of these rows.
+    If the remaining rows are so old that squares of their weights would be lost, all samples are
+    drawn again, scaled for the newest of these rows.
     """
     found = [sample.apply(change) for sample in samples]
     if any(float(np.max(sample.decayed, initial=0.0)) >= FAINT for sample in found):
@@ -757,8 +766,9 @@ def changed(samples: Sequence[Sample], change: Change) -> list[Sample]:
 
 
 def _drawn_again(samples: Sequence[Sample], *, valued: bool) -> list[Sample] | None:
-    """Samples scaled for their newest row; None where there is none, or where an observation that
-    may be missing is so much newer that it weighs more than all rows together."""
+    """Return samples scaled for their newest row. Return None if there is none, or if an
+    observation that may be missing is so much newer that it weighs more than all rows together.
+    """
     redraws = [sample.redraw for sample in samples if sample.redraw is not None]
     times = [redraw.newest(valued) for redraw in redraws]
     newest = max((time for time in times if time is not None), default=None)
@@ -818,14 +828,14 @@ def _masked(
 
 
 def pool(samples: Sequence[Sample]) -> Sample:
-    """One sample of several of the same stream under independent hashes: their average.
+    """Pool several samples of the same stream under independent hashes: their average.
 
-    What is exact is exact in each of them, and the same: it is taken once. Sampled masses count
-    1 / k each, so sums over the result are the averages of the sums over the samples, with a k-th
-    of their variance.
+    Exact rows are exact in each sample, and the same, so they enter once. Sampled masses count 1 /
+    k each. Sums over the result are therefore the averages of the sums over the samples, with a
+    k-th of their variance.
 
     Args:
-        samples: of one decay, at one time, with equal exact rows; at least one.
+        samples: with one decay, at one time, with equal exact rows, at least one.
     """
     k = len(samples)
     if k == 1:
@@ -881,7 +891,7 @@ def _wholes(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def _largest_within(samples: Sequence[Sample]) -> HitsWithin | None:
-    """Of a pool, the largest hits of any of its samples."""
+    """Return the largest hits of any sample in a pool."""
     given = [sample.hits_within for sample in samples]
     each = [within for within in given if within is not None]
     if len(each) < len(given):

@@ -1,11 +1,10 @@
-"""Every question about series: what needs a row and the next one of its series.
+"""Every query about series: queries that need a row and the next row in its series.
 
-They are asked of a sample of series, each with all of its rows, not of a sample of rows, in which
-neighbours are missing. Entries are written as those of :mod:`~decaysketch.answers.questions`; what
-answers them is a family's :class:`SeriesView`. All lengths (validity, gap, guard) are in the
-stream's unit of time.
+They read a sample of series, each with all its rows. A sample of rows lacks neighbours. Entries
+have the form used in :mod:`~decaysketch.answers.questions`. A family's :class:`SeriesView` answers
+them. All lengths (validity, gap, guard) are in the stream's time unit.
 
-To add one: a method of :class:`SeriesView`, here its entry, and a method of
+To add a query, add a method to :class:`SeriesView`, its entry here, and a method to
 :class:`AskedOfSeries`.
 """
 
@@ -29,9 +28,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class SeriesView(OwnView):
-    """What can be asked of a sample of series. Immutable; to be read from any thread.
+    """Queries to a sample of series. Immutable, safe to read from any thread.
 
-    There is one hash function. ``rows`` of an estimate are the entities that it was read from.
+    There is one hash function. ``rows`` of an estimate is the number of entities read.
     """
 
     asked_of: ClassVar = "series"
@@ -39,75 +38,75 @@ class SeriesView(OwnView):
     @property
     @abstractmethod
     def read_s(self) -> float:
-        """About so long the processor needs for one query, in seconds."""
+        """Approximate processor time for one query, in seconds."""
 
     @abstractmethod
     def increase(self, *, wrap: float | None, guard: float | None, confidence: float) -> Estimate:
-        """What counters counted."""
+        """Return the increase of counters."""
 
     @abstractmethod
     def increase_rate(
         self, *, wrap: float | None, guard: float | None, confidence: float
     ) -> Estimate:
-        """The same over the integral of the decay."""
+        """Return the increase over the integral of the decay."""
 
     @abstractmethod
     def time_average(self, validity: float | None, *, linear: bool, confidence: float) -> Estimate:
-        """Mean of values, each for as long as it was valid."""
+        """Return the mean value, each value weighted by its valid time."""
 
     @abstractmethod
     def time_in_state(
         self, predicate: Predicate, *, validity: float | None, confidence: float
     ) -> Estimate:
-        """Share of the time for which a predicate holds."""
+        """Return the share of time for which a predicate holds."""
 
     @abstractmethod
     def state_time(
         self, predicate: Predicate, *, validity: float | None, confidence: float
     ) -> Estimate:
-        """That time itself."""
+        """Return the time for which a predicate holds."""
 
     @abstractmethod
     def transitions(self, *, validity: float | None, confidence: float) -> Estimate:
-        """Number of changes of the value."""
+        """Return the number of value changes."""
 
     @abstractmethod
     def gaps(self, longer_than: float, *, confidence: float) -> Estimate:
-        """Number of intervals longer than a length."""
+        """Return the number of intervals longer than a length."""
 
     @abstractmethod
     def availability(self, validity: float, *, forget: float | None, confidence: float) -> Estimate:
-        """Share of the time since its first row in which a series had a valid value."""
+        """Return the share of time since its first row in which a series had a valid value."""
 
     @abstractmethod
     def interval_quantile(self, q: float, *, confidence: float) -> Estimate:
-        """Quantile of the time between a row and the next one."""
+        """Return a quantile of the time between a row and the next row."""
 
     @abstractmethod
     def sessions(self, gap: float, *, confidence: float) -> Estimate:
-        """Number of sessions that began."""
+        """Return the number of sessions that began."""
 
     @abstractmethod
     def session_length(self, gap: float, *, q: float | None, confidence: float) -> Estimate:
-        """Mean length of sessions, or a quantile."""
+        """Return the mean session length, or a quantile."""
 
     @abstractmethod
     def series_count(self, *, confidence: float) -> Estimate:
-        """Number of series, by the weight of their latest row."""
+        """Return the number of series, by the weight of their latest row."""
 
     @abstractmethod
     def silent_series(self, silence: float, *, confidence: float) -> Estimate:
-        """Of these, the ones whose latest row is older than a length."""
+        """Return the number of series whose latest row is older than a length."""
 
     @abstractmethod
     def average_quantile(self, q: float, *, validity: float | None, confidence: float) -> Estimate:
-        """Quantile over series of their time-weighted average."""
+        """Return a quantile over series of their time-weighted average."""
 
     @abstractmethod
     def increase_quantile(
         self, q: float, *, wrap: float | None, guard: float | None, confidence: float
     ) -> Estimate:
-        """Quantile over series of their increase."""
+        """Return a quantile over series of their increase."""
 
 
 # ------------------------------------------------------------------------------------------ entries
@@ -119,7 +118,7 @@ SERIES_QUESTIONS: list[Question[Any]] = []
 
 
 def _scalar(name: str, doc: str, *arguments: Argument) -> Question[Estimate]:
-    """A question whose answer is one estimate, by the method of the view that has its name."""
+    """Enter a query whose result is one estimate, by the view method with its name."""
     leading = [each.name for each in arguments if each.leading]
 
     def answer(view: SeriesView, *, confidence: float, **given: Any) -> Estimate:
@@ -278,7 +277,7 @@ _INCREASE_QUANTILE = _scalar(
 
 
 class HowOfSeries(TypedDict, total=False):
-    """How a question is answered, whatever it is; see :meth:`AskedOfSeries.at`."""
+    """Keywords of every query. See :meth:`AskedOfSeries.at`."""
 
     now: Instant | None
     confidence: float
@@ -303,7 +302,7 @@ def _asks(question: Question[Any]) -> Callable[[F], F]:
 
 
 class AskedOfSeries(Views):
-    """Questions to every sketch that samples series."""
+    """Queries to every sketch that samples series."""
 
     def _ask(
         self, question: Question[Any], decay: Decay | str, how: HowOfSeries, **arguments: Any

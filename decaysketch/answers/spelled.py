@@ -1,10 +1,10 @@
-"""A query as a text: an aggregate with its column and arguments, and modifiers behind it.
+"""A query as a text: an aggregate with its column and arguments, followed by modifiers.
 
     ``quantile(v, 0.9) by bucket(time, '1h') where v > 3 weight exp(-v) limit 20 order key``
 
-The parts stand in this order, and all but the aggregate may be left out. A column is any expression
-(:mod:`decaysketch.text.expression`). Without one, or without brackets, the aggregate is of ``v``.
-The older form of an aggregate has its argument behind a colon, such as ``quantile:0.5,0.9``.
+The parts stand in this order. All but the aggregate are optional. A column is any expression
+(:mod:`decaysketch.text.expression`). Without a column, or without brackets, the aggregate is over
+``v``. The older form of an aggregate has its argument after a colon, such as ``quantile:0.5,0.9``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def question_of(text: str) -> tuple[Question[Any], dict[str, Any]]:
 
 
 class Spelled(NamedTuple):
-    """A query as a text means it.
+    """The meaning of a query text.
 
     Attributes:
         question: the aggregate.
@@ -109,11 +109,11 @@ def query_of(text: str) -> Spelled:
 
 
 def parts_of(text: str) -> dict[str, str]:
-    """The aggregate of a text, by the empty name, and its clauses by theirs: words outside of
-    quotes and brackets.
+    """Return the aggregate of a text, by the empty name, and its clauses by their names: words
+    outside quotes and brackets.
 
     Raises:
-        ParameterError: no text, one that is too long, or clauses in another order.
+        ParameterError: no text, a text that is too long, or clauses in another order.
     """
     if not isinstance(text, str) or len(text) > MAX_EXPRESSION:
         found = f"{len(text)} characters" if isinstance(text, str) else f"{text!r:.80}"
@@ -140,7 +140,7 @@ def parts_of(text: str) -> dict[str, str]:
 
 
 def _pieces(text: str) -> list[str]:
-    """Parts between commas outside of quotes and brackets."""
+    """Return the parts between commas outside quotes and brackets."""
     parts, depth = [""], 0
     for piece in _PIECE.findall(text):
         depth += (piece == "(") - (piece == ")")
@@ -230,10 +230,11 @@ def meant(word: str) -> str | None:
 
 
 def argument_of(question: Question[Any], text: str) -> dict[str, Any]:
-    """What stands after the colon, by the name of the argument; of none, nothing.
+    """Return the text after the colon, by the name of the argument. Without a colon, return
+    nothing.
 
     Raises:
-        ValueError: it is no such argument.
+        ValueError: the text is no such argument.
     """
     leading = question.leading
     if leading is None or not leading.travels:

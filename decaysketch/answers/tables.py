@@ -1,4 +1,4 @@
-"""Groups of a sample as something to query, and the table that a query of groups returns."""
+"""Queries to groups in a sample, and the table that such a query returns."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class GroupRow(NamedTuple):
 
     Attributes:
         by: its keys, by the expression of each.
-        answer: of the aggregate.
-        rows: retained rows of the group.
-        small: fewer than 20 of them, and the answer is not exact.
-        certain: of a table of the largest: no group that is not listed, seen or not, is larger,
-            with the confidence of the table; None where that is not told.
+        answer: the result of the aggregate.
+        rows: retained rows in the group.
+        small: fewer than 20 rows, and the result is not exact.
+        certain: in a table with the largest groups: no unlisted group, seen or not, is larger, with
+            the confidence of the table. None if unknown.
     """
 
     by: dict[str, Any]
@@ -61,23 +61,23 @@ class GroupRow(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class GroupTable:
-    """An aggregate for each group; iterate for its rows, a :class:`GroupRow` each.
+    """An aggregate for each group. Iterate for its rows, a :class:`GroupRow` each.
 
     Attributes:
-        question: what was asked.
-        arguments: with which.
+        question: the query.
+        arguments: its arguments.
         names: expressions of the keys.
         kinds: their types.
-        values: of each key, its value in each group.
-        answers: of each group: :class:`~decaysketch.answers.grouped.Estimates`, columns of all
+        values: for each key, its value in each group.
+        answers: for each group: :class:`~decaysketch.answers.grouped.Estimates`, columns for all
             groups, or a list.
         rows: int64[groups], retained rows.
         certain: see :class:`GroupRow`.
-        total_groups: how many groups have a retained row, listed or not.
+        total_groups: the number of groups with a retained row, listed or not.
         unseen_at_most: no group without a retained row has a larger decayed count, with the
-            confidence; 0 where nothing was sampled.
+            confidence. 0 if nothing was sampled.
         time_unit: of times among the keys.
-        now: the time of the query.
+        now: the query time.
     """
 
     question: Question[Any]
@@ -114,8 +114,9 @@ class GroupTable:
         return f"GroupTable({self.question.name} by {', '.join(self.names)}: {listed})"
 
     def parts(self) -> list[dict[str, Any]]:
-        """A row for each group: ``by``, ``rows``, ``small``, ``certain`` where that is told, and
-        the parts of the aggregate as its shape names them."""
+        """Return a row for each group: ``by``, ``rows``, ``small``, ``certain`` if known, and the
+        parts of the aggregate as its shape names them.
+        """
         found = []
         for row in self:
             said: dict[str, Any] = {"by": row.by, "rows": row.rows, "small": row.small}
@@ -125,9 +126,9 @@ class GroupTable:
         return found
 
     def to_frame(self) -> Any:
-        """A data frame of pandas: a column for each key, then ``value``, ``lower``, ``upper``,
-        ``stderr``, ``exact``, ``rows``, ``small`` and ``caveats``. Of an aggregate of several
-        numbers, a row for each number of each group.
+        """Return a pandas data frame: a column for each key, then ``value``, ``lower``, ``upper``,
+        ``stderr``, ``exact``, ``rows``, ``small`` and ``caveats``. An aggregate with several
+        numbers has a row for each number in each group.
 
         Raises:
             ModuleNotFoundError: pandas is not installed.
@@ -158,13 +159,13 @@ class GroupedView:
         self._span: float | None = None
 
     def over(self, span: float) -> GroupedView:
-        """The same, whose rates are over a length of time."""
+        """Return the same view, with rates over a length of time."""
         self._span = span
         return self
 
     @property
     def now(self) -> int:
-        """The time of the query."""
+        """The query time."""
         return self._samples[0].now
 
     def ask(
@@ -175,12 +176,12 @@ class GroupedView:
         combine: Combine = "average",
         **arguments: Any,
     ) -> GroupTable:
-        """An aggregate for each group; arguments and errors as
-        :meth:`decaysketch.answers.asking.View.ask`. The intervals of all groups hold at once.
+        """Return an aggregate for each group. Arguments and errors are as in
+        :meth:`decaysketch.answers.asking.View.ask`. The intervals for all groups hold at once.
 
         Raises:
-            ParameterError: more groups than there may be; an aggregate that is not computed for
-                all groups at once, of more than 100.
+            ParameterError: there are too many groups, or more than 100 for an aggregate that is not
+                computed for all groups at once.
         """
         ensemble.check_combine(combine)
         check_confidence(confidence)
@@ -196,7 +197,7 @@ class GroupedView:
     def cost_s(
         self, question: Question[Any] | str, *, combine: Combine = "average", **arguments: Any
     ) -> float:
-        """About so long the processor needs to answer, in seconds."""
+        """Approximate processor time to answer, in seconds."""
         found, given = given_to(question, arguments)
         pooled, keys = self._grouped()
         rows = len(pooled) * (2 + len(self._by))
@@ -244,8 +245,9 @@ class GroupedView:
         self, question: Question[Any], given: dict[str, Any], parts: Parts, keys: Keys,
         found: Estimates,
     ) -> Estimates:  # fmt: skip
-        """Groups so much older than the newest row that squares of their weights were lost, each
-        from a sample of its own."""
+        """Return groups that are so much older than the newest row that squares of their weights
+        were lost, each from its own sample.
+        """
         sample, group = parts.sample, keys.numbers[0]
         if sample.redraw is None or float(sample.decayed.min(initial=1.0)) >= FAINT:
             return found
@@ -323,7 +325,9 @@ class GroupedView:
             raise UnanswerableQueryError(f"of the group in which {group}: {fault}") from None
 
     def _restricted(self, samples: Sequence[Sample], keys: Keys, number: int) -> list[Sample]:
-        """Samples of one group; of one that is drawn again, by the keys of the group."""
+        """Return the samples of one group. A sample that is drawn again is restricted by the
+        group's keys.
+        """
         masks = {
             id(sample): numbers == number
             for sample, numbers in zip(samples, keys.numbers, strict=True)
@@ -347,7 +351,7 @@ class GroupedView:
     def _order(
         self, value: npt.NDArray[np.float64], rows: npt.NDArray[np.int64], keys: Keys
     ) -> npt.NDArray[np.intp]:
-        """Groups as they are listed: the chosen ones, in their order."""
+        """Return the listed groups, in their order."""
         order, limit = self._modifiers.order, self._modifiers.limit
         if np.isnan(value).all():
             value = rows.astype(np.float64)
@@ -382,12 +386,14 @@ def _parts(sample: Sample, keys: Keys, confidence: float) -> Parts:
 
 
 def _as_whole(sample: Sample) -> Sample:
-    """A sample of which groups borrow the tail of the column: that of the filter, or its own."""
+    """Return a sample from which groups borrow the column's tail: the filter's sample, or its
+    own.
+    """
     return sample if sample.whole is not None else replace(sample, whole=lambda: sample)
 
 
 def _arguments(question: Question[Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of an aggregate of all groups at once."""
+    """Return the arguments of an aggregate for all groups at once."""
     if question.name == "selectivity":
         predicate = given["predicate"]
         if predicate is None:
@@ -404,7 +410,7 @@ def _has_keys(by: Sequence[Bound], sample: Sample, wanted: Sequence[Any]) -> npt
 
 
 def _certain(found: Estimates, order: npt.NDArray[np.intp], unseen: float) -> npt.NDArray[np.bool_]:
-    """Which of the listed groups no other group, seen or not, exceeds."""
+    """Return the listed groups that no other group, seen or not, exceeds."""
     others = np.ones(len(found), np.bool_)
     others[order] = False
     bar = max(unseen, float(np.max(found.upper[others], initial=-math.inf)))
@@ -412,7 +418,7 @@ def _certain(found: Estimates, order: npt.NDArray[np.intp], unseen: float) -> np
 
 
 def _unseen_bound(question: Question[Any], parts: Parts, unseen: float) -> float:
-    """The largest result that a group without a retained row can have."""
+    """Return the largest possible result of a group without a retained row."""
     sample = parts.sample
     if sample.exact:
         return -math.inf
@@ -435,7 +441,7 @@ def _is_exact(answer: Any) -> bool:
 
 
 def _as_group(answer: Any, confidence: float, small: bool) -> Any:
-    """An answer at the confidence of the table, with the caveat of a small group."""
+    """Return a result at the table's confidence, with the caveat of a small group."""
     if isinstance(answer, Estimate):
         named = answer.caveats
         if small and not answer.exact and "small-group" not in named:
