@@ -5,12 +5,12 @@ the seven next to it. So a column is split at one width: the low bits for all nu
 positions and the high bits for the few that have more. These are patched frames (Zukowski, Heman,
 Nes and Boncz 2006). A formula gives the width.
 
-The writer packs values in the shortest of three forms. The first one wins a tie.
+The writer packs values in the shortest form. The first one wins a tie.
 
 0. Decimals: whole numbers ``n`` with ``value = n / 10^d`` and the least d, each as the difference
    to the row before in its series. Integers have d = 0.
 1. A dictionary with at most 256 distinct value keys.
-2. The exclusive or with the value key of the row before.
+2. The exclusive or with the preceding row's value key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _EXACT = float(1 << 53)
 
 
 def zigzag(numbers: Int64Array) -> UInt64Array:
-    """Small magnitudes of either sign as small numbers: 0, -1, 1, -2, ..."""
+    """Map small magnitudes with either sign to small numbers: 0, -1, 1, -2, ..."""
     found: UInt64Array = (numbers << np.int64(1) ^ numbers >> np.int64(63)).view(np.uint64)
     return found
 
@@ -186,7 +186,7 @@ def _xor_sums(steps: Int64Array, begins: npt.NDArray[np.bool_]) -> Int64Array:
 
 
 def _decimals(keys: Int64Array, value_type: str) -> tuple[int, Int64Array] | None:
-    """The least power of ten that makes all values whole, and the whole numbers, or None."""
+    """Return the least power of ten that makes all values whole, and the whole numbers, or None."""
     if value_type != "float64":
         return 0, keys
     values, _ = decode_values(keys, value_type)

@@ -1,4 +1,4 @@
-"""Rows prepared for queries: neighbours, bands, and the increase of counters."""
+"""Rows prepared for queries: neighbours, bands, and counter increases."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _KEPT = 4  # guards and wraps whose increases are kept
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Increases:
-    """Increases of counters, and the times between which they happened.
+    """Counter increases, and the times between which they happened.
 
     Attributes:
         rows: int64[n], the row that shows the increase.
-        begins, ends: int64[n], times. A piece that begins at the start of a counter needs no row
-            before it.
+        begins, ends: int64[n], times. A piece that begins at a counter start needs no row before
+            it.
         amounts: float64[n], none negative.
         back: how long before the beginning rows must be complete.
     """
@@ -61,9 +61,9 @@ class Pieces:
         state: any state.
 
     Attributes:
-        times, nexts: int64[n], times of a row and of the next one in its series. ``FAR`` if there
+        times, nexts: int64[n], times of a row and of the next row in its series. ``FAR`` if there
             is none.
-        first, last: bool[n], whether a row is the first or the last one of its series.
+        first, last: bool[n], whether a row is the first or the last in its series.
         values: float64[n], 0 where missing.
         missing: bool[n].
         entity: int64[n], entity number.
@@ -96,22 +96,22 @@ class Pieces:
         return len(self.levels)
 
     def bands(self, times: Int64Array) -> Int64Array:
-        """For each time, the lowest level that is complete from there on."""
+        """Return for each time the lowest level that is complete from there on."""
         found: Int64Array = len(self._rising) - np.searchsorted(self._rising, times, side="left")
         return found
 
     def of_band(self, rows: Any, bands: Int64Array) -> Float64Array:
-        """The probability that the entities of rows are in bands."""
+        """Return the probability that the rows' entities are in bands."""
         found: Float64Array = np.minimum(np.ldexp(self.weights[self.entity[rows]], -bands), 1.0)
         return found
 
     @cached_property
     def probability(self) -> Float64Array:
-        """float64[n], of the band of each row."""
+        """Return float64[n], for the band of each row."""
         return self.of_band(slice(None), self.bands(self.times))
 
     def before(self, length: int) -> Int64Array:
-        """int64[n]: times so long before the rows."""
+        """Return int64[n]: times this long before the rows."""
         return self.times - min(length, TIME_LIMIT)
 
     @cached_property
@@ -122,7 +122,7 @@ class Pieces:
 
     @cached_property
     def silences(self) -> UInt64Array:
-        """uint64[n]: from the row before to a row; of a first row the largest number."""
+        """uint64[n]: from the row before to a row. A first row has the largest number."""
         found = np.full(len(self.times), np.iinfo(np.uint64).max, np.uint64)
         found[~self.first] = self.lengths[~self.last]
         return found
@@ -145,7 +145,7 @@ class Pieces:
     # ----------------------------------------------------------------------------------- counters
 
     def guard(self, given: int | None) -> int:
-        """The guard against clocks that a query means."""
+        """Return the guard against clocks for a query argument."""
         if given is None:
             resolution, interval = self.state.params.resolution, self.usual_interval
             thinned = resolution > 1 and interval < 2 * resolution
@@ -153,14 +153,14 @@ class Pieces:
         return min(given, TIME_LIMIT)
 
     def increases(self, guard: int, wrap: float | None) -> Increases:
-        """Increases between neighbours.
+        """Return increases between neighbours.
 
-        A value that falls is a reset, after which the counter shows what it counted since 0. With
-        a guard, falls that clocks explain are none (``guard.c``). Where rows have starts, these
-        tell lives of a counter apart, and nothing is guessed.
+        A value that falls is a reset, after which the counter shows its count since 0. With a
+        guard, falls that clocks explain are no resets (``guard.c``). Where rows have starts, these
+        distinguish the lives of a counter, and nothing is guessed.
 
         Args:
-            guard: in units of time. 0 turns it off.
+            guard: in time units. 0 turns it off.
             wrap: the number at which counters begin again, such as 2^32. A fall is a wrap if the
                 way round is shorter than half of it, else a reset. None: counters do not wrap.
         """
@@ -196,8 +196,9 @@ class Pieces:
         starts: Int64Array,
         found: tuple[npt.NDArray[np.intp], Int64Array, Float64Array],
     ) -> tuple[npt.NDArray[np.intp], Int64Array, Float64Array]:
-        """The same, where a row with a start is read by it: of the same start as the row before it
-        counts the difference, else all that it shows, since its start."""
+        """Return the same, reading a row with a start by it. If the preceding row has the same
+        start, the difference counts. Otherwise the complete value counts, since its start.
+        """
         inner, since, amounts = found
         started = starts != NO_START
         lives = begins.copy()
@@ -223,7 +224,7 @@ class Pieces:
 
 
 def _minus(values: npt.NDArray[Any], before: npt.NDArray[Any]) -> Float64Array:
-    """Differences as float64: of integers the exact ones, rounded."""
+    """Return differences as float64. Integer differences are exact, then rounded."""
     found: Float64Array = (values - before).astype(np.float64)
     return found
 

@@ -1,18 +1,18 @@
 """SeriesSketch: increase of counters, time-weighted averages, time in states, gaps and sessions.
 
-What it keeps
-    Of sampled entities (devices, instances) every row later than a watermark, so that each row
+Stored rows
+    For sampled entities (devices, instances) every row later than a watermark, so that each row
     still has its successor. See ``state.py`` for the definition.
-What it promises
-    The state, and its bytes, are a function of the parameters and of the set of rows that were fed,
+Guarantee
+    The state, and its bytes, are a function of the parameters and the set of rows that were fed,
     in any order, any number of times, in any parts, merged by any tree.
-What it answers
-    Everything that needs a row and the next one of its series, under any decay, with an interval:
-    see :mod:`decaysketch.answers.series`. Counts, sums and quantiles of rows: feed a
+Queries
+    Everything that needs a row and the next row in its series, under any decay, with an interval:
+    see :mod:`decaysketch.answers.series`. For counts, sums and quantiles over rows, feed a
     :class:`~decaysketch.DecaySketch` with the same columns.
-What decides the accuracy
-    The number of entities, not of rows. Where few entities have many rows each, set a
-    ``resolution``. :meth:`SeriesSketch.stats` advises.
+Accuracy
+    The number of entities decides the accuracy, not the number of rows. If few entities have many
+    rows each, set a ``resolution``. :meth:`SeriesSketch.stats` advises.
 Limits
     A sketch is not safe to use from two threads at once.
 """
@@ -130,19 +130,19 @@ class SeriesSketch(AskedOfSeries, Sketch):
         one, gives the same state.
 
         Args:
-            values: numbers of the stream's ``value_type``; missing where masked or None. A missing
-                value ends the validity of the one before; counters are read across it.
+            values: numbers of the stream's ``value_type``, missing where masked or None. A missing
+                value ends the validity of the preceding value. Counters are read across it.
             weights: of the entity, integers 0..max_weight, rounded down to a power of two. One
-                number may serve a whole batch. Rows of weight 0 are ignored. An entity with two
+                number may serve a complete batch. Rows of weight 0 are ignored. An entity with two
                 weights is two entities, so declare a weight that lasts.
             timestamps: integers in the stream's ``time_unit``, at most 2^62 in magnitude.
-            ids: of the series, integers in ``[0, 2^id_bits)``; see
+            ids: of the series, integers in ``[0, 2^id_bits)``, see
                 :func:`decaysketch.observation_ids`.
             entities: of the entity of each series, likewise. None: each series is an entity.
-            starts: when the counter of the row began to count, in the stream's ``time_unit`` and
-                not after the row; :data:`decaysketch.series.NO_START` where it is not known.
-            not_after: refuse, and count, rows with a later timestamp. A clock that runs ahead
-                raises watermarks and discards what is older.
+            starts: when the row's counter began to count, in the stream's ``time_unit`` and
+                not after the row, or :data:`decaysketch.series.NO_START` if unknown.
+            not_after: reject, and count, rows with a later timestamp. A clock that runs ahead
+                raises watermarks and discards older rows.
 
         Raises:
             ObservationError: the first row that is out of bounds, or columns of unequal length or
@@ -171,7 +171,9 @@ class SeriesSketch(AskedOfSeries, Sketch):
         self._admit(batch, len(batch))
 
     def _took(self, *given: Any) -> bool:
-        """Take one row of plain numbers, or columns that need no conversion; False for others."""
+        """Ingest one row of plain numbers, or columns that need no conversion. Return False for
+        others.
+        """
         *row, entities, starts = given
         if entities is None and starts is None and (gathered := self._pending.take(*row)):
             if gathered >= ENOUGH:
@@ -195,7 +197,7 @@ class SeriesSketch(AskedOfSeries, Sketch):
     def _prepared(
         self, rows: Observations, entities: Any, starts: Any
     ) -> tuple[Int64Array | None, Int64Array | None]:
-        """Entities and starts as kernels take them."""
+        """Return entities and starts in the form that kernels accept."""
         found: list[Int64Array | None] = []
         for name, given in (("entities", entities), ("starts", starts)):
             column = None if given is None else integer_column(name, given)
@@ -338,13 +340,13 @@ class SeriesSketch(AskedOfSeries, Sketch):
 
         Args:
             decay: weight of an instant as a function of its age.
-            now: time of the query, in the stream's unit or a moment. None: the newest time.
+            now: query time, in the stream's unit or a moment. None: the newest time.
             estimator: "pieces", the only one.
 
         Raises:
             UnanswerableQueryError: the sketch has discarded, at every level, rows that the decay
                 gives weight to.
-            ParameterError: no such decay, time or estimator.
+            ParameterError: the decay, time or estimator does not exist.
         """
         if estimator != "pieces":
             raise ParameterError(f"estimator is {estimator!r}; expected 'pieces'")
@@ -352,6 +354,6 @@ class SeriesSketch(AskedOfSeries, Sketch):
 
 
 def _rounded(weights: Int64Array) -> Int64Array:
-    """Rounded down to powers of two; 0 stays."""
+    """Return weights rounded down to powers of two. 0 stays."""
     powers = np.int64(1) << np.maximum(np.frexp(weights.astype(np.float64))[1] - 1, 0)
     return np.where(weights > 0, powers, 0)

@@ -1,4 +1,4 @@
-"""A sample of series as it was at one moment."""
+"""A series sample at one moment."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SeriesSnapshot(OneState):
 
     @cached_property
     def pieces(self) -> Pieces:
-        """The rows as they are asked. O(rows), once."""
+        """The rows prepared for queries. O(rows), once."""
         return Pieces(self.state)
 
     @property
@@ -100,7 +100,7 @@ class SeriesSnapshot(OneState):
         )
 
     def to_bytes(self, *, embed_params: bool = True) -> bytes:
-        """The sketch on the wire; see :func:`decaysketch.series.wire.encode`."""
+        """Return the sketch in wire format. See :func:`decaysketch.series.wire.encode`."""
         return wire.encode(self.state, embed_params=embed_params)
 
     def at(self, decay: Decay | str | None, now: Instant | None = None) -> PieceView:

@@ -1,4 +1,4 @@
-"""The canonical state: a stated function of the set of ingested rows.
+"""The canonical state: a defined function of the set of ingested rows.
 
 A row is (entity, weight, series, time, start, value). The sketch samples the *entity* (device,
 instance). A *series* is a sequence of its readings, and by default both are the same. Weights are
@@ -6,25 +6,25 @@ powers of two. A *start* is the time at which a counter began to count, if the p
 
 Identity
     A row is identified by (entity, weight, series, cell), where the cell is
-    ``floor(time / resolution)``. Of rows with equal identity the largest by (time, start, value)
+    ``floor(time / resolution)``. Among rows with equal identity the largest by (time, start, value)
     stays, where no start and no value are the least.
 Levels
     An entity with weight ``w`` and 64-bit hash U is in level i if ``U < w 2^(64 - i)``, with
-    probability ``p_i = min(1, w 2^-i)``, for i = 0..40. Levels are nested. A row has the top level
-    of its entity.
+    probability ``p_i = min(1, w 2^-i)``, for i = 0..40. Levels are nested. A row has its entity's
+    top level.
 Watermarks
     ``marks[i]`` is the largest T such that more than ``capacity`` rows at level i or above have
     time >= T, and none if there is no such T.
 State
-    The rows later than the watermark of their level. From there on they are *all* rows of their
+    The rows later than the watermark at their level. From there on they are *all* rows of their
     entities, so neighbours stay neighbours.
 
 Merging is the union, the larger watermark per level, and the same cut again. Let S(A) be the
-state of A, and ``M_i`` the larger one of two watermarks. A row of A of level l >= i later than
-``M_i`` is later than ``m_i(A) >= m_l(A)``, so it is in S(A). Hence the identities of level i or
-above later than ``M_i`` are complete in S(A) and S(B) together, and so is the latest duplicate of
-each. The number of identities with time >= T does not fall when rows are added, so the watermark of
-the union is at least ``M_i``, and counting the rows later than ``M_i`` finds it if it is larger.
+state for A, and ``M_i`` the larger of two watermarks. A row in A at level l >= i later than
+``M_i`` is later than ``m_i(A) >= m_l(A)``, so it is in S(A). Hence the identities at level i or
+above later than ``M_i`` are complete in S(A) and S(B) together, and so is the latest duplicate for
+each. The number of identities with time >= T does not fall when rows are added, so the union's
+watermark is at least ``M_i``, and counting the rows later than ``M_i`` finds it if it is larger.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class SeriesState:
     """The rows by (entity, weight, series, time), all ascending.
 
     Attributes:
-        params: parameters, of which the capacity is the one in force.
+        params: parameters, with the capacity in force.
         entities, weights, ids: int64[n], the series is the id.
         times: int64[n].
-        starts: int64[n]; ``NO_START`` where there is none.
-        value_keys: int64[n]; see :mod:`decaysketch.core.observations`.
+        starts: int64[n], ``NO_START`` if there is none.
+        value_keys: int64[n], see :mod:`decaysketch.core.observations`.
         levels: int8[n], of the entity.
-        watermarks: int64[41]; ``NO_WATERMARK`` where nothing was discarded.
+        watermarks: int64[41], ``NO_WATERMARK`` if nothing was discarded.
 
     All arrays are read-only.
     """
@@ -80,7 +80,7 @@ class SeriesState:
 
     @property
     def columns(self) -> tuple[Int64Array, ...]:
-        """The columns of int64, in the order of their names above."""
+        """The int64 columns, in the order of their names above."""
         return (
             self.entities, self.weights, self.ids, self.times, self.starts, self.value_keys
         )  # fmt: skip
@@ -92,7 +92,7 @@ class SeriesState:
 
     @property
     def begins(self) -> npt.NDArray[np.bool_]:
-        """bool[n]: whether a row is the first of its series."""
+        """bool[n]: whether a row is the first in its series."""
         found = np.ones(len(self), np.bool_)
         for column in (self.entities, self.weights, self.ids):
             if len(self) > 1:

@@ -77,7 +77,7 @@ def encode(state: SeriesState, *, embed_params: bool = True) -> bytes:
 
 
 def _packed(state: SeriesState) -> bytes:
-    """What stands behind the header."""
+    """Return the content after the header."""
     if not len(state):
         return b""
     begins = state.begins
@@ -145,7 +145,9 @@ def _packed_starts(starts: Int64Array, times: Int64Array, begins: BoolArray) -> 
 
 
 def _changes(starts: Int64Array, begins: BoolArray) -> BoolArray:
-    """Where a start is another than that of the row before; before a series there is none."""
+    """Return where a start differs from the preceding row's start. Before a series there is
+    none.
+    """
     before = np.full_like(starts, NO_START)
     before[1:] = starts[:-1]
     before[begins] = NO_START
@@ -160,7 +162,7 @@ def _packed_places(places: npt.NDArray[np.intp]) -> bytes:
 
 
 def _begins_among(begins: BoolArray, chosen: BoolArray) -> BoolArray:
-    """Of chosen rows, whether each is the first chosen one of its series."""
+    """Return for each chosen row whether it is the first chosen row in its series."""
     series = np.cumsum(begins)[chosen]
     found = np.ones(len(series), np.bool_)
     found[1:] = series[1:] != series[:-1]
@@ -213,9 +215,9 @@ def decode(
         id_key: the secret id key, if there is one and ``params`` is None.
 
     Raises:
-        CorruptSketchError: the bytes are not ones that an honest builder could have written.
-        IncompatibleSketchError: they are of a stream with other parameters than ``params``, or
-            under another ``id_key``, or need one of them and it was not given.
+        CorruptSketchError: no honest builder could have written the bytes.
+        IncompatibleSketchError: the stream has other parameters than ``params`` or another
+            ``id_key``, or the bytes need one of them and it was not given.
         ParameterError: both ``params`` and ``id_key`` given.
     """
     blob = fields.as_bytes(blob)
@@ -296,7 +298,7 @@ def _read_times(reader: Reader, begins: BoolArray, newest: int) -> Int64Array:
 
 
 def _summed(steps: Int64Array, begins: BoolArray) -> Int64Array:
-    """Running sums that begin again where it says so."""
+    """Return running sums that begin again at the marked rows."""
     if not len(steps):
         return steps
     sums = np.cumsum(steps)
@@ -336,7 +338,7 @@ def _read_places(reader: Reader, rows: int, name: str) -> npt.NDArray[np.intp]:
 
 
 def _built(params: SeriesParams, columns: _Columns, marks: Int64Array) -> SeriesState:
-    """The state of these rows, each of which must be in it."""
+    """Return the state with these rows, which must all be in it."""
     entities, weights, ids, times, starts, keys = columns
     for name, column, low, high in (
         ("id of an entity", entities, 0, (1 << params.id_bits) - 1),
@@ -373,7 +375,7 @@ def _built(params: SeriesParams, columns: _Columns, marks: Int64Array) -> Series
 
 
 def _check_canonical(blob: bytes, at: int, end: int, state: SeriesState) -> None:
-    """Encoding what was decoded gives the same bytes."""
+    """Check that encoding the decoded state gives the same bytes."""
     given, again = blob[at:end], _packed(state)
     if given != again:
         pairs = zip(given, again, strict=False)

@@ -1,4 +1,4 @@
-"""What several sources of one stream heard: set algebra of their sketches under any decay."""
+"""Set algebra over the messages that several sources heard, under any decay."""
 
 from decaysketch.sources.source_set import SourceSet
 from decaysketch.sources.view import CoverageView

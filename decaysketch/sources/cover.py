@@ -1,9 +1,9 @@
 """The fewest sources that hear a share of all messages, greedily.
 
-At each step the source is taken that adds the largest mass of messages which none before it heard
+Each step selects the source that adds the largest mass of messages which no source before it heard
 (Nemhauser, Wolsey and Fisher 1978: at least ``1 - 1/e`` of what the best as many sources hear). A
-sample is too kind to a choice that was made on it. So each half of the rows, by a bit of the mixed
-id that no level uses, is judged by the choice that the other half made.
+sample is too optimistic about a choice that was made on it. Therefore each half of the rows, by a
+bit of the mixed id that no level uses, evaluates the choice that the other half made.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HALF = np.uint64(0x9E3779B97F4A7C15)
 
 
 def half_of(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """bool[n], a half of the ids, independent of the levels."""
+    """Return bool[n], a half of the ids, independent of the levels."""
     mixed = ids.astype(np.uint64) ^ _HALF
     for shift, factor in ((27, 0x3C79AC492BA7B653), (33, 0x1C69B3F74AC4AE35)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
@@ -32,12 +32,12 @@ def half_of(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
 
 
 def greedy(masses: Float64Array, rows: Sequence[Rows], most: int) -> list[tuple[int, float]]:
-    """Sources in the order in which they are taken, each with the mass that it adds.
+    """Return sources in selection order, each with the mass that it adds.
 
     Args:
-        masses: float64[n], of each row; 0 where it does not count.
-        rows: of each source, the rows that it heard.
-        most: so many at most; it ends before where no source adds anything.
+        masses: float64[n], of each row. 0 where it does not count.
+        rows: for each source, the rows that it heard.
+        most: the maximum number. The result is shorter if no further source adds anything.
 
     Complexity: gains only fall, so a gain is computed again when it comes up: O(incidences) each
     time, in practice a few times (lazy greedy, Minoux 1978).

@@ -52,28 +52,28 @@ _EXPECTED = "a source, ~, (, any, all, exactly(j) or at_least(j)"
 
 
 class Histories(Protocol):
-    """Which sources heard each of n messages."""
+    """The sources that heard each of n messages."""
 
     @property
     def sources(self) -> int:
-        """How many sources there are."""
+        """Number of sources."""
 
     @property
     def degrees(self) -> npt.NDArray[np.int32]:
-        """int32[n], how many heard each message."""
+        """int32[n], the number of sources that heard each message."""
 
     def heard(self, name: str) -> BoolArray:
-        """bool[n], the messages that a source heard."""
+        """Return bool[n], the messages that a source heard."""
 
 
 class _Node(Protocol):
     def holds(self, of: Histories) -> BoolArray: ...
     def empty(self) -> bool:
-        """Whether it holds for no message that none of its names heard."""
+        """Return whether it holds for no message that none of its names heard."""
         ...
 
     def implied(self) -> frozenset[str]:
-        """Sources that heard every message for which it holds."""
+        """Return the sources that heard every message for which it holds."""
         ...
 
 
@@ -93,7 +93,7 @@ class _Name:
 
 @dataclass(frozen=True, slots=True)
 class _Degree:
-    """Heard by so many sources; None: by all of them."""
+    """Heard by this number of sources. None: by all sources."""
 
     least: int | None
     most: int | None
@@ -160,10 +160,10 @@ class Expression:
     """A set of messages, by the sources that heard them.
 
     Attributes:
-        text: as it was given.
-        names: of the sources, in the order of the text.
-        reads_all: it depends on every source, not on those of its names alone.
-        inside: sources that heard each of its messages; none where that is not certain.
+        text: the text as given.
+        names: the source names, in text order.
+        reads_all: it depends on every source, not only on the named ones.
+        inside: sources that heard each of its messages. Empty if that is not certain.
         is_union: it is every message that one of the sources read heard.
         is_positive: it has no ``~``, ``-``, ``exactly`` and so on.
     """
@@ -177,20 +177,21 @@ class Expression:
     _root: _Node
 
     def holds(self, of: Histories) -> BoolArray:
-        """bool[n], for each message whether it is in the set. O(n operations)."""
+        """Return bool[n], for each message whether it is in the set. O(n operations)."""
         return self._root.holds(of)
 
 
 @lru_cache(maxsize=256)
 def read_expression(text: str, name: str = "set") -> Expression:
-    """The set that a text describes.
+    """Return the set that a text describes.
 
     Args:
         text: at most 500 characters and 64 operations.
-        name: of the field, for errors.
+        name: field name for errors.
 
     Raises:
-        ParameterError: anything else. The error names the character where it begins.
+        ParameterError: the text is no expression. The error gives the character where the fault
+            begins.
     """
     reader = _Reader(text, name)
     root = reader.whole()
@@ -218,7 +219,7 @@ def _walk(node: _Node) -> Sequence[_Node]:
 
 
 def quoted(name: str) -> str:
-    """A source's name as an expression has it."""
+    """Return a source name in the form that expressions use."""
     found = _TOKEN.fullmatch(name)
     if found is not None and found.lastgroup == "name" and name not in _WORDS:
         return name

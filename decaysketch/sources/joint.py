@@ -1,21 +1,22 @@
-"""A joint sample of several sources: which of them heard each message.
+"""A joint sample of several sources, with the sources that heard each message.
 
-Sketches of one stream share their hash. So a message has the same top level ``l`` in each of them,
-and source ``s``, which heard it at time ``t_s``, stores it if and only if ``t_s`` exceeds its
-watermark of that level, ``t_s > M_s[l]``. With ``T`` the latest of these times, and ``d_s`` a bound
-on ``T - t_s``:
+Sketches of one stream share their hash. So a message has the same top level ``l`` in each sketch.
+A source ``s`` that heard it at time ``t_s`` stores it if and only if ``t_s`` exceeds its watermark
+at that level, ``t_s > M_s[l]``. With ``T`` the latest time, and ``d_s`` a bound on ``T - t_s``:
 
     if T > M_s[l] + d_s for every source s, then each source that heard the message stores it.
 
-*Proof.* ``t_s >= T - d_s > M_s[l]``. So the sources that store the message are those that heard it.
-Such messages are the rows of a joint sample, a state of the family with the watermarks
-``max_s (M_s + d_s)``. Its own estimator draws it: in the band of level ``i`` the inclusion
+*Proof.* ``t_s >= T - d_s > M_s[l]``. So the sources that store the message are the sources that
+heard it. Such messages are the rows of a joint sample, a state in the family with the watermarks
+``max_s (M_s + d_s)``. Its own estimator draws it. In the band at level ``i`` the inclusion
 probability is ``p_i``, so ``sum f(h) g(now - T) RS / p`` is unbiased for ``sum f(h) g w``, for
-every function ``f`` of the history ``h``, the set of sources that heard a message (exactly with
-``d = 0``; measured below 1 % with a guard). A level that discarded nothing needs no guard.
+every function ``f`` of the history ``h``, the set of sources that heard a message. The estimate is
+exactly unbiased with ``d = 0``. With a guard, the measured bias is below 1 %. A level that
+discarded nothing needs no guard.
 
-The *guard* ``d`` is a bound that the user knows, or twice the longest lag between duplicates that
-was seen, or unbounded: then only levels answer that discarded nothing in any source.
+The *guard* ``d`` is a bound that the user knows, or twice the longest observed lag between
+duplicates, or unbounded. With an unbounded guard, only levels answer that discarded nothing in any
+source.
 """
 
 from __future__ import annotations
@@ -76,18 +77,19 @@ class Held(Protocol):
 
 
 class Match:
-    """Rows of several sources by message: each message once, whoever heard it.
+    """Rows of several sources by message: each message once, with all its sources.
 
     Args:
-        states: of one hash function, of equal parameters but for the capacity; at least one.
+        states: for one hash function, with parameters that are equal except for the capacity, at
+            least one.
 
     Attributes:
         states: the same.
         groups: int32[rows of all sources], the message of each row.
         ids, weights, levels: of each message.
         latest, earliest: the times of its duplicates.
-        value_keys: of its latest duplicate, and of equally late ones the largest.
-        degrees: int32, how many sources store it.
+        value_keys: from its latest duplicate. Among equally late ones, the largest.
+        degrees: int32, the number of sources that store it.
 
     Complexity: O(rows), about 20 ns each.
     """
@@ -103,12 +105,12 @@ class Match:
         self.value_keys, self.levels, self.degrees = columns[4:]
 
     def __len__(self) -> int:
-        """Messages."""
+        """Number of messages."""
         return len(self.ids)
 
     @property
     def rows(self) -> int:
-        """Rows of all sources."""
+        """Number of rows in all sources."""
         return len(self.groups)
 
     @cached_property
@@ -117,7 +119,7 @@ class Match:
         return np.cumsum([0, *map(len, self.states)])
 
     def messages_of(self, source: int) -> Int32Array:
-        """The messages that a source stores, in the order of its rows."""
+        """Return the messages that a source stores, in row order."""
         return self.groups[self.offsets[source] : self.offsets[source + 1]]
 
     @cached_property
@@ -143,25 +145,27 @@ class Match:
 
     @cached_property
     def squared_degrees(self) -> int:
-        """What the overlaps of all pairs cost: so many steps of about 2 ns."""
+        """Cost of the overlaps for all pairs, in steps of about 2 ns."""
         degrees = self.degrees.astype(np.int64)
         return int(degrees @ degrees)
 
     @cached_property
     def weights_disagree(self) -> bool:
-        """Whether some id came with several weights: it looks like several messages."""
+        """Whether an id came with several weights, so that it looks like several messages."""
         if self.states[0].params.max_weight == 1:
             return False
         return len(np.unique(self.ids)) < len(self.ids)
 
     def gather(self, marks: Int64Array) -> Incidences:
-        """Sources by message under watermarks, int64[sources, levels]. O(rows)."""
+        """Return sources by message under watermarks, int64[sources, levels]. O(rows)."""
         found = _native.gather(self._heard, marks, self.groups, self.start, self.scattered)
         return Incidences(self.start, *found)
 
 
 class Incidences(NamedTuple):
-    """Sources by message: those of message ``j`` stand from ``start[j]`` to ``start[j + 1]``."""
+    """Sources by message. The sources for message ``j`` stand from ``start[j]`` to ``start[j +
+    1]``.
+    """
 
     start: Int64Array
     sources: Int32Array
@@ -170,11 +174,11 @@ class Incidences(NamedTuple):
 
 
 def guards_of(lags: Int64Array, guard: int | str) -> Guards:
-    """The guard of each source.
+    """Return the guard of each source.
 
     Args:
-        lags: int64[sources], the longest lag that was seen of each.
-        guard: a bound that is known; "auto", twice what was seen; or "unbounded".
+        lags: int64[sources], the longest observed lag of each.
+        guard: a known bound, "auto" for twice the longest observed lag, or "unbounded".
     """
     if guard == "auto":
         twice: Guards = 2 * np.minimum(lags, UNBOUNDED // 2)
@@ -183,14 +187,16 @@ def guards_of(lags: Int64Array, guard: int | str) -> Guards:
 
 
 def _shifted(marks: Int64Array, guards: Guards) -> Int64Array:
-    """Watermarks later by the guards; where nothing was discarded, none is needed."""
+    """Return watermarks later by the guards. A level that discarded nothing needs none."""
     later = np.minimum(np.maximum(marks, -TIME_LIMIT) + guards[:, np.newaxis], TIME_LIMIT)
     later[guards >= UNBOUNDED] = TIME_LIMIT
     return np.where(marks == NO_WATERMARK, marks, later)
 
 
 def _latest_first(times: Int64Array, ids: Int64Array, weights: Int64Array) -> npt.NDArray[np.intp]:
-    """The order of a state: by time, id and weight, all falling. Ties alone are sorted by more."""
+    """Return the order of a state: by time, id and weight, all falling. Only ties need the
+    further sort.
+    """
     order: npt.NDArray[np.intp] = np.argsort(-times, kind="stable")
     sorted_times = times[order]
     equal = sorted_times[1:] == sorted_times[:-1]
@@ -216,7 +222,7 @@ class Columns:
 
 
 class Joint(ABC):
-    """The messages whose history is known, of one hash function.
+    """The messages with a known history, for one hash function.
 
     Args:
         match: rows of the sources by message.
@@ -237,7 +243,7 @@ class Joint(ABC):
 
     @cached_property
     def watermarks(self) -> Int64Array:
-        """int64[levels], the latest of any source's."""
+        """int64[levels], the latest among all sources."""
         latest: Int64Array = self.marks.max(axis=0)
         return latest
 
@@ -249,12 +255,12 @@ class Joint(ABC):
         return known[order]
 
     def __len__(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return len(self.messages)
 
     @cached_property
     def columns(self) -> Columns:
-        """The rows, for the state of the family."""
+        """The rows, for the family's state."""
         match, rows = self.match, self.messages
         return Columns(
             match.ids[rows], match.weights[rows], match.latest[rows], match.levels[rows],
@@ -263,36 +269,38 @@ class Joint(ABC):
 
     @cached_property
     def value_keys(self) -> Int64Array:
-        """int64[n], of the latest duplicate of each row."""
+        """int64[n], from the latest duplicate of each row."""
         keys: Int64Array = self.match.value_keys[self.messages]
         return keys
 
     @cached_property
     def degrees(self) -> Int32Array:
-        """int32[n], how many sources heard each row."""
+        """int32[n], the number of sources that heard each row."""
         found: Int32Array = self.match.degrees[self.messages]
         return found
 
     @cached_property
     def _places(self) -> Int64Array:
-        """int64[messages], the row of each message, -1 where its history is not known."""
+        """int64[messages], the row of each message, -1 if its history is unknown."""
         places = np.full(len(self.match), -1, np.int64)
         places[self.messages] = np.arange(len(self))
         return places
 
     def rows_of(self, source: int) -> Int64Array:
-        """The rows that a source heard, in no order. O(its rows)."""
+        """Return the rows that a source heard, in no order. O(its rows)."""
         places: Int64Array = self._places[self.match.messages_of(source)]
         return places[places >= 0]
 
     def heard(self, source: int) -> BoolArray:
-        """bool[n], whether a source heard each row. O(n)."""
+        """Return bool[n], whether a source heard each row. O(n)."""
         found = np.zeros(len(self), np.bool_)
         found[self.rows_of(source)] = True
         return found
 
     def stamps(self, source: int) -> Int64Array:
-        """int64[n], the time of a source's own duplicate; that of the latest where it has none."""
+        """Return int64[n], the time of a source's own duplicate, or of the latest one if it has
+        none.
+        """
         found = self.columns.times.copy()
         places = self._places[self.match.messages_of(source)]
         found[places[places >= 0]] = self.match.states[source].times[places >= 0]
@@ -305,21 +313,21 @@ class Joint(ABC):
 
     @abstractmethod
     def draw(self, decay: Decay | None, now: int) -> Sample:
-        """The sample of the rows under a decay. Its ``value_keys`` are row numbers, see
+        """Return the sample of the rows under a decay. Its ``value_keys`` are row numbers, see
         :data:`ROW_BITS`.
 
         Raises:
-            ParameterError, UnanswerableQueryError: as the estimator of the family.
+            ParameterError, UnanswerableQueryError: as in the family's estimator.
         """
 
     @property
     def numbers(self) -> Int64Array:
-        """int64[n], row numbers as the sample has them."""
+        """Return int64[n], row numbers as in the sample."""
         return np.arange(len(self), dtype=np.int64) | np.int64(self.copy << ROW_BITS)
 
 
 def number_of(sample: Sample) -> tuple[int, npt.NDArray[np.intp]]:
-    """The hash function and the rows of a sample that :meth:`Joint.draw` gave."""
+    """Return the hash function and the rows of a sample from :meth:`Joint.draw`."""
     keys = sample.value_keys
     copy = int(keys[0]) >> ROW_BITS if len(keys) else 0
     return copy, (keys & ((1 << ROW_BITS) - 1)).astype(np.intp, copy=False)

@@ -1,12 +1,12 @@
-"""Overlaps of all pairs of sources in one pass over who heard which message.
+"""Overlaps of all source pairs, in one pass over the sources that heard each message.
 
 A message that ``a`` and ``b`` both store counts for the pair at the coarser of their two own
-levels, ``sum g max(u_a, u_b)`` with ``u = 1 / p``: this is the joint sample of the two alone, so a
-dense third source costs the pair nothing. An interval needs, beside the moments of the rows, the
-largest mass that one more row could add, which follows from the watermarks of the pair. So a pair
-that shares no row has an upper bound above 0.
+levels, ``sum g max(u_a, u_b)`` with ``u = 1 / p``. This is the joint sample of the two alone, so a
+dense third source does not degrade the pair's estimate. An interval needs the row moments, and also
+the largest mass that one more row could add. This follows from the watermarks of the pair. A pair
+that shares no row therefore has an upper bound above 0.
 
-Rows of weight 1 only, whose mass depends on the level alone.
+All rows must have weight 1. Their mass depends on the level alone.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ _HINGES = 0.15  # as in answers/query.py: a row with this share of the variance 
 
 
 class Overlaps(NamedTuple):
-    """Amounts of pairs of sources, ``first <= second``; of a source with itself, its own.
+    """Amounts of source pairs, ``first <= second``. The pair of a source with itself has its own
+    amount.
 
     Attributes:
         first, second: int64[pairs].
         cells: float64[pairs, 8], the amounts of ``matching.h``.
-        joint: what they are read from.
+        joint: the joint sample that they are read from.
         fading: the decay weights of the query.
     """
 
@@ -65,13 +66,13 @@ class Overlaps(NamedTuple):
         return found
 
     def take(self, index: npt.NDArray[np.intp]) -> Overlaps:
-        """Some of the pairs."""
+        """Return some of the pairs."""
         return self._replace(
             first=self.first[index], second=self.second[index], cells=self.cells[index]
         )
 
     def estimates(self, confidence: float) -> list[Estimate]:
-        """Each with its interval. About 10 us a pair."""
+        """Return an estimate with its interval for each pair. About 10 us a pair."""
         cells, magnitude = self.cells, self.fading.magnitude
         step, thinning = _steps(self)
         interval = part_interval(
@@ -93,7 +94,7 @@ class Overlaps(NamedTuple):
         ]  # fmt: skip
 
     def _collision_bias(self) -> float:
-        """That of the source with most rows, whatever the decay."""
+        """The bias of the source with most rows, for any decay."""
         largest = max(self.joint.match.states, key=len)
         ends = len(largest) - np.searchsorted(largest.times[::-1], largest.watermarks, side="right")
         units = 1.0 / largest.params.level_probabilities
@@ -104,13 +105,13 @@ class Overlaps(NamedTuple):
 def overlaps_of(
     joint: Joint, decay: Decay | None, now: int, outside: BoolArray | None = None
 ) -> Overlaps:
-    """The amounts of every pair of sources of a joint sample; with more than
-    :data:`MOST_SQUARE` sources, of those that share a row. With ``outside``, bool[messages], of
-    some of the messages alone.
+    """Return the amounts of every source pair in a joint sample. With more than :data:`MOST_SQUARE`
+    sources, return only the pairs that share a row. With ``outside``, bool[messages], read only
+    some of the messages.
 
     Raises:
-        ParameterError: weights above 1; more than 2^20 pairs share a row.
-        UnanswerableQueryError: a source has discarded what the decay gives weight to.
+        ParameterError: weights above 1, or more than 2^20 pairs share a row.
+        UnanswerableQueryError: a source has discarded observations that the decay gives weight to.
 
     Complexity: O(rows + squared degrees), about 2 ns each.
     """
@@ -146,7 +147,7 @@ def overlaps_of(
 
 
 def _empty_cells(slots: int) -> Float64Array:
-    """float64[slots, 8] of zeros, each in a cache line of its own."""
+    """Return float64[slots, 8] of zeros, each in its own cache line."""
     size = slots * _native.AMOUNTS
     memory = np.zeros(size + _native.AMOUNTS)
     first = -memory.ctypes.data // memory.itemsize % _native.AMOUNTS
@@ -154,7 +155,7 @@ def _empty_cells(slots: int) -> Float64Array:
 
 
 def _fading(joint: Joint, decay: Decay | None, now: int) -> Fading:
-    """Decay weights, scaled for the newest time that any source may know."""
+    """Return decay weights, scaled for the newest time that any source may know."""
     latest, marks = joint.match.latest, joint.watermarks
     counted = latest[latest <= now]
     discarded = int(marks.max())
@@ -164,7 +165,7 @@ def _fading(joint: Joint, decay: Decay | None, now: int) -> Fading:
 
 
 class _Marked:
-    """What is checked before a query: no row is read."""
+    """The input of the checks before a query. No row is read."""
 
     def __init__(self, joint: Joint) -> None:
         self.params = joint.match.states[0].params
@@ -179,7 +180,7 @@ def _add(
     joint: Joint, fading: Fading, cells: Float64Array, keys: npt.NDArray[np.uint64], bits: int,
     outside: BoolArray | None,
 ) -> bool:  # fmt: skip
-    """Sum over messages; whether there was capacity for every pair."""
+    """Sum over messages. Return whether there was capacity for every pair."""
     match, found = joint.match, joint.incidences
     count = len(match.states)
     units = 1.0 / match.states[0].params.level_probabilities
@@ -211,7 +212,7 @@ def _add(
 
 
 def _weights(fading: Fading, times: Int64Array) -> Float64Array:
-    """Decay weights, 0 of times later than the query."""
+    """Return decay weights, 0 for times later than the query."""
     counted = times <= fading.now
     if counted.all():
         return np.asarray(fading(times), np.float64).copy()
@@ -221,8 +222,9 @@ def _weights(fading: Fading, times: Int64Array) -> Float64Array:
 
 
 def _steps(of: Overlaps) -> tuple[Float64Array, Float64Array]:
-    """For each pair, the largest mass of a row in the sampled bands that the decay reaches, and
-    ``1 - p / 2`` of that band: see :meth:`~decaysketch.answers.bands.Bands.largest_hit`."""
+    """Return for each pair the largest mass of a row in the sampled bands that the decay reaches,
+    and ``1 - p / 2`` of that band. See :meth:`~decaysketch.answers.bands.Bands.largest_hit`.
+    """
     fading, now = of.fading, of.fading.now
     marks = of.joint.marks
     p = of.joint.match.states[0].params.level_probabilities
@@ -244,7 +246,7 @@ def _steps(of: Overlaps) -> tuple[Float64Array, Float64Array]:
 
 
 def _pair(column: Any, of: Overlaps, level: int) -> Any:
-    """The later mark, or the larger weight, of the two sources of each pair."""
+    """Return the later mark, or the larger weight, of the two sources in each pair."""
     return np.maximum(column[of.first, level], column[of.second, level])
 
 
@@ -252,19 +254,19 @@ def _pair(column: Any, of: Overlaps, level: int) -> Any:
 
 
 def unites(joint: Joint) -> bool:
-    """Whether each row has one time, and a mass that its level alone decides."""
+    """Return whether each row has one time, and a mass that its level alone decides."""
     return not joint.match.scattered and joint.match.states[0].params.max_weight == 1
 
 
 def union_sample(joint: Joint, decay: Decay | None, now: int, like: Sample) -> Sample:
-    """Every message at the finest level at which a source that heard it is complete.
+    """Return every message at the finest level at which a source that heard it is complete.
 
     A source with a finer level that heard the message would store it, so the inclusion probability
-    of each row that is seen is known. Row by row the variance is never above that of the joint
-    sample (Cohen and Kaplan 2009, discarded samples, here by time).
+    of each seen row is known. Row by row the variance is never above that of the joint sample
+    (Cohen and Kaplan 2009, discarded samples, here by time).
 
     Args:
-        joint: for which :func:`unites` holds.
+        joint: a joint sample for which :func:`unites` holds.
         decay, now: of the query.
         like: the joint sample under them.
     """

@@ -1,7 +1,7 @@
-"""The joint sample of ``joint.py`` and the overlaps of ``matching.c`` in plain Python.
+"""The joint sample of ``joint.py`` and the overlaps from ``matching.c`` in plain Python.
 
-It checks the compiled kernels, and is checked by enumeration. It therefore imports nothing of
-ours, and nothing falls back to it.
+It checks the compiled kernels, and an enumeration checks it. It therefore imports no project code,
+and no code falls back to it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Row = tuple[int, int, int, int]  # id, weight, time, top level
 def histories(
     sources: Sequence[Sequence[Row]], marks: Sequence[Sequence[int]]
 ) -> dict[Identity, tuple[int, frozenset[int]]]:
-    """The latest time and the sources of each message whose history is known.
+    """Return the latest time and the sources for each message with a known history.
 
     Args:
         sources: the rows of each source.
-        marks: of each source, the watermark of each level, later by its guard.
+        marks: for each source, the watermark of each level, later by its guard.
     """
     found: dict[Identity, tuple[int, int, set[int]]] = {}
     for source, rows in enumerate(sources):
@@ -36,7 +36,7 @@ def histories(
 
 
 def own_level(marks: Sequence[int], time: int) -> int:
-    """The lowest level whose watermark lies before a time."""
+    """Return the lowest level whose watermark lies before a time."""
     return next(level for level, mark in enumerate(marks) if mark < time)
 
 
@@ -47,13 +47,13 @@ def overlap(
     probabilities: Sequence[float],
     decay: Callable[[int], float],
 ) -> float:
-    """What two sources both heard.
+    """Return the mass that two sources both heard.
 
     Args:
         first, second: rows of weight 1.
-        marks: of either source, later by its guard.
-        probabilities: of each level.
-        decay: weight of a time.
+        marks: for either source, later by its guard.
+        probabilities: by level.
+        decay: weight by time.
     """
     others: Mapping[int, Row] = {row[0]: row for row in second}
     total = 0.0

@@ -1,7 +1,7 @@
-"""Everything that a coverage view returns, as JSON-ready parts.
+"""Everything that a coverage report returns, as JSON-ready parts.
 
 HTTP, the command line and the dashboard show these. A part costs from a millisecond to a second, so
-a server of several callers takes them one by one.
+a server with several callers computes the parts one by one.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ def report(
 def parts(
     view: CoverageView, *, limit: int = 20, share: float = 0.99, confidence: float = 0.95
 ) -> Iterator[tuple[str, Any]]:
-    """Names and values of the parts of a report.
+    """Return the names and values of the parts in a report.
 
     Args:
-        view: what is read.
-        limit: most histories; and most pairs, where there are more than 115 sources.
-        share: the steps of ``cover`` end where so much is covered.
+        view: the coverage view to read.
+        limit: the maximum number of histories, and of pairs if there are more than 115 sources.
+        share: the steps in ``cover`` end at this share.
         confidence: of every interval.
 
     Raises:
-        UnanswerableQueryError: a source has discarded what the decay gives weight to.
+        UnanswerableQueryError: a source has discarded observations that the decay gives weight to.
     """
     seen = _Seen()
     yield "now", view.now
@@ -114,7 +114,7 @@ def _source(view: CoverageView, heard: Heard, seen: _Seen) -> dict[str, Any]:
 def _overlaps(
     view: CoverageView, most: int | None, seen: _Seen, confidence: float
 ) -> list[dict[str, Any]] | None:
-    """None where they are not read: weights above 1, or several hash functions."""
+    """Return None if they are not read: weights above 1, or several hash functions."""
     try:
         found = view.overlaps(limit=most, confidence=confidence)
     except ParameterError:

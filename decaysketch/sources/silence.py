@@ -1,11 +1,11 @@
 """Spells in which a source heard nothing that others heard.
 
-A source that was down did not fail to hear a message. The rows that another source heard are put in
-order of time. A run of ``r`` misses of a source whose usual share is ``q`` has the probability
-``n (1 - q)^r`` somewhere among ``n`` rows. Misses come in clumps, so a spell is reported where this
+A source that was down did not fail to hear a message. The rows that another source heard are sorted
+by time. A run of ``r`` misses for a source with usual share ``q`` has the probability ``n (1 -
+q)^r`` somewhere among ``n`` rows. Misses come in clumps. A spell is therefore reported only if this
 is below 1e-6 with ``q`` halved, and the run is also more than twice the tenth longest run.
 
-Measured on a log of 12 receivers, one of which was down for half of the time: the share that it
+Measured on a log from 12 receivers, one of which was down for half the time: the share that it
 hears is .29 with the spell and .80 without (.81 while it is up). Runs of the 11 others: 0 false
 spells in 220 checks (``python -m quality.coverage --part silence``).
 """
@@ -30,10 +30,10 @@ class Silence(NamedTuple):
 
     Attributes:
         source: its name.
-        after: time of the last message that it heard; of the first message that was read, where it
-            had heard none before.
-        before: time of the first message that it heard again; of the last message that was read,
-            where there is none.
+        after: time of the last message that it heard. If it had heard none before, time of the
+            first message read.
+        before: time of the first message that it heard again. If there is none, time of the last
+            message read.
     """
 
     source: str
@@ -68,7 +68,7 @@ def spells(times: npt.NDArray[np.int64], heard: npt.NDArray[np.bool_]) -> list[t
 
 
 class Change(NamedTuple):
-    """A share that is another since some moment.
+    """A share that differs since some moment.
 
     Attributes:
         after: time of the last message before the change.
@@ -89,14 +89,14 @@ _EVIDENT = 20.0
 
 
 def change(times: npt.NDArray[np.int64], inside: npt.NDArray[np.bool_]) -> Change | None:
-    """The split of rows by time with the largest likelihood ratio of two shares against one.
+    """Return the split of rows by time with the largest likelihood ratio of two shares against one.
 
     Args:
         times: int64[n], rising.
         inside: bool[n], whether a row is in the set.
 
     Returns:
-        None where twice the logarithm of the ratio is 20 or less, or there are fewer than 16 rows.
+        None if twice the logarithm of the ratio is 20 or less, or if there are fewer than 16 rows.
 
     Complexity: O(n).
     """

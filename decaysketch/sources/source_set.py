@@ -49,15 +49,15 @@ class Disagreement(NamedTuple):
     """How far duplicates of a message differ in time.
 
     Attributes:
-        messages: those that two or more sources store.
+        messages: the number of messages that two or more sources store.
         largest: the largest difference among them.
-        uncut: those among them at levels that discarded nothing, whose differences no watermark
-            cut off. Of all messages at most ``3 / uncut`` differ by more than ``uncut_largest``,
+        uncut: the number of them at levels that discarded nothing, whose differences no watermark
+            cut off. At most ``3 / uncut`` of all messages differ by more than ``uncut_largest``,
             with 95 % confidence.
         uncut_largest: the largest difference among these.
-        lags: of each source, the median time by which its duplicates lie before the latest one. A
+        lags: for each source, the median time by which its duplicates lie before the latest one. A
             clock that is ahead has 0, and all others have about its offset.
-        guards: of each source; None: unbounded.
+        guards: for each source. None: unbounded.
     """
 
     messages: int
@@ -72,22 +72,21 @@ class SourceSet:
     """Sketches of one stream by source.
 
     Args:
-        sketches: by name: sketches, snapshots or their bytes, of equal parameters. Capacities may
+        sketches: by name: sketches, snapshots or their bytes, with equal parameters. Capacities may
             differ.
         guard: bound on the difference in time between duplicates of one message, in the stream's
-            unit or a length such as "2s". "auto": twice the largest difference that was seen, for
-            each source. "unbounded": only levels that discarded nothing answer.
-        settle: time that a source may take to post. A query looks back by so much, so that a
-            message that a source will still post does not count as one that it did not hear.
-            Default 0.
+            unit or a length such as "2s". "auto": twice the largest observed difference, for each
+            source. "unbounded": only levels that discarded nothing answer.
+        settle: time that a source may take to post. A query looks back by this time, so that a
+            message that a source will still post does not count as unheard by it. Default 0.
 
     Attributes:
-        names: of the sources, sorted. The order in which they were given changes no result.
+        names: the source names, sorted. The order in which they were given changes no result.
 
     Raises:
-        ParameterError: no source, or of a family that has no joint sample; another guard.
+        ParameterError: there is no source, the family has no joint sample, or the guard is invalid.
         IncompatibleSketchError: sketches of different streams.
-        CorruptSketchError: bytes that are no sketch.
+        CorruptSketchError: the bytes are no sketch.
 
     Thread-safe.
     """
@@ -113,24 +112,24 @@ class SourceSet:
 
     @property
     def params(self) -> Any:
-        """Parameters that all sketches share, but for the capacity."""
+        """Parameters that all sketches share, except for the capacity."""
         return self.snapshots[0].params
 
     @property
     def rows(self) -> int:
-        """Rows of all sources."""
+        """Number of rows in all sources."""
         return sum(map(len, self.snapshots))
 
     @property
     def cost_s(self) -> float:
-        """About so long the processor needs at most to match all sources, in seconds."""
+        """Approximate maximum processor time to match all sources, in seconds."""
         return self.rows * MATCH_ROW_S
 
     def index(self, name: str) -> int:
-        """The number of a source.
+        """Return the number of a source.
 
         Raises:
-            ParameterError: there is none of this name.
+            ParameterError: no source has this name.
         """
         if name not in self._index:
             some = ", ".join(map(repr, self.names[:8])) + ", ..." * (len(self.names) > 8)
@@ -144,17 +143,17 @@ class SourceSet:
         *,
         without_silence: bool = False,
     ) -> CoverageView:
-        """Every result under a decay, at a time.
+        """Return the view of every result under a decay, at a time.
 
         Args:
             decay: weight by age, or a text such as "window(1d)".
-            now: time of the query; None: that of the newest message. The view looks back from
+            now: query time. None: the time of the newest message. The view looks back from
                 ``now - settle``.
-            without_silence: leave out the messages of spells in which a source that is read heard
+            without_silence: skip the messages from spells in which a source that is read heard
                 nothing (see :meth:`CoverageView.silences`).
 
         Raises:
-            ParameterError: no such decay or time.
+            ParameterError: the decay or time does not exist.
         """
         newest = max(self.snapshots, key=lambda each: (each.newest is not None, each.newest or 0))
         decay, at = newest.asked(decay, now)
@@ -162,7 +161,8 @@ class SourceSet:
         return CoverageView(self, check_decay(decay), at, without_silence)
 
     def joints(self, among: Sequence[int]) -> list[Joint]:
-        """The joint samples of some sources, one for each hash function; the last 16 are kept.
+        """Return the joint samples of some sources, one for each hash function. The last 16 are
+        kept.
 
         Raises:
             ParameterError: more than 2^30 rows.
@@ -185,8 +185,9 @@ class SourceSet:
         return guards_of(np.max([match.lags for match in matches], axis=0), self.guard)
 
     def disagreement(self, among: Sequence[int] | None = None) -> Disagreement:
-        """How far duplicates differ in time, and the guards that follow; of all sources unless
-        ``among`` are given."""
+        """Return how far duplicates differ in time, and the guards that follow, for all sources or
+        for ``among``.
+        """
         among = range(len(self.names)) if among is None else among
         joint = self.joints(among)[0]
         return _disagreement(joint, [self.names[number] for number in among])
@@ -228,7 +229,7 @@ def _disagreement(joint: Joint, names: Sequence[str]) -> Disagreement:
 
 
 def _length(name: str, given: Any, unit: str) -> int:
-    """A length of time in whole units, rounded up."""
+    """Return a length of time in complete units, rounded up."""
     found = duration(given, unit, name=name)
     if isinstance(found, bool) or not 0 <= found < 1 << 62:
         raise ParameterError(
@@ -253,11 +254,11 @@ def _snapshot_of(name: str, given: Any) -> Snapshot:
 
 
 def _joining_of(snapshots: Sequence[Snapshot]) -> Joining:
-    """How sources of one family and of equal parameters are joined.
+    """Return how sources in one family with equal parameters are joined.
 
     Raises:
-        ParameterError: it has no joint sample.
-        IncompatibleSketchError: they differ.
+        ParameterError: the family has no joint sample.
+        IncompatibleSketchError: the parameters differ.
     """
     kinds = [
         next(

@@ -52,12 +52,12 @@ _ROUNDS, _HALVINGS = 60, 200
 
 
 class Model(NamedTuple):
-    """What a model makes of the histories.
+    """The result of one model.
 
     Attributes:
         name: "independent", "chao" or "log-linear".
         value: messages that no source heard, decayed.
-        lower, upper: bounds of its interval, if the model were true; ``inf`` where it has none.
+        lower, upper: bounds of its interval, if the model were true. ``inf`` if it has none.
     """
 
     name: str
@@ -89,8 +89,9 @@ class Unheard:
     caveats: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready form; a bound that is not finite is None. A rare range has ``at_least``
-        alone."""
+        """Return a JSON-ready form. A bound that is not finite is None. A rare range has
+        ``at_least`` alone.
+        """
         rare = "rare" in self.caveats
         models = (
             []
@@ -118,18 +119,18 @@ def unheard_of(
     masses: Float64Array, heard: Sequence[npt.NDArray[np.integer[Any]]], *, confidence: float,
     caveats: Sequence[str] = (),
 ) -> Unheard:  # fmt: skip
-    """The range of a sample.
+    """Return the range for a sample.
 
     Args:
-        masses: float64[n], of each row of a joint sample.
-        heard: of each source, the rows that it heard.
+        masses: float64[n], of each row in a joint sample.
+        heard: for each source, the rows that it heard.
         confidence: of each model's interval.
         caveats: further ones.
 
     Raises:
-        ParameterError: fewer than two sources: nothing bounds what one did not hear.
+        ParameterError: fewer than two sources: nothing bounds the messages that one did not hear.
 
-    Complexity: O(incidences); log-linear models of six sources take about 20 ms.
+    Complexity: O(incidences). Log-linear models with six sources take about 20 ms.
     """
     if len(heard) < 2:
         raise ParameterError(
@@ -207,7 +208,7 @@ class _Cells:
 
     @property
     def overlap(self) -> float:
-        """Mass heard by two sources or more."""
+        """Return the mass heard by two sources or more."""
         return float(self.masses[self.degrees > 1].sum())
 
     def chao(self) -> _Found:
@@ -221,8 +222,9 @@ class _Cells:
         return _Found(value, variance + by_two**2 * float(self.moments[twos].sum()))
 
     def independent(self) -> _Found:
-        """The ``N`` with ``N - m = N prod (1 - n_s / N)``; its derivatives by implicit
-        differentiation, so that they cost O(cells k)."""
+        """Return the ``N`` with ``N - m = N prod (1 - n_s / N)``. Its derivatives come from
+        implicit differentiation, so that they cost O(cells k).
+        """
         counts, total = self.bits.T @ self.masses, self.total
         number = _population(counts, total)
         if not math.isfinite(number):
@@ -239,7 +241,7 @@ class _Cells:
         return _Found(number - total, float(slopes**2 @ self.moments))
 
     def log_linear(self) -> _Found:
-        """The regression of the sources that hear most, chosen once and then perturbed."""
+        """Return the regression on the sources that hear most, chosen once and then perturbed."""
         counts = self.bits.T @ self.masses
         chosen = np.sort(np.argsort(-counts, kind="stable")[:_MOST_REGRESSED])
         table = _Table.of(self.bits[:, chosen], self.masses, self.moments)
@@ -252,7 +254,7 @@ class _Cells:
 
 
 def _population(counts: Float64Array, total: float) -> float:
-    """See :meth:`_Cells.independent`; bisection on a logarithmic scale."""
+    """See :meth:`_Cells.independent`. Bisection on a logarithmic scale."""
 
     def excess(number: float) -> float:
         return number - total - number * float(np.prod(1.0 - counts / number))
@@ -267,7 +269,7 @@ def _population(counts: Float64Array, total: float) -> float:
 
 
 class _Table(NamedTuple):
-    """Every history of k sources, 1 to 2^k - 1."""
+    """Every history for k sources, 1 to 2^k - 1."""
 
     masses: Float64Array
     moments: Float64Array
@@ -280,7 +282,7 @@ class _Table(NamedTuple):
 
 
 def _design(k: int, pairs: Sequence[tuple[int, int]]) -> tuple[Float64Array, Float64Array]:
-    """Columns of the regression for every history, and those of the one that none heard."""
+    """Return the regression columns for every history, and for the history that no source heard."""
     bits = (np.arange(1, 1 << k)[:, np.newaxis] >> np.arange(k)) & 1
     columns = [np.ones(len(bits)), *bits.T, *(bits[:, i] * bits[:, j] for i, j in pairs)]
     design = np.stack(columns, axis=1).astype(np.float64)
@@ -288,7 +290,7 @@ def _design(k: int, pairs: Sequence[tuple[int, int]]) -> tuple[Float64Array, Flo
 
 
 def _chosen_design(table: _Table, k: int, unit: float) -> tuple[Float64Array, Float64Array]:
-    """Pairs are added while that lowers BIC at ``mass / unit`` effective rows."""
+    """Add pairs while that lowers BIC at ``mass / unit`` effective rows."""
     effective = max(float(table.masses.sum()) / unit, 2.0)
 
     def criterion(pairs: list[tuple[int, int]]) -> float:
@@ -335,7 +337,7 @@ def _predicted(masses: Float64Array, design: Float64Array, zero: Float64Array) -
 
 
 def _delta(of: Estimator, masses: Float64Array, moments: Float64Array) -> float:
-    """Variance of a function of the cells, by central differences."""
+    """Return the variance of a function of the cells, by central differences."""
     variance: float = 0.0
     for cell in np.flatnonzero(moments > 0.0):
         by = max(0.05 * math.sqrt(moments[cell]), 1e-9 * float(masses.sum()))

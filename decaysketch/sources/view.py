@@ -1,13 +1,13 @@
-"""What several sources heard, under one decay and at one time.
+"""Coverage results for several sources, under one decay and at one time.
 
-Each result reads only the sources that it names. Which estimator answers:
+Each result reads only the sources that it names. The result decides the estimator:
 
-* a set inside of one named source, ``a & ~b``: the count of that source at its own levels, times
-  the share of the set among its rows in the joint sample (two phases). Its variance,
-  ``N c [(1 / p_a - 1) + (1 - c) (1 / p - 1 / p_a)]``, is never above ``N c (1 / p - 1)``, that of
-  the joint sample alone;
-* a union: each row at the finest level of a source that heard it (Cohen and Kaplan, by times);
-* every other count and share: the joint sample (:mod:`decaysketch.sources.joint`).
+* a set inside one named source, ``a & ~b``: the count of that source at its own levels, times the
+  share of the set among its rows in the joint sample (two phases). Its variance,
+  ``N c [(1 / p_a - 1) + (1 - c) (1 / p - 1 / p_a)]``, is never above ``N c (1 / p - 1)``, the
+  variance of the joint sample alone
+* a union: each row at the finest level of a source that heard it (Cohen and Kaplan, by times)
+* every other count and share: the joint sample (:mod:`decaysketch.sources.joint`)
 
 Three reasons for "not heard" are named next to a result: a source that was silent (``silences``),
 one that has yet to post (``unsettled``), and clocks so far apart that few histories are known
@@ -70,21 +70,21 @@ MOST_WATCHED = 64
 
 
 class Heard(NamedTuple):
-    """What a source heard."""
+    """The messages that a source heard."""
 
     source: str
     estimate: Estimate
 
 
 class Exclusive(NamedTuple):
-    """What a source alone heard: what the union loses without it."""
+    """The messages that one source alone heard: the union loses them without it."""
 
     source: str
     estimate: Estimate
 
 
 class Overlap(NamedTuple):
-    """What two sources both heard."""
+    """The messages that two sources both heard."""
 
     source: str
     other: str
@@ -106,13 +106,13 @@ class History(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A source in the order in which they cover most.
+    """A source in the order of the largest added coverage.
 
     Attributes:
         source: its name.
-        gain: share of all messages that it adds to those before it.
-        covered: share of all messages that the first so many sources hear, as chosen on one half
-            of the rows and judged on the other.
+        gain: share of all messages that it adds to the sources before it.
+        covered: share of all messages that the sources so far hear, as chosen on one half of the
+            rows and evaluated on the other.
     """
 
     source: str
@@ -160,11 +160,11 @@ class _Read:
         self._masks: dict[str, list[BoolArray]] = {}
 
     def place(self, name: str) -> int:
-        """The number of a source among those read."""
+        """Return the number of a source among the sources read."""
         return self._places[name]
 
     def masks(self, expression: Expression) -> list[BoolArray]:
-        """bool[rows] of each hash function: the rows of a set."""
+        """Return bool[rows] for each hash function: the rows in a set."""
         if expression.text not in self._masks:
             self._masks[expression.text] = [
                 expression.holds(_Histories(joint, self._places)) for joint in self.joints
@@ -173,12 +173,12 @@ class _Read:
 
     @cached_property
     def spells(self) -> list[list[tuple[int, int]]]:
-        """Silences of each source; see :mod:`decaysketch.sources.silence`."""
+        """Return the silences of each source. See :mod:`decaysketch.sources.silence`."""
         return _spells(self)
 
     @cached_property
     def labels(self) -> Any:
-        """Labels of the rows of all sources, where values are labels."""
+        """Return the row labels for all sources, if values are labels."""
         if self.params.value_type != "label":
             return None
         book = LabelBook()
@@ -187,7 +187,7 @@ class _Read:
 
 
 class CoverageView:
-    """What sources heard, under a decay and at a time; :meth:`SourceSet.at` makes one.
+    """Coverage under a decay and at a time. :meth:`SourceSet.at` makes one.
 
     An expression is a text such as ``a & ~b``: see :mod:`decaysketch.sources.expression`.
 
@@ -209,7 +209,7 @@ class CoverageView:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the sources, sorted."""
+        """The source names, sorted."""
         return self.sources.names
 
     @cached_property
@@ -223,14 +223,14 @@ class CoverageView:
         return self._reads[key]
 
     def _among(self, *expressions: Expression) -> tuple[int, ...]:
-        """The sources that expressions read."""
+        """Return the sources that expressions read."""
         named = {self.sources.index(name) for each in expressions for name in each.names}
         if any(each.reads_all for each in expressions):
             return self._everyone
         return tuple(sorted(named))
 
     def _noted(self, read: _Read) -> tuple[str, ...]:
-        """Caveats of every result of some sources."""
+        """Return the caveats of every result for some sources."""
         return self._of_clocks(read.joints[0]) + ("silences",) * any(self._silent(read))
 
     def _of_clocks(self, joint: Joint) -> tuple[str, ...]:
@@ -238,11 +238,13 @@ class CoverageView:
         return found + ("weights-disagree",) * joint.match.weights_disagree
 
     def _silent(self, read: _Read) -> list[bool]:
-        """Of each source that is read, whether a result counts a spell in which it was silent."""
+        """Return for each source that is read whether a result counts a spell in which it was
+        silent.
+        """
         return [not self.without_silence and bool(spells) for spells in self._spells(read)]
 
     def _kept(self, read: _Read, masks: Sequence[BoolArray]) -> list[BoolArray]:
-        """Masks less the rows of silences, where these are left out."""
+        """Return masks without the rows of silences, if these are skipped."""
         if not self.without_silence:
             return list(masks)
         spells = [spell for each in self._spells(read) for spell in each]
@@ -255,7 +257,7 @@ class CoverageView:
         self, read: _Read, masks: Sequence[BoolArray], filled: _Filled,
         samples: Sequence[Sample] | None = None,
     ) -> list[Sample]:  # fmt: skip
-        """The rows of masks, and what stands there as their values."""
+        """Return the rows in masks, and the content of their value column."""
         masks, noted = self._kept(read, masks), self._noted(read)
 
         def change(sample: Sample) -> Sample:
@@ -267,7 +269,7 @@ class CoverageView:
         return changed(read.samples if samples is None else samples, change)
 
     def _valued(self, read: _Read) -> _Filled:
-        """Each row with the value of its latest duplicate."""
+        """Return each row with the value of its latest duplicate."""
 
         def filled(sample: Sample, copy: int, rows: npt.NDArray[np.intp]) -> Sample:
             return replace(
@@ -280,13 +282,14 @@ class CoverageView:
     # ------------------------------------------------------------------------------------- results
 
     def where(self, expression: str) -> SampleView:
-        """The messages of a set, for every query of a sample: ``where("a & ~b").ask("mean")``.
+        """Return the messages in a set, for every sample query: ``where("a & ~b").ask("mean")``.
 
-        The value of a message is that of its latest duplicate among the sources that are read.
+        The value of a message is the value of its latest duplicate among the sources that are read.
 
         Raises:
-            ParameterError: an expression that cannot be read, or of another source.
-            UnanswerableQueryError: a source has discarded what the decay gives weight to.
+            ParameterError: the expression cannot be parsed, or names an unknown source.
+            UnanswerableQueryError: a source has discarded observations that the decay gives weight
+                to.
 
         Complexity: O(rows of the sources that are read), once for each set of sources.
         """
@@ -297,7 +300,7 @@ class CoverageView:
     def count(
         self, expression: str, *, confidence: float = 0.95, combine: Combine = "average"
     ) -> Estimate:
-        """Decayed number of messages of a set; arguments and errors as :meth:`where`."""
+        """Return the decayed number of messages in a set. Arguments and errors as :meth:`where`."""
         wanted = read_expression(expression)
         among = self._among(wanted)
         if wanted.inside and not wanted.is_positive:
@@ -342,7 +345,8 @@ class CoverageView:
         confidence: float = 0.95,
         combine: Combine = "average",
     ) -> Estimate:
-        """Share of a set among the messages of another, by default among all that were heard.
+        """Return the share of a set among the messages in another set, by default among all heard
+        messages.
 
         ``share("a & b", of="b")`` is the delivery ratio of ``a`` as seen by ``b``. Arguments and
         errors as :meth:`where`.
@@ -361,8 +365,9 @@ class CoverageView:
         return found
 
     def _indicator(self, read: _Read, part: Sequence[BoolArray], own: str | None = None) -> _Filled:
-        """Each row with 0 where it is in a part, else 1: the rank of 0 is the share. Weighed by the
-        stamps of one source, where that is given."""
+        """Return each row with 0 if it is in a part, else 1: the rank of 0 is the share. Rows are
+        weighted by the stamps of one source, if given.
+        """
 
         def filled(sample: Sample, copy: int, rows: npt.NDArray[np.intp]) -> Sample:
             joint = read.joints[copy]
@@ -374,7 +379,7 @@ class CoverageView:
         return filled
 
     def _stamped(self, sample: Sample, times: Int64Array) -> Sample:
-        """The weights that rows have at other times, none later than their own."""
+        """Return the row weights at other times, none later than their own."""
         if sample.magnitude or not len(sample):
             return sample
         fading = self.decay(np.int64(self.now) - times)
@@ -385,8 +390,9 @@ class CoverageView:
         )  # fmt: skip
 
     def heard(self, *, confidence: float = 0.95) -> list[Heard]:
-        """For each source, the messages that it heard, by name. Where silences are left out, those
-        of the same times as :meth:`overlaps` and :meth:`exclusive`."""
+        """Return for each source, by name, the messages that it heard. If silences are skipped, the
+        messages have the same times as in :meth:`overlaps` and :meth:`exclusive`.
+        """
         if not self.without_silence:
             return [
                 Heard(name, self.count(quoted(name), confidence=confidence)) for name in self.names
@@ -410,7 +416,7 @@ class CoverageView:
     def exclusive(
         self, *, confidence: float = 0.95, combine: Combine = "average"
     ) -> list[Exclusive]:
-        """For each source, the messages that no other source heard, by name.
+        """Return for each source, by name, the messages that no other source heard.
 
         Complexity: O(sources rows of the joint sample).
         """
@@ -421,9 +427,9 @@ class CoverageView:
         ]
 
     def overlaps(self, *, limit: int | None = None, confidence: float = 0.95) -> list[Overlap]:
-        """Messages that two sources both heard, for every pair or for the ``limit`` heaviest,
-        heaviest first. Each reads its two sources alone. With more than 256 sources, only pairs
-        that share a row are there.
+        """Return the messages that two sources both heard, for every pair or for the ``limit``
+        heaviest, heaviest first. Each pair reads only its two sources. With more than 256 sources,
+        only pairs that share a row are included.
 
         Raises:
             ParameterError: weights above 1, or several hash functions.
@@ -469,12 +475,12 @@ class CoverageView:
         return overlaps.overlaps_of(joints[0], self.decay, self.now, outside)
 
     def pairs_cost_s(self) -> float:
-        """About so long :meth:`overlaps` takes, once the sources are matched, in seconds."""
+        """Approximate time for :meth:`overlaps`, once the sources are matched, in seconds."""
         joints = self.sources.joints(self._everyone)
         return sum(joint.match.squared_degrees for joint in joints) * PAIR_STEP_S
 
     def heard_by(self, *, confidence: float = 0.95, combine: Combine = "average") -> list[HeardBy]:
-        """Messages by how many sources heard them, for each number that occurs."""
+        """Return messages by the number of sources that heard them, for each number that occurs."""
         read = self._read(self._everyone)
         numbers = np.unique(np.concatenate([joint.degrees for joint in read.joints]))
         return [
@@ -485,7 +491,9 @@ class CoverageView:
     def histories(
         self, *, limit: int = 20, confidence: float = 0.95, combine: Combine = "average"
     ) -> list[History]:
-        """The sets of sources that heard most messages, each exactly these, heaviest first."""
+        """Return the sets of sources that heard most messages, each exactly these, heaviest
+        first.
+        """
         read = self._read(self._everyone)
         words = _words(read)
         counted = self._kept(read, [np.ones(len(joint), np.bool_) for joint in read.joints])
@@ -505,10 +513,10 @@ class CoverageView:
     def cover(
         self, share: float = 0.99, *, confidence: float = 0.95, combine: Combine = "average"
     ) -> list[Step]:
-        """Sources in the order in which each adds most, until they hear a share of all messages.
+        """Return sources in the order of largest gain, until they hear a share of all messages.
 
         Raises:
-            ParameterError: no share of 0 to 1.
+            ParameterError: the share is not in 0 to 1.
         """
         if not 0.0 < share <= 1.0:
             raise ParameterError(f"share is {share!r}; expected a number above 0, up to 1")
@@ -540,10 +548,10 @@ class CoverageView:
         return unheard.unheard_of(masses, heard, confidence=confidence, caveats=self._noted(read))
 
     def missing(self, expression: str, limit: int = 100) -> list[Missing]:
-        """Messages of a set whose history is known, latest first: ids to look up.
+        """Return messages in a set with a known history, latest first: ids to look up.
 
-        Ids that are integers are themselves. Of hashed keys, hash the keys of your log again with
-        :func:`decaysketch.observation_ids` and look for these.
+        Integer ids are unchanged. For hashed keys, hash the keys in your log again with
+        :func:`decaysketch.observation_ids` and search for these ids.
         """
         wanted = read_expression(expression)
         read = self._read(self._among(wanted))
@@ -557,8 +565,9 @@ class CoverageView:
         ]
 
     def since(self, expression: str, of: str = "any") -> silence.Change | None:
-        """Since when a share is another, as the two messages around the change that is most
-        likely; None where the evidence is weak (see :func:`decaysketch.sources.silence.change`)."""
+        """Return the two messages around the most likely change of a share, or None if the evidence
+        is weak (see :func:`decaysketch.sources.silence.change`).
+        """
         wanted, among = read_expression(expression), read_expression(of, "of")
         read = self._read(self._among(wanted, among))
         _, rows = number_of(read.samples[0])
@@ -575,15 +584,15 @@ class CoverageView:
         confidence: float = 0.95,
         combine: Combine = "average",
     ) -> Estimate:
-        """The share now less the same share as of another moment, from one sample of both.
+        """Return the share now less the same share at another moment, from one sample of both.
 
         Args:
-            expression, of: as of :meth:`share`.
-            then: a decay, and a time or a length, "7d": so long before ``now``.
-            confidence, combine: as of :meth:`share`.
+            expression, of: as in :meth:`share`.
+            then: a decay, and a time or a length before ``now``, such as "7d".
+            confidence, combine: as in :meth:`share`.
 
         Returns:
-            Its ``changed`` is whether 0 lies outside of the interval.
+            The difference. Its ``changed`` is whether 0 lies outside the interval.
         """
         wanted, among = read_expression(expression), read_expression(of, "of")
         unit = self.sources.params.time_unit
@@ -606,7 +615,7 @@ class CoverageView:
     # ------------------------------------------------------------------------ reasons for not heard
 
     def silences(self) -> list[silence.Silence]:
-        """Spells in which a source heard nothing that others heard, by source and time."""
+        """Return spells in which a source heard nothing that others heard, by source and time."""
         read = self._read(self._everyone)
         return [
             silence.Silence(name, *spell)
@@ -615,15 +624,18 @@ class CoverageView:
         ]
 
     def _spells(self, read: _Read, *, always: bool = False) -> list[list[tuple[int, int]]]:
-        """Of each source that is read; none are looked for among very many sources."""
+        """Return the spells of each source that is read. Among very many sources, none are
+        searched.
+        """
         if len(read.names) > MOST_WATCHED and not (always or self.without_silence):
             return [[] for _ in read.names]
         return read.spells
 
     @property
     def unsettled(self) -> tuple[str, ...]:
-        """Sources that have posted nothing since the time that the view looks back from: a message
-        that they do not hold may still come."""
+        """Return the sources that have posted nothing since the time that the view looks back from.
+        A message that they do not store may still arrive.
+        """
         return tuple(
             name
             for name, snapshot in zip(self.names, self.sources.snapshots, strict=True)
@@ -631,7 +643,7 @@ class CoverageView:
         )
 
     def disagreement(self) -> Disagreement:
-        """How far duplicates differ in time, and the guards that follow."""
+        """Return how far duplicates differ in time, and the guards that follow."""
         return self.sources.disagreement()
 
 
@@ -639,7 +651,7 @@ _Filled = Callable[[Sample, int, npt.NDArray[np.intp]], Sample]
 
 
 class _Choice:
-    """A greedy order, and those that each half of the rows makes for the other."""
+    """A greedy order, and the orders that each half of the rows makes for the other."""
 
     def __init__(self, view: CoverageView, read: _Read, copy: int) -> None:
         joint, sample = read.joints[copy], read.samples[copy]
@@ -660,7 +672,7 @@ class _Choice:
         self._size = len(joint)
 
     def covered(self, count: int) -> BoolArray:
-        """bool[rows]: heard by the first so many that the other half chose."""
+        """Return bool[rows]: heard by the first sources in the order of the other half."""
         found = []
         for order in self._orders:
             mask = np.zeros(self._size, np.bool_)
@@ -688,7 +700,7 @@ def _within(times: Int64Array, spells: Sequence[tuple[int, int]]) -> BoolArray:
 
 
 def _product(total: Estimate, share: Estimate) -> Estimate:
-    """A count times a share, with the interval of MOVER for a product (Zou and Donner 2008)."""
+    """Return a count times a share, with the MOVER interval for a product (Zou and Donner 2008)."""
     n, c = total, share
     if math.isnan(c.value):  # no row of the source has a known history
         return replace(n, value=0.0, lower=0.0, exact=n.exact and n.value == 0.0, rows=0)
@@ -705,7 +717,7 @@ def _product(total: Estimate, share: Estimate) -> Estimate:
 
 
 def _reach(read: _Read, first: Moment, second: Moment) -> tuple[Decay, int]:
-    """A decay and a time of all that two moments give weight to."""
+    """Return a decay and a time that cover everything to which two moments give weight."""
     latest = max(first.now, second.now)
     oldest = min(
         at - int(decay.support) if decay.support < math.inf else -TIME_LIMIT
@@ -718,8 +730,9 @@ def _reach(read: _Read, first: Moment, second: Moment) -> tuple[Decay, int]:
 
 
 def _words(read: _Read) -> list[npt.NDArray[np.uint64]]:
-    """uint64[rows] of each hash function, equal where histories are, but for a chance of n^2 /
-    2^64."""
+    """Return uint64[rows] for each hash function, equal where histories are, except for a chance of
+    n^2 / 2^64.
+    """
     words = np.random.default_rng(0x5EED).integers(0, 1 << 64, len(read.names), np.uint64)
     found = []
     for joint in read.joints:
@@ -731,7 +744,7 @@ def _words(read: _Read) -> list[npt.NDArray[np.uint64]]:
 
 
 def _hearers(read: _Read, row: int) -> tuple[str, ...]:
-    """The sources that heard a row of the first hash function."""
+    """Return the sources that heard a row of the first hash function."""
     joint = read.joints[0]
     message, found = joint.messages[row], joint.incidences
     stop = found.start[message + 1]
@@ -739,7 +752,7 @@ def _hearers(read: _Read, row: int) -> tuple[str, ...]:
 
 
 def _sampled(read: _Read, rows: npt.NDArray[np.intp], place: int) -> npt.NDArray[np.intp]:
-    """Positions in a sample of the rows that a source heard."""
+    """Return sample positions of the rows that a source heard."""
     return np.flatnonzero(read.joints[0].heard(place)[rows])
 
 
