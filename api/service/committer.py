@@ -1,15 +1,16 @@
 """Group commit: posts that arrive together are committed together.
 
 Syncing a disk takes as long for one post as for a hundred. While one transaction is under way posts
-gather; the next one takes them all. What is not decoded yet is decoded first, by the thread of the
-transaction and before that begins; who brings what cannot be decoded is told so, and the others are
-committed. So a post goes to one thread, and the event loop is woken once for all of a transaction.
-A post is acknowledged when its transaction has ended, never before. Both the queue and a
-transaction are bounded; who comes when the queue is full is told to come again, and one key cannot
-fill it.
+gather, and the next transaction commits all of them. The transaction's thread first decodes the
+sketches that are not decoded yet, before the transaction begins. A request that cannot be decoded
+fails, and the others are committed. So a post goes to one thread, and the event loop wakes once per
+transaction. A post is acknowledged when its transaction has ended, never before. Both the queue and
+a transaction are bounded. When the queue is full the server rejects a request and asks the client
+to retry. One key cannot fill the queue.
 
-Where joins may conflict a post is joined, on a copy, with what is there before its transaction,
-which writes nothing if others wrote in between: it is tried again, and the rest goes ahead of it.
+Where joins may conflict a post is joined, on a copy, with the present content before its
+transaction. The transaction writes nothing if others wrote in between. Such a post is tried again,
+and the rest goes ahead of it.
 """
 
 from __future__ import annotations
@@ -52,21 +53,21 @@ _TRIES = 8  # while others change the catalog, or write what must be looked at f
 
 
 class _NothingLeftError(Exception):
-    """There is nothing to commit: nothing of it can be decoded."""
+    """There is nothing to commit: no submission can be decoded."""
 
 
 @dataclass(eq=False, slots=True)
 class Submission:
-    """The posts of one request: in one transaction, all of them or none.
+    """The posts of one request: in one transaction, all or none.
 
     Attributes:
-        stream_id, source: where to, and who sends them.
-        draft: what is sent.
+        stream_id, source: the destination, and the sender.
+        draft: the sketches as sent.
         catalog: number of the catalog that they were checked against.
-        hold: of their rows, shared until the submission is dealt with.
-        caller: whose key it is, if there is one.
-        posts: what is to be journaled, once it is decoded.
-        fault: why it could not be.
+        hold: of their rows, shared until the submission ends.
+        caller: the owner of the key, if there is one.
+        posts: the posts to journal, once decoded.
+        fault: the reason why they could not be decoded.
         bulk: whether it has many posts, or many bytes.
     """
 
@@ -85,8 +86,9 @@ class Submission:
         self.bulk = self.draft.posts >= _BULK_POSTS or self.draft.size >= _BULK_BYTES
 
     def prepare(self, trial: Trial | None) -> None:
-        """Find ``posts``, if that was not done before, and try whether they can be joined with what
-        is there; or find a ``fault``. On a thread."""
+        """Find ``posts``, if not done before, and try whether they can be joined with the present
+        content. Otherwise find a ``fault``. Runs on a thread.
+        """
         if self.fault is not None:
             return
         try:
@@ -110,10 +112,10 @@ class Submission:
 
 
 class _Queued:
-    """What waits or is under way, of requests of one kind.
+    """The requests of one kind that wait or are under way.
 
     Args:
-        most_posts, most_bytes: who comes when so much is there is sent away; see
+        most_posts, most_bytes: a request is rejected when so much is queued; see
             :mod:`api.service.shares`.
     """
 
@@ -137,17 +139,17 @@ class Committer:
 
     Args:
         storage: written to.
-        writability: listens to what is committed and what cannot be.
+        writability: receives commits and failures.
         now_us: the clock.
-        committed: told the outcome of each submission, before it is acknowledged.
-        refresh: reads the catalog; gives its number.
-        check: told a submission under the catalog that was read last; raises ServiceError if that
-            does not admit it.
-        queue_posts, queue_bytes: who comes when so much waits is sent away; who is taken before may
-            go beyond. Requests of many posts or bytes have half of the bytes, and half as many
-            posts, for themselves: they take nobody's place who brings one post of a few KB.
+        committed: receives the outcome of each submission, before it is acknowledged.
+        refresh: reads the catalog; returns its number.
+        check: receives a submission under the catalog that was read last; raises ServiceError if
+            that catalog does not admit it.
+        queue_posts, queue_bytes: a request is rejected when so much waits; requests accepted before
+            may exceed it. Requests with many posts or bytes have half of the bytes, and half as
+            many posts, for themselves: they displace no request with one post of a few KB.
         observer: listens to transactions.
-        trial: of submissions, before they are journaled; None where none of them can conflict.
+        trial: of submissions, before they are journaled; None where no submission can conflict.
     """
 
     def __init__(
@@ -183,7 +185,7 @@ class Committer:
 
     @property
     def closing(self) -> bool:
-        """Whether nothing more is taken."""
+        """Return whether nothing more is accepted."""
         return self._closing
 
     async def submit(
@@ -195,10 +197,10 @@ class Committer:
         hold: Hold | None = None,
         caller: str | None = None,
     ) -> list[Outcome]:
-        """Commit posts of a caller; on return they are on stable storage.
+        """Commit posts of a caller. On return they are on stable storage.
 
         Raises:
-            Exception: what refuses them when they are decoded.
+            Exception: the fault found when they are decoded.
             BusyError: too much waits.
             ClosingError: this process is about to end.
             StorageError: they may or may not have been committed.
@@ -219,7 +221,7 @@ class Committer:
         return await done
 
     async def run(self) -> None:
-        """Commit what arrives next."""
+        """Commit the next submissions."""
         await self._arrived.wait()
         batch = self._next_batch()
         try:
@@ -242,11 +244,11 @@ class Committer:
                 self._empty.set()
 
     def stop(self) -> None:
-        """Take nothing more."""
+        """Accept nothing more."""
         self._closing = True
 
     async def drain(self) -> None:
-        """Take nothing more, and wait until all that was taken is committed."""
+        """Accept nothing more, and wait until all accepted submissions are committed."""
         self.stop()
         await self._empty.wait()
 
@@ -262,7 +264,7 @@ class Committer:
         return batch
 
     async def _commit(self, batch: list[Submission]) -> None:
-        """One transaction; every submission of the batch is acknowledged or fails."""
+        """Run one transaction. Every submission of the batch is acknowledged or fails."""
         for _ in range(_TRIES):
             batch = [each for each in batch if not each.done.done()]
             if not batch:
@@ -288,7 +290,7 @@ class Committer:
             each.fail(BusyError())
 
     async def _write(self, batch: list[Submission], trial: Trial | None) -> list[Outcome]:
-        """The outcome of each post; who brought what cannot be taken has been told."""
+        """Return the outcome of each post. Rejected submissions have received their error."""
         catalog = min(each.catalog for each in batch)
         upto = None if trial is None else trial.upto
         now_us = self._now_us()
@@ -342,7 +344,7 @@ class Committer:
 def _shared(
     batch: Sequence[Submission], outcomes: list[Outcome]
 ) -> Iterator[tuple[Submission, list[Outcome]]]:
-    """Each submission with the outcomes of its own posts."""
+    """Yield each submission with the outcomes of its own posts."""
     begin = 0
     for each in batch:
         yield each, outcomes[begin : begin + len(each.posts)]

@@ -1,7 +1,7 @@
-"""Compaction: what sources have posted is written as one sketch each, and old rows are deleted.
+"""Compaction: each source's posts are written as one sketch, and old rows are deleted.
 
-Any process may compact at any time. Who finds that another one was faster starts again from what
-that one left; nothing is lost by it.
+Any process may compact at any time. A process that finds that another one was faster starts again
+from the new state, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _ROWS_A_SOURCE = 4
 
 
 class Compactor:
-    """Compacts when so many rows, or so many bytes, were taken since the last time.
+    """Compacts when enough rows or bytes were taken since the last compaction.
 
     Args:
         storage: written to.
-        streams: what is compacted.
-        follower: says up to where the streams hold the journal.
+        streams: the streams to compact.
+        follower: knows up to which row the streams hold the journal.
         compute: runs the merging.
         observer: listens to compactions.
-        background: counts what cannot be merged as its failures.
-        most_rows, most_bytes: taken since the last compaction by anybody, to begin one.
+        background: counts merge failures as its own.
+        most_rows, most_bytes: taken since the last compaction by any process, to begin one.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Compactor:
         self._began: tuple[int, int, int] | None = None  # generation, row and bytes, the last time
 
     def is_due(self) -> bool:
-        """Whether enough was taken since anybody compacted."""
+        """Return whether enough was taken since the last compaction by any process."""
         follower = self._follower
         if self._began is None:  # an earlier process may have left rows
             self._began = follower.head.generation, follower.head.deleted, 0
@@ -102,9 +102,9 @@ class Compactor:
             await asyncio.sleep(10 * every_s)
 
     async def compact(self) -> int:
-        """Write a snapshot of every source that has rows in the journal; delete what an older
-        snapshot holds. How many rows were deleted. Ends early if somebody else compacts. The rows
-        of a source that cannot be merged stay in the journal.
+        """Write a snapshot of every source that has rows in the journal, and delete the rows that
+        an older snapshot contains. Return how many rows were deleted. End early if another process
+        compacts. If rows of a source cannot be merged, they stay in the journal.
 
         Raises:
             StorageError: the database is out of reach. Transactions that ended before, hold.
@@ -138,7 +138,9 @@ class Compactor:
     async def _snapshots(
         self, sources: deque[SourceKey], head: Head
     ) -> tuple[list[SourceKey], list[SnapshotRow]]:
-        """Of as many sources as one transaction takes; they are removed from ``sources``."""
+        """Return snapshots of as many sources as fit one transaction, and remove these from
+        ``sources``.
+        """
         batch: list[SourceKey] = []
         rows: list[SnapshotRow] = []
         while sources and len(batch) < _SOURCES_AT_ONCE:
@@ -169,8 +171,9 @@ class Compactor:
 def _snapshot_row(
     stream: Stream, source: str, buffer: MergeBuffer, totals: Totals, generation: int, upto: int
 ) -> SnapshotRow:
-    """Of all rows up to ``upto``, and maybe of some that were added since: these are joined once
-    more when they are read, which changes nothing."""
+    """Return a snapshot of all rows up to ``upto``, and maybe of some later ones. These are joined
+    once more when they are read, which changes nothing.
+    """
     body = buffer.to_bytes()
     return SnapshotRow(
         stream_id=stream.id,

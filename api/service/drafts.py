@@ -1,9 +1,9 @@
-"""What a request brings: sketches that may not be decoded yet.
+"""The content of a request: sketches that may not be decoded yet.
 
-Every hand-over to a thread and back waits for the interpreter's lock, for longer than most bodies
-take to be decoded. So a body is left to the thread that commits it, which decodes, checks and
-digests all that it commits together; only a large one is decoded by another thread before. What
-must be known at once is how many rows there are, which the header tells.
+Every hand-over to a thread and back waits for the interpreter's lock, for longer than it takes to
+decode most bodies. So the thread that commits a body also decodes it. It decodes, checks and
+digests everything that it commits together. Only a large body is decoded by another thread before.
+The server needs to know the number of rows at once, and the header contains it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _PIECE_BYTES = 2000  # up to 2,047 it keeps the lock
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A sketch that was decoded and checked, with the bytes it came as.
+    """A sketch that was decoded and checked, with its encoded bytes.
 
     Attributes:
-        request: SHA-256 of what was sent, where the sketch was made of that here.
+        request: SHA-256 of the request, where this process built the sketch from it.
     """
 
     body: bytes
@@ -42,17 +42,17 @@ class Incoming:
 
 
 class Draft:
-    """The posts of one request, decoded when somebody asks for them. Used by one thread at a time.
+    """The posts of one request, decoded on demand. Used by one thread at a time.
 
     Args:
-        read: decodes and checks them; raises what refuses the request.
-        posts: how many they are.
-        rows: of all of them.
-        size: bytes of all of them.
-        check: raises ServiceError if they may be journaled no more, under the catalog that was read
-            last.
-        beside: what else the transaction of the posts writes, once they are in it, none of them
-            refused. It may be done again, should that transaction not end well.
+        read: decodes and checks them; raises the fault of the request.
+        posts: number of posts.
+        rows: of all posts.
+        size: bytes of all posts.
+        check: raises ServiceError if they may no longer be journaled, under the catalog that was
+            read last.
+        beside: further writes in the same transaction, once it contains all posts and rejected
+            none. It may run again if that transaction fails.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Draft:
 
     @classmethod
     def of(cls, *sketches: Incoming, check: Callable[[], None] = lambda: None) -> Self:
-        """Of sketches that are decoded."""
+        """Return a draft of decoded sketches."""
         rows = sum(len(each.sketch) for each in sketches)
         size = sum(len(each.body) for each in sketches)
         draft = cls(lambda: sketches, posts=len(sketches), rows=rows, size=size, check=check)
@@ -84,19 +84,20 @@ class Draft:
 
     @property
     def unread_rows(self) -> int:
-        """Rows that are still to be decoded."""
+        """Return the number of rows still to be decoded."""
         return self.rows if self._sketches is None else 0
 
     def sketches(self) -> Sequence[Incoming]:
-        """They, decoded; at once from the second time on."""
+        """Return the decoded sketches, at once from the second call on."""
         if self._sketches is None:
             self._sketches = self._read()
         return self._sketches
 
 
 def _digest(body: bytes) -> bytes:
-    """SHA-256. Of a long text ``hashlib`` lets go of the interpreter's lock; of a body of a few KB,
-    to wait for it afterwards takes longer than the sum."""
+    """Return the SHA-256. For a long text ``hashlib`` releases the interpreter's lock. For a body
+    of a few KB, waiting for the lock afterwards takes longer than the sum.
+    """
     if len(body) > _SHORT_BYTES:
         return hashlib.sha256(body).digest()
     view, name = memoryview(body), hashlib.sha256()

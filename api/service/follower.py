@@ -1,13 +1,13 @@
-"""Following the journal: this process's streams are what the journal holds up to a cursor.
+"""Following the journal: this process's streams are the content of the journal up to a cursor.
 
-Several processes may write one database. Each takes its own commits as they are, and reads the rows
-of the others from the journal. The invariant, whoever writes, compacts, crashes or revokes:
+Several processes may write one database. Each takes its own commits directly, and reads the rows of
+the others from the journal. The invariant, whichever process writes, compacts, crashes or revokes:
 
     the streams in memory are the join of all rows, and of nothing else, up to the cursor.
 
-Rows are taken in the order of their numbers, and numbers become visible in order, so one cursor
-tells all. Rows that a compaction deleted before they were read are in snapshots; a snapshot is a
-join, so taking in one that holds more than was missing is harmless.
+Rows are taken in the order of their numbers, and numbers become visible in order, so one cursor is
+enough. Rows that a compaction deleted before they were read are in snapshots. A snapshot is a join,
+so it is harmless to take one that contains more than was missing.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ _SAID_EVERY_S = 5.0
 
 
 class Follower:
-    """Reads what the database holds and this process does not.
+    """Reads the rows that the database holds and this process does not.
 
     Args:
         storage: read from.
-        streams: changed by nobody else.
+        streams: changed by no other component.
         compute: runs the decoding.
         observer: listens to lags and reloads.
-        taken: called with each stream that something was added to, and how many rows.
-        room: waits until what was taken is merged in so far that more may be taken.
-        opening: opens streams, which may take seconds where a decay is to be computed: apart from
-            what posts and questions wait for. At once if there is none.
+        taken: called with each stream that received rows, and how many.
+        room: waits until enough taken rows are merged that more may be taken.
+        opening: opens streams, which may take seconds where a decay must be computed. It runs apart
+            from the work that posts and queries wait for. Streams open at once if there is none.
     """
 
     def __init__(
@@ -94,47 +94,49 @@ class Follower:
 
     @property
     def cursor(self) -> int:
-        """Number of the row up to which everything was taken."""
+        """Return the number of the row up to which everything was taken."""
         return self._cursor
 
     @property
     def taken_bytes(self) -> int:
-        """Bytes of the rows that were taken so far."""
+        """Return the bytes of all rows taken so far."""
         return self._taken_bytes
 
     @property
     def owes(self) -> bool:
-        """Whether posts that were committed here are not taken yet."""
+        """Return whether posts that were committed here are not taken yet."""
         return bool(self._own)
 
     @property
     def caught_up_at(self) -> float:
-        """When everything was read last, by the clock of the event loop."""
+        """Return when everything was last read, by the clock of the event loop."""
         return self._caught_up_at
 
     def check(self) -> None:
-        """Raises AnotherDatabaseError: the database is not the one that was read. That stays so,
-        whatever it holds next: what is here would be mixed with what is there."""
+        """Raise AnotherDatabaseError if the database is not the one that was read. This never
+        changes back, whatever the database holds next: rows in memory would be mixed with other
+        rows.
+        """
         if self._lost is not None:
             raise AnotherDatabaseError(self._lost)
 
     @property
     def lost(self) -> bool:
-        """Whether that is so."""
+        """Return whether the database is another one."""
         return self._lost is not None
 
     @property
     def catalog(self) -> int:
-        """Number of the catalog that the streams are of."""
+        """Return the catalog number of the streams."""
         return self._catalog
 
     @property
     def head(self) -> Head:
-        """The head of the database as it was read last."""
+        """Return the head of the database as it was last read."""
         return self._seen
 
     def committed(self, rows: Sequence[tuple[Row, Snapshot]], catalog: int) -> None:
-        """Take rows that this process has committed, as soon as all before them are taken.
+        """Take rows that this process has committed, as soon as all earlier rows are taken.
 
         Args:
             rows: by rising number.
@@ -164,7 +166,7 @@ class Follower:
             await self._advanced.wait()
 
     async def follow(self, poll_s: float) -> None:
-        """Look for news once: after ``poll_s`` seconds, or as soon as somebody waits for them."""
+        """Poll once: after ``poll_s`` seconds, or as soon as another task waits for news."""
         try:
             async with asyncio.timeout(poll_s):
                 await self._asked.wait()
@@ -182,12 +184,12 @@ class Follower:
             await asyncio.sleep(max(poll_s, 1.0))
 
     async def catch_up(self) -> Head:
-        """Take everything that the database holds now; its head. Who calls while others wait shares
-        their reading.
+        """Take everything that the database holds now, and return its head. Concurrent callers
+        share one reading.
 
         Raises:
-            StorageError: the database is out of reach. What was taken stays taken.
-            ReplayError: something cannot be read.
+            StorageError: the database is out of reach. Rows already taken stay taken.
+            ReplayError: part of it cannot be read.
             AnotherDatabaseError: it is another database, or it went back; from then on, always.
         """
         try:
@@ -221,8 +223,9 @@ class Follower:
         return self._cursor, self._catalog, self._seen.generation
 
     def _check_direction(self, head: Head, before: tuple[int, int, int]) -> None:
-        """A database that was restored, or failed over to a copy that lagged, may hold other rows
-        under numbers that were read before."""
+        """Check that the database did not go back. A database that was restored, or failed over to
+        a lagging replica, may hold other rows under numbers that were read before.
+        """
         now = head.last, head.catalog, head.generation
         if any(new < old for new, old in zip(now, before, strict=True)):
             raise AnotherDatabaseError(
@@ -231,7 +234,7 @@ class Follower:
             )
 
     def _holds_all_up_to(self, last: int) -> bool:
-        """Whether there is nothing to read: all that is missing was committed here."""
+        """Return whether there is nothing to read: all missing rows were committed here."""
         return all(seq in self._own for seq in range(self._cursor + 1, last + 1))
 
     def _take_own(self, last: int) -> None:
@@ -242,7 +245,9 @@ class Follower:
             self._advance(self._cursor + 1)
 
     async def _read(self) -> Head:
-        """Take what the database holds beyond the cursor, as of one moment; its head then."""
+        """Take the database content beyond the cursor, as of one moment, and return its head
+        then.
+        """
         self._reading = True
         self._said_at = asyncio.get_running_loop().time()
         try:
@@ -321,7 +326,7 @@ class Follower:
                 await self._room()
 
     async def _read_some(self, rows: Sequence[Row]) -> None:
-        """Decode and take rows of the journal; wait until there is room for more."""
+        """Decode and take rows of the journal. Wait until there is space for more."""
         wanted = [(self._stream(row.stream_id), row) for row in rows]
         sketches = await self._compute(_decode_rows, wanted)
         for row, sketch in zip(rows, sketches, strict=True):
@@ -333,11 +338,11 @@ class Follower:
         await self._room()
 
     def _forget_taken(self) -> None:
-        """Some of those that were read may have been committed here meanwhile."""
+        """Forget rows that were read and that this process may have committed meanwhile."""
         self._keep_own({seq: own for seq, own in self._own.items() if seq > self._cursor})
 
     def _say_how_far(self, text: str, *numbers: int) -> None:
-        """Where reading takes long, as at a start it may."""
+        """Log progress where reading takes long, as at a start it may."""
         now = asyncio.get_running_loop().time()
         if now - self._said_at >= _SAID_EVERY_S:
             self._said_at = now
@@ -356,7 +361,7 @@ class Follower:
         self._taken(stream, len(sketch))
 
     def _tell_left_out(self, stream: Stream, where: str) -> None:
-        """Somebody was told that these are taken."""
+        """Report parts that were left out although their posts were acknowledged."""
         for source, error in stream.left_out():
             _log.error(
                 "%s: a part of what source %r of stream %r has posted is left out: %s",
@@ -379,8 +384,9 @@ class Follower:
 
 
 def _portions(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    """Rows of the journal whose sketches are held decoded at the same time: few bytes may be many
-    rows."""
+    """Split journal rows into portions whose sketches are held decoded at the same time: few bytes
+    may be many rows.
+    """
     begin = held = 0
     for position, row in enumerate(rows):
         if begin < position and held + row.rows > _CHUNK_ROWS:
@@ -392,7 +398,7 @@ def _portions(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
 
 
 def _decode_rows(rows: Sequence[tuple[Stream, Row]]) -> list[Snapshot | None]:
-    """The sketch in each row; None where a snapshot holds it."""
+    """Return the sketch in each row, or None where a snapshot contains it."""
     return [
         None if stream.holds(row.source, row.seq) else _decode_row(stream, row)
         for stream, row in rows

@@ -53,7 +53,7 @@ class Part(NamedTuple):
 
 
 def parts(settings: Settings) -> Iterator[Part]:
-    """Everything that takes memory in one worker, at the most."""
+    """Return all parts of the memory bound of one worker."""
     threads = settings.compute_threads + 1 + max(1, settings.compute_threads - 1)
     yield Part("process", "interpreter, libraries, kernels", PROCESS_BYTES)
     yield Part("resident rows", "`max_resident_rows`", settings.max_resident_rows * RESIDENT_BYTES)
@@ -109,16 +109,16 @@ def parts(settings: Settings) -> Iterator[Part]:
 
 
 def bound_bytes(settings: Settings) -> int:
-    """Bytes of resident memory that one worker never exceeds with these settings.
+    """Return a bound on the resident memory of one worker with these settings, in bytes.
 
-    It holds for a database that was written under limits no larger than these: what was
-    acknowledged is read whatever it holds.
+    It holds for a database that was written under limits no larger than these. The server reads all
+    acknowledged data, however large.
     """
     return sum(part.bytes for part in parts(settings))
 
 
 def memory_table(settings: Settings) -> str:
-    """The bound, part by part, as a Markdown table."""
+    """Return the bound, part by part, as a Markdown table."""
     lines = ["| of one worker | by | MiB |", "| --- | --- | ---: |"]
     lines += [
         f"| {part.what} | {part.why} | {part.bytes / _MIB:,.0f} |" for part in parts(settings)

@@ -1,9 +1,9 @@
 """A merge buffer: sketches are added at once, and merged into one when there is time.
 
-One sketch is kept and merged into in place, so merging costs what the newcomers hold and not what
-is there. An immutable snapshot of it, which costs a pass over everything and as much memory again,
-is made when somebody asks, and kept as long as there is room for it. Thread-safe: adding never
-waits for a merge.
+The buffer keeps one sketch and merges into it in place. So a merge costs the size of the new
+sketches and not that of the present one. An immutable snapshot costs a pass over everything and as
+much memory again. The buffer makes it on demand, and keeps it as long as there is space for it.
+Thread-safe: adding never waits for a merge.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _versions = itertools.count()
 
 
 class MergeBuffer:
-    """The join of everything added; nothing at first.
+    """The join of all added sketches; empty at first.
 
     Args:
-        recipe: of all of it.
+        recipe: of all of them.
         memory: where its rows are counted, until it is discarded.
         tally: a part of ``memory.resident``.
     """
@@ -55,7 +55,7 @@ class MergeBuffer:
         self._merging = threading.Lock()  # held for as long as a merge takes; after memory.merging
 
     def add(self, part: Snapshot | MergeBuffer) -> None:
-        """Add a sketch, or all that another buffer holds, to be merged in later."""
+        """Add a sketch, or all content of another buffer, to be merged later."""
         with self._adding:
             self._waiting.append(part)
             self._waiting_rows += _rows(part)
@@ -63,40 +63,40 @@ class MergeBuffer:
 
     @property
     def waiting(self) -> int:
-        """How many sketches wait."""
+        """Return how many sketches wait."""
         return len(self._waiting)
 
     @property
     def waiting_rows(self) -> int:
-        """How many rows they hold together."""
+        """Return how many rows they hold together."""
         return self._waiting_rows
 
     @property
     def counted_rows(self) -> int:
-        """Rows as they are counted: with room for more, and what waits."""
+        """Return the rows as they are counted, with spare capacity and waiting sketches."""
         return self._sketch_rows + self._parts_rows
 
     @property
     def is_large(self) -> bool:
-        """Whether what waits takes much memory."""
+        """Return whether the waiting sketches take much memory."""
         return self._waiting_rows >= _MANY_ROWS or len(self._waiting) >= _MANY_SKETCHES
 
     def discard(self) -> None:
-        """Count it no more; nobody asks it any more."""
+        """Stop counting its rows. Nothing uses it any more."""
         with self._adding:
             self._count(sketch=0, waiting=0)
             self._discarded = True
 
     def fold(self) -> None:
-        """Merge in what waits."""
+        """Merge the waiting sketches."""
         with self._memory.merging(self.work_rows), self._merging:
             self._fold()
 
     def merged(self) -> Snapshot:
-        """All of it: everything that was added before the call, or more.
+        """Return a snapshot of everything that was added before the call, or more.
 
         Raises:
-            RowsAskedError: it is to be made, and what others ask leaves no room for it.
+            RowsAskedError: it has to be made, and other queries leave no space for it.
         """
         if self._kept and not self._waiting:
             with self._merging:
@@ -116,7 +116,7 @@ class MergeBuffer:
         return snapshot
 
     def summary(self) -> tuple[str, int]:
-        """Digest and number of rows of all of it; keeps no snapshot that was not there."""
+        """Return the digest and row count of all content. Keeps no snapshot that was not there."""
         with self._memory.merging(self.work_rows), self._merging:
             self._fold()
             if self._summary is None:
@@ -127,34 +127,36 @@ class MergeBuffer:
             return self._summary
 
     def version(self) -> int:
-        """Another number whenever it holds something else, and of every buffer."""
+        """Return a number that differs whenever the content does, and between buffers."""
         with self._memory.merging(self.work_rows), self._merging:
             self._fold()
             return self._version
 
     @property
     def replaced(self) -> int:
-        """Readings that a later one of their id replaced, far away in time, since it was made; see
-        :mod:`decaysketch.core.replaced`."""
+        """Return how many readings a later one of their id replaced, far away in time, since the
+        buffer was made. See :mod:`decaysketch.core.replaced`.
+        """
         with self._memory.merging(self.work_rows), self._merging:
             self._fold()
             return self._sketch.replaced
 
     def merge_into(self, sketch: Sketch) -> None:
-        """Merge all of it into a sketch of somebody else."""
+        """Merge all content into a sketch of the caller."""
         with self._merging:
             self._fold()
             sketch.merge(self._sketch)
 
     def forget(self) -> None:
-        """Let go of the snapshot; another one is made when somebody asks."""
+        """Release the snapshot. The next query makes another one."""
         with self._merging:
             self._kept = False
             self._trim()
 
     def settle(self) -> None:
-        """Merge in what waits, and give back what no row needs. A snapshot that is kept goes only
-        where the sketch has grown since it was trimmed last."""
+        """Merge the waiting sketches, and return unused space. A kept snapshot is released only
+        where the sketch has grown since it was last trimmed.
+        """
         with self._memory.merging(self.work_rows), self._merging:
             self._fold()
             if self._kept and self._sketch.nbytes > self._trimmed_bytes:
@@ -164,7 +166,9 @@ class MergeBuffer:
                 self._trim()
 
     def to_bytes(self) -> bytes:
-        """All of it on the wire, as :meth:`merged`; keeps no snapshot that was not there."""
+        """Return all content as encoded bytes, as :meth:`merged`. Keeps no snapshot that was not
+        there.
+        """
         with self._memory.merging(self.work_rows), self._merging:
             self._fold()
             body = self._sketch.to_bytes()
@@ -173,7 +177,7 @@ class MergeBuffer:
             return body
 
     def growth(self, sketches: Sequence[Snapshot]) -> int:
-        """By how many rows it would grow, as they are counted; it does not."""
+        """Return by how many rows the buffer would grow, as they are counted. Adds nothing."""
         rows = self.work_rows + sum(map(len, sketches))
         with self._memory.merging(rows), self._merging:
             self._fold()
@@ -192,7 +196,7 @@ class MergeBuffer:
 
     @property
     def work_rows(self) -> int:
-        """Rows that a merge looks at."""
+        """Return how many rows a merge reads."""
         with self._adding:
             parts = list(self._waiting)
         buffers = sum(part.counted_rows for part in parts if isinstance(part, MergeBuffer))
@@ -236,7 +240,7 @@ class MergeBuffer:
             self._count(sketch=BUFFER_ROWS + -(-self._sketch.nbytes // ROW_BYTES))
 
     def _count(self, *, sketch: int | None = None, waiting: int | None = None) -> None:
-        """What it holds by now, as rows; ``_adding`` is held."""
+        """Count the present content as rows. ``_adding`` is held."""
         if self._discarded:
             return
         if sketch is not None:
@@ -253,12 +257,12 @@ def _rows(part: Snapshot | MergeBuffer) -> int:
 
 
 def _counted(part: Snapshot | MergeBuffer) -> int:
-    """As rows, labels included."""
+    """Return the size as rows, labels included."""
     if isinstance(part, MergeBuffer):
         return 0
     return len(part) + PART_ROWS + -(-_text_bytes(part) // ROW_BYTES)
 
 
 def _text_bytes(sketch: Snapshot) -> int:
-    """What the texts of labels take. O(labels)."""
+    """Return the bytes of the label texts. O(labels)."""
     return 0 if sketch.labels is None else sketch.labels.nbytes

@@ -1,15 +1,15 @@
-"""What happens, counted: Prometheus counters, gauges and histograms of one application.
+"""Prometheus counters, gauges and histograms of one application.
 
-Each application has its own registry, so that two of them in one process do not add up. With
+Each application has its own registry, so that two applications in one process do not add up. With
 several workers every process counts into files of one directory (``PROMETHEUS_MULTIPROC_DIR``,
-which ``python -m api`` makes and names), and whichever worker is scraped answers for all of them:
-counters and histograms are added; of a gauge, see its help text.
+which ``python -m api`` makes and names). Whichever worker is scraped returns the metrics of all
+workers. Counters and histograms are added. For a gauge, see its help text.
 
 Labels are bounded. Routes are templates, methods are the known ones, and beyond
-``STREAMS_LABELLED`` streams the rest share one label. A source is no label: there may be one per
-device, each would be a time series of the monitoring system for ever, and whoever may post could
-make as many as he likes. What a single source posted is part of the state of its stream
-(``GET /v1/streams/{name}``), which is kept anyway.
+``STREAMS_LABELLED`` streams the rest share one label. A source is no label. There may be one source
+per device, each would be a permanent time series of the monitoring system, and any client that may
+post could create as many as it likes. The posts of a single source are part of the state of its
+stream (``GET /v1/streams/{name}``), which is kept anyway.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # a series per count
 
 
 class Metrics(Observer):
-    """Counters of one application; safe to call from any thread.
+    """Counters of one application. Safe to call from any thread.
 
-    ``stream`` is always the name of a stream that exists: a name that a request made up would take
-    the place of a label.
+    ``stream`` is always the name of a stream that exists. A name that a request made up would use
+    up a label.
     """
 
     def __init__(self) -> None:
@@ -268,7 +268,7 @@ class Metrics(Observer):
     def requested(
         self, method: str, route: str, status: int, seconds: float, received: int, sent: int
     ) -> None:
-        """A request was answered. ``route`` is a template; empty: there was none."""
+        """Count an answered request. ``route`` is a template. Empty: there was none."""
         count, observe = self._counters_of(method if method in _METHODS else _OTHER, route, status)
         count()
         observe(seconds)
@@ -280,8 +280,9 @@ class Metrics(Observer):
     def _counters_of(
         self, method: str, route: str, status: int
     ) -> tuple[Callable[[], None], Callable[[float], None]]:
-        """Counts a request, and its seconds: kept, since to find them takes as long as to count.
-        Methods, routes and statuses are few."""
+        """Return the counters of a request and its seconds. They are cached, since finding them
+        takes as long as counting. Methods, routes and statuses are few.
+        """
         kept = self._counters.get((method, route, status))
         if kept is None:
             requests = self._requests.labels(method, route or _OTHER, str(status))
@@ -292,41 +293,47 @@ class Metrics(Observer):
     # ---------------------------------------------------------------------------------- posts
 
     def posted(self, stream: str, source: str, bodies: int, size: int, rows: int) -> None:
-        """Posts of ``source`` were taken: so many bodies, of so many bytes and rows in all."""
+        """Count accepted posts of ``source``: number of bodies, and their bytes and rows in all."""
         label = self._stream(stream)
         self._posts.labels(label).inc(bodies)
         self._posted.labels(label).inc(size)
         self._posted_rows.labels(label).inc(rows)
 
     def observations(self, stream: str, source: str, verdict: str, rows: int) -> None:
-        """Observations of ``source`` had a verdict, one of ``VERDICTS``."""
+        """Count row statuses of observations of ``source``, each one of ``VERDICTS``."""
         assert verdict in VERDICTS, verdict
         self._rows.labels(self._stream(stream), verdict).inc(rows)
 
     def refused(self, stream: str, reason: str, count: int = 1) -> None:
-        """Posts or observations were refused. ``reason`` is a word of the program (the slug of a
-        problem, the name of a check), never a text from outside."""
+        """Count rejected posts or observations. ``reason`` is a word of the program (the slug of a
+        problem, the name of a check), never a text from outside.
+        """
         self._refused.labels(self._stream(stream), reason).inc(count)
 
     def skipped(self, stream: str, kind: str, count: int) -> None:
-        """Of bodies of other formats something was not of the stream. ``kind`` is a word of the
-        program."""
+        """Count parts of bodies in other formats that do not belong to the stream. ``kind`` is a
+        word of the program.
+        """
         self._skipped.labels(self._stream(stream), kind).inc(count)
 
     def disagreeing(self, stream: str, rows: int) -> None:
-        """Observations were taken that disagree with another of their identity and time."""
+        """Count accepted observations that disagree with another one of the same identity and
+        time.
+        """
         self._disagreeing.labels(self._stream(stream)).inc(rows)
 
     def suspicious(self, stream: str, kind: str, count: int) -> None:
-        """Readings were accepted that are suspicious; ``kind`` is a word of the program."""
+        """Count accepted suspicious readings. ``kind`` is a word of the program."""
         self._suspicious.labels(self._stream(stream), kind).inc(count)
 
     def left_out(self, stream: str) -> None:
-        """A part of an acknowledged post contradicts what was there, and is not in the stream."""
+        """Count a part of an acknowledged post that contradicts present content and is not in
+        the stream.
+        """
         self._left_out.labels(self._stream(stream)).inc()
 
     def replacing(self, stream: str, rows: int) -> None:
-        """So many rows of sources stand in place of what another source has posted."""
+        """Set how many rows of sources replace rows of another source."""
         label = self._stream(stream)
         if label != _OTHER:  # a number of one of them would pass for that of all
             self._replacing.labels(label).set(rows)
@@ -334,52 +341,52 @@ class Metrics(Observer):
     # -------------------------------------------------------------------------------- journal
 
     def committed(self, posts: int, size: int, seconds: float) -> None:
-        """One transaction put so many posts on stable storage."""
+        """Count one transaction that put so many posts on stable storage."""
         self._commit_seconds.observe(seconds)
         self._commit_posts.observe(posts)
         self._committed_bytes.inc(size)
 
     def unwritten(self) -> None:
-        """One transaction failed."""
+        """Count one failed transaction."""
         self._unwritten.inc()
 
     def failed(self, task: str) -> None:
-        """One task, named by a word of the program, raised something."""
+        """Count one exception in a task. A word of the program names the task."""
         self._failures.labels(task).inc()
 
     def folded(self, posts: int, seconds: float) -> None:
-        """One batch was folded."""
+        """Count one merged batch."""
         self._fold_seconds.observe(seconds)
         self._folded.inc(posts)
 
     def backlog(self, posts: int) -> None:
-        """So many posts are committed and not yet folded."""
+        """Set how many posts are committed and not yet merged."""
         self._backlog.set(posts)
 
     def lag(self, rows: int) -> None:
-        """So many rows of the journal lie past what is folded here."""
+        """Set how many journal rows this process has not taken."""
         self._lag.set(rows)
 
     def compacted(self, seconds: float, rows: int) -> None:
-        """One compaction replaced so many rows."""
+        """Count one compaction that replaced so many rows."""
         self._compaction_seconds.observe(seconds)
         self._compacted.inc(rows)
 
     def reloaded(self) -> None:
-        """The state was read again from the snapshots."""
+        """Count one reading of the state from the snapshots."""
         self._reloads.inc()
 
     def torn(self) -> None:
-        """A snapshot could not be read; the one before it and the journal stood in."""
+        """Count an unreadable snapshot. The previous one and the journal replaced it."""
         self._torn.inc()
 
     def holding(self, streams: int, sources: int) -> None:
-        """So many streams, with so many sources in all."""
+        """Set the number of streams, and the number of their sources in all."""
         self._streams_held.set(streams)
         self._sources_held.set(sources)
 
     def memory(self, memory: Memory, settings: Settings) -> None:
-        """What is held, and what may be."""
+        """Set the memory in use, and its limits."""
         self._resident_rows.set(memory.resident.rows)
         self._resident_rows_limit.set(settings.max_resident_rows)
         self._inflight_rows.set(memory.flight.rows)
@@ -389,25 +396,25 @@ class Metrics(Observer):
     # -------------------------------------------------------------------------------- queries
 
     def queried(self, aggregate: str, seconds: float, cached: bool) -> None:
-        """One query was answered. ``aggregate`` is one that the schemas know."""
+        """Count one answered query. ``aggregate`` is one that the schemas know."""
         self._queries.labels(aggregate, "yes" if cached else "no").inc()
         if not cached:
             self._query_seconds.labels(aggregate).observe(seconds)
 
     def waiting(self, queue: str, change: int) -> None:
-        """So many more turns wait in a queue, one of ``QUEUES``, or fewer."""
+        """Add or subtract time slices that wait in a queue, one of ``QUEUES``."""
         self._waiting[queue].inc(change)
 
     def turned_away(self, queue: str, of: str) -> None:
-        """A request was refused: as much was under way of its ``caller``, or of ``all``."""
+        """Count a rejected request: the limit of its ``caller``, or of ``all``, was reached."""
         self._turned_away.labels(queue, of).inc()
 
     def live(self, change: int) -> None:
-        """A live connection was opened (1) or closed (-1)."""
+        """Count a live connection that opened (1) or closed (-1)."""
         self._live.inc(change)
 
     def events(self, change: int) -> None:
-        """A connection that follows events was opened (1) or closed (-1)."""
+        """Count a connection for events that opened (1) or closed (-1)."""
         self._events.inc(change)
 
     # ------------------------------------------------------------------------------- monitors
@@ -420,7 +427,7 @@ class Metrics(Observer):
         bounds: tuple[float | None, float | None, float],
         silent: int,
     ) -> None:
-        """A monitor was evaluated. There are no more of them than a setting allows."""
+        """Record an evaluated monitor. A setting limits their number."""
         lower, upper, threshold = bounds
         found = {
             "state": STATES.index(states[0]),
@@ -434,7 +441,7 @@ class Metrics(Observer):
             self._monitor[name].labels(stream, monitor).set(value)
 
     def unwatched(self, stream: str, monitor: str) -> None:
-        """A monitor is no more, and has no series of its own any longer."""
+        """Remove the series of a deleted monitor."""
         for each in self._monitor.values():
             if os.environ.get(MULTIPROCESS_VARIABLE):  # in whose files a series is for ever
                 each.labels(stream, monitor).set(nan)
@@ -443,31 +450,31 @@ class Metrics(Observer):
                 each.remove(stream, monitor)
 
     def recalled(self, stream: str) -> None:
-        """Sites were asked to post."""
+        """Count sites that were asked to post."""
         self._recalls.labels(self._stream(stream)).inc()
 
     def webhook_failed(self, *, given_up: bool) -> None:
-        """A request failed, or an alert is not tried again."""
+        """Count a failed request, or an alert that is not tried again."""
         self._webhook_failures.labels("yes" if given_up else "no").inc()
 
     # ---------------------------------------------------------------------------------- relay
 
     def relayed(self, stream: str, size: int, *, whole: bool) -> None:
-        """A sketch was taken upstream."""
+        """Count a sketch that the upstream accepted."""
         labels = self._stream(stream), "yes" if whole else "no"
         self._relayed.labels(*labels).inc()
         self._relayed_bytes.labels(*labels).inc(size)
 
     def relay_failed(self, reason: str) -> None:
-        """One request; ``reason`` is one of ``RELAY_FAILURES``."""
+        """Count one failed request. ``reason`` is one of ``RELAY_FAILURES``."""
         self._relay_failures.labels(reason).inc()
 
     def relay_let_go(self, stream: str) -> None:
-        """Once."""
+        """Count one dropped relay buffer."""
         self._relay_let_go.labels(self._stream(stream)).inc()
 
     def relay_stands(self, states: Mapping[str, int], oldest_s: float, rows: int) -> None:
-        """``states``: streams in each of ``RELAY_STATES``."""
+        """Set the relay gauges. ``states``: streams in each of ``RELAY_STATES``."""
         for name, streams in states.items():
             self._relay_streams.labels(name).set(streams)
         self._relay_oldest.set(oldest_s)
@@ -476,7 +483,9 @@ class Metrics(Observer):
     # --------------------------------------------------------------------------------- scrape
 
     def exposition(self) -> bytes:
-        """All of them in the text format of Prometheus; of every worker if there are several."""
+        """Return all metrics in the Prometheus text format, of every worker if there are
+        several.
+        """
         self._read_rss()
         directory = os.environ.get(MULTIPROCESS_VARIABLE)
         if not directory:
@@ -501,7 +510,7 @@ class Metrics(Observer):
 
 
 def _forget_the_dead(directory: Path) -> None:
-    """Leave out the gauges of workers that are gone; their counters stay."""
+    """Leave out the gauges of workers that have ended. Their counters stay."""
     pids = {int(file.stem.rpartition("_")[2]) for file in directory.glob("gauge_live*_*.db")}
     for pid in pids:
         if Path(f"/proc/{pid}").exists():

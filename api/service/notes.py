@@ -29,8 +29,8 @@ class Notes:
 
     Attributes:
         counts: by kind: ``replaced``, ``undated``, ``gateway-clock``, ``instance``.
-        gateways: that were not believed, with the last time that they said.
-        attributes: that would distinguish replicas, in no id.
+        gateways: gateways with an untrusted clock, with their last reported time.
+        attributes: attributes that would distinguish replicas and are in no id.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -38,7 +38,7 @@ class Notes:
     attributes: set[str] = field(default_factory=set)
 
     def add(self, other: Notes) -> None:
-        """Add those of a post."""
+        """Add the counts of a post."""
         self.counts.update(other.counts)
         for name, said in other.gateways.items():
             if name in self.gateways or len(self.gateways) < _NAMES_KEPT:
@@ -53,12 +53,12 @@ def notes_of(
     off: Iterable[tuple[str, str]] = (),
     unnamed: Mapping[str, int] | None = None,
 ) -> Notes:
-    """Those of a post.
+    """Return the counts of a post.
 
     Args:
         replaced: readings that a reading of the same id and a time far away replaced.
         undated: readings outside the years 1990 to 2100.
-        off: gateways that were not believed, with the time that they said.
+        off: gateways with an untrusted clock, with their reported time.
         unnamed: readings that nothing distinguishes from those of other replicas, by the attribute
             that would.
     """
@@ -73,7 +73,7 @@ def notes_of(
 
 
 def warnings_of(notes: Notes, held: int, mappings: Mappings | None) -> list[str]:
-    """Sentences for people.
+    """Return sentences for people.
 
     Args:
         notes: of a post or a stream.
@@ -109,7 +109,7 @@ def _many(count: int, noun: str) -> str:
 
 
 def _reset(mappings: Mappings | None) -> str:
-    """The remedy for devices without sessions."""
+    """Return the remedy for devices without sessions."""
     for each in () if mappings is None else mappings.map:
         if not isinstance(each, DocumentMap) or each.reset is not None:
             continue

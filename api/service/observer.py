@@ -1,4 +1,4 @@
-"""A listener to what happens inside: an event is a method."""
+"""A listener to internal events: an event is a method."""
 
 from __future__ import annotations
 
@@ -14,38 +14,39 @@ class Observer:
     """A listener that ignores every event; ``Metrics`` overrides those that it counts."""
 
     def posted(self, stream: str, source: str, bodies: int, size: int, rows: int) -> None:
-        """Sketches were acknowledged that the journal did not hold."""
+        """Sketches were acknowledged that the journal did not contain."""
 
     def refused(self, stream: str, reason: str, count: int = 1) -> None:
-        """Something was refused."""
+        """A post or observations were rejected."""
 
     def skipped(self, stream: str, kind: str, count: int) -> None:
-        """Of bodies of other formats something was not of the stream, by its maps."""
+        """Parts of a body in another format do not belong to the stream, by its mappings."""
 
     def disagreeing(self, stream: str, rows: int) -> None:
-        """Observations were taken that have the identity and the time of another, and another
-        value."""
+        """Observations were accepted that share identity and time with another one, and have
+        another value.
+        """
 
     def suspicious(self, stream: str, kind: str, count: int) -> None:
-        """Readings were accepted that are suspicious; see :mod:`api.service.notes`."""
+        """Suspicious readings were accepted. See :mod:`api.service.notes`."""
 
     def left_out(self, stream: str) -> None:
-        """A part of an acknowledged post contradicts what was there, and is not in the stream."""
+        """A part of an acknowledged post contradicts present content, and is not in the stream."""
 
     def observations(self, stream: str, source: str, verdict: str, rows: int) -> None:
-        """What became of raw observations."""
+        """Raw observations received their row status."""
 
     def replacing(self, stream: str, rows: int) -> None:
-        """So many rows of sources stand in place of what another source has posted."""
+        """So many rows of sources replace rows of another source."""
 
     def committed(self, posts: int, size: int, seconds: float) -> None:
-        """A transaction of the journal ended well."""
+        """A transaction of the journal succeeded."""
 
     def unwritten(self) -> None:
         """A transaction of the journal failed."""
 
     def failed(self, task: str) -> None:
-        """Something in the background raised what it should not."""
+        """Background work raised an unexpected exception."""
 
     def folded(self, posts: int, seconds: float) -> None:
         """Posts were merged, by one k-way merge."""
@@ -54,7 +55,7 @@ class Observer:
         """Posts that wait to be merged."""
 
     def lag(self, rows: int) -> None:
-        """Rows of the journal that were not read when looking for news."""
+        """Rows of the journal that the last poll found unread."""
 
     def compacted(self, seconds: float, rows: int) -> None:
         """Snapshots were written and rows deleted."""
@@ -63,14 +64,13 @@ class Observer:
         """Snapshots were read: at the start, or because a compaction overtook this process."""
 
     def torn(self) -> None:
-        """A snapshot could not be read; the one before it and the journal stood in."""
+        """A snapshot could not be read. The previous one and the journal replaced it."""
 
     def waiting(self, queue: str, change: int) -> None:
-        """So many more turns wait in a queue, or fewer."""
+        """So many more time slices wait in a queue, or fewer."""
 
     def turned_away(self, queue: str, of: str) -> None:
-        """A request was refused, since as much was under way as may be: of its ``caller``, or of
-        ``all``."""
+        """A request was rejected, since the limit of its ``caller``, or of ``all``, was reached."""
 
     def watched(
         self,
@@ -81,10 +81,11 @@ class Observer:
         silent: int,
     ) -> None:
         """A monitor was evaluated: its state and alert phase, its lower bound, upper bound and
-        threshold, and how many sites are silent."""
+        threshold, and how many sites are silent.
+        """
 
     def unwatched(self, stream: str, monitor: str) -> None:
-        """A monitor is no more."""
+        """A monitor was deleted."""
 
     def recalled(self, stream: str) -> None:
         """Sites were asked to post, so that a state is known."""
@@ -93,14 +94,17 @@ class Observer:
         """An alert was not delivered this time, or is not tried again."""
 
     def relayed(self, stream: str, size: int, *, whole: bool) -> None:
-        """The upstream has taken what was new of a stream, or the whole of it."""
+        """The upstream has accepted the new part of a stream, or the complete stream."""
 
     def relay_failed(self, reason: str) -> None:
-        """A request to the upstream did not end well; ``reason`` is one of ``RELAY_FAILURES``."""
+        """A request to the upstream failed. ``reason`` is one of ``RELAY_FAILURES``."""
 
     def relay_let_go(self, stream: str) -> None:
-        """What was new of a stream was let go of for the room that it took: the whole is sent."""
+        """The new part of a stream was dropped to free its space. The relay will send the
+        complete stream.
+        """
 
     def relay_stands(self, states: Mapping[str, int], oldest_s: float, rows: int) -> None:
-        """How many streams are in each of ``RELAY_STATES``, how long the oldest that waits does,
-        and how many rows wait."""
+        """How many streams are in each of ``RELAY_STATES``, how long the oldest one has waited, and
+        how many rows wait.
+        """

@@ -1,13 +1,14 @@
-"""Whose observations stand in place of another source's: counted every now and then.
+"""Observations that replace those of another source: counted at intervals.
 
-An observation is its identity, and the latest copy stands for it. So who knows the key of another's
-device can post it with a later time: the honest copy is gone from windows that end before, and no
-answer shows it. Copies that came by several paths are equal and stand in place of nothing; those
-that were stamped anew on the way do, and are the same to whoever counts.
+An observation is its identity, and the latest duplicate replaces earlier ones. So a source that
+knows the key of another source's device can post it with a later time. The honest observation is
+then gone from windows that end before, and no result shows it. Duplicates that came by several
+paths are equal and replace nothing. Duplicates that were re-stamped on the way do, and look the
+same to this count.
 
-What is counted is a function of what the sources hold, and not of what happened: a start, a replay
-or another replica comes to the same. It takes a pass over the rows of a stream, so it is done
-beside everything else, for streams that have changed, and of at most ``MOST_ROWS`` rows.
+The count is a function of the sources' content, not of events: a start, a replay or another replica
+reach the same count. It takes a pass over the rows of a stream. So it runs next to all other work,
+for streams that have changed, and for at most ``MOST_ROWS`` rows.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ _SHARE = 20  # of the time, one part at most
 
 
 class Replacements:
-    """Counts for every stream; see the module.
+    """Counts for every stream. See the module.
 
     Args:
-        streams: whose ``replacing`` is set.
+        streams: sets their ``replacing``.
         compute: runs the counting.
-        observer: told how many there are in a stream.
+        observer: receives the count of a stream.
     """
 
     def __init__(self, streams: Streams, compute: Compute, observer: Observer) -> None:
@@ -48,15 +49,16 @@ class Replacements:
         self._seen: dict[Stream, object] = {}  # what each was when it was counted last
 
     async def watch(self, every_s: float) -> None:
-        """Count once, and wait: this is done every ``every_s`` seconds, or less often:
-        for a small part of the time."""
+        """Count once, and wait. A round takes place every ``every_s`` seconds, or less often, so
+        that it takes a small part of the time.
+        """
         loop = asyncio.get_running_loop()
         began = loop.time()
         await self.count()
         await asyncio.sleep(max(every_s, _SHARE * (loop.time() - began)))
 
     async def count(self) -> None:
-        """Count where something has changed."""
+        """Count where a stream has changed."""
         streams = list(self._streams)
         self._seen = {stream: self._seen.get(stream) for stream in streams}
         for stream in streams:
@@ -81,7 +83,7 @@ async def _at_once(function: Callable[[Stream], T], stream: Stream) -> T:
 
 
 def _replacing(stream: Stream) -> Mapping[str, int] | None:
-    """Of each source; None where there are too many rows."""
+    """Return the count of each source, or None where there are too many rows."""
     nameless = stream.recipe.kind.input.named_by == "key"  # rows, and none stands for another
     if nameless or stream.source_count < 2:
         return dict.fromkeys(stream.source_names, 0)

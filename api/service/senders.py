@@ -1,18 +1,19 @@
-"""Who posts, how late, how often, and what is refused: what one process has seen since it started.
+"""Statistics of sources: posts, delays, gaps and rejections that one process has seen since its
+start.
 
-A post changes a few numbers of its source and nothing is read to tell of them, so that an operator
-may look as often as he likes. Nothing of it is on disk: a restart forgets, and of several processes
-each has its own. What a source has posted in all is known of the journal.
+A post changes a few numbers of its source, and reading the statistics reads nothing else. So an
+operator may query them as often as needed. They are not on disk: a restart forgets them, and
+several processes each have their own. The journal knows the totals of a source's posts.
 
-**Late** is how old the newest observation of a post was when the post was taken, by the clock of
-this machine. It is the delay of the post less what the clock of the source is ahead. A delay is
-never negative, so the least of them bounds the clock: it is ahead by at least that, negated.
+**Late** is the age of the newest observation in a post when the post was accepted, by the clock of
+this machine. It is the delay of the post minus the amount by which the source's clock is ahead. A
+delay is never negative, so the least value bounds the clock: it is ahead by at least that, negated.
 
-**Silent** is who has posted nothing for ``SILENT_GAPS`` of the gaps that there usually are between
-its posts, and for ``SILENT_S``; what is usual is known from ``KNOWN_POSTS`` posts on.
+**Silent** is a source that has posted nothing for ``SILENT_GAPS`` usual gaps between its posts, and
+for ``SILENT_S``. The usual gap is known from ``KNOWN_POSTS`` posts on.
 
-Names may be made up by who posts: a bounded number of sources is kept, those heard of last, and
-who was only ever refused takes the place of nobody whose posts were taken.
+A client may make up names. So a bounded number of sources is kept, the most recent ones. A source
+with rejections only never displaces a source with accepted posts.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ class Sender:
     """One source.
 
     Attributes:
-        posts: requests whose sketches were taken, where the journal did not hold them.
-        late: of these, by how late they were: one number more than ``LATE_S`` has.
+        posts: requests with accepted sketches that the journal did not contain.
+        late: these posts, by how late they were: one number more than ``LATE_S`` has.
         latest_late_s, least_late_s: of the last one, and the least; None where there is no clock.
-        last_us: when the last one was taken.
+        last_us: when the last one was accepted.
         gap_s: the usual time between two, the newer ones counting more.
         refused: posts and observations, by reason.
         refused_us: when that was last.
@@ -60,7 +61,7 @@ class Sender:
     refused_us: int | None = None
 
     def take(self, now_us: int, late_s: float | None) -> None:
-        """A post was taken."""
+        """Record an accepted post."""
         self.posts += 1
         if self.last_us is not None:
             gap_s = max(0.0, (now_us - self.last_us) / 1e6)
@@ -74,7 +75,9 @@ class Sender:
             self.least_late_s = late_s if least is None else min(least, late_s)
 
     def is_silent(self, now_us: int) -> bool | None:
-        """Whether it has been quiet for unusually long; None: what is usual is not known."""
+        """Return whether it has been quiet for unusually long, or None if the usual gap is
+        unknown.
+        """
         if self.last_us is None or self.gap_s is None or self.posts < KNOWN_POSTS:
             return None
         return (now_us - self.last_us) / 1e6 > max(SILENT_S, SILENT_GAPS * self.gap_s)
@@ -83,7 +86,7 @@ class Sender:
 class Senders:
     """The sources of all streams, by id of the stream and name.
 
-    The methods that change it are called from one thread, the event loop's.
+    One thread, the event loop's, calls the methods that change it.
 
     Args:
         since_us: now.
@@ -96,7 +99,7 @@ class Senders:
         self._refused_only: OrderedDict[SourceKey, Sender] = OrderedDict()
 
     def took(self, key: SourceKey, now_us: int, late_s: float | None) -> None:
-        """A post of a source was taken; O(1)."""
+        """Record an accepted post of a source. O(1)."""
         sender = self._posting.get(key)
         if sender is None:
             sender = self._refused_only.pop(key, None) or Sender()
@@ -107,8 +110,9 @@ class Senders:
         sender.take(now_us, late_s)
 
     def refuse(self, key: SourceKey, reason: str, count: int, now_us: int) -> None:
-        """A post, or observations of one, were refused, for a reason that is a word of the program;
-        O(1). The name is empty where the source was not named as one is."""
+        """Record a rejected post, or rejected observations, for a reason that is a word of the
+        program. O(1). The name is empty where the client named no valid source.
+        """
         self.refused[reason] += count
         sender = self._posting.get(key)
         if sender is None:
@@ -120,6 +124,6 @@ class Senders:
         sender.refused_us = now_us
 
     def of_stream(self, stream_id: int) -> dict[str, Sender]:
-        """Those of a stream, by name; O(all that are kept). On any thread."""
+        """Return the sources of a stream, by name. O(all that are kept). On any thread."""
         every = [*list(self._refused_only.items()), *list(self._posting.items())]
         return {source: sender for (of, source), sender in every if of == stream_id}

@@ -1,9 +1,9 @@
-"""Budgets that no caller takes from the others.
+"""Budgets that no caller can use up alone.
 
 A caller may always have one request under way, as large as the budget. Beyond that it has a quarter
 of the budget for itself, and more only as long as half of the budget stays free. So one caller
-leaves half to the others, whatever it sends. A caller is a key: without keys all requests are of
-one caller, which has all of the budget.
+leaves half to the others, whatever it sends. A caller is a key. Without keys all requests belong to
+one caller, and it has the complete budget.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Shares:
         limit: how much there is.
 
     Attributes:
-        taken: how much of it is in use.
+        taken: the amount in use.
     """
 
     def __init__(self, limit: int) -> None:
@@ -31,12 +31,12 @@ class Shares:
         self._lock = threading.Lock()
 
     def fits(self, caller: str | None, amount: int, own: int = 0) -> bool:
-        """Whether a request may take so much more.
+        """Return whether a request may take so much more.
 
         Args:
-            caller: whose it is.
+            caller: the owner of the request.
             amount: so much more.
-            own: what the request has taken before.
+            own: the amount that the request has taken before.
         """
         if self.taken == own:
             return True  # it is alone: no limit is below what a single request may have
@@ -48,7 +48,9 @@ class Shares:
         return self._by[caller] + amount <= self.limit // 4 or taken <= self.limit // 2
 
     def crowded(self, caller: str | None) -> bool:
-        """Whether a caller may take no more at all, where what it takes may exceed the budget."""
+        """Return whether a caller may take no more at all, where a request may exceed the
+        budget.
+        """
         if self.taken >= self.limit:
             return True
         if caller is None:
@@ -65,7 +67,9 @@ class Shares:
                     del self._by[caller]
 
     def settle(self, taken: int) -> None:
-        """So much is in use by now, of each caller in the same proportion as before. O(callers)."""
+        """Set the amount in use, divided among the callers in the same proportion as before.
+        O(callers).
+        """
         with self._lock:
             share = taken / self.taken if self.taken else 0.0
             shares = ((caller, round(amount * share)) for caller, amount in self._by.items())

@@ -1,15 +1,14 @@
 """Rows of families that count for a site: this process is the site, one for each source.
 
-Nothing names a single event of a key, so what is idempotent is the delivery of a state: a site
-counts, and each of its states takes the place of the one before. So a post of rows is counted in
-the sketch of its source's site, and what is journaled is the whole new state of that; where it is
-refused the site goes on from the old one. Which rows were posted before is known by their numbers
-alone, and by the digest of the request, which the ledger keeps: a post that comes again counts
-nothing.
+Nothing names a single event of a key, so only the delivery of a state is idempotent: a site counts,
+and each of its states replaces the previous one. So the server counts a post of rows in the sketch
+of its source's site, and journals the complete new state. If that is rejected the site continues
+from the old state. The numbers of rows, and the digest of the request in the ledger, show which
+rows were posted before. A repeated post counts nothing.
 
-A site is (source, epoch). The epoch is drawn by each process, so that no two of them count under
-one name; and anew where nobody knows whether the last state was journaled, since two that go on
-from one another's past would be a fork. What an old epoch counted stays counted.
+A site is (source, epoch). Each process draws the epoch, so that no two processes count under one
+name. It draws another one when it is unknown whether the last state was journaled, since two sites
+that continue from one another's past would be a fork. The counts of an old epoch stay.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ T = TypeVar("T")
 
 @dataclass(eq=False, slots=True)
 class Site:
-    """Where the rows of one source are counted.
+    """The place where the rows of one source are counted.
 
     Attributes:
-        source: whose they are.
-        epoch: which of its beginnings.
-        sketch: all that was counted and journaled; not to be changed.
+        source: the owner of the rows.
+        epoch: the number of its beginning.
+        sketch: all rows counted and journaled; not to be changed.
     """
 
     source: str
@@ -56,14 +55,15 @@ class Site:
     counting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def check(self) -> None:
-        """Raises BusyError: its source was revoked since it began, and what it counted before is
-        gone; the rows are to be counted anew."""
+        """Raise BusyError if its source was revoked since it began. Its earlier counts are gone,
+        and the rows must be counted again.
+        """
         if not self.is_current:
             raise BusyError
 
     @property
     def is_current(self) -> bool:
-        """Whether what it counted is still in the stream."""
+        """Return whether its counts are still in the stream."""
         return self.stream.revocation(self.source) == self.revocation
 
 
@@ -86,17 +86,17 @@ class Sites:
         source: str,
         post: Callable[[Site], Awaitable[tuple[T, Sketch | None]]],
     ) -> T:
-        """Count rows of a source, one post after the other; it goes on if who asked is gone.
+        """Count rows of a source, one post after the other. This goes on if the client has left.
 
         Args:
-            stream: where to.
-            source: whose rows they are.
-            post: counts them in a copy of the site's sketch and journals it: what to answer, and
-                the sketch from which the site goes on; None: from the same.
+            stream: the destination.
+            source: the owner of the rows.
+            post: counts them in a copy of the site's sketch and journals it. It returns the
+                response, and the sketch from which the site continues; None: from the same.
 
         Raises:
-            Exception: what ``post`` raises. If that is no refusal, the outcome is unknown, and the
-                site begins anew.
+            Exception: any exception of ``post``. Unless it is a rejection, the outcome is unknown,
+                and the site begins again.
         """
         task = asyncio.ensure_future(self._count(stream, source, post))
         self._tasks.add(task)
@@ -157,7 +157,7 @@ class Sites:
             self._give_up(site)
 
     def _give_up(self, site: Site) -> None:
-        """Forget a site; the sites that begin from now on are of another epoch."""
+        """Forget a site. Sites that begin from now on have another epoch."""
         self._weigh(site, 0)
         self._sites.pop((site.stream.id, site.source), None)
         self._epoch = secrets.randbits(64)

@@ -1,12 +1,12 @@
 """The streams of this process, in memory: the merged sketches of their sources, and their join.
 
-The state is a function of the set of acknowledged posts, whatever their order and however often
-each came: it is what reading the journal gives. A source is kept apart from the others, because
-what was joined cannot be taken out again, and a source may have to be revoked.
+The state is a function of the set of acknowledged posts, whatever their order and repetition.
+Reading the journal gives the same state. Each source is stored separately, because a joined sketch
+cannot be removed again, and an operator may have to revoke a source.
 
-Sketches here are immutable ``Snapshot`` objects, merging makes new ones: whoever reads an old one
-goes on reading it. The methods that change a stream are called from one thread, the event loop's;
-reading and merging may happen on any.
+Sketches here are immutable ``Snapshot`` objects, and merging makes new ones, so a reader of an old
+one can continue to read it. One thread, the event loop's, calls the methods that change a stream.
+Reading and merging may happen on any thread.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
-    """What is known of one source of a stream."""
+    """Information about one source of a stream."""
 
     source: str
     digest: str
@@ -60,25 +60,25 @@ class SourceInfo:
 
 
 class Stream:
-    """One stream: its recipe and what its sources have posted.
+    """One stream: its sketch configuration and the posts of its sources.
 
     Args:
         row: of the database.
         memory: where its rows are counted.
 
     Attributes:
-        accepted: what can be joined, where two sketches of the stream may contradict each other.
-        replacing: how many rows of each source stand in place of another's, of those there were
-            when they were counted last; None: not yet, or there are too many.
-        disagreeing: how many observations had the identity and the time of another one, and another
-            value, since this process has begun, or since the maps of the stream are others.
-        missed, missed_for: of a derived stream, how many rows of its stream it did not take since
-            this process has begun, and why the last ones.
+        accepted: the joinable content, where two sketches of the stream may contradict each other.
+        replacing: how many rows of each source replaced another source's rows at the last count;
+            None: not counted yet, or there are too many rows.
+        disagreeing: how many observations shared identity and time with another one and had another
+            value, since this process started, or since the stream's mappings changed.
+        missed, missed_for: for a derived stream, how many rows of its stream it did not accept
+            since this process started, and the reason for the last ones.
         notes: counts of other suspicious readings, likewise.
-        last_received_us: when the last post came, of whichever source; 0: there was none.
+        last_received_us: when the last post came, from any source; 0: there was none.
 
     Raises:
-        DecaySketchError: the recipe cannot be read.
+        DecaySketchError: the sketch configuration cannot be read.
     """
 
     def __init__(self, row: StreamRow, memory: Memory | None = None) -> None:
@@ -112,7 +112,7 @@ class Stream:
         """Another one once what is told of the stream may be something else."""
 
     def told(self, row: StreamRow) -> None:
-        """Take from the row what may become another."""
+        """Take the variable attributes from the row."""
         if row.ingest != self.row.ingest:
             self.row = row
             self.disagreeing = 0
@@ -121,8 +121,9 @@ class Stream:
 
     @property
     def mappings(self) -> Mappings | None:
-        """Its mappings of other formats; None: it has none. They are validated once: at the limit
-        of ``max_query_bytes`` that takes milliseconds."""
+        """Return its mappings of other formats, or None if it has none. They are validated once: at
+        the limit of ``max_query_bytes`` that takes milliseconds.
+        """
         ingest, mappings = self._mappings
         if ingest is not self.row.ingest:
             mappings = mappings_of(self.row.ingest)
@@ -131,12 +132,13 @@ class Stream:
 
     @property
     def replaced(self) -> int:
-        """Readings that a later one of their id replaced, since this process started, whichever
-        protocol brought them. O(1) after :meth:`snapshot`."""
+        """Return how many readings a later one of their id replaced, since this process started,
+        over all protocols. O(1) after :meth:`snapshot`.
+        """
         return self._all.replaced
 
     def decode(self, body: bytes) -> Snapshot:
-        """The sketch in a body, checked against this stream.
+        """Return the sketch in a body, checked against this stream.
 
         Raises:
             CorruptSketchError: not bytes that an honest builder could have written.
@@ -150,7 +152,7 @@ class Stream:
         return sketch
 
     def decode_post(self, body: bytes) -> Snapshot:
-        """The same, for a body that comes from outside.
+        """Return the same for a body that comes from outside.
 
         Raises:
             ObservationsOnlyError: the ids are keyed by a secret that only this service has.
@@ -160,12 +162,12 @@ class Stream:
         return self.decode(body)
 
     def peek_post(self, body: bytes) -> int:
-        """How many rows a body from outside says it has, and what it takes besides as rows; none of
-        them is decoded.
+        """Return how many rows a body from outside declares, and its overhead as rows. Decodes no
+        row.
 
         Raises:
             ObservationsOnlyError: see :meth:`decode_post`.
-            CorruptSketchError: not the head of a sketch, or so many rows cannot be.
+            CorruptSketchError: not the head of a sketch, or the row count is impossible.
         """
         if self.row.id_key is not None:
             raise ObservationsOnlyError(self.name)
@@ -174,7 +176,7 @@ class Stream:
     # ------------------------------------------------------------- what the journal says happened
 
     def take(self, row: Row, post: Snapshot) -> None:
-        """Take a row of the journal; nothing is merged yet."""
+        """Take a row of the journal. Nothing is merged yet."""
         source = self._source(row.source)
         if row.seq > source.upto:
             # This may be done twice, should it fail, and is not to be counted so.
@@ -184,7 +186,7 @@ class Stream:
             self.last_received_us = max(self.last_received_us, row.received_us)
 
     def load(self, source: str, merged: Snapshot, totals: Totals, upto: int) -> None:
-        """Take a snapshot that holds every row of a source up to ``upto``."""
+        """Take a snapshot that contains every row of a source up to ``upto``."""
         entry = self._source(source)
         self._totals = self._totals.replaced(entry.totals, totals)
         entry.totals, entry.upto = totals, upto
@@ -192,19 +194,21 @@ class Stream:
         self._add(source, entry, merged)
 
     def left_out(self) -> Sequence[LeftOut]:
-        """What was taken since this was asked last and contradicts what was there: it is not in the
-        stream."""
+        """Return the parts taken since the last call that contradict earlier content. They are not
+        in the stream.
+        """
         out, self._left_out = self._left_out, []
         return out
 
     def holds(self, source: str, seq: int) -> bool:
-        """Whether a snapshot that was loaded holds this row."""
+        """Return whether a loaded snapshot contains this row."""
         entry = self._sources.get(source)
         return entry is not None and seq <= entry.upto
 
     def apply(self, revocation: Revocation) -> bool:
-        """Refuse or admit a source; if that was not known, drop what it has posted. Whether it had
-        posted anything."""
+        """Revoke or admit a source. If the revocation is new, drop the source's posts. Return
+        whether it had any.
+        """
         known = self._revoked.get(revocation.source)
         self._revoked[revocation.source] = revocation
         unknown = known is None or known.number != revocation.number
@@ -230,14 +234,15 @@ class Stream:
         return dropped
 
     def gather(self, buffer: MergeBuffer | None) -> MergeBuffer | None:
-        """Have what is taken from now on put into this buffer as well, or into none; gives the one
-        before. There is none any more where a source was dropped since."""
+        """Put everything taken from now on into this buffer as well, or into none. Return the
+        previous one. There is none any more where a source was dropped since.
+        """
         before, self._gathered = self._gathered, buffer
         return before
 
     @property
     def gathered(self) -> MergeBuffer | None:
-        """Where what is taken is put as well."""
+        """Return the additional buffer."""
         return self._gathered
 
     def _add(self, name: str, source: _Source, sketch: Snapshot) -> None:
@@ -265,7 +270,9 @@ class Stream:
         return self._sources[name]
 
     def _join_again(self, parts: Sequence[Snapshot] | None = None) -> None:
-        """A buffer of its own for the stream, of what its sources hold, or of these parts of it."""
+        """Make a separate buffer for the stream, with the content of its sources, or with these
+        parts.
+        """
         if all(source.buffer is not self._all for source in self._sources.values()):
             self._all.discard()
         self._all = self._new_buffer()
@@ -280,23 +287,24 @@ class Stream:
 
     @property
     def rows(self) -> int:
-        """Rows that it holds in memory, of every source and of their join, as they are counted."""
+        """Return the rows in memory, of every source and of their join, as they are counted."""
         return self._tally.rows
 
     @property
     def joined_rows(self) -> int:
-        """Of the join of all sources alone."""
+        """Return the rows of the join of all sources alone."""
         return self._all.counted_rows
 
     def held(self, source: str) -> tuple[int, int]:
-        """Rows of the merged sketch of a source and of the join of all, as they are counted; of a
-        source that is the only one, it is the join."""
+        """Return the rows of a source's merged sketch and of the complete join, as they are
+        counted. If a stream has one source only, its sketch is the join.
+        """
         entry = self._sources.get(source)
         own = 0 if entry is None else entry.buffer.counted_rows
         return own, 0 if entry is None and len(self._sources) == 1 else self._all.counted_rows
 
     def most_growth(self, source: str, rows: int) -> tuple[int, int]:
-        """By how much these two grow at most if so many rows come from a source."""
+        """Return a bound on the growth of these two if so many rows come from a source."""
         entry = self._sources.get(source)
         if entry is not None:
             return rows, 0 if entry.buffer is self._all else rows
@@ -307,7 +315,7 @@ class Stream:
         return rows + BUFFER_ROWS, rows + joined
 
     def growth(self, source: str, posts: Sequence[Snapshot]) -> tuple[int, int]:
-        """By how much they grow if these sketches come from a source. O(rows of both)."""
+        """Return how much they grow if these sketches come from a source. O(rows of both)."""
         entry = self._sources.get(source)
         rows = sum(map(len, posts))
         own = self.most_growth(source, rows)[0] if entry is None else entry.buffer.growth(posts)
@@ -317,14 +325,14 @@ class Stream:
         return own, self._all.growth(posts) + joined
 
     def settle(self, source: str | None = None) -> None:
-        """Merge what waits of a source and of the join, or of all; give back what no row needs."""
+        """Merge waiting sketches of a source and of the join, or of all. Return unused space."""
         entry = None if source is None else self._sources.get(source)
         some = {self._all} if entry is None else {self._all, entry.buffer}
         for buffer in self._buffers() if source is None else some:
             buffer.settle()
 
     def discard(self) -> None:
-        """Count its rows no more: it was deleted."""
+        """Stop counting its rows: it was deleted."""
         self._tally.change(-table_rows(self.recipe))
         for buffer in self._buffers():
             buffer.discard()
@@ -335,23 +343,24 @@ class Stream:
     # ---------------------------------------------------------------------------------- reading
 
     def admit(self, source: str) -> None:
-        """Raises RevokedSourceError: the source is refused."""
+        """Raise RevokedSourceError if the source is revoked."""
         revocation = self._revoked.get(source)
         if revocation is not None and revocation.active:
             raise RevokedSourceError(self.name, source)
 
     def revocation(self, source: str) -> int | None:
-        """Number of the last revocation of a source; None: it never was."""
+        """Return the number of the last revocation of a source, or None if there was none."""
         revocation = self._revoked.get(source)
         return None if revocation is None else revocation.number
 
     @property
     def revoked(self) -> list[str]:
-        """Names of the sources that are refused, in order."""
+        """Return the names of the revoked sources, in order."""
         return sorted(name for name, each in self._revoked.items() if each.active)
 
     def snapshot(self, sources: Collection[str] | None = None) -> Snapshot:
-        """The join of all sources, or of some: of everything taken before the call, or more.
+        """Return the join of all sources, or of some, with everything taken before the call, or
+        more.
 
         Raises:
             UnknownSourceError: nothing came from one of ``sources``.
@@ -368,8 +377,9 @@ class Stream:
         return self._join_of(buffers)
 
     def snapshots(self, sources: Collection[str] | None = None) -> dict[str, Snapshot]:
-        """What each source has posted, by name, and not their join: of all that are not revoked, or
-        of some. Refused where ids are bound to their sources: no two of them hear one message.
+        """Return the sketch of each source, by name, without joining them: for all that are not
+        revoked, or for some. Rejected where ids are bound to their sources: no two of them hear one
+        message.
 
         Raises:
             UnknownSourceError: nothing came from one of ``sources``, or it is revoked.
@@ -390,7 +400,7 @@ class Stream:
         return {name: each.buffer.merged() for name, each in found.items() if each is not None}
 
     def _join_of(self, buffers: Mapping[str, MergeBuffer]) -> Snapshot:
-        """The join of some of the sources; a few are kept, as long as there is room."""
+        """Return the join of some sources. A few joins are kept, as long as there is space."""
         with self._making:
             key = tuple((name, buffer.version()) for name, buffer in buffers.items())
             with self._joining:
@@ -417,65 +427,68 @@ class Stream:
         return snapshot
 
     def sources(self, after: str = "", limit: int | None = None) -> Iterator[SourceInfo]:
-        """What is known of each source, in order of name: of at most ``limit``, with names that
-        come after ``after``. Merges what waits of each as it comes to it."""
+        """Yield information about each source, in order of name: at most ``limit``, with names that
+        come after ``after``. Merges the waiting sketches of each on the way.
+        """
         for name in sorted(name for name in list(self._sources) if name > after)[:limit]:
             entry = self._sources.get(name)
             if entry is not None:
                 yield SourceInfo(name, *entry.buffer.summary(), entry.totals)
 
     def totals(self) -> Totals:
-        """Of all sources together. O(1)."""
+        """Return the totals of all sources together. O(1)."""
         return self._totals
 
     def summary(self) -> tuple[str, int]:
-        """Digest and rows of the join of all sources: of all that was taken before the call, or
-        more. Keeps no snapshot of it."""
+        """Return the digest and row count of the join of all sources, with everything taken before
+        the call, or more. Keeps no snapshot of it.
+        """
         return self._all.summary()
 
     def to_bytes(self) -> bytes:
-        """The join of all sources on the wire; likewise."""
+        """Return the join of all sources as encoded bytes; likewise."""
         return self._all.to_bytes()
 
     @property
     def source_count(self) -> int:
-        """How many sources have posted."""
+        """Return how many sources have posted."""
         return len(self._sources)
 
     @property
     def source_names(self) -> list[str]:
-        """Those that have posted, in no order."""
+        """Return the names of the sources that have posted, in no order."""
         return list(self._sources)
 
     def source(self, name: str) -> tuple[MergeBuffer, Totals] | None:
-        """What a source has posted, as of now; the buffer may grow."""
+        """Return the buffer of a source, as of now. The buffer may grow."""
         entry = self._sources.get(name)
         return None if entry is None else (entry.buffer, entry.totals)
 
     @property
     def unmerged(self) -> tuple[int, int]:
-        """How many posts wait to be merged into the join, and how many rows they hold."""
+        """Return how many posts wait to be merged into the join, and how many rows they hold."""
         return self._all.waiting, self._all.waiting_rows
 
     def waiting(self) -> Iterator[MergeBuffer]:
-        """Buffers to be merged: the stream's own, and those of sources that have grown large since
-        this was asked last."""
+        """Return the buffers to merge: the stream's own, and the source buffers that have grown
+        large since the last call.
+        """
         if self._all.waiting:
             yield self._all
         large, self._large = self._large, set()
         yield from large
 
     def merges(self, buffer: MergeBuffer) -> bool:
-        """Whether it is one of those that are merged here."""
+        """Return whether the buffer is one that is merged here."""
         return buffer is self._all or any(each.buffer is buffer for each in self._sources.values())
 
     def postpone(self, buffer: MergeBuffer) -> None:
-        """Give it once more when it is asked what is to be merged."""
+        """Return the buffer once more at the next call for buffers to merge."""
         if buffer is not self._all:
             self._large.add(buffer)
 
     def all_waiting(self) -> Iterator[MergeBuffer]:
-        """Every buffer of which something waits to be merged, large or not."""
+        """Return every buffer with sketches that wait to be merged, large or not."""
         yield from (buffer for buffer in self._buffers() if buffer.waiting)
 
 
@@ -488,13 +501,13 @@ class _Join:
     stream: Stream
 
     def forget(self) -> None:
-        """Keep it no longer."""
+        """Release it."""
         with self.stream._joining:
             self.stream._partial_joins.pop(self.key, None)
 
 
 class Scoped(Protocol):
-    """Who asks: by which key, and which streams that is for."""
+    """A key, and the scope of streams that it permits."""
 
     @property
     def prefix(self) -> str | None: ...
@@ -523,10 +536,10 @@ class Streams:
         ] = {}  # that were asked for
 
     def open(self, rows: Iterable[StreamRow]) -> dict[int, Stream]:
-        """These streams, empty, by id. May be called on any thread.
+        """Open these streams, empty, by id. May be called on any thread.
 
         Raises:
-            DecaySketchError: a recipe cannot be read.
+            DecaySketchError: a sketch configuration cannot be read.
         """
         return {row.id: Stream(row, self._memory) for row in rows}
 
@@ -537,13 +550,13 @@ class Streams:
         opened: Mapping[int, Stream],
         among: Collection[int] | None = None,
     ) -> list[Stream]:
-        """Make it these streams, with these revocations; streams that are known stay. Gives those
-        of which a source was dropped: they are to be merged anew. O(streams that are told of).
+        """Set the streams and revocations. Known streams stay. Return the streams in which a source
+        was dropped: they must be merged again. O(streams in the arguments).
 
         Args:
             rows: of the streams.
             revocations: of their sources.
-            opened: what :meth:`open` gave for those that are not known.
+            opened: the result of :meth:`open` for the streams that are not known.
             among: ids of all streams that may have changed; None: any may have.
         """
         there = {row.id for row in rows}
@@ -586,8 +599,9 @@ class Streams:
             del self._names[bisect_left(self._names, stream.name)]
 
     def in_scope(self, of: Scoped) -> Collection[Stream]:
-        """Those that a key is for, in no order. O(streams) for a scope that was not asked for
-        lately; else O(1)."""
+        """Return the streams that a key permits, in no order. O(streams) for a scope that was not
+        used lately, else O(1).
+        """
         found = self._scopes.get(of.scope)
         if found is None:
             seen = {each.id: each for each in self._by_id.values() if of.sees(each.name)}
@@ -597,7 +611,9 @@ class Streams:
         return found[1].values()
 
     def named_after(self, name: str) -> Iterator[Stream]:
-        """Those whose names come after one, in order. The streams may change meanwhile."""
+        """Yield the streams whose names come after a given name, in order. Streams may change
+        meanwhile.
+        """
         while (place := bisect_right(self._names, name)) < len(self._names):
             name = self._names[place]
             if (stream := self._by_name.get(name)) is not None:
@@ -619,11 +635,11 @@ class Streams:
         return name in self._by_name
 
     def views_of(self, name: str) -> Sequence[Stream]:
-        """The views that observations of a stream feed, in order of name."""
+        """Return the derived streams that observations of a stream feed, in order of name."""
         return self._views.get(name, ())
 
     def by_id(self, stream_id: int) -> Stream | None:
-        """The stream of this id, if there is one."""
+        """Return the stream of this id, if there is one."""
         return self._by_id.get(stream_id)
 
 
@@ -632,8 +648,9 @@ def _name(stream: Stream) -> str:
 
 
 def table_rows(recipe: Recipe) -> int:
-    """What the tables of the decay of a stream take, as rows: its steps, and as much again of what
-    is computed from them."""
+    """Return the size of a stream's decay tables, as rows: its steps, and as much again for the
+    values computed from them.
+    """
     table = recipe.steps()
     if table is None:
         return 0
@@ -644,7 +661,7 @@ def table_rows(recipe: Recipe) -> int:
 def differences(
     ours: Form, theirs: Form, within: str = ""
 ) -> Iterator[tuple[str, tuple[object, object]]]:
-    """``params.seed: (ours, theirs)`` of every field in which two forms differ."""
+    """Return ``params.seed: (ours, theirs)`` for every field in which two forms differ."""
     for name in sorted(ours.keys() | theirs.keys()):
         mine, other = ours.get(name), theirs.get(name)
         if name == "params":

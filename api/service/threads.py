@@ -1,4 +1,4 @@
-"""Where work of the processor runs: on a few threads, so that the event loop stays free."""
+"""Where CPU-bound work runs: on a few threads, so that the event loop stays free."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST_S = 0.03
 
 
 class Compute(Protocol):
-    """Runs a function and waits for its result without holding up anything else."""
+    """Runs a function and waits for its result without blocking other work."""
 
     async def __call__(
         self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
@@ -27,10 +27,10 @@ class Compute(Protocol):
 
 
 class Precedence:
-    """What somebody waits for goes before what can wait a moment, as long as both get their share.
+    """Urgent work goes before work that can wait a moment, as long as both get their share.
 
-    Work that gives way begins up to 30 ms later, and for as long as it was held up it is not held
-    up again: however much goes first, half of the time is left.
+    Work that gives way begins up to 30 ms later. For as long as it was delayed it is not delayed
+    again: however much goes first, half of the time is left.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Precedence:
 
     @contextmanager
     def first(self) -> Iterator[None]:
-        """Go first, as long as this lasts."""
+        """Go first, as long as the context lasts."""
         with self._lock:
             now = time.monotonic()
             self._first += 1
@@ -58,7 +58,7 @@ class Precedence:
                     self._let_go()
 
     def give_way(self) -> None:
-        """Wait for those that go first, or until they have held this up for long enough."""
+        """Wait for work that goes first, or until it has delayed this work for long enough."""
         if self._free.is_set():
             return
         with self._lock:
@@ -75,13 +75,13 @@ class Precedence:
 
 
 class Threads:
-    """A pool of threads; the library's kernels do not hold the interpreter's lock.
+    """A pool of threads. The library's kernels do not hold the interpreter's lock.
 
     Args:
         count: how many.
         name: of the threads.
-        first: what goes before the work here.
-        ahead: what this work goes before.
+        first: work that goes before the work here.
+        ahead: work that the work here precedes.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Threads:
             return await asyncio.wrap_future(self.submit(function, *args, **kwargs))
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run it as soon as a thread is free."""
+        """Run a function as soon as a thread is free."""
 
         def run() -> T:
             if self._first is not None:
@@ -111,17 +111,18 @@ class Threads:
         return self._pool.submit(run)
 
     def going_first(self) -> AbstractContextManager[None]:
-        """Go before what gives way to the work here, from the moment it waits for a thread."""
+        """Precede work that gives way to the work here, from the moment it waits for a thread."""
         return nullcontext() if self._ahead is None else self._ahead.first()
 
     def close(self) -> None:
-        """Wait for what runs; take nothing more."""
+        """Wait for running work. Accept nothing more."""
         self._pool.shutdown()
 
 
 def pools(count: int) -> tuple[Threads, Threads]:
-    """Threads for posts, ``count`` of them, and threads for questions, which go first: nobody
-    waits for an answer behind the posts that came before, and there is a core left for these."""
+    """Return threads for posts, ``count`` in number, and threads for queries, which go first. No
+    query waits behind earlier posts, and a core is left for the posts.
+    """
     precedence = Precedence()
     posts = Threads(count, first=precedence)
     return posts, Threads(max(1, count - 1), "queries", ahead=precedence)

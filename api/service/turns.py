@@ -1,12 +1,13 @@
-"""A fair queue: who asks much does not keep waiting who asks little.
+"""A fair queue: callers with many requests do not delay callers with few.
 
-Work that callers ask for is done in short pieces on a few threads. A piece is a turn; callers have
-theirs one after another, whoever came first and however much each of them asks for: between two
-turns of one caller, everybody else who waits has one. And what one caller may have under way at a
-time is bounded, as is what all may have together: beyond that a request is refused at once (429)
-rather than kept waiting behind others of its own.
+Requested work is done in short pieces on a few threads. A piece is a time slice. Callers have their
+time slices one after another, whatever their order of arrival and number of requests: between two
+time slices of one caller, every other waiting caller has one. The work that one caller may have
+under way at a time is bounded, and so is the work of all callers together. Beyond that the server
+rejects a request at once (429), and does not keep it waiting behind others of the same caller.
 
-A caller is a key, or an address where no key is shown. All methods are called on the event loop.
+A caller is a key, or an address where the request has no key. All methods are called on the event
+loop.
 """
 
 from __future__ import annotations
@@ -58,12 +59,12 @@ class Turns:
     """A fair queue in front of threads.
 
     Args:
-        threads: where turns are had.
-        name: of the queue, for who counts.
+        threads: run the time slices.
+        name: of the queue, for metrics.
         of_caller: most requests of one caller at a time.
         in_all: most requests of all callers at a time.
-        observer: told how many turns wait, and what was refused.
-        spare: so many turns are handed to the threads before they are free.
+        observer: receives the number of waiting time slices, and rejections.
+        spare: so many time slices are handed to the threads before they are free.
     """
 
     def __init__(
@@ -86,12 +87,12 @@ class Turns:
 
     @property
     def waiting(self) -> int:
-        """Turns that wait for a thread."""
+        """Return the number of time slices that wait for a thread."""
         return sum(map(len, self._waiting.values()))
 
     @contextmanager
     def asked(self, caller: str) -> Iterator[Compute]:
-        """One request of a caller, and the way to have its turns.
+        """Enter one request of a caller, and return the way to run its time slices.
 
         Raises:
             TooMuchAskedError: as much is under way as may be.
@@ -112,7 +113,7 @@ class Turns:
                 del self._under_way[caller]
 
     def by(self, caller: str) -> Compute:
-        """The way to have turns that count for no request."""
+        """Return the way to run time slices that count for no request."""
         return partial(self._turn, caller)
 
     async def _turn(
@@ -161,7 +162,7 @@ class Turns:
                 del self._waiting[caller]
 
     def _next(self) -> None:
-        """A thread is free: it is the turn of the caller who has waited longest for one."""
+        """Give the free thread to the caller that has waited longest for a time slice."""
         while self._waiting:
             caller, queue = self._waiting.popitem(last=False)
             turn = queue.popleft()
@@ -175,8 +176,8 @@ class Turns:
 
 class Lanes:
     """Where posts are read and built: long ones on a thread of their own, each lane in time slices
-    by caller, so that no caller holds a lane. What is half read takes memory, so of the long posts
-    one of each caller is under way at a time, and LONG_UNDER_WAY of all.
+    by caller, so that no caller occupies a lane. A half-read post takes memory. So one long post
+    per caller is under way at a time, and LONG_UNDER_WAY in all.
 
     Args:
         usual, long: a fair queue each.
@@ -189,7 +190,7 @@ class Lanes:
 
     @asynccontextmanager
     async def lane(self, caller: str, rows: int) -> AsyncIterator[Compute]:
-        """The lane for one post that takes as long as so many rows of a sketch."""
+        """Return the lane for one post that takes as long as so many sketch rows."""
         if rows < LARGE_ROWS:
             yield self._usual.by(caller)
             return
@@ -199,8 +200,9 @@ class Lanes:
 
 
 def lanes_of(usual: Threads, long: Threads, observer: Observer) -> Lanes:
-    """Lanes on threads that have other work as well. Usual posts take a millisecond, so one of them
-    waits in front of the threads."""
+    """Return lanes on threads that have other work as well. Usual posts take a millisecond, so one
+    post waits in front of the threads.
+    """
     lanes = (
         Turns(threads, name, of_caller=_UNBOUNDED, in_all=_UNBOUNDED, observer=observer, spare=n)
         for threads, name, n in ((usual, "posts", 1), (long, "long_posts", 0))
@@ -211,8 +213,9 @@ def lanes_of(usual: Threads, long: Threads, observer: Observer) -> Lanes:
 def turns_of(
     questions: Threads, decays: Threads, settings: Settings, observer: Observer
 ) -> tuple[Turns, Turns]:
-    """Turns at answering questions, and at computing the decays of new streams, which takes the
-    interpreter's lock for long: one at a time."""
+    """Return time slices for queries, and for the decays of new streams. Computing a decay takes
+    the interpreter's lock for long: one at a time.
+    """
     asking = Turns(
         questions,
         "questions",
@@ -230,10 +233,10 @@ def turns_of(
 async def in_turns(
     compute: Compute, steps: Iterator[T], left: Callable[[], Awaitable[bool]]
 ) -> list[T]:
-    """What every step gives, a few of them a turn.
+    """Yield the result of every step, with a few steps in each time slice.
 
     Raises:
-        LeftError: the client has left before the last turn.
+        LeftError: the client has left before the last time slice.
     """
     done: list[T] = []
     while await compute(_some, steps, done):
@@ -243,7 +246,7 @@ async def in_turns(
 
 
 def _some(steps: Iterator[T], done: list[T]) -> bool:
-    """Whether there may be more after a turn."""
+    """Return whether there may be more after a time slice."""
     end = time.monotonic() + TURN_S
     for each in steps:
         done.append(each)
@@ -253,8 +256,9 @@ def _some(steps: Iterator[T], done: list[T]) -> bool:
 
 
 async def by_steps(compute: Compute, steps: Steps[T]) -> T:
-    """What long work returns that is done in steps, as many of them in each time slice as have
-    ``TURN_S``. Cancelling it ends the work with the slice that is under way."""
+    """Run long work in steps and return its result. Each time slice runs as many steps as fit
+    ``TURN_S``. Cancelling it ends the work with the time slice that is under way.
+    """
     while True:
         ended, found = await compute(_slice, steps)
         if ended:
@@ -262,7 +266,7 @@ async def by_steps(compute: Compute, steps: Steps[T]) -> T:
 
 
 def _slice(steps: Steps[T]) -> tuple[bool, T | None]:
-    """Whether the work has ended after a slice, and what it returns."""
+    """Return whether the work has ended after a time slice, and its result."""
     end = time.monotonic() + TURN_S
     try:
         while True:
@@ -274,12 +278,12 @@ def _slice(steps: Steps[T]) -> tuple[bool, T | None]:
 
 
 class LeftError(Exception):
-    """Nobody waits for the result any more."""
+    """No client waits for the result any more."""
 
 
 class Pauses:
-    """For long work that holds the interpreter's lock: half of the time is left to everybody else,
-    and it ends when the client has left. Called again and again by the thread that works.
+    """For long work that holds the interpreter's lock: half of the time is left to other work, and
+    it ends when the client has left. The thread that works calls it repeatedly.
 
     Raises:
         LeftError: the client has left.
@@ -300,7 +304,7 @@ class Pauses:
 
     @asynccontextmanager
     async def until(self, left: Callable[[], Awaitable[bool]]) -> AsyncIterator[None]:
-        """Look again and again whether the client has left, as long as this lasts."""
+        """Check repeatedly whether the client has left, as long as the context lasts."""
         looking = asyncio.create_task(self._look(left))
         try:
             yield

@@ -1,10 +1,10 @@
 """Whether this process can write the journal, found out by writing.
 
-To take the lock of writers, or to read, succeeds on a full disk. So the database is given a
-*proof*: bytes that are written over those of the last one, and synced as a post is. Where a
-transaction failed, a proof of one page says little: SQLite has room for it left over from what was
-broken off, and the next post fails again. From a failure on nothing counts as a proof that is not
-as large as what failed; with that one the process can write again.
+Taking the lock of writers, or reading, succeeds on a full disk. So the process writes a *proof* to
+the database: bytes that overwrite the previous proof, and are synced like a post. After a failed
+transaction, a proof of one page shows little: SQLite has space for it left over from the aborted
+transaction, and the next post fails again. After a failure only a proof as large as the failed
+write counts. When it succeeds the process can write again.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _MOST_BYTES = 16 * 1024 * 1024  # of a proof
 
 
 class Writability:
-    """Whether this process can write: by how its transactions end, which it listens to, and where
-    they leave it open by a proof.
+    """Whether this process can write. It judges by the outcome of its transactions, and by a proof
+    where they leave it open.
 
     Args:
         storage: written to.
@@ -55,7 +55,7 @@ class Writability:
         self._proving: asyncio.Task[None] | None = None
 
     def written(self, size: int) -> None:
-        """So many bytes were put on stable storage."""
+        """Record that so many bytes were put on stable storage."""
         self._written_at = self._clock()
         if self._owed_bytes is None or size < self._owed_bytes:
             return
@@ -65,7 +65,7 @@ class Writability:
         self._failures = 0
 
     def failed(self, error: StorageError | ReplayError, size: int = 0) -> None:
-        """So many bytes could not be written."""
+        """Record that so many bytes could not be written."""
         self._owed_bytes = min(max(size, self._owed_bytes or 0), _MOST_BYTES)
         self._failures += 1
         self._observer.unwritten()
@@ -74,7 +74,7 @@ class Writability:
         )
 
     async def proved(self, within_s: float) -> bool:
-        """Whether the journal takes writes now."""
+        """Return whether the journal accepts writes now."""
         if self._owed_bytes is None and self._clock() - self._written_at < _FRESH_S:
             return True
         if self._proving is None or self._proving.done():  # one is under way at most
@@ -102,7 +102,7 @@ class Writability:
         await self._storage.write(write)
 
     async def close(self) -> None:
-        """Wait for no proof any more."""
+        """Stop waiting for a proof."""
         if self._proving is not None:
             self._proving.cancel()
             await asyncio.gather(self._proving, return_exceptions=True)
