@@ -1,9 +1,9 @@
-"""Who may do what: keys, roles, scopes and rates. Nothing here knows of requests.
+"""Permissions: keys, roles, scopes and rates. Nothing here knows about requests.
 
-- ``keys``: what a key is, how it is made and recognised
-- ``store``: where keys are kept; only digests of them are
+- ``keys``: the form of a key, and how it is made and recognised
+- ``store``: where key digests are stored
 - ``cache``: the keys in memory, a little behind the store
-- ``rates``: how often a caller may ask
+- ``rates``: request rates per caller
 """
 
 from __future__ import annotations

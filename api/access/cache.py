@@ -1,9 +1,9 @@
 """A cache of the keys, at most two seconds behind the store.
 
-A key that any replica revokes is refused by every replica within ``STALE_S``. While the database
-cannot be read the keys known are taken for ``OUTAGE_S`` more, then every request is refused (503):
-a revocation is never out of effect for longer. One request at a time reads them and gives up after
-``READ_S``; none waits for it as long as those known may be taken.
+A key that any replica revokes is rejected by every replica within ``STALE_S``. While the database
+cannot be read the known keys are accepted for ``OUTAGE_S`` more, then every request is rejected
+(503): a revocation is never out of effect for longer. One request at a time reads the keys and
+gives up after ``READ_S``. No request waits for it as long as the known keys may be accepted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class KeyCache:
         self._failing = Seldom(_log)
 
     async def recognise(self, token: str | None) -> Caller | None:
-        """The caller that this key proves; None: it proves none, or there is no key.
+        """Return the caller that this key proves, or None if it proves none or there is no key.
 
         An unknown prefix takes as long as a known one with the wrong secret.
 
@@ -68,8 +68,9 @@ class KeyCache:
         return row.caller(token)
 
     async def still(self, caller: Caller, stream: str) -> bool:
-        """Whether the key that was recognised would be once more, and sees the stream. It would not
-        where the keys could not be read for longer than ``OUTAGE_S``."""
+        """Return whether the recognised key is still valid and permits the stream. It is not where
+        the keys could not be read for longer than ``OUTAGE_S``.
+        """
         if caller.prefix is None or caller.digest is None:
             return not self.required
         try:
@@ -80,16 +81,16 @@ class KeyCache:
         return row.accepts(caller.digest, now_us()) and row.sees(stream)
 
     async def rows(self) -> list[KeyRow]:
-        """Every key, as the store has them now."""
+        """Return every key, as the store has them now."""
         await self.reload()
         return list(self._rows.values())
 
     def last_used_us(self, prefix: str) -> int | None:
-        """When this process last recognised the key; it is not written to disk."""
+        """Return when this process last recognised the key. It is not written to disk."""
         return self._last_used_us.get(prefix)
 
     async def reload(self) -> None:
-        """Read the keys again, now: what the store had before this was called is in them."""
+        """Read the keys again, now. The result includes all that the store had before this call."""
         async with self._reading:
             await self._read()
 
@@ -136,8 +137,9 @@ class KeyCache:
 
 async def start(settings: Settings, store: SqlKeyStore) -> KeyCache:
     """Open the keys of a database and decide, for as long as the application runs, whether a
-    request needs one: where ``auth`` says so or, where it says nothing, beyond loopback and on
-    loopback as soon as there is any key when the application starts."""
+    request needs one. The setting ``auth`` decides. Without it a request needs a key beyond
+    loopback, and on loopback as soon as there is any key when the application starts.
+    """
     await store.create()
     minted = bool(await store.all())
     required = settings.requires_keys or (settings.auth is None and minted)

@@ -1,8 +1,8 @@
-"""What a key is: ``ds_<prefix>_<secret>``, and a role within a scope.
+"""A key: ``ds_<prefix>_<secret>``, and a role within a scope.
 
-The prefix names the key, the secret of 256 random bits proves it. Only SHA-256 of the whole text is
-kept. A slow hash is for what people choose: against 256 uniform bits no search gains from a fast
-one, and a request costs microseconds.
+The prefix names the key, the secret of 256 random bits proves it. The server stores only the
+SHA-256 of the complete text. A slow hash protects secrets that people choose. Against 256 uniform
+bits no search gains from a fast hash, and a request costs microseconds.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _WILD = re.compile(r"[*?\[]")
 
 
 class KeyFieldError(ValueError):
-    """A key as it was asked for cannot be made: which field is at fault, and why."""
+    """A requested key cannot be made: the field at fault, and the reason."""
 
     def __init__(self, field: str, value: object, reason: str) -> None:
         super().__init__(f"{field} {reason}")
@@ -64,7 +64,7 @@ class Role(StrEnum):
     ADMIN = "admin"
 
     def includes(self, other: Role) -> bool:
-        """Whether this role may do what ``other`` may."""
+        """Return whether this role may do everything that ``other`` may."""
         return _RANK[self] >= _RANK[other]
 
 
@@ -73,17 +73,17 @@ _RANK = {role: rank for rank, role in enumerate(Role)}
 
 @dataclass(frozen=True, kw_only=True)
 class KeyRow:
-    """A key as it is kept. Times are microseconds since 1970.
+    """A key as it is stored. Times are microseconds since 1970.
 
     Args:
         prefix: names the key; not secret.
         digest: SHA-256 of the key.
         label: for people.
-        role, scope: what it may do, and on which streams: names or globs, case matters.
+        role, scope: its permissions, and their streams: names or globs, case matters.
         max_streams: it creates no stream while so many exist in its scope; None: any number.
         created_us, expires_us: valid from and until; None: for ever.
         previous_digest, previous_until_us: the secret before the last rotation, and how long it is
-            still taken.
+            still accepted.
     """
 
     prefix: str
@@ -98,11 +98,13 @@ class KeyRow:
     previous_until_us: int | None = None
 
     def proves(self, token: str, now_us: int) -> bool:
-        """Whether ``token`` is this key, and valid at that time. In constant time of its secret."""
+        """Return whether ``token`` is this key, and valid at that time. In constant time of its
+        secret.
+        """
         return self.accepts(_digest(token), now_us)
 
     def caller(self, token: str) -> Caller:
-        """Whoever shows the key that ``token`` is."""
+        """Return the caller that sends this key as ``token``."""
         return Caller(
             role=self.role,
             scope=self.scope,
@@ -112,11 +114,11 @@ class KeyRow:
         )
 
     def sees(self, stream: str) -> bool:
-        """Whether a stream of this name is in scope."""
+        """Return whether a stream of this name is in scope."""
         return _matches(stream, self.scope)
 
     def accepts(self, digest: bytes, now_us: int) -> bool:
-        """Whether the text of this digest is this key, and valid at that time."""
+        """Return whether the text of this digest is this key, and valid at that time."""
         current = hmac.compare_digest(digest, self.digest)
         previous = hmac.compare_digest(digest, self.previous_digest or _NOTHING)
         if self.expires_us is not None and now_us >= self.expires_us:
@@ -126,7 +128,7 @@ class KeyRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Whoever makes a request, once the key is recognised; ``digest`` is of the text shown."""
+    """The sender of a request with a recognised key. ``digest`` is that of the sent text."""
 
     role: Role
     scope: tuple[str, ...]
@@ -135,12 +137,12 @@ class Caller:
     max_streams: int | None = None
 
     def sees(self, stream: str) -> bool:
-        """Whether a stream of this name is in scope."""
+        """Return whether a stream of this name is in scope."""
         return _matches(stream, self.scope)
 
     @property
     def sees_all(self) -> bool:
-        """Whether every stream there can be is in scope."""
+        """Return whether every possible stream is in scope."""
         return EVERY_STREAM in self.scope
 
 
@@ -157,7 +159,7 @@ def mint(
     expires_us: int | None = None,
     max_streams: int | None = None,
 ) -> tuple[KeyRow, str]:
-    """A new key: what is kept of it, and the text, which is shown once and never again.
+    """Return a new key: the row to store, and the text, which is shown once and never again.
 
     Raises:
         KeyFieldError: an entry of the scope is no name and no glob, the scope or the label is too
@@ -197,7 +199,7 @@ def mint(
 
 
 def rotate(row: KeyRow, now_us: int, grace_us: int) -> tuple[KeyRow, str]:
-    """The key with a new secret; the one it had is taken for ``grace_us`` more."""
+    """Return the key with a new secret. The previous one is accepted for ``grace_us`` more."""
     token = _token(row.prefix)
     changed = replace(
         row,
@@ -209,21 +211,22 @@ def rotate(row: KeyRow, now_us: int, grace_us: int) -> tuple[KeyRow, str]:
 
 
 def now_us() -> int:
-    """The clock that keys expire by: microseconds since 1970."""
+    """Return the clock for key expiry: microseconds since 1970."""
     return time.time_ns() // 1000
 
 
 def prefix_of(token: str) -> str | None:
-    """The prefix of a text that has the form of a key."""
+    """Return the prefix of a text that has the form of a key."""
     match = _FORM.fullmatch(token)
     return match[1] if match else None
 
 
 def covers(scope: Iterable[str], entry: str) -> bool:
-    """Whether every stream that ``entry`` matches is in ``scope``. May say no where it is so.
+    """Return whether every stream that ``entry`` matches is in ``scope``. False is possible where
+    it is.
 
-    A plain name is matched. Of two globs only those are compared where the outer one is a text
-    followed by ``*``.
+    A plain name is matched. Two globs are compared only where the outer one is a text followed by
+    ``*``.
     """
     if not _WILD.search(entry):
         return _matches(entry, scope)

@@ -1,7 +1,7 @@
-"""How often a caller may ask: a token bucket for each key, or for each address without one.
+"""The request rate of a caller: a token bucket for each key, or for each address without one.
 
 A bucket holds at most ``burst`` tokens, gains ``rate_per_s`` and pays one for each request. The
-table is bounded: the caller who was silent longest is forgotten, and begins again with a full
+table is bounded: the caller with the longest silence is forgotten, and begins again with a full
 bucket. Each process counts for itself.
 """
 
@@ -40,10 +40,10 @@ class Rates:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def wait_s(self, caller: str, now: float) -> float:
-        """0, and one token paid; or the seconds until there is one.
+        """Pay one token and return 0, or return the seconds until there is one.
 
         Args:
-            caller: whose bucket.
+            caller: the owner of the bucket.
             now: a clock that never goes back, in seconds.
         """
         if self.rate_per_s == 0:
@@ -65,8 +65,9 @@ class Rates:
 
 @lru_cache(_ADDRESSES_KEPT)
 def address_of(host: str) -> str:
-    """The bucket of a client address: the address, or its /64 network of IPv6, of which one
-    machine may have every address."""
+    """Return the bucket of a client address: the address, or its /64 network of IPv6, where one
+    machine may have every address.
+    """
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

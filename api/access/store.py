@@ -1,5 +1,6 @@
-"""Where keys are kept: a table beside the journal, which is read and written as the journal is.
-It holds digests, never a key."""
+"""Where keys are stored: a table next to the journal, read and written like the journal.
+It holds digests, never a key.
+"""
 
 from __future__ import annotations
 
@@ -36,21 +37,22 @@ _CREATION_LOCK = 0x6B657973  # "keys"; PostgreSQL: held by who creates the table
 class KeyStore(Protocol):
     """Keys that outlive the process and are shared by every replica.
 
-    Each raises StorageError if the database does not do it.
+    Each method raises StorageError if the database fails.
     """
 
     async def all(self) -> list[KeyRow]:
-        """Every key, in order of creation."""
+        """Return every key, in order of creation."""
 
     async def put(self, row: KeyRow) -> None:
-        """Add a key; its prefix is new."""
+        """Add a key with a new prefix."""
 
     async def replace(self, row: KeyRow, other: KeyRow) -> bool:
-        """Put ``other`` in the place of ``row``; False if that has another secret by now, or is
-        no more."""
+        """Replace ``row`` with ``other``. Return False if ``row`` has another secret by now, or
+        is deleted.
+        """
 
     async def delete(self, prefix: str) -> bool:
-        """Remove a key; False if there is none."""
+        """Remove a key. Return False if there is none."""
 
 
 metadata = MetaData()
@@ -96,7 +98,7 @@ class SqlKeyStore:
             await answered(connection.run_sync(metadata.create_all))
 
     async def all(self) -> list[KeyRow]:
-        """Every key, in order of creation."""
+        """Return every key, in order of creation."""
         statement = select(_KEYS).order_by(_KEYS.c.created_us, _KEYS.c.prefix)
         async with transaction(self._readers) as connection:
             rows = (await answered(connection.execute(statement))).mappings().all()
@@ -106,18 +108,19 @@ class SqlKeyStore:
         ]
 
     async def put(self, row: KeyRow) -> None:
-        """Add a key; its prefix is new."""
+        """Add a key with a new prefix."""
         await self._changed(insert(_KEYS).values(_columns(row)))
 
     async def replace(self, row: KeyRow, other: KeyRow) -> bool:
-        """Put ``other`` in the place of ``row``; False if that has another secret by now, or is
-        no more: of two that change it at the same time one is told so, and a key that was revoked
-        meanwhile is not brought back."""
+        """Replace ``row`` with ``other``. Return False if ``row`` has another secret by now, or is
+        deleted. So one of two concurrent changes fails, and a key that was revoked meanwhile stays
+        revoked.
+        """
         is_it = (_KEYS.c.prefix == row.prefix) & (_KEYS.c.digest == row.digest)
         return await self._changed(update(_KEYS).where(is_it).values(_columns(other))) == 1
 
     async def delete(self, prefix: str) -> bool:
-        """Remove a key; False if there is none."""
+        """Remove a key. Return False if there is none."""
         return await self._changed(delete(_KEYS).where(_KEYS.c.prefix == prefix)) == 1
 
     async def _changed(self, statement: Insert | Update | Delete) -> int:

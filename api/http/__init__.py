@@ -1,9 +1,9 @@
-"""HTTP: what stands between a connection and a route, and what a refusal is there.
+"""HTTP: the layers between a connection and a route, and the form of rejections.
 
 - ``head_timeout``, ``middleware``, ``head_requests``, ``decompression``: before the routes
-- ``guard``, ``asker``, ``pages``: who asks, and by what page or proxy
-- ``json_body``, ``reading``: bodies and URLs as requests
-- ``problems``, ``refusals``: every refusal as a problem, and what HTTP itself refuses
-- ``request_id``, ``request_log``: the name of a request, and its line in the log
+- ``guard``, ``asker``, ``pages``: the caller, and the web page or proxy behind a request
+- ``json_body``, ``reading``: requests from bodies and URLs
+- ``problems``, ``refusals``: every rejection as a problem, and rejections by HTTP itself
+- ``request_id``, ``request_log``: the id of a request, and its line in the log
 - ``openapi``: the description
 """

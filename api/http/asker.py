@@ -1,4 +1,4 @@
-"""Whose work a request is, and whether anybody still waits for it."""
+"""The caller that a request is charged to, and whether the client still waits for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ __all__ = ["as_long_as_connected", "asker"]
 
 
 def asker(request: Request) -> str:
-    """Who answers for what a request takes: its key, or where it shows none its address."""
+    """Return the caller that a request is charged to: its key, or its address where it has no
+    key.
+    """
     caller: Caller | None = request.scope.get("state", {}).get("caller")
     if caller is not None and caller.prefix is not None:
         return f"key {caller.prefix}"
@@ -25,7 +27,7 @@ def asker(request: Request) -> str:
 
 @asynccontextmanager
 async def as_long_as_connected(request: Request) -> AsyncIterator[None]:
-    """Within it, work is cancelled as soon as the client leaves. The body must have been read.
+    """Cancel the work in this context as soon as the client leaves. The body must have been read.
 
     Raises:
         ClientLeftError: the client has left.

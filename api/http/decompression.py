@@ -1,8 +1,8 @@
 """Compressed bodies, inflated piece by piece within bounds.
 
-A few bytes can stand for gigabytes. Never more than one piece is made at a time, and the total is
-bounded absolutely and, once it is large, by its ratio to what was received; so is the number of
-gzip members or zstd frames, since an empty one costs time and yields nothing.
+A few bytes can inflate to gigabytes. Never more than one piece is made at a time. The total is
+bounded absolutely and, once it is large, by its ratio to the bytes received. The number of gzip
+members or zstd frames is bounded too, since an empty one costs time and yields nothing.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class _Member(Protocol):
     unused_data: bytes
 
     def piece(self, data: bytes) -> bytes:
-        """At most PIECE_BYTES from what is held back and ``data``."""
+        """Return at most PIECE_BYTES from the retained input and ``data``."""
 
     @property
     def exhausted(self) -> bool:
-        """Nothing more comes without more data."""
+        """Return whether nothing more comes without more data."""
 
 
 class _GzipMember:
@@ -100,12 +100,12 @@ CODINGS: dict[str, Callable[[], _GzipMember | _ZstdFrame]] = {
 async def inflate(
     chunks: AsyncIterator[bytes], coding: str, limit_bytes: int
 ) -> AsyncIterator[bytes]:
-    """The plain bytes, in pieces of at most ``PIECE_BYTES``, those after the first of them made
-    beside the event loop.
+    """Yield the plain bytes, in pieces of at most ``PIECE_BYTES``. All pieces after the first are
+    made outside the event loop.
 
     Raises:
         BodyTooLargeError: more than ``limit_bytes``, or a ratio that only a bomb has.
-        CorruptEncodingError: damaged, truncated, followed by something else, or of too many parts.
+        CorruptEncodingError: damaged, truncated, followed by other data, or of too many parts.
     """
     open_member = CODINGS[coding]
     member = open_member()

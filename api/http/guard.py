@@ -1,7 +1,7 @@
-"""What each route asks of a caller: a role, and that the streams it names are in scope.
+"""The requirements of each route: a role, and a scope that contains the named streams.
 
-A stream outside the scope of a key is refused (403) before anyone looks whether it exists: to who
-has no access, an unknown stream and a foreign one are the same.
+The server rejects a stream outside the scope of a key (403) before it checks whether the stream
+exists. Without access, an unknown stream and a foreign one look the same.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ _BEARER = HTTPBearer(
 
 
 def check_scope(caller: Caller, names: Iterable[str]) -> None:
-    """Raises ForbiddenError: one of the streams is not in the scope of the caller's key."""
+    """Raise ForbiddenError if one of the streams is not in the scope of the caller's key."""
     for name in names:
         if not caller.sees(name):
             raise ForbiddenError(f"stream {name!r} is not in the scope of this key")
 
 
 class Requires(SecurityBase):
-    """A dependency: the caller, who has this role and may see what the request names. In the
-    description of the service it is what asks for a key.
+    """A dependency: a caller that has this role and may access the streams of the request. In the
+    description of the service it declares that a key is required.
 
     Args:
         role: least role.
         body_streams: the body names streams, as ``streams``.
-        buckets: the query string names streams, parted by commas, as one of these parameters.
-        every_stream: the answer tells of every stream, so the scope must hold them all.
+        buckets: the query string names streams, separated by commas, as one of these parameters.
+        every_stream: the response covers every stream, so the scope must contain them all.
     """
 
     def __init__(
@@ -103,9 +103,10 @@ class Requires(SecurityBase):
 
 
 class _Creation(Requires):
-    """Also: the key may have one more stream in its scope, unless this one exists.
+    """Also checks that the key may have one more stream in its scope, unless this one exists.
 
-    Two that are created at the same moment are not told apart: it may be exceeded by as many.
+    Two streams that are created at the same moment are not distinguished, so they may exceed the
+    limit.
     """
 
     async def __call__(self, request: Request) -> Caller:
@@ -115,7 +116,7 @@ class _Creation(Requires):
 
 
 def check_creation(caller: Caller, aggregator: Aggregator, names: Iterable[str]) -> None:
-    """Whether a key may create the streams of these names, as far as they are not there.
+    """Check whether a key may create the streams of these names, unless they exist.
 
     Raises:
         ForbiddenError: one of them is not in its scope.

@@ -1,9 +1,9 @@
-"""HEAD, as RFC 9110 has it: whatever GET would answer, without the content.
+"""HEAD by RFC 9110: the response to GET, without the content.
 
-No route knows of it. The request goes in as GET, past the same guards and to the same headers
-(length and entity tag among them), and of what comes back the head alone goes out. An answer that
-does not end, such as live answers, ends with its head: the route is told at its first piece that
-nobody reads. The description of the service does not list it.
+No route handles HEAD. The request goes in as GET, through the same guards and to the same headers
+(length and entity tag among them), and only the head of the response goes out. An endless response,
+such as live results, ends with its head: at its first piece the route learns that no client reads.
+The description of the service does not list HEAD.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ __all__ = ["HeadRequests"]
 
 
 class _ToldError(Exception):
-    """The head is out; what the route would send now, nobody reads."""
+    """The head is sent. No client reads the pieces that the route would send now."""
 
 
 class HeadRequests:
-    """Answers HEAD with the head of what GET is answered; ``app`` sees GET.
+    """Answers HEAD with the head of the response to GET. ``app`` receives GET.
 
-    What stands outside, such as the log, sees HEAD: the method of the request is put back.
+    Outer layers, such as the log, see HEAD: this class restores the method of the request.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -1,17 +1,17 @@
-"""HTTP/1.1 with limits that uvicorn has not: a time and a length for the head of a request, and a
+"""HTTP/1.1 with limits that uvicorn lacks: a time and a length for the head of a request, and a
 time for a client that does not read.
 
-A client that connects and says nothing, or sends its headers a byte at a time, would hold a
-connection for ever; one that sends headers without an end would fill the memory. The body has its
-own limits, in ``middleware``.
+A client that connects and sends nothing, or sends its headers a byte at a time, would occupy a
+connection for ever. A client that sends endless headers would fill the memory. The body has its own
+limits, in ``middleware``.
 
-What is sent waits in this process for the client to read it. The next message waits until all of
-it has left, and a connection that takes no byte for ``READER_S`` is cut off.
+Sent data waits in this process for the client to read it. The next message waits until all of it
+has left. The server closes a connection that takes no byte for ``READER_S``.
 
-Between two requests a connection is kept for longer than clients wait that ask at intervals, such
-as Prometheus and whatever writes to an aggregator: one that is closed just as the next request is
-sent is an error in their log, and a post that is sent again. Those who keep many connections and
-say nothing win nothing by it: beyond a few connections each is kept as briefly as uvicorn does it.
+Between two requests a connection is kept for longer than periodic clients wait, such as Prometheus
+and writers. A connection that closes just as the next request is sent causes an error in the
+client's log, and a repeated post. Clients that keep many idle connections gain nothing: beyond a
+few connections each is kept as briefly as uvicorn does it.
 
 A client may close its side of the connection after its request, and wait for the response (shell
 scripts with ``nc``, some embedded clients). A client that left looks the same at first. So the
@@ -56,7 +56,8 @@ _LONGEST_PARSED = (1 << 16) - 1  # of an address, by httptools
 
 class TimedProtocol(HttpToolsProtocol):
     """Closes a connection whose request head is not complete ``HEAD_TIMEOUT_S`` after it could have
-    begun, or after ``MAX_HEAD_BYTES`` and what was read with them."""
+    begun, or after ``MAX_HEAD_BYTES`` and the bytes read with them.
+    """
 
     _head_timer: asyncio.TimerHandle | None = None
     _reader_timer: asyncio.TimerHandle | None = None

@@ -1,10 +1,10 @@
-"""What requests of Influx's clients have of their own: their paths, and where they show a key.
+"""Specifics of requests by Influx clients: their paths, and the place of the key.
 
-Clients of its second version show a token (``Authorization: Token ...``), those of the first a name
-and a password, as Basic authentication or in the query string (``u`` and ``p``); the key of this
-server is the token or the password, whatever the name. Only on these paths is it looked for there.
-A browser sends Basic credentials by itself for whatever page asks, so a request that shows them is
-asked which page it is of, as where no key is needed.
+Clients of its second version send a token (``Authorization: Token ...``). Clients of the first send
+a name and a password, as Basic authentication or in the query string (``u`` and ``p``). The key of
+this server is the token or the password, whatever the name. The server reads it there only on these
+paths. A browser adds Basic credentials by itself for any web page. So the server checks the web
+page behind such a request, as it does where no key is needed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ _MOST_PARAMETERS = 100
 
 
 def key_shown(headers: Headers, query_string: bytes) -> tuple[str | None, bool]:
-    """What a request to one of these paths shows as its key, None if nothing; and whether a browser
-    might have added it by itself."""
+    """Return the key in a request to one of these paths, or None, and whether a browser might have
+    added it by itself.
+    """
     scheme, _, text = headers.get("authorization", "").partition(" ")
     match scheme.lower():
         case "token" | "bearer":

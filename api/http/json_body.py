@@ -1,12 +1,12 @@
-"""JSON bodies: weighed before they are parsed, parsed beside the event loop, and once.
+"""JSON bodies: weighed before they are parsed, parsed outside the event loop, and once.
 
-The parser holds the interpreter's lock from the first byte to the last. So a text is weighed first
-(:mod:`api.ingest.json_weight`), and what would become more than any sound request is refused
-unparsed.
+The parser holds the interpreter's lock from the first byte to the last. So the server weighs a text
+first (:mod:`api.ingest.json_weight`), and rejects it unparsed if it would become more than any
+sound request.
 
-Routes of :class:`JsonRoute` have a request whose ``json()`` does that; whoever asks again (the
-guard that looks for streams, FastAPI, the reader of queries) is given what was parsed before. Raw
-observations are read elsewhere (``ingest``), row by row.
+Routes of :class:`JsonRoute` have a request whose ``json()`` does that. Later calls (the guard that
+looks for streams, FastAPI, the reader of queries) receive the earlier result. Raw observations are
+read elsewhere (``ingest``), row by row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _AT_ONCE_BYTES = 16 << 10  # parsed in 0.3 ms at worst: to hand it to a thread t
 
 
 class TooManyPartsError(HTTPException):
-    """A body would become more than any request is. (An HTTPException, as for all bodies.)"""
+    """A body would become more values than any request has. (An HTTPException, as for all
+    bodies.)
+    """
 
     def __init__(self, found: int, most: int) -> None:
         super().__init__(
@@ -44,11 +46,11 @@ class TooManyPartsError(HTTPException):
 
 
 def parse(text: bytes, most_parts: int = MOST_PARTS) -> Any:
-    """What JSON in UTF-8 says.
+    """Return the value of JSON in UTF-8.
 
     Raises:
         TooManyPartsError: it would become more than ``most_parts`` values.
-        json.JSONDecodeError: it is none; the message and the place say why.
+        json.JSONDecodeError: it is not JSON; the message and the place explain why.
     """
     if (found := parts(text, most_parts)) > most_parts:
         raise TooManyPartsError(found, most_parts)
@@ -63,13 +65,13 @@ def parse(text: bytes, most_parts: int = MOST_PARTS) -> Any:
 
 
 def not_json(error: json.JSONDecodeError) -> RequestValidationError:
-    """As FastAPI says it of a body that it asks for itself."""
+    """Return the error that FastAPI raises for a body that it reads itself."""
     fault = {"type": "json_invalid", "loc": ("body", error.pos), "msg": ""}
     return RequestValidationError([{**fault, "ctx": {"error": error.msg}}])
 
 
 class _ReadOnce(Request):
-    """A request whose ``json()`` parses its body once, whoever asks and however it ends."""
+    """A request whose ``json()`` parses its body once, whatever the caller and outcome."""
 
     _outcome: tuple[Any, Exception | None] | None = None
 
@@ -92,8 +94,9 @@ def _try(body: bytes) -> tuple[Any, Exception | None]:
 
 
 class JsonRoute(APIRoute):
-    """A route that takes JSON: its request is parsed once, and never on the event loop if it is
-    long."""
+    """A route that accepts JSON. Its request is parsed once, and never on the event loop if it is
+    long.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()

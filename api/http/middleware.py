@@ -1,17 +1,17 @@
-"""What stands before the routes, outermost first.
+"""The layers before the routes, outermost first.
 
-- ``HeadRequests``: HEAD is GET whose answer ends with its head.
-- ``Envelope``: every answer has the id of its request and the headers that tell browsers what they
-  may do with it, an error of our own included.
-- ``Entrance``: recognises the caller and counts its requests. The body of whom nobody knows is
-  refused with its first bytes. Where no key is asked for, neither a page of another site nor a
+- ``HeadRequests``: HEAD is GET whose response ends with its head.
+- ``Envelope``: every response, including internal errors, has the id of its request and the
+  security headers for browsers.
+- ``Entrance``: recognises the caller and counts its requests. It rejects the body of an unknown
+  caller with its first bytes. Where no key is needed, neither a web page of another origin nor a
   proxy gets in.
-- ``Responses``: what is sent leaves as fast as the client reads, within a budget.
-- ``Body``: a body arrives within its time and is inflated within its bounds; the routes see the
+- ``Responses``: a response leaves as fast as the client reads, within a budget.
+- ``Body``: a body arrives within its time and is inflated within its bounds. The routes see the
   plain bytes and never more of them than is allowed.
 
-A refusal of a body is raised where the body is read, so that a route which reads none is not
-concerned, and an unknown path stays a 404.
+A rejection of a body is raised where the body is read. So it does not affect a route that reads no
+body, and an unknown path stays a 404.
 """
 
 from __future__ import annotations
@@ -84,14 +84,15 @@ _SECURITY_HEADERS = Headers(
 
 
 def stand_outside(app: FastAPI, layer: Callable[[ASGIApp], ASGIApp]) -> None:
-    """Put a layer before ``app`` and all that stands before it by now, layers of the framework
-    included. (``add_middleware`` puts it behind some of these.)"""
+    """Put a layer before ``app`` and all its present layers, including those of the framework.
+    (``add_middleware`` puts it behind some of these.)
+    """
     build = app.build_middleware_stack
     app.build_middleware_stack = lambda: layer(build())  # type: ignore[method-assign]
 
 
 def install(app: FastAPI, settings: Settings) -> None:
-    """Put all of this before ``app``."""
+    """Put all these layers before ``app``."""
     stand_outside(
         app,
         partial(
@@ -118,7 +119,7 @@ def install(app: FastAPI, settings: Settings) -> None:
 
 
 class Envelope:
-    """The id of the request, and security headers where the answer has none of its own."""
+    """The id of the request, and security headers where the response has none of its own."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -155,14 +156,14 @@ class Envelope:
 
 
 class Entrance:
-    """``scope["state"]["caller"]``: who asks, or None; and no more often than it may.
+    """Sets ``scope["state"]["caller"]``: the caller, or None. Limits its request rate.
 
     Args:
-        app: what stands behind; ``app.state.keys`` recognises callers.
+        app: the next layer; ``app.state.keys`` recognises callers.
         rates: of each key, and of each address without one.
-        local_names_only: on a loopback server that asks for no key, a request must call it by a
-            name of this machine. A web page that points a name of its own at 127.0.0.1 could
-            otherwise read the answers.
+        local_names_only: on a loopback server that needs no key, a request must call it by a
+            name of this machine. A web page that points its own name at 127.0.0.1 could
+            otherwise read the responses.
     """
 
     def __init__(self, app: ASGIApp, rates: Rates, *, local_names_only: bool) -> None:
@@ -207,7 +208,9 @@ class Entrance:
             raise refusals.TooManyRequestsError(self.rates.rate_per_s, wait_s)
 
     def _key_shown(self, scope: Scope, headers: Headers) -> str | None:
-        """Raises ForeignPageError: by a browser, for a page of another site."""
+        """Raise ForeignPageError for a browser request on behalf of a web page of another
+        origin.
+        """
         if influx_requests.PATH.fullmatch(scope["path"]) is None:
             scheme, _, token = headers.get("authorization", "").partition(" ")
             return token.strip() if scheme.lower() == "bearer" else None
@@ -217,12 +220,13 @@ class Entrance:
         return key
 
     def _check_way(self, scope: Scope, headers: Headers) -> None:
-        """Where no key is asked for: by what name the server was called, and who is in between.
+        """Check, where no key is needed, the name by which the client called the server, and
+        intermediaries.
 
         Raises:
-            HTTPException: by a name that is not of this machine.
-            ProxiedError: a proxy hands the request on.
-            ForeignPageError: a page of another site asks.
+            HTTPException: the name does not belong to this machine.
+            ProxiedError: a proxy forwards the request.
+            ForeignPageError: a web page of another origin sends the request.
         """
         if self.local_names_only:
             # Whoever the client is: a header may have said so.
@@ -252,26 +256,26 @@ def _check_page(scope: Scope, headers: Headers) -> None:
 
 
 class Body:
-    """Bounds the body in bytes as sent, in bytes as inflated, and in time; and the bodies of all
-    requests together in bytes, of which each key has a share (:mod:`api.service.shares`). What is
-    short finds room in a reserve of its own, whatever long bodies there are.
+    """Bounds the body in bytes as sent, in bytes as inflated, and in time. Bounds the bodies of all
+    requests together in bytes. Each key has a share of that bound (:mod:`api.service.shares`).
+    Short bodies have a separate reserve, whatever long bodies there are.
 
-    A declared length is believed; without one the bytes are counted as they come. At most one
-    chunk of the server and one piece of ``decompression.PIECE_BYTES`` are held here. What a route
-    was given counts until its request has ended. A body that is alone is never too much, whatever
+    A declared length is believed; without one the bytes are counted as they come. At most one chunk
+    of the server and one piece of ``decompression.PIECE_BYTES`` are held here. Bytes given to a
+    route count until its request has ended. A body that is alone is never too much, whatever
     ``inflight_bytes`` is.
 
-    What comes with GET or HEAD means nothing and no route reads it: it is passed on as it is.
+    A body of GET or HEAD has no meaning and no route reads it. It is forwarded unchanged.
 
     Args:
-        app: what stands behind.
+        app: the next layer.
         limit_bytes: most bytes as sent.
         inflated_bytes: most bytes once inflated.
         json_bytes: most bytes, inflated, of observations that are not of one of the bulk media
             types.
         inflight_bytes: most bytes, inflated, of all bodies at a time.
         timeout_s: from the first read to the last byte.
-        query_bytes: most bytes, inflated, of what any other route is sent, whatever it says to be.
+        query_bytes: most bytes, inflated, for a body of any other route, whatever its media type.
     """
 
     def __init__(
@@ -296,7 +300,7 @@ class Body:
 
     @property
     def held_bytes(self) -> int:
-        """Of all bodies by now."""
+        """Return the bytes of all present bodies."""
         return self._long.taken + self._short.taken
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -360,8 +364,9 @@ class Body:
                 shares.change(caller, -size)
 
     def _most_inflated(self, path: str, content_type: str) -> int:
-        """Bytes. The media type is what the sender says: it makes room only where such bodies are
-        taken."""
+        """Return the limit in bytes. The sender chooses the media type: it raises the limit only
+        where such bodies are accepted.
+        """
         if influx_requests.WRITES.fullmatch(path):
             return self.inflated_bytes  # lines, whatever they are said to be
         if not _BULK_PATH.fullmatch(path):
@@ -389,11 +394,11 @@ class _Sent:
 
     @property
     def begun(self) -> bool:
-        """Whether any of it was asked for."""
+        """Return whether any part of it was read."""
         return self._deadline is not None
 
     async def next(self) -> Message:
-        """The next chunk.
+        """Return the next chunk.
 
         Raises:
             ClientLeftError: the client left before the last one.
@@ -416,7 +421,7 @@ class _Sent:
         return message
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """All of them; raises what :meth:`next` raises."""
+        """Yield all chunks. Raises the errors of :meth:`next`."""
         more = True
         while more:
             message = await self.next()
@@ -426,7 +431,7 @@ class _Sent:
 
 
 async def _next(pieces: AsyncIterator[bytes]) -> Message:
-    """The next piece of an inflated body as the server would give it."""
+    """Return the next piece of an inflated body as the server would return it."""
     piece = await anext(pieces, None)
     return {"type": "http.request", "body": piece or b"", "more_body": piece is not None}
 
@@ -440,7 +445,9 @@ def _media_type(content_type: str) -> str:
 
 @lru_cache(_TEXTS_KEPT)
 def _is_local(name: str) -> bool:
-    """Whether a name, as a URL has it, is one of this machine that nobody else can give away."""
+    """Return whether a name, as in a URL, belongs to this machine and cannot be assigned by
+    others.
+    """
     if name.lower() == "localhost":
         return True
     try:

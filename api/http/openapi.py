@@ -1,4 +1,4 @@
-"""The OpenAPI description, with what every route may answer besides what it says itself."""
+"""The OpenAPI description, with the common responses that routes do not declare themselves."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _UNCOUNTED = {"/healthz", "/readyz"}
 
 
 def describe(app: FastAPI, requests: Iterable[type[BaseModel]]) -> dict[str, Any]:
-    """The description of ``app``, made once.
+    """Return the description of ``app``, made once.
 
     Args:
         app: the application, with all its routes.
-        requests: what routes read out of bodies themselves, so that no signature names it.
+        requests: models that routes read from bodies themselves, so that no signature names them.
     """
     if app.openapi_schema is None:
         schema = get_openapi(

@@ -1,14 +1,14 @@
-"""What a request tells of the page or the proxy that it came by.
+"""Signs of a web page or a proxy behind a request.
 
-A server that asks for no key believes whoever reaches it, and two may reach it who should not:
+A server that needs no key trusts every client that reaches it. Two kinds of client should not:
 
-- *A page of another site*, opened in a browser that can reach the server. The browser sends what
-  the page asks for, only hiding the answer from it, and says who asks in headers that no page can
-  write: ``Sec-Fetch-Site``, and ``Origin`` of all but plain reading. What such a page asks for is
-  refused; that somebody follows a link to here is not, since that is his own doing and changes
-  nothing.
-- *A proxy* on the same machine, which hands on the requests of the world. It says so in headers
-  that nobody else sends.
+- *A page of another site*, opened in a browser that can reach the server. The browser sends the
+  page's request, and only hides the response from the page. It names the page in headers that no
+  page can write: ``Sec-Fetch-Site``, and ``Origin`` for all but plain reading. The server rejects
+  requests of such a page. It accepts a followed link to this server, since the user does that and
+  it changes nothing.
+- *A proxy* on the same machine that forwards requests from the internet. It adds headers that no
+  other client sends.
 
 Programs (``curl``, the client of this package) send none of these headers.
 """
@@ -42,21 +42,22 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 def says_nothing(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether it is plain that neither a page nor a proxy can have sent these headers: all of them
-    are of those that programs send."""
+    """Return whether neither a page nor a proxy can have sent these headers: programs send all
+    of them.
+    """
     return all(name in _OF_PROGRAMS for name, _ in headers)
 
 
 def foreign_page(method: str, scheme: str, headers: Headers) -> tuple[str, str] | None:
-    """The header, and its value, by which the browser says that the page of another origin asks for
-    this; None if none says so.
+    """Return the header, and its value, by which the browser names a page of another origin as the
+    requester, or None.
 
     Another port is another origin: ``localhost:3000`` is foreign to ``localhost:8000``.
 
     Args:
         method: of the request.
         scheme: that the server speaks.
-        headers: of the request; ``Host`` is the name by which the server was called.
+        headers: of the request; ``Host`` is the name by which the client called the server.
     """
     for site in headers.getlist("sec-fetch-site"):
         if site not in _OWN_SITES and not (method in _READING and _follows_a_link(headers)):
@@ -71,25 +72,29 @@ def foreign_page(method: str, scheme: str, headers: Headers) -> tuple[str, str] 
 
 
 def proxy_header(headers: Headers) -> str | None:
-    """The name of the first header that only a proxy adds; None if there is none."""
+    """Return the name of the first header that only a proxy adds, or None."""
     return next(
         (name for name in headers if name in _OF_PROXIES or name.startswith("x-forwarded-")), None
     )
 
 
 def _follows_a_link(headers: Headers) -> bool:
-    """Whether the answer becomes what a tab of the browser shows, and not a part of a page."""
+    """Return whether the response becomes the content of a browser tab, and not a part of a
+    page.
+    """
     mode, destination = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
     return (mode, destination) == ("navigate", "document")
 
 
 def _split(origin: str) -> tuple[str, str]:
-    """``http://localhost:8000`` -> ``("http", "localhost:8000")``; ``null`` has no host."""
+    """Split an origin: ``http://localhost:8000`` -> ``("http", "localhost:8000")``; ``null`` has
+    no host.
+    """
     scheme, _, host = origin.partition("://")
     return scheme, host
 
 
 def _origin(scheme: str, host: str) -> tuple[str, str]:
-    """As it is compared: in lower case, without the port that is meant where none is named."""
+    """Return an origin for comparison: in lower case, without the default port."""
     scheme = scheme.lower()
     return scheme, host.lower().removesuffix(_DEFAULT_PORTS.get(scheme, ":"))

@@ -1,8 +1,8 @@
-"""Every refusal as an RFC 9457 problem, and the one table from exception to status.
+"""Every rejection as an RFC 9457 problem, and the one table from exception to status.
 
-A problem says what was wrong in one sentence (``detail``) and, where fields are at fault, lists
-each with the reason, the value given and the value expected (``errors``). No stack trace, no file
-name and no text of the database driver ever leaves the process.
+A problem describes the fault in one sentence (``detail``). Where fields are at fault, it lists each
+with the reason, the value given and the value expected (``errors``). No stack trace, no file name
+and no text of the database driver ever leaves the process.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class Problem(BaseModel):
 
 
 class _Kind(NamedTuple):
-    """A kind of problem; ``detail`` in place of an exception's text that may not leave the process.
+    """A kind of problem. ``detail`` replaces an exception's text that may not leave the process.
 
-    What is refused for now, 429 and 503, is answered with when to ask again (``_retry_after``).
+    Temporary rejections, 429 and 503, state when to retry (``_retry_after``).
     """
 
     status: int
@@ -205,7 +205,7 @@ _OF_THE_POST = {
 
 
 class ProblemResponse(JSONResponse):
-    """A problem as JSON; ASCII only, because the values it quotes may not be valid Unicode."""
+    """A problem as JSON. ASCII only, because the values it quotes may not be valid Unicode."""
 
     media_type = PROBLEM_JSON
 
@@ -214,7 +214,7 @@ class ProblemResponse(JSONResponse):
 
 
 def problems(**reasons: str) -> dict[int | str, dict[str, Any]]:
-    """``problems(s404="no such stream")``: what the description says of refusals."""
+    """Return the rejections for the description, such as ``problems(s404="no such stream")``."""
     schema = {"$ref": "#/components/schemas/Problem"}
     return {
         int(status[1:]): {"description": text, "content": {PROBLEM_JSON: {"schema": schema}}}
@@ -229,7 +229,7 @@ def install(app: FastAPI) -> None:
 
 
 def answer_to(error: Exception) -> ProblemResponse:
-    """The problem that ``error`` is, for what stands outside of the routes."""
+    """Return the response to ``error``, for layers outside the routes."""
     if (kind := _kind_of(error)) is not None:
         return _known(error, kind)
     if isinstance(error, HTTPException):
@@ -241,7 +241,7 @@ def answer_to(error: Exception) -> ProblemResponse:
 
 
 def problem_of(error: ServiceError, beside: Mapping[str, Any]) -> ProblemResponse:
-    """The problem that ``error`` is, with further members that its kind has."""
+    """Return the problem for ``error``, with the additional members of its kind."""
     kind = _kind_of(error)
     assert kind is not None, error
     return _known(error, kind, beside)
@@ -253,7 +253,7 @@ def plain_problem(
     headers: Mapping[str, str] | None = None,
     beside: Mapping[str, Any] | None = None,
 ) -> ProblemResponse:
-    """A problem whose status says it all, with further members if there are any."""
+    """Return a problem whose status is enough, with additional members if there are any."""
     title = HTTPStatus(status).phrase
     problem = Problem(type="about:blank", title=title, status=status, detail=detail)
     return _respond(problem, headers, beside)
@@ -271,10 +271,10 @@ def _respond(
 
 
 async def handled(request: Request, error: Exception) -> ProblemResponse:
-    """What FastAPI answers to ``error``, where a route raises it.
+    """Return FastAPI's response to ``error``, where a route raises it.
 
     Raises:
-        Exception: the same, if nobody foresaw it.
+        Exception: the same, if it is unexpected.
     """
     if _kind_of(error) is None and not isinstance(error, HTTPException):
         raise error
@@ -293,7 +293,7 @@ async def _handle(request: Request, error: Exception) -> ProblemResponse:
 
 
 def _count_refusal(request: Request, error: Exception, status: int) -> None:
-    """Count a post that is refused for what it is, for the streams it is to."""
+    """Count a post that is rejected for its content, for its destination streams."""
     kind = _kind_of(error)
     if status not in _OF_THE_POST and not isinstance(error, errors.ClockEarlyError):
         return
@@ -314,7 +314,7 @@ def _count_refusal(request: Request, error: Exception, status: int) -> None:
 
 
 def _streams_of(request: Request) -> set[str]:
-    """Names of the streams that a post is to."""
+    """Return the names of a post's destination streams."""
     name = request.path_params.get("name")
     if name is not None:
         return {name}
@@ -323,7 +323,7 @@ def _streams_of(request: Request) -> set[str]:
 
 
 def _methods_of(request: Request) -> set[str]:
-    """The methods of every route of the path; the router tells those of the first alone."""
+    """Return the methods of every route of the path. The router returns only those of the first."""
     methods = {
         method
         for route in iter_route_contexts(request.app.routes)
@@ -361,7 +361,7 @@ def _known(
 
 
 def _retry_after(error: Exception) -> str:
-    """In seconds."""
+    """Return the delay in seconds."""
     return str(error.wait_s if isinstance(error, errors.ClockEarlyError) else 1)
 
 
@@ -379,7 +379,7 @@ def _faults(error: Exception) -> Iterable[Fault]:
 
 
 def _validation_fault(entry: Mapping[str, Any], body: Any) -> Fault:
-    """What pydantic found, in the terms of whoever wrote the request."""
+    """Return a fault that pydantic found, in the terms of the request."""
     context = entry.get("ctx", {})
     location, absent = entry["loc"], False
     value = entry.get("input")
@@ -405,14 +405,15 @@ def _validation_fault(entry: Mapping[str, Any], body: Any) -> Fault:
 
 
 def _share_meant(given: Any, most: Any) -> str:
-    """What to add where a share was given in per cent."""
+    """Return an addition for a share that was given in per cent."""
     per_cent = most == 1 and isinstance(given, int | float) and 2 <= given <= 100
     return f"; did you mean {given / 100:g}?" if per_cent else ""
 
 
 def _tag_expected(given: str, known: list[str], asked: str | None) -> str:
-    """What is said of a word that is none of those known: the one that is meant by it or like it,
-    or all."""
+    """Return the expectation for an unknown word: the known word that it means or resembles, or
+    all.
+    """
     near = get_close_matches(given, known, n=1) if len(given) <= _LONGEST_WORD else []
     near = [asked] if asked in known else near
     if near and len(known) > _FEW_WORDS:
@@ -422,10 +423,11 @@ def _tag_expected(given: str, known: list[str], asked: str | None) -> str:
 
 
 def _path(location: tuple[int | str, ...], body: Any, absent: bool) -> str:
-    """``("body", "queries", 0, "mean", "decay")`` -> ``"queries[0].decay"``.
+    """Return a field path: ``("body", "queries", 0, "mean", "decay")`` -> ``"queries[0].decay"``.
 
-    pydantic puts the tags of discriminated unions among the keys. What the body does not have is
-    such a tag and left out, unless it is the last part and ``absent``: a key that is missing.
+    pydantic puts the tags of discriminated unions among the keys. A part that the body does not
+    have is such a tag and left out, unless it is the last part and ``absent``: a key that is
+    missing.
     """
     if location[0] != "body":
         return ".".join(str(part) for part in location[1:]) or str(location[0])
@@ -451,7 +453,7 @@ def _presentable_fault(fault: Fault) -> dict[str, Any]:
 
 
 def presentable(value: Any) -> Any:
-    """A value that may come from anywhere, as something short that JSON has."""
+    """Return any value in a short form that JSON supports."""
     if isinstance(value, int):
         return value if value.bit_length() <= 128 else shortened(str(value))
     if isinstance(value, float):

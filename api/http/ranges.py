@@ -1,8 +1,8 @@
-"""Parts of an answer, as RFC 9110 has them: one range of bytes, or the whole.
+"""Parts of a response by RFC 9110: one range of bytes, or the complete response.
 
-Readers of tables ask for some bytes first and for all afterwards, in requests of their own (polars,
-DuckDB and object stores do). A part is given of what has a strong entity tag; a header that cannot
-be read, or names several ranges, is ignored, as the standard allows.
+Readers of tables request some bytes first and all afterwards, in separate requests (polars, DuckDB
+and object stores do). The server returns a part only of a response with a strong entity tag. It
+ignores a header that it cannot read, or with several ranges, as the standard allows.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _RANGE = re.compile(r"bytes=([0-9]{0,15})-([0-9]{0,15})")
 
 
 def part_of(body: bytes, asked: str | None, if_range: str | None, tag: str) -> slice | None:
-    """The bytes that a request asks for; None: all of them.
+    """Return the bytes that a request asks for, or None for all.
 
     Args:
-        body: the whole answer.
+        body: the complete response.
         asked: ``Range``.
-        if_range: ``If-Range``: only of what this names.
-        tag: entity tag of the answer.
+        if_range: ``If-Range``: only of the response that this names.
+        tag: entity tag of the response.
 
     Raises:
         HTTPException: 416; the range begins after the last byte.

@@ -1,10 +1,9 @@
 """Requests out of bodies and out of URLs.
 
-A body may be long, and to look at what it says takes the processor: FastAPI would do that on the
-event loop, where everybody waits. And what is no JSON at all it answers with 400, or with 422, as
-its fault is. So the routes of queries, of curves and of new streams, which are ``JsonRoute``, take
-their bodies by :func:`asked_in_body`, long ones on a thread, and every fault is one of the request
-(422).
+A body may be long, and validating it takes CPU time. FastAPI would do that on the event loop, and
+delay all other requests. It also answers a body that is not JSON with 400, or with 422, depending
+on the fault. So the routes of queries, of curves and of new streams, all ``JsonRoute``, read their
+bodies by :func:`asked_in_body`, long ones on a thread. Every fault is one of the request (422).
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ Asked = TypeVar("Asked", bound=BaseModel)
 
 
 def asked_in_body(model: type[Asked]) -> Callable[[Request], Awaitable[Asked]]:
-    """A dependency: the request that the JSON body is.
+    """Make a dependency that returns the request in the JSON body.
 
     Raises:
-        RequestValidationError: it is none; at most a few faults of each query are told.
+        RequestValidationError: it is none; at most a few faults of each query are reported.
     """
 
     async def read(request: Request) -> Asked:
@@ -52,14 +51,14 @@ def asked_in_body(model: type[Asked]) -> Callable[[Request], Awaitable[Asked]]:
 
 
 def body_described(model: type[Asked]) -> dict[str, Any]:
-    """For ``openapi_extra``: a body that a route reads by :func:`asked_in_body`."""
+    """Return ``openapi_extra`` for a body that a route reads by :func:`asked_in_body`."""
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     content = {"application/json": {"schema": schema}}
     return {"requestBody": {"required": True, "content": content}}
 
 
 def read_request(text: str, model: type[Asked]) -> Asked:
-    """The request that a JSON text is.
+    """Return the request in a JSON text.
 
     Raises:
         RequestValidationError: it is no JSON, or no such request.

@@ -1,8 +1,8 @@
-"""Why something was refused, in words.
+"""Reasons for rejections, in words.
 
-Refusals are counted by a word of the program: the slug of a problem, ``http-413`` where the status
-says it all, ``observation-time`` for what was wrong with an observation, ``message-tts`` for what
-could not be read. Metrics keep these words; people are told what they stand for.
+Rejections are counted by a word of the program: the slug of a problem, ``http-413`` where the
+status is enough, ``observation-time`` for a fault of an observation, ``message-tts`` for an
+unreadable message. Metrics keep these words. People receive their meaning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PLACES = ("data point", "line", "series")  # of a body that holds several
 
 
 def in_words(reasons: Iterable[str]) -> dict[str, str]:
-    """What each of some reasons stands for; itself where it is a word of its own."""
+    """Return the meaning of each reason, or the reason itself where it is a word of its own."""
     return {each: _of(each) for each in reasons}
 
 

@@ -1,8 +1,8 @@
-"""What HTTP refuses before the service is asked: of bodies, encodings, keys, rates and origins.
+"""Rejections by HTTP itself, before the service: of bodies, encodings, keys, rates and origins.
 
-Most are HTTPExceptions, with a status of their own and no kind of problem beyond it: they may be
-raised where a body is read, and every reader of bodies lets those through. Three name the header at
-fault; their kinds are in the table (:mod:`api.http.problems`).
+Most are HTTPExceptions, with a status of their own and no further kind of problem. They may be
+raised where a body is read, and every reader of bodies lets them through. Three name the header at
+fault. Their kinds are in the table (:mod:`api.http.problems`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ClientLeftError(HTTPException):
 
 
 class TooManyLiveClientsError(HTTPException):
-    """As many live connections are open as there may be."""
+    """The number of open live connections is at its limit."""
 
     def __init__(self, most: int, retry_s: int, *, of_key: bool = False) -> None:
         whose = "of this key " if of_key else ""
@@ -59,7 +59,7 @@ class TooManyLiveClientsError(HTTPException):
 
 
 class UnsupportedMediaTypeError(ServiceError):
-    """The body is of another media type or encoding than the route takes."""
+    """The route does not accept the body's media type or encoding."""
 
     def __init__(self, field: str, given: str | None, expected: str) -> None:
         super().__init__(
@@ -84,7 +84,7 @@ class UnauthenticatedError(HTTPException):
     """The route needs a key, and the request has none that is valid.
 
     Args:
-        path: of the request, which says how its clients show one.
+        path: of the request, which determines how its clients send a key.
     """
 
     def __init__(self, path: str = "") -> None:
@@ -99,14 +99,14 @@ class UnauthenticatedError(HTTPException):
 
 
 class ForbiddenError(HTTPException):
-    """The key is valid, and not for this."""
+    """The key is valid, but not for this request."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(HTTPStatus.FORBIDDEN, detail)
 
 
 class TooManyRequestsError(HTTPException):
-    """The caller asks more often than it may."""
+    """The caller exceeds its request rate."""
 
     def __init__(self, rate_per_s: float, wait_s: float) -> None:
         super().__init__(
@@ -117,7 +117,7 @@ class TooManyRequestsError(HTTPException):
 
 
 class BodiesInFlightError(HTTPException):
-    """The bodies of all requests at a time are more than this process may hold."""
+    """The bodies of all concurrent requests exceed the limit of this process."""
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(
@@ -130,7 +130,7 @@ class BodiesInFlightError(HTTPException):
 
 
 class ResponsesInFlightError(HTTPException):
-    """The responses that are being sent are more than this process may hold."""
+    """The responses being sent exceed the limit of this process."""
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(
@@ -153,7 +153,7 @@ class SlowBodyError(HTTPException):
 
 
 class UnsupportedEncodingError(HTTPException):
-    """The content encoding of the body is none that is taken."""
+    """The server does not support the content encoding of the body."""
 
     def __init__(self, given: str) -> None:
         super().__init__(
@@ -163,7 +163,7 @@ class UnsupportedEncodingError(HTTPException):
 
 
 class CorruptEncodingError(HTTPException):
-    """The body is not what its content encoding says."""
+    """The body does not match its content encoding."""
 
     def __init__(self, encoding: str, reason: str) -> None:
         super().__init__(
@@ -172,7 +172,7 @@ class CorruptEncodingError(HTTPException):
 
 
 class ForeignPageError(ServiceError):
-    """A page of another site asks, and no key stands between."""
+    """A web page of another origin sends the request, and no key protects the server."""
 
     def __init__(self, header: str, value: str) -> None:
         super().__init__(
@@ -183,7 +183,7 @@ class ForeignPageError(ServiceError):
 
 
 class ProxiedError(ServiceError):
-    """A proxy hands on a request, and no key stands between."""
+    """A proxy forwards a request, and no key protects the server."""
 
     def __init__(self, header: str) -> None:
         super().__init__(
@@ -195,5 +195,5 @@ class ProxiedError(ServiceError):
 
 
 def shortened(text: str, limit: int = 200) -> str:
-    """The beginning of a text that may be long."""
+    """Return the beginning of a text that may be long."""
     return text if len(text) <= limit else f"{text[:limit]}..."

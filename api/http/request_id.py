@@ -1,4 +1,4 @@
-"""The id of the request being served, for the log and for whoever asks about an answer."""
+"""The id of the current request, for the log and for questions about a response."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WELL_FORMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
 def accepted_or_new(given: str | None) -> str:
-    """The id that the client or a proxy gave, if it can do no harm in a log; else a new one."""
+    """Return the id from the client or a proxy if it is safe in a log, else a new one."""
     if given is not None and _WELL_FORMED.fullmatch(given):
         return given
     return f"{_PROCESS}-{next(_NUMBERS):x}"

@@ -1,8 +1,9 @@
 """A line of the log, and a count, for every request.
 
-It is written when the answer has ended: id, method, template of the route (never the path, and
-never the query string), status, duration, bytes, the public prefix of the key, the stream if it has
-the form of a name. No body, no secret and no header is ever written, and the line is never long.
+The line is written when the response has ended: id, method, template of the route (never the path,
+and never the query string), status, duration, bytes, the public prefix of the key, the stream if it
+has the form of a name. No body, no secret and no header is ever written, and the line is never
+long.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _STREAM = re.compile(schemas.STREAM)
 
 
 def install(app: FastAPI) -> None:
-    """Write a line for every request, and count it; to be added last, outside everything else."""
+    """Write a line for every request, and count it. Add this last, outside all other layers."""
     stand_outside(app, RequestLog)
 
 
@@ -73,7 +74,7 @@ class RequestLog:
 
 
 def _record(scope: Scope, status: int, seconds: float, received: int, sent: int) -> None:
-    """Status 0: the client was gone before there was an answer."""
+    """Write the line. Status 0: the client left before there was a response."""
     route = getattr(scope.get("route"), "path", "")
     scope["app"].state.metrics.requested(scope["method"], route, status, seconds, received, sent)
     level = logging.DEBUG if route in _QUIET_ROUTES and status < 400 else logging.INFO
@@ -99,7 +100,7 @@ def _record(scope: Scope, status: int, seconds: float, received: int, sent: int)
 
 
 def _stream(route: str, parameters: Mapping[str, Any]) -> str | None:
-    """The stream that the path names, if it can be one: anybody may ask for any path."""
+    """Return the stream in the path, if it can be one: a client may request any path."""
     name = parameters.get("name", "")
     is_one = route.startswith(_OF_A_STREAM) and _STREAM.fullmatch(name)
     return name if is_one else None

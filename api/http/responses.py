@@ -1,9 +1,9 @@
 """Responses that are sent no faster than the client reads, within a budget for each key.
 
-A body is handed to the server in pieces, each when the one before has left this process
+The server receives a body in pieces, each when the previous one has left this process
 (:mod:`api.http.head_timeout` closes connections that take no bytes for a while). Until then all of
-it counts: a client that reads nothing would otherwise hold a response for as long as it likes, at
-the price of a line. Streams of events, which have no length, are sent as they come.
+it counts. Otherwise a client that reads nothing could keep a response in memory for as long as it
+likes, at the price of a line. Streams of events, which have no length, are sent as they come.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ PIECE_BYTES = 16 * 1024
 
 
 class Responses:
-    """Bounds the bytes of all responses that are being sent, and those of each key.
+    """Bounds the bytes of all responses that are being sent, and the bytes per key.
 
     Args:
-        app: what stands behind.
+        app: the next layer.
         limit_bytes: most bytes together; a response that is alone may be longer.
     """
 
@@ -67,7 +67,7 @@ class Responses:
 
 
 async def _send_pieces(message: Message, send: Send) -> None:
-    """Send a body. The last message, which is empty, waits until all before it has left."""
+    """Send a body. The last message, which is empty, waits until all earlier ones have left."""
     body = message.get("body", b"")
     for begin in range(0, len(body), PIECE_BYTES):
         piece = body[begin : begin + PIECE_BYTES]

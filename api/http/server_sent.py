@@ -1,8 +1,9 @@
-"""Connections that stay open: places for them, and what is sent.
+"""Connections that stay open: their places, and the events sent on them.
 
-A place is one of a bounded number, of which one key has a quarter at most. A connection ends when
-its client does not read for ``READER_S``; every ``BEAT_S`` without an event it is sent a comment,
-by which proxies see that it lives; and after ``LIFETIME_S`` it ends, for who listens to come again.
+The number of places is bounded, and one key has a quarter of them at most. A connection ends when
+its client does not read for ``READER_S``. After every ``BEAT_S`` without an event the server sends
+a comment, which shows proxies that the connection is alive. After ``LIFETIME_S`` it ends, and the
+client reconnects.
 """
 
 from __future__ import annotations
@@ -58,12 +59,12 @@ class Places:
     """Places for connections that stay open.
 
     Args:
-        most: of them.
-        counted: told that one more is taken (1), or one less (-1).
+        most: number of places.
+        counted: called when one more is taken (1), or one less (-1).
 
     Attributes:
-        taken: how many are.
-        taken_by: how many, by the prefix of the key.
+        taken: number of taken places.
+        taken_by: the same, by the prefix of the key.
     """
 
     def __init__(self, most: int, counted: Callable[[int], None]) -> None:
@@ -74,10 +75,10 @@ class Places:
 
     @contextmanager
     def place(self, key: str | None) -> Iterator[None]:
-        """One of them, as long as the context lasts.
+        """Take a place as long as the context lasts.
 
         Args:
-            key: the prefix of the key, if one was shown.
+            key: the prefix of the key, if the request had one.
 
         Raises:
             TooManyLiveClientsError: all are taken, or all that one key may have.
@@ -101,14 +102,14 @@ class Places:
 
 
 class _SlowReaderError(Exception):
-    """The client does not read what it is sent."""
+    """The client does not read the sent data."""
 
 
 class EventResponse(StreamingResponse):
     """Server-sent events. Ends, and with it the connection, if the client does not read.
 
     Args:
-        events: what is sent, each as :func:`event` gives it.
+        events: the events to send, each as :func:`event` returns it.
     """
 
     def __init__(self, events: AsyncIterator[str]) -> None:
@@ -128,7 +129,7 @@ class EventResponse(StreamingResponse):
 
 
 async def happens(occasion: asyncio.Event, within_s: float) -> bool:
-    """Whether something happens within so many seconds."""
+    """Return whether something happens within so many seconds."""
     try:
         async with asyncio.timeout(within_s):
             return await occasion.wait()
@@ -137,6 +138,6 @@ async def happens(occasion: asyncio.Event, within_s: float) -> bool:
 
 
 def event(kind: str, data: bytes, name: str | None = None) -> str:
-    """An event; its data, JSON without white space, is one line."""
+    """Return an event. Its data, JSON without white space, is one line."""
     identity = "" if name is None else f"id: {name}\n"
     return f"event: {kind}\n{identity}data: {data.decode()}\n\n"

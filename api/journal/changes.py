@@ -1,9 +1,9 @@
-"""Which streams each change of the catalog was about, so that followers read these alone.
+"""The streams that each change of the catalog affected, so that followers read these alone.
 
-The catalog is all streams and revocations. Its number rises with each change, and a row here names
-the stream that was created, deleted or mapped anew, or whose source was revoked or reinstated. The
-newest ``KEPT`` rows stay. A follower that is further behind reads the complete catalog, and so does
-one that finds a number without its row.
+The catalog is all streams and revocations. Its number rises with each change. A row here names the
+stream that was created, deleted or re-mapped, or whose source was revoked or reinstated. The newest
+``KEPT`` rows stay. A follower that is further behind reads the complete catalog, and so does one
+that finds a number without its row.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _since = sa.select(_c.stream_id).where(
 
 
 def prepare(connection: sa.Connection) -> None:
-    """Create the table if it is not there, in a writing transaction that nobody else is in."""
+    """Create the table if it is not there, in an exclusive writing transaction."""
     metadata.create_all(connection)
 
 
 async def record(tx: Writer, number: int, stream_id: int) -> None:
-    """The change that made the catalog this one was about a stream. O(log KEPT)."""
+    """Record the stream of the change that led to this catalog number. O(log KEPT)."""
     await tx.execute(_table.delete().where(_c.number <= number - KEPT))
     await tx.execute(_table.insert().values(number=number, stream_id=stream_id))
 
 
 async def since(rx: Reader, after: int, upto: int) -> set[int] | None:
-    """Ids of the streams that changed in between; None: that is not known. O(changes)."""
+    """Return the ids of the streams that changed in between, or None if unknown. O(changes)."""
     if not 0 < upto - after <= KEPT:
         return None
     rows = await rx.select(_since, {"after": after, "upto": upto})

@@ -1,15 +1,16 @@
-"""What tells a database from every other one, its own copies and backups included.
+"""The identity of a database, which differs from every other one, its own copies and backups
+included.
 
-One row, which is no part of what the database holds, so that no backup has it:
+One row, which is no part of the database's content, so that no backup has it:
 
 - an *identity*, drawn when the tables are made, and again by every restore. A process keeps to the
-  database that it has opened: under the same address there may be another one by now, restored
-  beside it, and to read or write that one as if it were the first would lose something silently.
-- a *proof*, written over to see whether the database takes writes: it is synced as a post is, and
-  no row comes of it.
+  database that it has opened. The same address may lead to another database by now, restored next
+  to it. Reading or writing that one as if it were the first would lose data silently.
+- a *proof*, overwritten to check whether the database accepts writes. It is synced like a post, and
+  adds no row.
 
-A file of SQLite may be replaced or removed under the connections that hold it open. What is written
-then is gone with the last of them, so the name must still be that of the file that was opened.
+A SQLite file may be replaced or removed while connections have it open. Later writes are gone with
+the last connection, so the name must still be that of the opened file.
 """
 
 from __future__ import annotations
@@ -40,15 +41,16 @@ table = sa.Table(
 
 
 def prepare(connection: sa.Connection) -> str:
-    """The identity; it is drawn if there is none. In a writing transaction that nobody else is in,
-    since databases of releases before have no such table."""
+    """Return the identity, and draw it if there is none. In an exclusive writing transaction, since
+    databases of earlier releases have no such table.
+    """
     metadata.create_all(connection)
     found: str | None = connection.execute(sa.select(table.c.identity)).scalar_one_or_none()
     return renew(connection) if found is None else found
 
 
 def renew(connection: sa.Connection) -> str:
-    """Make it another database than it was, in the same manner; its identity."""
+    """Give the database another identity, in the same manner, and return it."""
     metadata.create_all(connection)
     connection.execute(table.delete())
     identity = secrets.token_hex(16)
@@ -58,7 +60,7 @@ def renew(connection: sa.Connection) -> str:
 
 class Opened:
     """The database that this process has opened. Once it was found to be another one it stays so:
-    what this process holds in memory is of the first.
+    the content in memory belongs to the first.
 
     Args:
         url: of the database.
@@ -73,19 +75,20 @@ class Opened:
         self._fault: str | None = None
 
     def keep_to(self, identity: str) -> None:
-        """From now on it must be this one."""
+        """Require this identity from now on."""
         self._identity = identity
         self._file = self._found()
 
     def check(self, identity: str | None) -> None:
-        """Raises AnotherDatabaseError: this identity was read, and is another one."""
+        """Raise AnotherDatabaseError if this identity, as read, is another one."""
         if self._identity is not None and identity != self._identity:
             self._fault = f"it is database {identity}, and this process has opened {self._identity}"
         self._raise()
 
     def check_file(self) -> None:
-        """Raises AnotherDatabaseError: another file, or none, has the name by now; or what was
-        found before."""
+        """Raise AnotherDatabaseError if another file, or none, has the name by now, or if an
+        earlier check failed.
+        """
         if (
             self._file is not None
             and self._fault is None
@@ -102,7 +105,7 @@ class Opened:
             )
 
     def _found(self) -> tuple[int, int] | None:
-        """Device and number of the file of that name."""
+        """Return device and number of the file of that name."""
         if self._path is None:
             return None
         try:

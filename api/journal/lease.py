@@ -1,8 +1,8 @@
-"""Which of several processes over one database does what one of them is enough for.
+"""Leases: they choose one of several processes over one database for work that one process can do.
 
-A row names who has the lease, and until when by his clock. Who has it renews it long before that;
-who dies leaves it until then. Clocks of machines differ, so for a moment two may believe that they
-have it: it is for work that does no harm when it is done twice.
+A row names the holder of the lease, and the end by its clock. The holder renews it long before
+that. If the holder dies the lease stays until then. Clocks of machines differ, so for a moment two
+processes may believe that they have it. It is for work that does no harm when it is done twice.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ _AHEAD = 10
 
 
 def prepare(connection: sa.Connection) -> None:
-    """Create the table, in a writing transaction that nobody else is in: databases of releases
-    before have none."""
+    """Create the table, in an exclusive writing transaction: databases of earlier releases have
+    none.
+    """
     metadata.create_all(connection)
 
 
 async def take(tx: Writer, name: str, holder: str, now_us: int, lasts_us: int) -> bool:
-    """Take a lease or renew it; False if somebody else has it."""
+    """Take a lease or renew it. Return False if another process has it."""
     await tx.lock_head()
     free = sa.or_(
         _c.holder == holder, _c.until_us <= now_us, _c.until_us > now_us + _AHEAD * lasts_us
@@ -49,6 +50,6 @@ async def take(tx: Writer, name: str, holder: str, now_us: int, lasts_us: int) -
 
 
 async def release(tx: Writer, name: str, holder: str) -> None:
-    """Leave it to whoever wants it next."""
+    """Release it to the next process."""
     await tx.lock_head()
     await tx.execute(_table.delete().where(_c.name == name, _c.holder == holder))

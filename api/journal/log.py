@@ -30,7 +30,7 @@ _OVERLAPS_NAMED = 10  # intervals that came before, in one refusal
 
 @dataclass(frozen=True, slots=True)
 class Journaled:
-    """What became of one post: its row, or None if the journal held it already."""
+    """The outcome of one post: its row, or None if the journal contained it already."""
 
     seq: int  # reading the journal up to here, one reads the post
     row: Row | None
@@ -45,22 +45,22 @@ async def append(
 ) -> list[Journaled | IntervalConflictError]:
     """Append posts, each at most once, in their order.
 
-    A post may say which numbers of its source it holds. The ledger keeps these, until somebody
-    releases them, and those of one source never overlap.
+    A post may declare which numbers of its source it contains. The ledger keeps these until an
+    operator releases them, and intervals of one source never overlap.
 
     Args:
         tx: a fresh transaction.
         posts: checked against the catalog of that number.
         catalog: number of the catalog.
         now_us: time of receipt.
-        upto: number of the row up to which the journal is known to whoever found that the posts can
-            be joined with it; None: they can be with any.
+        upto: number of the last journal row that was considered when the posts were found to be
+            joinable; None: they can be joined with any.
 
     Returns:
-        For each post what became of it; those refused for their interval stand beside the others.
+        The outcome of each post; posts rejected for their interval are among the others.
 
     Raises:
-        CatalogChangedError: the catalog is another one; the posts are to be checked again.
+        CatalogChangedError: the catalog is another one; the posts must be checked again.
         OvertakenError: the journal has another row since.
     """
     head = await tx.lock_head()
@@ -93,8 +93,9 @@ async def append(
 
 
 async def _enter(tx: Writer, post: NewPost) -> bool:
-    """Enter the interval of a post into the ledger, unless it is there with the same body; whether
-    it was not."""
+    """Enter the interval of a post into the ledger, unless it is there with the same body. Return
+    whether it was not.
+    """
     assert post.interval is not None
     overlapping = await tx.overlapping(
         (post.stream_id, post.source), post.interval, _OVERLAPS_NAMED
@@ -109,15 +110,15 @@ async def _enter(tx: Writer, post: NewPost) -> bool:
 
 
 async def compact(tx: Writer, known: Head, snapshots: Sequence[SnapshotRow]) -> int:
-    """Write snapshots of some sources, and delete what an older, intact snapshot of each holds.
+    """Write snapshots of some sources, and delete the rows that an older, intact snapshot contains.
 
-    A snapshot is written beside the one before, and only what *that* one holds is deleted, once it
-    was read back: one torn snapshot of a source loses nothing, since the one before and the rows
-    after that are there. A torn one is deleted itself.
+    A snapshot is written next to the previous one. Only the rows that the *previous* one contains
+    are deleted, once it was read back. So one torn snapshot of a source loses nothing, since the
+    previous one and the later rows are there. A torn one is deleted itself.
 
     Args:
         tx: a fresh transaction.
-        known: head at which the snapshots were made: each holds all rows of its source up to its
+        known: head at which the snapshots were made: each contains all rows of its source up to its
             ``upto``.
         snapshots: at most one of each source; ``generation`` is the one after ``known``'s.
 
@@ -146,7 +147,7 @@ async def compact(tx: Writer, known: Head, snapshots: Sequence[SnapshotRow]) -> 
 
 
 async def create(tx: Writer, stream: StreamRow) -> StreamRow | None:
-    """Add a stream; its row, or None if one of this name is there."""
+    """Add a stream. Return its row, or None if one of this name is there."""
     head = await tx.lock_head()
     if await tx.stream_named(stream.name) is not None:
         return None
@@ -156,7 +157,7 @@ async def create(tx: Writer, stream: StreamRow) -> StreamRow | None:
 
 
 async def remap(tx: Writer, stream_id: int, ingest: Mapping[str, Any]) -> bool:
-    """Have a stream read other formats by other maps from now on; False if there is none."""
+    """Replace the mappings of a stream. Return False if there is no such stream."""
     head = await tx.lock_head()
     rows = await tx.streams([stream_id])
     for row in rows:
@@ -166,7 +167,7 @@ async def remap(tx: Writer, stream_id: int, ingest: Mapping[str, Any]) -> bool:
 
 
 async def delete(tx: Writer, stream_id: int) -> bool:
-    """Delete a stream and all it holds; False if there is none."""
+    """Delete a stream and all its content. Return False if there is none."""
     head = await tx.lock_head()
     if not await tx.streams([stream_id]):
         return False
@@ -176,8 +177,9 @@ async def delete(tx: Writer, stream_id: int) -> bool:
 
 
 async def revoke(tx: Writer, source: SourceKey) -> bool:
-    """Delete all that a source has posted, and refuse it from now on; False if its stream is not
-    there."""
+    """Delete all posts of a source, and reject it from now on. Return False if its stream is not
+    there.
+    """
     head = await tx.lock_head()
     if not await tx.streams([source[0]]):
         return False
@@ -188,7 +190,7 @@ async def revoke(tx: Writer, source: SourceKey) -> bool:
 
 
 async def reinstate(tx: Writer, source: SourceKey) -> bool:
-    """Admit a source again, empty; False if it was not refused."""
+    """Admit a source again, empty. Return False if it was not revoked."""
     head = await tx.lock_head()
     for each in await tx.revocations([source[0]]):
         if each.source == source[1] and each.active:
@@ -199,8 +201,9 @@ async def reinstate(tx: Writer, source: SourceKey) -> bool:
 
 
 async def release(tx: Writer, source: SourceKey, interval: Interval) -> list[Interval] | None:
-    """Take an interval of a source out of the ledger, so that its numbers may be posted again. What
-    was posted under it stays. None if it was there; else those that share numbers with it."""
+    """Take an interval of a source out of the ledger, so that its numbers may be posted again. Its
+    posts stay. Return None if it was there, else the intervals that share numbers with it.
+    """
     await tx.lock_head()
     found = [each for each, _digest in await tx.overlapping(source, interval, _OVERLAPS_NAMED)]
     if found != [interval]:

@@ -1,7 +1,7 @@
 """Databases of the release before versions: streams, a journal of all posts, and a ledger.
 
-They had no head and no snapshots, numbered the journal by the database, and did not keep how many
-rows a body holds: each is decoded once for that.
+They had no head and no snapshots, numbered the journal by the database, and did not record how many
+rows a body contains. Each body is decoded once for that.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _ledger = sa.Table(
 
 
 def migrate(connection: sa.Connection) -> None:
-    """Replace the tables of that release by those of this one, in the transaction that is open.
-    Takes the time to decode every post, and for its duration the space of the journal once more.
+    """Replace the tables of that release by the present ones, in the open transaction. Takes the
+    time to decode every post, and for its duration the space of the journal once more.
 
     Raises:
         StorageError: a stream or a post cannot be read.

@@ -31,36 +31,41 @@ PostKey = tuple[int, str, bytes]  # and SHA-256 of a body
 
 
 class StorageError(RuntimeError):
-    """The database could not be read or written. What was asked for may or may not have happened;
-    asking again is always right."""
+    """The database could not be read or written. The operation may or may not have happened.
+    Repeating it is always right.
+    """
 
 
 class CatalogChangedError(Exception):
-    """Streams or revocations are others than the writer knows of. Nothing was written."""
+    """Streams or revocations have changed, and the writer does not know them. Nothing was
+    written.
+    """
 
 
 class OvertakenError(Exception):
-    """Others have written since, what must be looked at first. Nothing was written."""
+    """Other processes have written rows that must be checked first. Nothing was written."""
 
 
 class ReplayError(RuntimeError):
-    """The database holds what cannot be read, or is not the one that was read before. Going on
-    would lose something silently."""
+    """The database has unreadable content, or is not the one that was read before. Continuing
+    would lose data silently.
+    """
 
 
 class AnotherDatabaseError(ReplayError):
-    """Under the same address there is another database than the one that was opened, or that one as
-    it was before: it was restored, or failed over to a copy that lagged. Nothing may be read from
-    it any more, or written to it, by a process that holds what the first one held."""
+    """The same address leads to another database than the opened one, or to an earlier state of it:
+    it was restored, or failed over to a lagging replica. A process that holds the content of the
+    first may not read from it or write to it any more.
+    """
 
 
 class SupersededError(Exception):
-    """Somebody else compacted, or changed the catalog, in between. Nothing was written."""
+    """Another process compacted, or changed the catalog, in between. Nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The one row that every writer holds while it writes.
+    """The one row that every writer locks while it writes.
 
     Attributes:
         last: number of the newest row of the journal ever committed.
@@ -80,15 +85,15 @@ class StreamRow:
     """A stream as it was created.
 
     Attributes:
-        id: never used twice, even if the stream is deleted and made anew.
-        incarnation: a random word, another one when it is made anew.
+        id: never used twice, even if the stream is deleted and re-created.
+        incarnation: a random word, another one when it is re-created.
         recipe: ``Recipe.to_dict()``.
         max_clock_skew_s: seconds that a time may lie ahead of this service's clock; None: any.
         id_key: secret key of the ids, where the stream holds one.
         bind_keys: whether the source is part of the keys of raw observations.
-        ingest: what of other formats' bodies is a reading of it, as JSON has it; None: nothing. It
-            may become another while the stream is there.
-        view: of a view, the stream whose observations feed it and how, as JSON has it.
+        ingest: the mappings of other formats to readings, as JSON; None: none. They may change
+            while the stream exists.
+        view: for a derived stream, its origin and derivation, as JSON.
     """
 
     id: int
@@ -105,7 +110,7 @@ class StreamRow:
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """A source whose posts were dropped; while ``active`` it is refused."""
+    """A source whose posts were dropped. While ``active`` it is rejected."""
 
     stream_id: int
     source: str
@@ -127,8 +132,8 @@ class NewPost:
 
     Attributes:
         digest: SHA-256 of its body.
-        request: SHA-256 of what was sent, where the body was made of that and of what was there
-            before. Then its interval, which it has, says whether it came before.
+        request: SHA-256 of the request, where the body was made from the request and from earlier
+            content. Then the interval, which is required, shows whether it came before.
     """
 
     stream_id: int
@@ -145,12 +150,12 @@ class NewPost:
 
     @property
     def key(self) -> PostKey:
-        """Tells a post from the same one, sent again."""
+        """Return a key that identifies a repeated post."""
         return self.stream_id, self.source, self.digest
 
     @property
     def sent(self) -> bytes:
-        """SHA-256 of what was sent, for the ledger."""
+        """Return the SHA-256 of the sent bytes, for the ledger."""
         return self.request or self.digest
 
 
@@ -169,7 +174,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a source has posted, as far as it was journaled."""
+    """Totals of a source's journaled posts."""
 
     posts: int = 0
     posted_bytes: int = 0
@@ -177,7 +182,7 @@ class Totals:
     last_received_us: int = 0
 
     def plus(self, row: Row) -> Totals:
-        """With one more post."""
+        """Return the totals with one more post."""
         return Totals(
             self.posts + 1,
             self.posted_bytes + len(row.body),
@@ -186,7 +191,7 @@ class Totals:
         )
 
     def replaced(self, before: Totals, after: Totals) -> Totals:
-        """With what a source has posted after, in place of what it had before."""
+        """Return the totals after a later post of a source has replaced its content."""
         return Totals(
             self.posts + after.posts - before.posts,
             self.posted_bytes + after.posted_bytes - before.posted_bytes,
@@ -209,5 +214,5 @@ class SnapshotRow:
 
     @property
     def intact(self) -> bool:
-        """Whether the body is the one that was written."""
+        """Return whether the body is unchanged since it was written."""
         return hashlib.sha256(self.body).digest() == self.digest

@@ -1,6 +1,6 @@
-"""The tables of monitors, beside those of the journal: what is watched, what each site may hold
-unposted, which states there were, and what is still to be told; and of top-k lists, what was asked
-last and what each site said; and the questions that are configured, to be scraped.
+"""The tables of monitors, next to those of the journal: monitor definitions, the rows that each
+site may hold unposted, past states, and undelivered alerts. For top-k lists: the last request, and
+the last report of each site. Also the configured queries, to be scraped.
 
 Databases have them from version 2 on (:mod:`api.journal.versions`). A row that belongs to a stream
 or a monitor is deleted with it.
@@ -35,7 +35,7 @@ _Text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def _of(name: str, table: sa.Table, **options: Any) -> sa.Column[int]:
-    """The row of another table that a row belongs to, and goes with."""
+    """Return a reference to the row of another table that owns a row, and is deleted with it."""
     return sa.Column(name, _Key, sa.ForeignKey(table.c.id, ondelete="CASCADE"), **options)
 
 
@@ -135,5 +135,5 @@ questions = sa.Table(
 
 
 def prepare(connection: sa.Connection) -> None:
-    """Create those that are not there, in a writing transaction that nobody else is in."""
+    """Create missing tables, in an exclusive writing transaction."""
     metadata.create_all(connection)

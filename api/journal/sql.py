@@ -1,21 +1,22 @@
 """SQLite and PostgreSQL, by SQLAlchemy's asyncio engines.
 
-What each is told, so that a committed transaction is on stable storage and nothing waits for ever:
+The settings of each, so that a committed transaction is on stable storage and nothing waits for
+ever:
 
-- SQLite: write-ahead log, ``synchronous=FULL``. Who writes takes the one lock of the database as
-  the transaction begins; who reads has a snapshot and blocks nobody. The log is written back here
-  and not by SQLite's own rule: only by who holds the lock of writers, since in versions before
-  3.51.3 a checkpoint beside a commit can lose what was committed; and waiting a little for readers,
-  since as long as there is one of them at every moment the log never starts anew by itself.
+- SQLite: write-ahead log, ``synchronous=FULL``. A writer takes the one lock of the database as the
+  transaction begins. A reader has a snapshot and blocks nobody. This module writes the log back, in
+  place of SQLite's own rule. Only the holder of the writers' lock does so, since in versions before
+  3.51.3 a checkpoint next to a commit can lose committed data. It waits a little for readers, since
+  the log never restarts by itself as long as there is a reader at every moment.
 - PostgreSQL: READ COMMITTED with the row of the head locked to write, REPEATABLE READ READ ONLY to
   read, ``synchronous_commit`` not off. The server ends statements, waits for locks and idle
   transactions that last too long.
 
-A transaction that awaits nothing but its own statements is run in one go, over SQLite on a thread:
-to hand each statement to a thread by itself takes, beside threads that compute, many times as long.
+A transaction that awaits nothing but its own statements runs in one go, over SQLite on a thread.
+Handing each statement to a thread takes many times as long next to threads that compute.
 
-Whatever goes wrong is a ``StorageError`` with the database's own short words, and the connection it
-went wrong on is thrown away: the next transaction has another one.
+Every fault is a ``StorageError`` with the database's own short words. The faulty connection is
+discarded: the next transaction has another one.
 """
 
 from __future__ import annotations
@@ -114,11 +115,11 @@ class SqlStorage:
 
     @classmethod
     async def open(cls, url: str) -> Self:
-        """Connect; create the tables, or bring those of the release before up to date.
+        """Connect, and create the tables or update those of the release before.
 
         Raises:
-            StorageError: the database is out of reach, does not promise what is needed, or its
-                tables are of another version.
+            StorageError: the database is out of reach, does not guarantee the required properties,
+                or its tables are of another version.
         """
         storage = cls(url)
         try:
@@ -195,11 +196,12 @@ class SqlStorage:
 class _Thread:
     """Transactions over a SQLite file, one after the other, each in one go.
 
-    Who stops waiting for one that has begun does not know whether it will be committed.
+    A caller that stops waiting for a transaction under way does not know whether it will be
+    committed.
 
     Args:
         url: of the file.
-        opened: which file that is.
+        opened: the identity of the opened file.
         writes: whether they may write.
     """
 
@@ -223,7 +225,7 @@ class _Thread:
         return loop.run_in_executor(self._executor, self._transaction, statements, before)
 
     def close(self) -> None:
-        """Wait for what runs; the file is closed by the thread that opened it."""
+        """Wait for running transactions. The thread that opened the file closes it."""
         self._executor.submit(self._engine.dispose)
         self._executor.shutdown()
 
@@ -265,7 +267,7 @@ class _Thread:
 
 
 def _result(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine returns that never waits."""
+    """Return the result of a coroutine that never waits."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -279,18 +281,19 @@ def _result(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def engine_of(url: sa.URL, *, writes: bool) -> AsyncEngine:
-    """Connections as this module's first lines say; of those that write there is one.
+    """Return connections as this module's docstring describes. There is one writing connection.
 
     Args:
-        url: as ``urls.async_url`` gives it.
+        url: as ``urls.async_url`` returns it.
         writes: whether a transaction takes the lock of writers as it begins, or may not write.
     """
     return (_sqlite if url.get_backend_name() == "sqlite" else _postgresql)(url, writes=writes)
 
 
 def create_private(url: sa.URL) -> None:
-    """Create the file of a SQLite database, if it is not there, for nobody but its owner: SQLite
-    by itself lets everyone read, and gives its log the mode of the file."""
+    """Create the file of a SQLite database, if it is not there, for its owner only. SQLite by
+    itself lets all users read it, and gives its log the mode of the file.
+    """
     path = url.database
     if url.get_backend_name() != "sqlite" or not path or path.startswith((":memory:", "file:")):
         return
@@ -321,7 +324,7 @@ def _sqlite_arguments(*, connections: int) -> dict[str, Any]:
 def _prepare_sqlite(
     engine: sa.Engine, url: sa.URL, *, writes: bool, sleep: Callable[[float], None]
 ) -> None:
-    """Tell an engine how its connections and transactions begin."""
+    """Configure how the connections and transactions of an engine begin."""
 
     def create(*_arguments: Any) -> None:
         create_private(url)
@@ -357,8 +360,9 @@ def _prepare_sqlite(
 
 
 def _take_the_lock(connection: sa.Connection, sleep: Callable[[float], None]) -> None:
-    """Begin to write. SQLite itself looks for the lock less and less often, so that one of several
-    busy processes may never get it; and its wait cannot be broken off."""
+    """Begin to write. SQLite itself polls the lock less and less often, so that one of several
+    busy processes may never get it. Its wait cannot be aborted either.
+    """
     deadline = time.monotonic() + _LOCK_S
     while True:
         try:
@@ -430,7 +434,7 @@ def _require_durability(connection: sa.Connection) -> None:
 
 @contextmanager
 def _as_storage_error() -> Iterator[None]:
-    """What the driver or the pool raises, as ``StorageError``."""
+    """Convert exceptions of the driver or the pool into ``StorageError``."""
     try:
         yield
     except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
@@ -438,7 +442,7 @@ def _as_storage_error() -> Iterator[None]:
 
 
 def _cause(error: Exception) -> str:
-    """The first line of what the database said; statements and their parameters are not in it."""
+    """Return the first line of the database's error, without statements and their parameters."""
     if isinstance(error, sa.exc.DBAPIError) and error.orig is not None:
         said = getattr(getattr(error.orig, "diag", None), "message_primary", None)
         text = said or _words(error.orig)
@@ -456,17 +460,18 @@ def _cause(error: Exception) -> str:
 
 
 def _words(error: BaseException) -> str:
-    """What a driver says. SQLite has the same words for many faults of a disk; its name of the
-    fault tells which one it was."""
+    """Return the driver's error text. SQLite has the same words for many disk faults. Its name of
+    the fault distinguishes them.
+    """
     name = getattr(error, "sqlite_errorname", "")
     return f"{error} ({name})" if name.count("_") > 1 else str(error)
 
 
 async def answered(asked: Awaitable[T]) -> T:
-    """What the database says to this.
+    """Return the database's response.
 
     Raises:
-        StorageError: it says that it cannot, or nothing for ``_ANSWER_S``.
+        StorageError: it reports an error, or does not respond for ``_ANSWER_S``.
     """
     with _as_storage_error():
         async with asyncio.timeout(_ANSWER_S):
@@ -475,7 +480,7 @@ async def answered(asked: Awaitable[T]) -> T:
 
 @asynccontextmanager
 async def transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """A transaction; committed at the end, rolled back if an exception leaves it."""
+    """Run a transaction. It is committed at the end, or rolled back if an exception leaves it."""
     connection = engine.connect()
     await answered(connection.start())
     try:
@@ -656,7 +661,7 @@ class _Reader:
 
 
 def _portions(sizes: Sequence[Any]) -> Iterator[tuple[SourceKey, SourceKey]]:
-    """First and last of sources whose bodies are read together."""
+    """Yield the first and last of sources whose bodies are read together."""
     first: SourceKey | None = None
     total = 0
     for number, (stream_id, source, size) in enumerate(sizes):
@@ -839,8 +844,9 @@ class _Writer(_Reader):
 
 
 class _FileWriter(_Writer):
-    """Over SQLite, on a thread. The statements that every commit of posts runs go to the driver
-    itself: in them SQLAlchemy takes several times as long as SQLite."""
+    """A writer over SQLite, on a thread. The statements that every commit of posts runs go directly
+    to the driver. SQLAlchemy takes several times as long for them as SQLite.
+    """
 
     def __init__(self, connection: sa.Connection, opened: instance.Opened) -> None:
         super().__init__(_AtOnce(connection), opened)
@@ -865,5 +871,5 @@ class _FileWriter(_Writer):
 
 
 def _fields(row: Any) -> dict[str, Any]:
-    """Attributes of a frozen row, by name; unlike ``asdict`` nothing is copied."""
+    """Return the attributes of a frozen row, by name. Unlike ``asdict`` this copies nothing."""
     return {name: getattr(row, name) for name in row.__slots__}

@@ -1,8 +1,8 @@
 """The tables of streams and of the journal.
 
-Bodies stand last in their rows: SQLite reads a row from its beginning, and what stands before a
-body is read without it. Text is compared byte by byte, so an index does not depend on a locale of
-the operating system. Times are microseconds since 1970 UTC.
+Bodies stand last in their rows: SQLite reads a row from its beginning, and reads the columns before
+a body without it. Text is compared byte by byte, so an index does not depend on a locale of the
+operating system. Times are microseconds since 1970 UTC.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ revocations = sa.Table(
 
 
 def create(connection: sa.Connection) -> None:
-    """The tables, none of which may be there, with a head that has written nothing."""
+    """Create the tables, none of which may exist, with a head that has written nothing."""
     metadata.create_all(connection, checkfirst=False)
     if connection.dialect.name == "postgresql":
         for table in (journal, snapshots):  # sketches are packed: compressing them gains nothing

@@ -1,4 +1,4 @@
-"""Which databases there are, and by which driver each is spoken to."""
+"""The supported databases, and their drivers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DRIVERS = {
 
 
 def async_url(text: str) -> sa.URL:
-    """The URL of a database with the asyncio driver of its kind.
+    """Return the URL of a database with the asyncio driver of its kind.
 
     Raises:
         ValueError: it cannot be read, or is of a kind that this release does not know.

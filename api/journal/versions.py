@@ -1,8 +1,8 @@
-"""The version of a database: created, raised by numbered steps, or refused.
+"""The version of a database: created, raised by numbered steps, or rejected.
 
-One row holds the version. A release raises it when it stores something that the release before
-cannot read, so an older release refuses a newer database at its start and changes nothing. Each
-step runs in the transaction that opens the database: a start that fails leaves the version before.
+One row stores the version. A release raises it when it stores data that the release before cannot
+read. So an older release rejects a newer database at its start and changes nothing. Each step runs
+in the transaction that opens the database: a start that fails leaves the version before.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ def bring_up_to_date(connection: sa.Connection) -> None:
 
 
 def _create_others(connection: sa.Connection) -> None:
-    """The tables of monitors, lists, questions, leases and changes. Between versions 1 and 2 some
-    of them came without a new version, so they may be there."""
+    """Create the tables of monitors, lists, queries, leases and changes. Between versions 1 and 2
+    some of them came without a new version, so they may exist.
+    """
     monitor_tables.prepare(connection)
     lease.prepare(connection)
     changes.prepare(connection)

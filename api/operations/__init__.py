@@ -1,6 +1,6 @@
-"""What an operator has a process or its database do, apart from serving requests.
+"""An operator's work on a process or its database, apart from serving requests.
 
-- ``keys``, ``backup``, ``offline``: the database looked after, from the command line
+- ``keys``, ``backup``, ``offline``: maintenance of the database, from the command line
 - ``starting``: a start, and one that fails
-- ``signals``, ``orphan``: told to stop, or left alone by the process that started this one
+- ``signals``, ``orphan``: a signal to stop, and the end of the parent process
 """

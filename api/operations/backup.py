@@ -1,12 +1,13 @@
-"""Backup, restore and check of the database, whichever it is.
+"""Backup, restore and check of the database, for SQLite and PostgreSQL.
 
-A backup is one SQLite file that holds every table as of one moment, and beside them a table that
-says of each how many rows it has and their digest. SQLite and PostgreSQL are read and filled the
-same way, so a backup of one restores into the other, and the aggregator can serve from the file
-itself. Writing it holds nobody up: who reads one moment blocks no writer.
+A backup is one SQLite file that contains every table as of one moment. Another table lists the row
+count and the digest of each. SQLite and PostgreSQL are read and filled the same way, so a backup of
+one restores into the other, and the aggregator can serve from the file itself. Writing it delays no
+other process: a reader of one moment blocks no writer.
 
 The digest of a table is the sum modulo 2^256 of the SHA-256 of its rows, in any order (databases do
-not agree on the order of texts). It tells accidents; whoever can write the file can forge it.
+not agree on the order of texts). It detects accidents. An attacker that can write the file can
+forge it.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _origin = sa.Table(
 
 
 class BackupError(RuntimeError):
-    """What was asked for is refused or did not succeed; nothing is left half done."""
+    """The operation is rejected or failed. Nothing is left half done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,9 @@ def backup(database_url: str, path: Path) -> list[TableCopy]:
 
     Args:
         database_url: as ``Settings.database_url``.
-        path: of a file that is not there yet. It appears when it is complete and on disk, and only
-            its owner may read it. Until then it is ``PATH.*.unfinished`` beside it, which stays if
-            the process is killed.
+        path: of a file that does not exist yet. It appears when it is complete and on disk, and
+            only its owner may read it. Until then it is ``PATH.*.unfinished`` next to it, which
+            stays if the process is killed.
 
     Raises:
         BackupError: the database is not there or cannot be read, or the file cannot be written.
@@ -127,11 +128,11 @@ def _copy_out(source: sa.Connection, sink: sa.Connection) -> list[TableCopy]:
 
 def restore(path: Path, database_url: str) -> list[TableCopy]:
     """Verify a backup, fill an empty database from it in one transaction, and read it back. Its
-    streams are new incarnations: tokens given before are refused.
+    streams are new incarnations: earlier tokens are rejected.
 
     Raises:
-        BackupError: the file is no backup or is damaged, the database is not empty, or what was
-            read back differs.
+        BackupError: the file is no backup or is damaged, the database is not empty, or the rows
+            read back differ.
     """
     if not path.is_file():
         raise BackupError(f"there is no file {path}")
@@ -174,7 +175,7 @@ def _read_manifest(source: sa.Connection, path: Path) -> dict[str, TableCopy]:
 
 
 def _make_empty(sink: sa.Connection) -> None:
-    """The tables, without rows. Whoever serves from that database waits or is seen."""
+    """Create the tables, without rows. A server that uses that database waits or is detected."""
     present = _present(sink)
     if tables.schema_version.name not in present:
         if tables.streams.name in present:
@@ -195,7 +196,7 @@ def _make_empty(sink: sa.Connection) -> None:
 
 
 def _continue_numbers(sink: sa.Connection) -> None:
-    """PostgreSQL's numbers continue after the restored ones. SQLite does so by itself."""
+    """Continue PostgreSQL's numbers after the restored ones. SQLite does so by itself."""
     named = ("monitors", "states", "outbox", "lists")
     numbered = [getattr(monitor_tables, each) for each in named]
     for table in (tables.streams, *numbered):
@@ -206,17 +207,19 @@ def _continue_numbers(sink: sa.Connection) -> None:
 
 
 def _rename_streams(sink: sa.Connection) -> None:
-    """Numbers that posts got after the backup will be used again: no token of one of those may
-    be taken for a token of this database."""
+    """Give streams new incarnations. Post numbers assigned after the backup will be used again, and
+    no token of such a post may pass for a token of this database.
+    """
     for (number,) in sink.execute(sa.select(tables.streams.c.id)).all():
         renamed = tables.streams.update().where(tables.streams.c.id == number)
         sink.execute(renamed.values(incarnation=secrets.token_hex(8)))
 
 
 def _renew_monitors(sink: sa.Connection) -> None:
-    """No grant is in a backup, and sites may still act on some: every monitor begins an epoch that
-    never was, under which nobody is vouched for before it reports. So does every top-k list, of
-    which sites may have heard other questions under the same numbers."""
+    """Begin an unused epoch for every monitor. No grant is in a backup, and sites may still act on
+    some. Under the new epoch no site is vouched for before it reports. Every top-k list begins one
+    too: sites may have received other queries under the same numbers.
+    """
     monitors, now_us = monitor_tables.monitors, time.time_ns() // 1000
     for number, epoch in sink.execute(sa.select(monitors.c.id, monitors.c.epoch)).all():
         it = monitors.update().where(monitors.c.id == number)
@@ -235,7 +238,7 @@ def _renew_monitors(sink: sa.Connection) -> None:
 
 @dataclass(slots=True)
 class StreamFindings:
-    """What the database holds of one stream."""
+    """The database content of one stream."""
 
     name: str
     snapshots: int = 0
@@ -245,14 +248,14 @@ class StreamFindings:
 
 @dataclass(slots=True)
 class Findings:
-    """What a check found; ``faults`` is empty if everything is sound."""
+    """The result of a check. ``faults`` is empty if everything is sound."""
 
     streams: list[StreamFindings] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
 
 def check(database_url: str) -> Findings:
-    """Read the whole database; compare every sketch with its digest.
+    """Read the complete database, and compare every sketch with its digest.
 
     A sketch was decoded before its digest was taken, so one that still has it is sound.
 
@@ -289,7 +292,9 @@ def check(database_url: str) -> Findings:
 
 
 def _faults_of_the_file(connection: sa.Connection) -> Iterator[str]:
-    """What SQLite finds in its own pages and references; PostgreSQL keeps the latter itself."""
+    """Return faults that SQLite finds in its own pages and references. PostgreSQL maintains the
+    latter itself.
+    """
     if connection.dialect.name != "sqlite":
         return
     for line in connection.exec_driver_sql("PRAGMA integrity_check").scalars():
@@ -343,7 +348,7 @@ def _summed(table: sa.Table, rows: Iterable[sa.RowMapping]) -> TableCopy:
 
 
 def _encoded(value: Any) -> tuple[bytes, bytes]:
-    """The value after its type and length, so that no two rows are encoded alike."""
+    """Return the value after its type and length, so that no two rows are encoded alike."""
     match value:
         case None:
             kind, content = b"n", b""
@@ -370,7 +375,7 @@ def _present(connection: sa.Connection) -> set[str]:
 
 
 def _known_tables(connection: sa.Connection) -> set[str]:
-    """Names of the tables there are. Those of every version have the same columns.
+    """Return the names of the existing tables. Those of every version have the same columns.
 
     Raises:
         BackupError: they are of a newer release, or of one before versions.
@@ -391,7 +396,7 @@ def _known_tables(connection: sa.Connection) -> set[str]:
 
 
 def _new_private(path: Path) -> Path:
-    """An empty file beside ``path`` that only its owner may read."""
+    """Create an empty file next to ``path`` that only its owner may read."""
     descriptor, name = mkstemp(".unfinished", f"{path.name}.", path.parent)
     os.close(descriptor)
     return Path(name)
@@ -435,7 +440,7 @@ def _reading(url: sa.URL) -> Iterator[sa.Connection]:
 
 @contextmanager
 def _writing(url: sa.URL) -> Iterator[sa.Connection]:
-    """All of it is written when the context is left well, or none."""
+    """Write all when the context ends without an exception, or nothing."""
     with _engine(url, "BEGIN IMMEDIATE").begin() as connection:
         yield connection
 

@@ -1,6 +1,6 @@
-"""``python -m api keys``: the keys, from the command line, for whoever has the database.
+"""``python -m api keys``: the keys, from the command line, for operators with database access.
 
-It works on the database itself, so the first key can be made before any server runs; running
+It works on the database itself, so the first key can be made before any server runs. Running
 servers see each change within two seconds.
 """
 
@@ -51,7 +51,7 @@ def mint_key(
     config: Config = None,
     data: Data = None,
 ) -> None:
-    """Make a key and write it out, once: what is kept does not tell it."""
+    """Make a key and write it out, once: the stored row does not reveal it."""
     now = now_us()
     try:
         row, token = mint(
@@ -78,7 +78,7 @@ def list_keys(config: Config = None, data: Data = None) -> None:
 
 @keys.command("revoke")
 def revoke_key(prefix: Prefix, config: Config = None, data: Data = None) -> None:
-    """Take a key back. Running servers refuse it within two seconds."""
+    """Revoke a key. Running servers reject it within two seconds."""
     if not _with_store(config, data, lambda store: store.delete(prefix)):
         raise typer.BadParameter(f"there is no key {prefix!r}")
 

@@ -1,7 +1,8 @@
-"""Changes to a database without a server: what has grown too large to start can be made smaller.
+"""Changes to a database without a server: a database that is too large to start can be made
+smaller.
 
-No sketch is read. The rows are deleted in one transaction, as a server does it; servers that run
-over the database see the catalog change, as they see each other's.
+No sketch is read. The rows are deleted in one transaction, as a server does it. Servers that run
+over the database see the catalog change, as they see each other's changes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class OfflineError(RuntimeError):
 
 
 def revoke(url: str, stream: str, source: str) -> None:
-    """Drop all that a source has posted, and refuse it from now on.
+    """Drop all posts of a source, and reject it from now on.
 
     Raises:
         OfflineError: there is no such stream, or the database is out of reach.
@@ -38,7 +39,7 @@ def revoke(url: str, stream: str, source: str) -> None:
 
 
 def delete(url: str, stream: str) -> None:
-    """Delete a stream and all that was posted to it.
+    """Delete a stream and all its posts.
 
     Raises:
         OfflineError: there is no such stream, or the database is out of reach.
@@ -72,7 +73,7 @@ def _change(
 
 
 def _require_database(url: str) -> None:
-    """A path that was mistyped must not become an empty database."""
+    """Check that the database exists. A mistyped path must not become an empty database."""
     parsed = async_url(url)
     if parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").exists():
         raise OfflineError(f"there is no database {parsed.database!r}")

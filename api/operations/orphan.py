@@ -1,14 +1,14 @@
 """A worker does not outlive the process that started it.
 
-That one hands signals on and starts others in the place of those that end. If it is killed (by
-SIGKILL, as the system does for want of memory) it hands on nothing: its workers would go on serving
-for ever, holding the port, so that what a supervisor starts in its place cannot listen.
+The parent forwards signals and replaces workers that end. If it is killed (by SIGKILL, as the
+system does for want of memory) it forwards nothing. Its workers would serve for ever and occupy the
+port, so that the replacement started by a supervisor could not listen.
 
-Every process that ``multiprocessing`` has started holds a pipe to the one that did; it ends with
-that one, however that ended, on every system. (Linux can send a signal instead, but when the
-*thread* that forked ends, and only to who has asked for it before.) The worker then does what it
-does on SIGTERM: what it has taken is acknowledged. Nobody is left to kill it should it not come to
-an end, so it leaves anyway after a while; what it has acknowledged is on stable storage.
+Every process that ``multiprocessing`` has started has a pipe to its parent. The pipe ends with the
+parent, however that ended, on every system. (Linux can send a signal instead, but when the *thread*
+that forked ends, and only to processes that have requested it before.) The worker then acts as on
+SIGTERM: it acknowledges the posts that it has accepted. No parent is left to kill a worker that
+does not end, so it leaves anyway after a while. All acknowledged posts are on stable storage.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _log = logging.getLogger("api")
 
 
 def end_with_parent(within_s: float) -> None:
-    """Stop this process as soon as the one that started it has ended; to be called once.
+    """Stop this process as soon as its parent has ended. Call this once.
 
     Args:
-        within_s: what stopping may take.
+        within_s: the time that stopping may take.
     """
     parent = parent_process()
     if parent is None:

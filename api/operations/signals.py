@@ -1,8 +1,9 @@
-"""Being told to stop, before the server has stopped.
+"""The signal to stop, before the server has stopped.
 
-On SIGTERM or SIGINT uvicorn closes its listening sockets, lets requests that were begun finish, and
-only then ends the lifespan of the application. What must change at once (``/readyz``, posts of
-clients that keep their connection, live connections that never finish by themselves) is told here.
+On SIGTERM or SIGINT uvicorn closes its listening sockets, lets requests under way finish, and only
+then ends the lifespan of the application. This module notifies the parts that must change at once
+(``/readyz``, posts of clients that keep their connection, live connections that never finish by
+themselves).
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def told_to_stop(then: Callable[[], None]) -> Iterator[None]:
-    """Within it, ``then`` is called in the running event loop when a signal to stop arrives, and
-    the handler that was there is called as before.
+    """Call ``then`` in the running event loop when a signal to stop arrives in this context. The
+    previous handler is called as before.
 
     Signals reach the main thread only: in any other this does nothing.
     """

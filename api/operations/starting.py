@@ -1,7 +1,7 @@
-"""A start that fails, told in one line: what, where, and what to do.
+"""A failed start, reported in one line: the fault, the place, and the remedy.
 
-The application says it in its log before it gives up; the framework would say it again, as forty
-lines of its inside. Only what nobody foresaw is shown with its frames.
+The application logs it before it gives up. The framework would repeat it, as forty lines of
+internals. Only an unexpected error is shown with its stack frames.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _DAMAGED = (
 
 
 class AddressError(Exception):
-    """The address cannot be listened on; the message says which, why, and what to do."""
+    """The server cannot listen on the address. The message names it, the reason, and the remedy."""
 
 
 class Starting:
-    """Of a start that failed, which is in the log, the server in front hears no more than that."""
+    """Hides a failed start, which is in the log, from the server in front."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -53,11 +53,11 @@ class Starting:
 
 
 def tell_failure(error: Exception, place: str) -> None:
-    """Write to the log why the application does not start.
+    """Log why the application does not start.
 
     Args:
-        error: what was raised.
-        place: the database, as it may be shown.
+        error: the exception.
+        place: the database, in a form that may be shown.
     """
     match error:
         case ReplayError():
@@ -73,7 +73,8 @@ def _in_a_line(error: Exception) -> str:
 
 
 def check_address(settings: Settings) -> None:
-    """Whether the address can be listened on, before the database is read, which takes long.
+    """Check that the server can listen on the address, before it reads the database, which takes
+    long.
 
     Raises:
         AddressError: it cannot.

@@ -1,10 +1,10 @@
-"""Passing on to another aggregator what this one has taken.
+"""Forwarding the accepted data of this aggregator to another one.
 
 - ``upstream``: requests to the other one
 - ``relay``: what is sent, and when
 
-What an answer means is the client's business (:mod:`decaysketch.client.delivery`), how sketches
-merge the library's.
+The client package interprets responses (:mod:`decaysketch.client.delivery`), and the library merges
+sketches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Relay", "Upstream", "start"]
 async def start(
     aggregator: Aggregator, storage: Storage, settings: Settings, stack: AsyncExitStack
 ) -> Relay:
-    """Begin to pass on; ``stack`` ends it, once more with what was taken last."""
+    """Start to forward. ``stack`` ends it, after it has forwarded the last posts."""
     upstream = Upstream(settings)
     stack.push_async_callback(upstream.close)
     relay = Relay(aggregator, storage, upstream, settings)

@@ -1,29 +1,30 @@
-"""A relay: what this aggregator has taken, merged, posted to another one as that of one source.
+"""A relay: it merges the accepted posts of this aggregator, and posts them to another one as one
+source.
 
-Of each stream the upstream holds, under the name of this relay, the join of what was passed on. A
-*delta* is the join of what was taken since; it is posted after ``upstream_flush_s`` at the latest,
-so copies that came by several gateways meanwhile cross once. A sketch may be sent any number of
-times, so nothing here has to happen exactly once:
+For each stream the upstream stores, under the name of this relay, the join of all forwarded
+sketches. A *delta* is the join of all posts since the last one. The relay posts it after
+``upstream_flush_s`` at the latest, so duplicates that came by several gateways meanwhile cross
+once. A sketch may be sent any number of times, so nothing here has to happen exactly once:
 
-- *What is durable* is the journal, which holds all that was acknowledged, and the upstream's own
-  database, which says what arrived: the digest of what it holds of this relay. States are
-  canonical, so it has everything exactly if that digest is the one of the stream here. No cursor
-  is kept that a restored backup, a compaction or a stream that is made anew could make wrong.
-- *After a start*, and whenever it is not known what the upstream lacks, its digest is asked. If it
-  is another one, the *whole* stream is sent, a sketch of bounded size, and deltas from there on.
-  The same is done every ``upstream_check_s``, which finds an upstream that went back.
-- *What waits* for an upstream that is away is one sketch of each stream, however long that lasts.
-  Where all of them have more than ``upstream_queue_rows``, the largest is let go of: its stream is
-  sent as a whole later. Posts from below are taken as before.
-- *What changes nothing* is not passed on: a stream whose digest is the one that was passed on has
-  nothing new, whatever came. So a relay whose upstream is by some way itself comes to rest.
+- *Durable state* is in two places. The journal contains all acknowledged posts. The upstream's own
+  database shows which have arrived: the digest of its content from this relay. States are
+  canonical, so the upstream has everything exactly if that digest is the one of the stream here. No
+  cursor is stored that a restored backup, a compaction or a re-created stream could make wrong.
+- *After a start*, and whenever the upstream's gaps are unknown, the relay requests its digest. If
+  it differs, the relay sends the *whole* stream, a sketch of bounded size, and deltas from there
+  on. It does the same every ``upstream_check_s``, which finds an upstream that went back.
+- *Waiting data* for an absent upstream is one sketch per stream, however long that lasts. Where all
+  of them have more than ``upstream_queue_rows``, the relay drops the largest and later sends the
+  complete stream. Posts from below are accepted as before.
+- *A post that changes nothing* is not forwarded: a stream whose digest equals the forwarded one has
+  nothing new, whatever came. So a relay whose upstream is indirectly itself comes to rest.
 
-The join is of all sources: apart from each other, copies would cross as often as they came. What
-was joined cannot be taken out again, so a source that is revoked here stays upstream, in what this
-relay has posted; see ``_tell_more``.
+The join covers all sources: separately, duplicates would cross as often as they came. A joined
+source cannot be removed again. So a source that is revoked here stays upstream, in the posts of
+this relay. See ``_tell_more``.
 
-Of several processes over one database one passes on, who has a lease. Should two believe that they
-have it, all is sent twice, and counted once.
+Of several processes over one database the holder of a lease forwards. Should two processes believe
+that they have it, all is sent twice, and counted once.
 """
 
 from __future__ import annotations
@@ -77,24 +78,24 @@ _LAST_S = 5.0  # for what was taken last, when told to stop
 
 @dataclass(eq=False, slots=True)
 class _Line:
-    """What is known of one stream upstream.
+    """The knowledge about one stream upstream.
 
     Attributes:
-        stream: it, here.
-        incarnation: of the stream there; None: not looked at yet.
+        stream: the stream here.
+        incarnation: of the stream there; None: not checked yet.
         passed_on: digest of the stream here when the upstream was last known to have all of it.
         generation: of the stream here, then.
-        perhaps: digest that the upstream would have if a post arrived whose answer did not.
-        held: digest of what the upstream was last seen to hold of this relay; None: nothing, or
+        perhaps: digest that the upstream would have if a post arrived whose response did not.
+        held: digest of the upstream's content from this relay at the last check; None: nothing, or
             it was posted to since.
         exact: whether nothing was taken between the digest and the delta that was posted with it,
             so that the upstream holds exactly that.
         token: of the last post.
         since_s: since when the upstream lacks something.
-        check_s: when it is to be asked again.
+        check_s: when to check it again.
         not_before_s: nothing is sent before.
         problem: why nothing is.
-        more: whether it was found to hold what is not here.
+        more: whether it was found to hold content that is not here.
     """
 
     stream: Stream
@@ -113,7 +114,7 @@ class _Line:
 
     @property
     def state(self) -> str:
-        """One of ``RELAY_STATES``."""
+        """Return one of ``RELAY_STATES``."""
         if self.problem is not None:
             return "paused"
         if self.since_s is not None:
@@ -122,7 +123,7 @@ class _Line:
 
 
 class _FailedError(Exception):
-    """A request did not end well."""
+    """A request failed."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__()
@@ -130,12 +131,12 @@ class _FailedError(Exception):
 
 
 class Relay:
-    """Passes on what an aggregator takes.
+    """Forwards the accepted posts of an aggregator.
 
     Args:
-        aggregator: whose streams they are.
+        aggregator: the owner of the streams.
         storage: its database, for the lease.
-        upstream: where to.
+        upstream: the destination.
         settings: which streams, how often, how much may wait.
     """
 
@@ -157,7 +158,7 @@ class Relay:
     # ------------------------------------------------------------------------------------- rounds
 
     async def watch(self) -> None:
-        """Pass on what is due, once."""
+        """Forward due streams, once."""
         await asyncio.sleep(min(_TICK_S, max(self._flush_s, 0.02)))
         if await self._has_lease():
             await self.pass_on()
@@ -166,7 +167,7 @@ class Relay:
         self._tell()
 
     async def finish(self) -> None:
-        """Pass on what was taken last, as far as that takes a moment, and leave the lease."""
+        """Forward the last posts, as far as that takes a moment, and release the lease."""
         if _now() >= self._mine_until_s:
             return
         try:
@@ -180,7 +181,7 @@ class Relay:
             _log.warning("the lease of the relay ends by itself: %s", error)
 
     async def pass_on(self, *, at_once: bool = False) -> None:
-        """Pass on what is due of every stream, or ``at_once`` all that the upstream lacks."""
+        """Forward the due part of every stream, or ``at_once`` all that the upstream lacks."""
         self._see_streams()
         await self._bound()
         turns = asyncio.Semaphore(_AT_ONCE)
@@ -196,7 +197,7 @@ class Relay:
                     tasks.create_task(in_turn(line))
 
     def _see_streams(self) -> None:
-        """Have a line of every stream that is to be passed on, also of those that are new."""
+        """Keep a line for every stream to be forwarded, including new ones."""
         self._lines = {
             stream.id: self._lines.get(stream.id) or _Line(stream)
             for stream in self._aggregator.streams()
@@ -214,7 +215,9 @@ class Relay:
         return not at_once and now_s >= line.check_s
 
     async def _bound(self) -> None:
-        """Merge what waits where it is much, and let go of the largest where it is too much."""
+        """Merge waiting sketches where they are many, and drop the largest where they are too
+        many.
+        """
         waiting = self._waiting()
         for buffer in waiting.values():
             if buffer.is_large or (buffer.waiting and _rows(waiting) > self._most_rows):
@@ -227,7 +230,7 @@ class Relay:
             self._aggregator.observer.relay_let_go(line.stream.name)
 
     def _waiting(self) -> dict[_Line, MergeBuffer]:
-        """What is gathered of each stream."""
+        """Return the gathered buffer of each stream."""
         return {
             line: buffer
             for line in self._lines.values()
@@ -235,7 +238,7 @@ class Relay:
         }
 
     def _rest(self) -> None:
-        """Another process passes on."""
+        """Rest while another process forwards."""
         for line in self._lines.values():
             line.stream.gather(None)
         self._lines.clear()
@@ -276,7 +279,7 @@ class Relay:
             await self._send_new(line)
 
     async def _look(self, line: _Line) -> None:
-        """See that the stream there is built with the same."""
+        """Check that the stream there has the same sketch configuration."""
         stream = line.stream
         if stream.row.id_key is not None:
             raise _FailedError(
@@ -302,8 +305,9 @@ class Relay:
         line.incarnation = incarnation
 
     async def _check(self, line: _Line) -> None:
-        """See what the upstream holds of this relay; unless that is what was passed on, it is not
-        known what it lacks."""
+        """Check the upstream's content from this relay. Unless it equals the forwarded content, the
+        upstream's gaps are unknown.
+        """
         held, known = await self._held(line), False
         if line.passed_on is not None:
             if held is not None and held == line.perhaps:
@@ -327,7 +331,7 @@ class Relay:
         return held
 
     async def _send_whole(self, line: _Line) -> None:
-        """Send all that the stream holds, unless the upstream has exactly that."""
+        """Send all content of the stream, unless the upstream has exactly that."""
         stream, observer = line.stream, self._aggregator.observer
         compute = self._aggregator.compute_of(stream.joined_rows)
         # Before it is read: what is taken meanwhile is in both.
@@ -354,7 +358,7 @@ class Relay:
         self._has(line, digest, generation, exact=True)
 
     async def _send_new(self, line: _Line) -> None:
-        """Send what was taken since, unless it changes nothing."""
+        """Send the posts taken since, unless they change nothing."""
         stream, observer = line.stream, self._aggregator.observer
         generation = stream.generation
         # Before the delta is cut, which therefore has all of it that is new.
@@ -394,7 +398,7 @@ class Relay:
             raise _FailedError(Later("the stream upstream was made anew; it is looked at again"))
 
     def _has(self, line: _Line, digest: str, generation: int, *, exact: bool) -> None:
-        """The upstream has all that the stream held at this digest."""
+        """Record that the upstream has all content that the stream had at this digest."""
         line.passed_on, line.generation, line.exact = digest, generation, exact
         line.perhaps = None
         line.since_s = None if line.stream.generation == generation else _now()
@@ -434,9 +438,11 @@ class Relay:
         line.problem = reason
 
     def _tell_more(self, line: _Line) -> None:
-        """A source was revoked here, after what it had posted was passed on; or this database was
-        restored from before; or somebody else posts there under this name. To drop what is there
-        would be wrong in two of three, so people decide."""
+        """Report content that is upstream only. There are three causes: a source was revoked here
+        after its posts were forwarded, this database was restored from an earlier state, or another
+        client posts there under this name. Dropping the content would be wrong in two of three, so
+        people decide.
+        """
         name = self._upstream.source
         _log.warning(
             "stream %r: the upstream holds under %r what is not here. If that is of a source that "
@@ -451,7 +457,7 @@ class Relay:
         self._aggregator.observer.relay_stands(states, _now() - oldest_s, _rows(self._waiting()))
 
     async def _has_lease(self) -> bool:
-        """Whether this process is the one that passes on."""
+        """Return whether this process is the one that forwards."""
         now_s = _now()
         if now_s >= self._renew_s:
             self._renew_s = now_s + _LEASE_S / 3
@@ -473,29 +479,30 @@ def _now() -> float:
 
 
 def _rows(waiting: Mapping[_Line, MergeBuffer]) -> int:
-    """As they are counted, without what a buffer takes that has none."""
+    """Return the rows as they are counted, without the overhead of an empty buffer."""
     return sum(buffer.counted_rows - BUFFER_ROWS for buffer in waiting.values())
 
 
 def _in_a_line(text: str) -> str:
-    """What another server says, as it may stand in a log."""
+    """Return another server's message in a form that is safe in a log."""
     return " ".join(text.split())[:_LONGEST_REASON]
 
 
 def _whole(stream: Stream) -> tuple[bytes, str]:
-    """All of a stream on the wire, and the digest of just that."""
+    """Return all content of a stream as encoded bytes, and the digest of just that."""
     blob = stream.to_bytes()
     return blob, stream.decode(blob).digest
 
 
 def _form(stream: Stream) -> dict[str, Any]:
-    """How a stream is created that is the same."""
+    """Return the form that creates an equal stream."""
     return {**stream.recipe.to_dict(), "max_clock_skew_s": stream.row.max_clock_skew_s}
 
 
 def _cure(stream: Stream, reason: str) -> str:
-    """What makes a stream that is not there upstream; a view is made with the stream that it is of,
-    which could have none of its name otherwise."""
+    """Return the remedy for a stream that is missing upstream. A derived stream is created with its
+    origin, which could have none of its name otherwise.
+    """
     said = f"the upstream has no stream {stream.name!r}"
     if stream.row.view is None:
         form = json.dumps(_form(stream))
@@ -509,10 +516,10 @@ def _cure(stream: Stream, reason: str) -> str:
 
 
 def _differences(stream: Stream, there: Mapping[str, Any]) -> dict[str, tuple[object, object]]:
-    """What keeps a stream from being the same upstream, each field with both values.
+    """Return the differences from the stream upstream, each field with both values.
 
-    Times may lie further ahead there than here, and not less far: what is acknowledged here would
-    be refused.
+    Times may lie further ahead there than here, and not less far: the upstream would reject posts
+    that are acknowledged here.
     """
     ours = dict(stream.recipe.to_dict())
     theirs = {name: there.get(name) for name in ours}

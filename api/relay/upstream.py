@@ -1,7 +1,7 @@
-"""Requests to the aggregator that stands upstream; what they mean is told by ``judge``.
+"""Requests to the upstream aggregator. ``judge`` interprets the responses.
 
-It is one that the operator names, so it may be anywhere. What it says is bounded in time and length
-all the same, and no redirect is followed: the key goes to the address that was given.
+The operator names the upstream, so it may be anywhere. Its responses are bounded in time and length
+all the same, and no redirect is followed: the key goes to the given address.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Upstream:
     """The aggregator upstream, and the name of this one there.
 
     Args:
-        settings: which say where it is.
-        transport: of httpx2, in place of the network.
+        settings: they contain its address.
+        transport: of httpx2, replaces the network.
     """
 
     def __init__(self, settings: Settings, transport: Any = None) -> None:
@@ -50,16 +50,18 @@ class Upstream:
         await self._client.aclose()
 
     async def look(self, stream: str) -> Outcome:
-        """What it knows of a stream; ``Taken`` with the fields of ``GET /v1/streams/{name}``."""
+        """Return the upstream's information about a stream: ``Taken`` with the fields of
+        ``GET /v1/streams/{name}``.
+        """
         result = await self._send("GET", _path(stream), params={"sources": "0"})
         return _outcome(result, {"name": stream})
 
     async def held(self, stream: str, token: str) -> str | Later | Paused | None:
-        """The digest of what it holds of this relay; None: nothing.
+        """Return the digest of its content from this relay, or None if there is none.
 
         Args:
             stream: of it.
-            token: of the last post, so that no process answers which has not read that; "": none.
+            token: of the last post, so that no process responds that has not read that; "": none.
         """
         result = await self._send(
             "HEAD",
@@ -80,7 +82,7 @@ class Upstream:
         return Later(f"an answer to HEAD that is none of the aggregator: {outcome}")
 
     async def post(self, stream: str, blob: bytes) -> Outcome:
-        """Post a sketch; once it is ``Taken`` it is on the other's disk."""
+        """Post a sketch. Once it is ``Taken`` it is on the upstream's disk."""
         result = await self._send(
             "POST",
             f"{_path(stream)}/sketches",
