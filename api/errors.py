@@ -1,9 +1,9 @@
-"""What the service refuses: each refusal a class, with its sentence and the fields at fault.
+"""The rejections of the service: each a class, with its sentence and the fields at fault.
 
-A refusal says in one sentence what was wrong (its text) and, where fields are at fault, lists each
-with the reason, the value given and the value expected (``faults``). Who is told, and how, is
-decided elsewhere (:mod:`api.http.problems`): nothing here, and nothing that raises these, knows how
-the request came. What the library and the journal refuse they have their own classes for.
+A rejection describes the fault in one sentence (its text). Where fields are at fault, it lists each
+with the reason, the value given and the value expected (``faults``). Another module converts it
+into a response (:mod:`api.http.problems`): nothing here, and nothing that raises these, knows how
+the request came. The library and the journal have their own classes for their rejections.
 """
 
 from __future__ import annotations

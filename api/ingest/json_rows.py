@@ -1,13 +1,12 @@
 """Observations as JSON: one document, or an object on each line.
 
 The standard library reads it (:mod:`decaysketch.ingest.json_text`). Nothing is guessed: a number in
-quotes, a fraction where an integer is meant or a field that nobody knows refuses its row. Lines
-that cannot mean anything else are read by a faster one, to the same rows
-(:mod:`api.ingest.plain_rows`).
+quotes, a fraction in place of an integer or an unknown field rejects its row. A faster reader reads
+unambiguous lines, to the same rows (:mod:`api.ingest.plain_rows`).
 
-What a body would become is weighed before it is parsed (:mod:`api.ingest.json_weight`), a document
-as a whole and lines one by one: an array in an array costs the parser ten times what a number does.
-Of rows that are refused no more is kept than somebody is told of.
+A body's parsed size is weighed before it is parsed (:mod:`api.ingest.json_weight`), a document
+in one go and lines one by one: a nested array costs the parser ten times as much as a number. Only
+those rejected rows are kept that the response reports.
 """
 
 from __future__ import annotations

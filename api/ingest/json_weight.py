@@ -1,8 +1,8 @@
-"""What a JSON text would become, weighed before it is parsed.
+"""The parsed size of a JSON text, weighed before it is parsed.
 
-The parser makes of three bytes, ``{},``, an object of 64. What a text would become has about as
-many values as it has brackets and commas outside of texts, and to count those takes a nanosecond a
-byte and no memory. Whoever parses (rows here, requests in ``http``) refuses what has too many.
+The parser makes of three bytes, ``{},``, an object of 64. A text becomes about as many values as it
+has brackets and commas outside of texts. Counting them takes a nanosecond a byte and no memory. The
+callers that parse (rows here, requests in ``http``) reject a text with too many.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Views of a stream, which its raw observations feed here, whichever road they come by.
+"""Derived streams, which the raw observations of a stream feed here, over every protocol.
 
-A view is a stream of its own (what of an observation it is fed: :mod:`decaysketch.ingest.views`).
-So all that a stream can do it can, and nothing of it is lost with a process. It is posted to before
-the observations are acknowledged; whoever was not told that they were posts them again, and copies
-change nothing: no transaction has to hold both.
+A derived stream is a complete stream (the derivation is in :mod:`decaysketch.ingest.views`). So it
+supports all operations of a stream, and survives the process. It is posted to before the
+observations are acknowledged. A client without acknowledgement posts them again, and duplicates
+change nothing: no transaction has to contain both.
 """
 
 from __future__ import annotations

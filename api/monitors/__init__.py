@@ -1,15 +1,14 @@
-"""Thresholds on streams that are watched while sites post rarely, top-k lists of what sites count,
-and who is told.
+"""Monitors: thresholds on streams whose sites post rarely, top-k lists over sites, and alerts.
 
 - ``store``: rows of monitors and of the accounts of their sites
-- ``engine``: grants in the transactions of posts, states found out again and again
-- ``defining``: whether there is room for one more of either, and refusals
-- ``list_rows``, ``lists``: top-k lists, what their sites said, and rounds that go on
-- ``mailboxes``: events for those who follow
-- ``alerts``, ``outbox``, ``webhooks``: what is told of an alert, until it was, and where to
+- ``engine``: grants in the transactions of posts, and repeated evaluation of states
+- ``defining``: capacity checks for new definitions, and rejections
+- ``list_rows``, ``lists``: top-k lists, reports of their sites, and rounds
+- ``mailboxes``: events for followers
+- ``alerts``, ``outbox``, ``webhooks``: messages about an alert, their delivery, and the receivers
 
-The protocols are the library's (:mod:`decaysketch.monitor`, :mod:`decaysketch.topk`); here are
-rows, requests and clocks.
+The protocols are the library's (:mod:`decaysketch.monitor`, :mod:`decaysketch.topk`). This package
+has rows, requests and clocks.
 """
 
 from __future__ import annotations
@@ -31,7 +30,9 @@ __all__ = ["Lists", "Monitors", "start"]
 async def start(
     aggregator: Aggregator, storage: Storage, settings: Settings, stack: AsyncExitStack
 ) -> tuple[Monitors, Lists]:
-    """Begin to watch, and to send what waits; ``stack`` ends it, before the database is closed."""
+    """Start to evaluate, and to send waiting alerts. ``stack`` ends it, before the database is
+    closed.
+    """
     webhooks = Webhooks.of(settings)
     outbox = Outbox(
         storage,

@@ -1,5 +1,6 @@
-"""What is told of an alert: the JSON that Alertmanager gives to webhooks (version 4), so that what
-takes that takes this; with two members more, ``id`` and ``sequence``, by which copies are known."""
+"""The message about an alert: the JSON that Alertmanager sends to webhooks (version 4), so the same
+receivers accept it. Two additional members, ``id`` and ``sequence``, identify duplicates.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def message(
     alerts: tuple[Alert, Alert],
     found: tuple[State, str],
 ) -> bytes:
-    """The body of a webhook.
+    """Return the body of a webhook.
 
     Args:
         identity: names the alert, never another one.

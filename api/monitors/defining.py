@@ -1,5 +1,4 @@
-"""What definitions of monitors, top-k lists and questions share: whether there is room, and
-refusals."""
+"""Shared parts of monitor, top-k list and query definitions: capacity checks, and rejections."""
 
 from __future__ import annotations
 
@@ -21,13 +20,13 @@ async def check_room(
     most: tuple[int, int],
     error: Callable[[str, int, int], Exception],
 ) -> None:
-    """Whether one row more may be there.
+    """Check whether one more row fits.
 
     Args:
         table: with a column ``stream_id``.
         stream: its id and name.
         most: rows of one stream, and in all.
-        error: made of where there are too many, how many, and how many there may be.
+        error: made from the place with too many rows, their number, and the limit.
 
     Raises:
         Exception: that error.
@@ -43,6 +42,6 @@ async def check_room(
 
 
 def refused(field: str, reason: str, value: Any, expected: Any = None) -> InvalidRequestError:
-    """What a definition may not have, as an error."""
+    """Return an error about a forbidden part of a definition."""
     fault = Fault(field=field, reason=reason, value=value, expected=expected)
     return InvalidRequestError(f"{field}: {reason}", [fault])

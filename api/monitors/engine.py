@@ -83,12 +83,12 @@ _RECALL_S = 1.0  # between two recalls of one monitor
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A monitor and what was found out last.
+    """A monitor and its last evaluation.
 
     Attributes:
         accounts: one for each source that takes part, by name.
         unit: the stream's time unit.
-        state: None while it is not found out.
+        state: None until it is evaluated.
         at_us: when it was, in microseconds since 1970 UTC.
     """
 
@@ -101,7 +101,7 @@ class Watched:
 
 
 class _Granting(NamedTuple):
-    """The answer to a report, and whom to ask for what it would have needed."""
+    """The response to a report, and the sites to recall for it."""
 
     answer: Answer
     stream: str
@@ -109,11 +109,11 @@ class _Granting(NamedTuple):
 
 
 class Reporting:
-    """A report on its way: answered in a transaction, which may be tried again.
+    """A report under way: answered in a transaction, which may be tried again.
 
     Args:
         grant: makes the grants, and writes them.
-        recall: told of whom they would have needed, once they are on stable storage.
+        recall: receives the sites to recall, once the grants are on stable storage.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Reporting:
         self._granting = await self._grant(tx)
 
     def answer(self) -> Answer:
-        """What to answer, once that transaction has ended well. On the event loop."""
+        """Return the response, once that transaction has succeeded. On the event loop."""
         assert self._granting is not None
         self._recall(self._granting)
         return self._granting.answer
@@ -180,7 +180,7 @@ class Monitors:
     # ------------------------------------------------------------------------------- definitions
 
     def read_spec(self, stream: Stream, form: object) -> Spec:
-        """A spec that a stream can be watched by.
+        """Return a spec that is valid for a stream.
 
         Raises:
             ParameterError: a field that is unknown, missing or outside its domain, or the family
@@ -203,8 +203,8 @@ class Monitors:
         return spec
 
     async def define(self, stream: Stream, name: str, spec: Spec) -> tuple[Watched, bool]:
-        """Define a monitor, or another one under its name; whether it is new. The same spec again
-        changes nothing.
+        """Define a monitor, or redefine the one with its name. Return whether it is new. The same
+        spec again changes nothing.
 
         Raises:
             TooManyMonitorsError: there are as many as may be.
@@ -234,7 +234,7 @@ class Monitors:
         await self._looks.now()
 
     def watched(self, stream: Stream, name: str) -> Watched:
-        """What was found out last.
+        """Return the last evaluation.
 
         Raises:
             UnknownMonitorError: this process knows of none of this name.
@@ -245,11 +245,11 @@ class Monitors:
             raise UnknownMonitorError(stream.name, name) from None
 
     async def find(self, stream: Stream, name: str) -> Watched:
-        """The same, even if another process has only just defined it.
+        """Return the same, even if another process has only just defined it.
 
         Raises:
             UnknownMonitorError: there is none.
-            StorageError: this process knows of none, and cannot look.
+            StorageError: this process knows of none, and cannot read the database.
         """
         if (stream.id, name) not in self._watched:
             await self._looks.later()
@@ -272,8 +272,8 @@ class Monitors:
     async def history(
         self, stream: Stream, name: str, begin_us: int, end_us: int, limit: int
     ) -> tuple[list[Entry], bool]:
-        """States that began before ``end_us`` and ended after ``begin_us``, and whether no older
-        one was cut off.
+        """Return states that began before ``end_us`` and ended after ``begin_us``, and whether no
+        older one was cut off.
 
         Raises:
             UnknownMonitorError: there is none.
@@ -287,12 +287,12 @@ class Monitors:
             return await history.read(rx, row.id, max(begin_us, oldest_us), end_us, limit)
 
     def of_stream(self, stream: Stream) -> list[Watched]:
-        """Those of a stream, in order of name."""
+        """Return the monitors of a stream, in order of name."""
         mine = [each for each in self._watched.values() if each.row.stream_id == stream.id]
         return sorted(map(self._as_of_now, mine), key=lambda each: each.row.name)
 
     def every(self) -> list[tuple[str, Watched]]:
-        """All of them, each with the name of its stream, in order of names."""
+        """Return all monitors, each with the name of its stream, in order of names."""
         found = [
             (stream.name, self._as_of_now(watched))
             for (stream_id, _), watched in self._watched.items()
@@ -301,13 +301,16 @@ class Monitors:
         return sorted(found, key=lambda each: (each[0], each[1].row.name))
 
     def _as_of_now(self, watched: Watched) -> Watched:
-        """Without its state, where that was not found out for too long: leases end meanwhile."""
+        """Return a monitor without its state, where the evaluation is too old: leases end
+        meanwhile.
+        """
         age_s = asyncio.get_running_loop().time() - self._current_s
         return watched if age_s < _STALE_S else replace(watched, state=None)
 
     def expected(self, watched: Watched) -> Expected:
-        """What the monitor will cost in reports: by the rates that the sites had, or where nothing
-        is known of these, as if each had its share of what the stream holds."""
+        """Return the monitor's expected cost in reports: by the known rates of the sites. Without
+        rates, as if each site had its share of the stream's content.
+        """
         rates = [each.rate for each in watched.accounts.values() if each.inc >= 0]
         if not rates:
             reading = self._readings.get(watched.row.id, UNREAD)
@@ -320,11 +323,11 @@ class Monitors:
     # ------------------------------------------------------------------------------------ grants
 
     def reporting(self, stream: Stream, source: str, report: Report, rows: int) -> Reporting:
-        """A report that comes with a post, which is answered in the transaction of that.
+        """Return a report that comes with a post. The transaction of the post also answers it.
 
         Args:
-            stream, source: whose it is.
-            report: what it says.
+            stream, source: the destination and sender.
+            report: its content.
             rows: of the post.
         """
 
@@ -334,10 +337,10 @@ class Monitors:
         return Reporting(grant, self._recall_all)
 
     async def report(self, stream: Stream, source: str, report: Report) -> Answer:
-        """The answer to a report that comes without a post.
+        """Return the response to a report that comes without a post.
 
         Raises:
-            RevokedSourceError: the source is refused.
+            RevokedSourceError: the source is revoked.
             StorageError: its grants may or may not have been written; to report again is right.
         """
         stream.admit(source)
@@ -401,7 +404,7 @@ class Monitors:
             self._failing.over()
 
     def _grown(self) -> Iterable[int]:
-        """The streams that have changed since they were evaluated, by id."""
+        """Return the streams that have changed since their evaluation, by id."""
         for stream_id, generation in self._generations.items():
             stream = self._aggregator.stream_by_id(stream_id)
             if stream is not None and stream.generation != generation:
@@ -450,7 +453,7 @@ class Monitors:
         return due
 
     async def _changed(self, rx: Reader) -> tuple[list[MonitorRow], Set[int]]:
-        """The rows that are new or were changed, and the ids that are gone."""
+        """Return the new or changed rows, and the deleted ids."""
         present = await store.versions(rx)
         changed = [
             number
@@ -512,7 +515,7 @@ class Monitors:
     async def _evaluated(
         self, stream: Stream, row: MonitorRow, task: Task, evaluation: Evaluation, now_us: int
     ) -> None:
-        """Write and tell what was found, and choose when it is found out again."""
+        """Write and report an evaluation, and schedule the next one."""
         state = evaluation.state
         if state is None:
             self._not_read(stream, row, evaluation.error)
@@ -532,7 +535,7 @@ class Monitors:
         self._schedule.put(row.id, asyncio.get_running_loop().time() + max(at_s, _LEAST_S))
 
     def _not_read(self, stream: Stream, row: MonitorRow, error: Exception | None) -> None:
-        """A monitor that cannot be evaluated has no state."""
+        """Record that a monitor that cannot be evaluated has no state."""
         self._failing.say(
             logging.ERROR, "monitor %r of stream %r: %s", row.name, stream.name, error
         )
@@ -542,7 +545,7 @@ class Monitors:
     async def _say(
         self, row: MonitorRow, stream: Stream, monitor: Monitor, state: State, now_us: int
     ) -> MonitorRow:
-        """Write what has become of the state and the alert; the row from now on."""
+        """Write the changed state and alert. Return the new row."""
         spec = monitor.spec
         alert = row.alert.step(
             state.verdict, now_us / 1e6, for_s=spec.for_s, keep_firing_s=spec.keep_firing_s
@@ -594,7 +597,7 @@ class Monitors:
         self.mailboxes.to_people(stream.id, "state", row.name, summary(watched))
 
     def _recall(self, row: MonitorRow, stream: str, sources: Iterable[str]) -> None:
-        """Ask sites to post now. That may be lost: their leases end."""
+        """Ask sites to post now. The request may be lost: their leases end."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._recalled_s.get(row.id, -math.inf) < _RECALL_S:
             return
@@ -604,7 +607,7 @@ class Monitors:
         self.mailboxes.to_sites(row.stream_id, "recall", row.name, data, frozenset(sources))
 
     def _forget(self, row: MonitorRow) -> None:
-        """Drop everything about a monitor that is gone, and tell those who follow."""
+        """Drop everything about a deleted monitor, and notify followers."""
         key = row.stream_id, row.name
         for told in (self.mailboxes.to_sites, self.mailboxes.to_people):
             told(row.stream_id, "gone", row.name, {"monitor": row.name})
@@ -623,7 +626,7 @@ class Monitors:
             self._generations.pop(row.stream_id, None)
 
     def _monitor(self, row: MonitorRow, stream: Stream) -> Monitor:
-        """On any thread."""
+        """Return a monitor. On any thread."""
         key = row.id, row.epoch
         if key not in self._known:
             spec = _threshold(spec_from_dict(row.spec))
@@ -632,18 +635,18 @@ class Monitors:
 
 
 def _takes(row: MonitorRow, source: str) -> bool:
-    """Whether a source is one of the sites of a monitor."""
+    """Return whether a source is one of the sites of a monitor."""
     listed = row.spec.get("sites")
     return listed is None or source in listed
 
 
 def definition(row: MonitorRow) -> dict[str, Any]:
-    """What a site has to know of a monitor."""
+    """Return the part of a monitor that a site has to know."""
     return {"monitor": row.name, "epoch": row.epoch, "spec": dict(row.spec)}
 
 
 def summary(watched: Watched) -> dict[str, Any]:
-    """What is said of a monitor, without its sites."""
+    """Return the description of a monitor, without its sites."""
     row, state = watched.row, watched.state
     said: dict[str, Any] = {"monitor": row.name, "epoch": row.epoch}
     said |= {"state": "uncertain", "reason": None} if state is None else state.to_dict()
@@ -653,7 +656,7 @@ def summary(watched: Watched) -> dict[str, Any]:
 
 
 def explained(watched: Watched) -> str:
-    """The state in one sentence."""
+    """Return the state in one sentence."""
     if watched.state is None:
         return "The server has not evaluated the monitor yet."
     return explain(watched.monitor.spec, watched.state, watched.unit)
@@ -666,7 +669,7 @@ def _threshold(spec: Spec) -> Threshold:
 
 
 def _reported(accounts: Iterable[Mapping[str, Account]]) -> set[str]:
-    """Sources that have reported to any monitor here."""
+    """Return sources that have reported to any monitor here."""
     return {source for each in accounts for source, account in each.items() if account.inc >= 0}
 
 
@@ -691,7 +694,7 @@ def _sites(
 
 
 def _turns_s(alert: Alert, monitor: Monitor, now_s: float) -> float:
-    """In how many seconds time alone turns an alert: ``for_s`` and ``keep_firing_s``."""
+    """Return in how many seconds time alone changes an alert: ``for_s`` and ``keep_firing_s``."""
     spec = monitor.spec
     if alert.phase == "pending":
         return alert.since + spec.for_s - now_s

@@ -1,16 +1,16 @@
-"""Rows of top-k lists and of what their sites said, and the transactions that change them.
+"""Rows of top-k lists and of the reports of their sites, and the transactions that change them.
 
-What was asked last is a row, and so is the word of each site: any process takes a post, any one
-opens the next round, and a restart loses nothing. Who asks something else writes it by
-compare-and-set on the version of the list, so a number of an ask is never used for two.
+The last request is a row, and so is the report of each site. So any process accepts a post, any
+process opens the next round, and a restart loses nothing. A process writes another request by
+compare-and-set on the version of the list, so no two requests share a number.
 
-A word needs no such care. Each row is one that the site said, whole; should of two at the same
-moment the older one stay, the site is told so by the next answer and says it again. Words of
-another epoch or round than the present are nothing, and are written over.
+A report needs no such care. Each row is one complete report of the site. Should the older of two
+simultaneous reports stay, the next response shows that to the site, and it reports again. Reports
+of another epoch or round than the present are void, and are overwritten.
 
-An *epoch* is the time of its beginning in microseconds since 1970: as of monitors, none is used
-twice, not after a list was defined anew or a backup was restored. And no round is as of a time that
-one of an earlier epoch was, so that counts under another decay are never taken for it.
+An *epoch* is the time of its beginning in microseconds since 1970. As with monitors, none is used
+twice, even after a list was redefined or a backup was restored. No round has the time of a round in
+an earlier epoch, so counts under another decay are never mistaken for its counts.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ Number = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class ListRow:
-    """A list, as it was defined, and where its rounds stand.
+    """A list, as it was defined, and the position of its rounds.
 
     Attributes:
         spec: ``TopKSpec.to_dict()``.
         epoch: of its asks.
-        version: another one whenever what follows is written.
+        version: another one whenever a later attribute is written.
         asked: ``Ask.to_dict()`` of the last; None: nothing in this epoch.
-        last_as_of: time of the last round, in whatever epoch; None: there was none.
+        last_as_of: time of the last round, in any epoch; None: there was none.
         opened_us: when that was opened.
         found: ``TopK.to_dict()`` of the last list; None: there is none in this epoch.
     """
@@ -79,7 +79,7 @@ class ListRow:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a site has at the hub, without its entries."""
+    """The hub's record of a site, without its entries."""
 
     epoch: int
     as_of: int
@@ -104,17 +104,17 @@ def _row(found: Any) -> ListRow:
 
 
 async def versions(rx: Reader) -> dict[int, int]:
-    """Of every list, by its id."""
+    """Return the version of every list, by its id."""
     return {row.id: row.version for row in await rx.select(sa.select(_l.id, _l.version))}
 
 
 async def some(rx: Reader, ids: Collection[int]) -> list[ListRow]:
-    """Lists of these ids."""
+    """Return the lists with these ids."""
     return [_row(each) for each in await rx.select(sa.select(_lists).where(_l.id.in_(ids)))]
 
 
 async def find(rx: Reader, stream_id: int, name: str) -> ListRow | None:
-    """One of them, without what was found: that may be long, and is not for who posts."""
+    """Return a list without its last result, which may be long. Posts do not need it."""
     mine = sa.and_(_l.stream_id == stream_id, _l.name == name)
     columns = (each for each in _l if each is not _l.found)
     found = await rx.select(sa.select(*columns, sa.null().label("found")).where(mine))
@@ -122,21 +122,21 @@ async def find(rx: Reader, stream_id: int, name: str) -> ListRow | None:
 
 
 async def said(rx: Reader, list_id: int) -> dict[str, Said]:
-    """What all sites of a list said last, in whatever round, by source."""
+    """Return the last reports of all sites of a list, in any round, by source."""
     columns = (_w.source, _w.epoch, _w.as_of, _w.serial, _w.inc, _w.seq)
     rows = await rx.select(sa.select(*columns).where(_w.list_id == list_id))
     return {row.source: Said(row.epoch, row.as_of, row.serial, (row.inc, row.seq)) for row in rows}
 
 
 async def heard(rx: Reader, row: ListRow) -> list[tuple[str, int]]:
-    """What sites said in the present round: their posts as JSON, and what they were told."""
+    """Return the reports of sites in the present round: their posts as JSON, and the responses."""
     now = sa.and_(_w.list_id == row.id, _w.epoch == row.epoch, _w.as_of == row.last_as_of)
     found = await rx.select(sa.select(_w.post, _w.told).where(now))
     return [(each.post, each.told) for each in found]
 
 
 async def word(rx: Reader, row: ListRow, source: str) -> tuple[str, int] | None:
-    """The same of one site; None: nothing."""
+    """Return the same for one site, or None."""
     its = sa.and_(_w.list_id == row.id, _w.source == source)
     now = sa.and_(its, _w.epoch == row.epoch, _w.as_of == row.last_as_of)
     found = await rx.select(sa.select(_w.post, _w.told).where(now))
@@ -146,13 +146,13 @@ async def word(rx: Reader, row: ListRow, source: str) -> tuple[str, int] | None:
 async def put_word(
     tx: Writer, row: ListRow, heard: Heard, serial: int, most: int | None
 ) -> int | None:
-    """Write what a site said, over what it said before.
+    """Write the report of a site, over its earlier one.
 
     Args:
-        row: as it was when that was taken; where the list is in another epoch by now, or is no
-            more, nothing is written.
+        row: as it was when the report was accepted; where the list is in another epoch by now, or
+            is deleted, nothing is written.
         serial: of the ask that it follows.
-        most: so many sites may there be; None: any number.
+        most: limit on the number of sites; None: any number.
 
     Returns:
         None, or how many sites there are, where this would be one too many; nothing was written.
@@ -181,7 +181,9 @@ async def put_word(
 async def step(
     tx: Writer, row: ListRow, *, asked: Mapping[str, Any] | None, opened_us: int, found: Any
 ) -> bool:
-    """Ask something else, or say another list; False if somebody else has, since it was read."""
+    """Write another request or another list. Return False if another process did so since it was
+    read.
+    """
     await tx.lock_head()
     it = sa.and_(_l.id == row.id, _l.version == row.version)
     as_of = row.last_as_of if asked is None else asked["as_of"]
@@ -205,7 +207,7 @@ async def define(
     of_stream: int,
     in_all: int,
 ) -> bool:
-    """Add a list, or redefine the one of this name; the same spec again changes nothing.
+    """Add a list, or redefine the one of this name. The same spec again changes nothing.
 
     Args:
         stream: its id and name.
@@ -241,12 +243,12 @@ async def define(
 
 
 async def remove(tx: Writer, stream_id: int, name: str) -> bool:
-    """Delete a list and what its sites said; False if there is none."""
+    """Delete a list and the reports of its sites. Return False if there is none."""
     await tx.lock_head()
     mine = sa.and_(_l.stream_id == stream_id, _l.name == name)
     return bool(await tx.execute(_lists.delete().where(mine)))
 
 
 def kept(post: str, told: int) -> Heard:
-    """What a row of a word holds. O(its entries)."""
+    """Return the content of a report row. O(its entries)."""
     return Heard(Post.from_json(post), told)

@@ -1,15 +1,15 @@
-"""The top-k lists of this process: posts of sites taken, and rounds opened and closed.
+"""The top-k lists of this process: accepted posts of sites, and rounds opened and closed.
 
-The protocol is the library's (:mod:`decaysketch.topk`); its hub is made anew, from rows, for every
-step (:meth:`~decaysketch.topk.TopKHub.resumed`). Two things happen, both in any process:
+The protocol is the library's (:mod:`decaysketch.topk`). Every step rebuilds its hub from rows
+(:meth:`~decaysketch.topk.TopKHub.resumed`). Two things happen, both in any process:
 
-- a *post* is taken: into the word of its site alone, on a thread, and written. So it costs what the
-  site has said, whatever others have; and the answer is what is asked of the site now.
-- a *round* goes on: looked at several times a second. It is refined as soon as every site has
-  answered what is asked, or, when half of it is over, every site that was heard in it; what can be
-  said is said when there is nothing more to ask, or the round is over and the next one begins.
+- a *post* is accepted: into the report of its site alone, on a thread, and written. So it costs the
+  size of the site's report, whatever others have. The response is the present request to the site.
+- a *round* goes on: it is polled several times a second. It is refined as soon as every site has
+  answered the request or, when half of it is over, every site that was heard in it. The result is
+  published when there is no further request, or when the round is over and the next one begins.
 
-Of several processes that find the same to do one writes it (:func:`list_rows.step`).
+If several processes find the same step, one writes it (:func:`list_rows.step`).
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _Event = tuple[list[Any], bool, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A list, as this process has seen it last.
+    """A list, as this process last read it.
 
     Attributes:
-        asked: of a site that was not heard.
+        asked: the request to a site that was not heard.
         sites: all that take part.
-        said: what each said last, in whatever round.
+        said: the last report of each, in any round.
     """
 
     row: ListRow
@@ -72,7 +72,7 @@ class Listed:
 
     @property
     def heard(self) -> dict[str, Said]:
-        """Of the sites, those that were heard in this round."""
+        """Return the sites that were heard in this round."""
         now = self.row.epoch, self.asked.as_of
         return {
             site: word
@@ -81,13 +81,13 @@ class Listed:
         }
 
     def ask(self, site: str) -> Ask:
-        """What is asked of a site now."""
+        """Return the present request to a site."""
         word = self.heard.get(site)
         return replace(self.asked, have=None if word is None else word.number)
 
 
 class _Step(NamedTuple):
-    """What a round comes to."""
+    """The next step of a round."""
 
     asked: Ask
     found: dict[str, Any] | None  # None: nothing new is said
@@ -120,7 +120,7 @@ class Lists:
     # ------------------------------------------------------------------------------- definitions
 
     def read_spec(self, stream: Stream, form: object) -> TopKSpec:
-        """What a list of a stream may be of.
+        """Return a list spec that is valid for a stream.
 
         Raises:
             ParameterError: a field that is unknown, missing or outside its domain.
@@ -136,8 +136,8 @@ class Lists:
         return spec
 
     async def define(self, stream: Stream, name: str, spec: TopKSpec) -> tuple[Listed, bool]:
-        """Define a list, or another one under its name; whether it is new. The same spec again
-        changes nothing.
+        """Define a list, or redefine the one with its name. Return whether it is new. The same spec
+        again changes nothing.
 
         Raises:
             TooManyListsError: there are as many as may be.
@@ -167,18 +167,18 @@ class Lists:
         await self.look()
 
     async def find(self, stream: Stream, name: str) -> Listed:
-        """What was seen last, even if another process has only just defined it.
+        """Return the last known state, even if another process has only just defined it.
 
         Raises:
             UnknownListError: there is none.
-            StorageError: this process knows of none, and cannot look.
+            StorageError: this process knows of none, and cannot read the database.
         """
         if (stream.id, name) not in self._known:
             await self._looks.later()
         return self._listed(stream, name)
 
     def of_stream(self, stream: Stream) -> list[Listed]:
-        """Those of a stream, in order of name."""
+        """Return the lists of a stream, in order of name."""
         mine = [each for (number, _), each in self._known.items() if number == stream.id]
         return sorted(mine, key=lambda each: each.row.name)
 
@@ -191,8 +191,8 @@ class Lists:
     # ------------------------------------------------------------------------------------- posts
 
     async def ask(self, stream: Stream, name: str, source: str) -> Ask:
-        """What is asked of a site, as far as this process knows: of another's posts it hears in a
-        moment, and a site that posts again meanwhile does no harm.
+        """Return the present request to a site, as far as this process knows. It learns about posts
+        to other processes in a moment, and a site that posts again meanwhile does no harm.
 
         Raises:
             UnknownListError: there is no such list.
@@ -200,15 +200,16 @@ class Lists:
         return (await self.find(stream, name)).ask(source)
 
     async def take(self, stream: Stream, name: str, source: str, form: object) -> Ask:
-        """Hear a site; what is asked of it now. The same post again changes nothing.
+        """Accept the post of a site, and return the present request to it. The same post again
+        changes nothing.
 
         Raises:
             ParameterError: it is no post, of another site, of items that are none of the list, or
                 of too many.
             UnknownListError: there is no such list.
-            RevokedSourceError: the source is refused.
+            RevokedSourceError: the source is revoked.
             ForeignSiteError: it is no site of the list, or one too many.
-            StorageError: it may or may not have been taken; to post again is right.
+            StorageError: it may or may not have been accepted; to post again is right.
         """
         stream.admit(source)
         compute = self._aggregator.compute
@@ -303,7 +304,7 @@ class Lists:
                 self._unreadable.say(logging.ERROR, text, key[1], error)
 
     async def _go_on(self, key: tuple[int, str]) -> None:
-        """The next step of a round, if there is one to make now."""
+        """Return the next step of a round, if one is due now."""
         listed = self._known[key]
         row, spec = listed.row, listed.spec
         stream = self._aggregator.stream_by_id(row.stream_id)
@@ -323,7 +324,7 @@ class Lists:
                 self._done[row.id] = state
 
     def _is_answered(self, listed: Listed, *, waited: bool) -> bool:
-        """Whether all have answered what is asked, or will be waited for no longer."""
+        """Return whether all sites have answered the request, or the wait is over."""
         heard, serial = listed.heard, listed.asked.serial
         answered = bool(heard) and all(word.serial == serial for word in heard.values())
         return answered and (waited or len(heard) == len(listed.sites))
@@ -348,7 +349,7 @@ class Lists:
         )
 
     def _tell(self, key: tuple[int, str], before: Listed | None, now: Listed) -> None:
-        """Those who follow, of a list that has changed."""
+        """Notify the followers of a changed list."""
         if now.row.found is None or (before is not None and before.row.found is now.row.found):
             return
         if before is None or _event(before.row) != _event(now.row):
@@ -356,7 +357,7 @@ class Lists:
 
 
 def summary(listed: Listed) -> dict[str, Any]:
-    """What is told of a list as an event."""
+    """Return the event about a list."""
     found = dict(listed.row.found or {"as_of": None, "rows": [], "certain": False, "without": []})
     return {
         "topk": listed.row.name,
@@ -369,8 +370,9 @@ def summary(listed: Listed) -> dict[str, Any]:
 
 
 def _event(row: ListRow) -> _Event | None:
-    """That of a list which is worth an event when it changes: items in their order, its
-    certificate, sites that are missing. Counts change with every round."""
+    """Return the parts of a list that cause an event when they change: items in their order, its
+    certificate, missing sites. Counts change with every round.
+    """
     found = row.found
     if found is None:
         return None
@@ -378,8 +380,9 @@ def _event(row: ListRow) -> _Event | None:
 
 
 def _read(row: ListRow) -> Listed:
-    """A list without its sites. Where nothing was asked in its epoch yet, a hub that begins asks
-    what it does."""
+    """Return a list without its sites. Where its epoch has no request yet, the request is the first
+    one of a new hub.
+    """
     spec = TopKSpec.from_dict(row.spec)
     if row.asked is not None:
         return Listed(row, spec, Ask.from_dict(row.asked))
@@ -398,10 +401,11 @@ def _hub(listed: Listed, sites: Collection[str], words: Collection[tuple[str, in
 
 
 def _take(listed: Listed, post: Post, before: tuple[str, int] | None) -> tuple[Ask, Heard | None]:
-    """The answer to a post, and what is to be kept of its site; None: nothing new. On a thread.
+    """Return the response to a post, and the row to store for its site, or None for nothing new. On
+    a thread.
 
-    A post that follows an ask of another epoch counts by another definition, or by what was asked
-    before a backup was restored: it is not taken.
+    A post that follows an ask of another epoch counts by another definition, or by a request from
+    before a backup was restored: it is not accepted.
     """
     hub = _hub(listed, [post.site], [] if before is None else [before])
     had = hub.ask(post.site)
@@ -413,7 +417,7 @@ def _take(listed: Listed, post: Post, before: tuple[str, int] | None) -> tuple[A
 
 
 def _stepped(listed: Listed, words: Collection[tuple[str, int]], as_of: int | None) -> _Step:
-    """A round refined, or, as of a time, the next one. On a thread."""
+    """Return a round refined, or, as of a time, the next one. On a thread."""
     began_s = time.thread_time()
     sites = listed.sites or {listed.row.name}  # what nobody has posted to yet asks all the same
     hub = _hub(listed, sites, words)

@@ -1,8 +1,8 @@
-"""Looks at what the database has, one at a time.
+"""Polls of the database, one at a time.
 
-Whoever asks for something that this process does not know may ask for what another one has only
-just written, and is told only after a look that began later. Names that nobody has must not cost a
-look each: those who wait share one, and it begins a pause after the last.
+A request for an unknown item may concern one that another process has only just written. It is
+answered only after a poll that began later. Unknown names must not cost a poll each: waiting
+requests share one, and it begins a pause after the last.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ __all__ = ["Looks"]
 
 
 class Looks:
-    """Whose looks ``look`` makes.
+    """The polls that ``look`` makes.
 
     Args:
-        look: finds out what there is.
-        pause_s: between two looks of those who ask for what is not known.
+        look: reads the present state.
+        pause_s: between two polls for unknown items.
     """
 
     def __init__(self, look: Callable[[], Awaitable[None]], pause_s: float) -> None:
@@ -30,19 +30,19 @@ class Looks:
 
     @property
     def age_s(self) -> float:
-        """Since the last one began."""
+        """Return the seconds since the last poll began."""
         return asyncio.get_running_loop().time() - self._began_s
 
     async def now(self) -> None:
-        """One more."""
+        """Poll once more."""
         async with self._one:
             await self._begin()
 
     async def later(self) -> None:
-        """One that began after this was called, of whoever it is.
+        """Wait for a poll that began after this call, whichever caller started it.
 
         Raises:
-            Exception: what that look has raised.
+            Exception: any exception of that poll.
         """
         asked_s = asyncio.get_running_loop().time()
         await asyncio.sleep(self._pause_s - self.age_s)

@@ -1,14 +1,15 @@
-"""Alerts that are to be sent: rows of the database until a receiver has taken them.
+"""Alerts to be sent: rows of the database until a receiver has accepted them.
 
-A row is written in the transaction that changes the state it tells of, and deleted once it was
-answered with success. So every change is told at least once, whoever dies in between, and may be
-told again: its ``id`` and ``sequence`` tell. Those of one alert are sent in their order, one after
-the other; what cannot be delivered holds up no other alert, and a slow receiver nobody else.
+A row is written in the transaction that changes the state it reports, and deleted after a
+successful response. So every change is sent at least once, whichever process dies in between, and
+may be sent again: its ``id`` and ``sequence`` show that. Messages of one alert are sent in their
+order, one after the other. An undeliverable message delays no other alert, and a slow receiver no
+other receiver.
 
-A process takes a row by moving its next time past what a request may take, if nobody else has: of
-several processes one sends it. Who dies with it leaves it to the others when that time comes.
-Failures are tried again after twice as long each time, up to ``_LONGEST_S``, a little by chance;
-what is older than ``give_up_s`` is given up, said in the log and counted.
+A process takes a row by moving its next time past the duration of a request, if no other process
+has. So one of several processes sends it. If that process dies, the others take over at that time.
+Failures are retried after twice as long each time, up to ``_LONGEST_S``, with some random
+variation. A message older than ``give_up_s`` is dropped, logged and counted.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ Send = Callable[[str, bytes, int], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """What is to be told.
+    """A message to send.
 
     Attributes:
         name: of the alert: never that of another monitor.
         sequence: its number among those of this name.
-        url: where to.
-        body: what is sent.
+        url: the destination.
+        body: the content.
     """
 
     name: str
@@ -63,8 +64,9 @@ class Alert:
 
 
 async def insert(tx: Writer, alert: Alert, now_us: int) -> int:
-    """Put an alert into the outbox, in the transaction that is open; how many older ones of its
-    name were given up for it."""
+    """Put an alert into the outbox, in the open transaction. Return how many older ones of its name
+    were dropped for it.
+    """
     old = sa.and_(_c.alert == alert.name, _c.sequence <= alert.sequence - MOST_WAITING)
     given_up = await tx.execute(_table.delete().where(old))
     await tx.execute(
@@ -82,14 +84,14 @@ async def insert(tx: Writer, alert: Alert, now_us: int) -> int:
 
 
 class Outbox:
-    """Sends what is in the outbox.
+    """Sends the alerts in the outbox.
 
     Args:
         storage: the database.
         send: one request; raises WebhookError.
         now_us: the clock.
-        give_up_s: so old an alert is sent no more.
-        observer: told of failures.
+        give_up_s: the age at which an alert is no longer sent.
+        observer: receives failures.
     """
 
     def __init__(
@@ -111,11 +113,11 @@ class Outbox:
         self._failing = Seldom(_log)
 
     def wake(self) -> None:
-        """There is something new."""
+        """Signal a new alert."""
         self._filled.set()
 
     async def watch(self) -> None:
-        """Begin to send what is due, once: as soon as there is something new, or after a second."""
+        """Begin to send due alerts, once: as soon as there is a new one, or after a second."""
         try:
             async with asyncio.timeout(_LOOK_S):
                 await self._filled.wait()
@@ -152,7 +154,7 @@ class Outbox:
             await asyncio.sleep(0)
 
     async def close(self) -> None:
-        """End what is under way; it is sent again later."""
+        """End the requests under way. They are sent again later."""
         for task in (tasks := list(self._sending.values())):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

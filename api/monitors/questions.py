@@ -1,7 +1,7 @@
-"""Configured questions: named ones that an operator wrote down for a stream, to be scraped.
+"""Configured queries: named queries that an operator defined for a stream, to be scraped.
 
-They are rows beside those of monitors, read with every scrape: whichever process defines or
-deletes one, all have it. What a question says is checked before it comes here
+They are rows next to those of monitors, read with every scrape: whichever process defines or
+deletes one, all processes see it. A query is checked before it comes here
 (:mod:`api.queries.configured`).
 """
 
@@ -52,7 +52,7 @@ class Configured:
         self._settings = settings
 
     async def of_stream(self, stream: Stream) -> list[ConfiguredQuestion]:
-        """In order of name.
+        """Return the queries of a stream, in order of name.
 
         Raises:
             StorageError: they cannot be read.
@@ -62,7 +62,7 @@ class Configured:
             return [ConfiguredQuestion(*row) for row in await rx.select(chosen.order_by(_q.name))]
 
     async def define(self, stream: Stream, question: ConfiguredQuestion) -> bool:
-        """Add one, or replace that of the same name; whether it is new.
+        """Add one, or replace that of the same name. Return whether it is new.
 
         Raises:
             TooManyQuestionsError: there are as many as may be.

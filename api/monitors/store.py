@@ -1,13 +1,13 @@
 """Rows of monitors and of the accounts of their sites, and the transactions that change them.
 
-Grants are rows: they are read, made and written in the transaction of the post that reported, which
-holds the head of the journal from its first statement on, so that no two are made from the same
-charges. A post that is refused grants nothing, and a crash before the commit leaves nothing that a
-site was told of. A restart of the server loses none, and therefore changes no epoch.
+Grants are rows. The transaction of the reporting post reads, makes and writes them. It holds the
+head of the journal from its first statement on, so that no two are made from the same charges. A
+rejected post grants nothing, and a site learns of no grant before the commit. A restart of the
+server loses none, and therefore changes no epoch.
 
 An *epoch* is the time of its beginning in microseconds since 1970, so that none is used twice: not
-after a redefinition, not by a monitor of the same name that is made anew, and not after a backup
-was restored, when grants may be lost and every monitor begins a new one.
+after a redefinition, not by a re-created monitor of the same name, and not after a backup was
+restored, when grants may be lost and every monitor begins a new one.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ _TOGETHER = 500  # monitors of one statement
 
 @dataclass(frozen=True, slots=True)
 class MonitorRow:
-    """A monitor, as it was defined, and what was said of it last.
+    """A monitor, as it was defined, and its last reported state.
 
     Attributes:
         spec: ``Spec.to_dict()``.
         epoch: of its grants.
-        version: another one whenever what follows is written.
+        version: another one whenever a later attribute is written.
         state: "calm", "firing" or "uncertain".
-        since_us: since when it is so.
-        alert: where its alert stands.
-        sequence: of the last that was told of it.
+        since_us: the beginning of this state.
+        alert: the phase of its alert.
+        sequence: of the last message about it.
     """
 
     id: int
@@ -108,7 +108,7 @@ async def some(rx: Reader, monitors: Collection[int]) -> list[MonitorRow]:
 
 
 async def of_stream(rx: Reader, stream_id: int) -> list[MonitorRow]:
-    """Those of one stream, in order of name."""
+    """Return the monitors of one stream, in order of name."""
     chosen = sa.select(_monitors).where(_m.stream_id == stream_id).order_by(_m.name)
     return [_row(each) for each in await rx.select(chosen)]
 
@@ -146,7 +146,7 @@ async def define(
     of_stream: int,
     in_all: int,
 ) -> tuple[MonitorRow, bool]:
-    """Add a monitor, or redefine the one of this name; the same spec again changes nothing.
+    """Add a monitor, or redefine the one of this name. The same spec again changes nothing.
 
     Args:
         stream: its id and name.
@@ -188,7 +188,7 @@ async def define(
 
 
 async def remove(tx: Writer, stream_id: int, name: str) -> bool:
-    """Delete a monitor and the accounts of its sites; False if there is none."""
+    """Delete a monitor and the accounts of its sites. Return False if there is none."""
     await tx.lock_head()
     mine = sa.and_(_m.stream_id == stream_id, _m.name == name)
     return bool(await tx.execute(_monitors.delete().where(mine)))

@@ -1,18 +1,19 @@
-"""Where an alert may be sent, and one request to there.
+"""The permitted receivers of alerts, and one request to a receiver.
 
-An address of a webhook is given by who defines a monitor, and the request is made by this server,
-which may reach what they may not. So
+The client that defines a monitor chooses the webhook's address. This server makes the request, and
+may reach hosts that the client may not. So
 
-- it goes to origins that the operator has listed, and there are none unless he has;
-- the name is resolved here, every address of it is looked at, and the connection is made to the
-  very address that was: what the name says a moment later does not matter;
-- private, local and reserved addresses are refused but for networks that the operator has listed;
-- a redirect is a failure, nothing is read of an answer but its first line, and that of few bytes;
-- all of it, from the name to the answer, has ``TIMEOUT_S``.
+- it goes to origins that the operator has listed, and there are none by default
+- the server resolves the name and checks every address of it. It connects to exactly the checked
+  address: a later change of the name does not matter
+- private, local and reserved addresses are rejected except for networks that the operator has
+  listed
+- a redirect is a failure. Only the first line of a response is read, up to a few bytes
+- all of it, from the name to the response, has ``TIMEOUT_S``
 
-What is sent is signed: ``Decaysketch-Signature: t=<seconds since 1970>,v1=<hex>``, HMAC-SHA256 of
-``<seconds>.<body>`` under the secret of the settings. Who receives it compares, and refuses what is
-older than a few minutes.
+The request is signed: ``Decaysketch-Signature: t=<seconds since 1970>,v1=<hex>``, HMAC-SHA256 of
+``<seconds>.<body>`` under the secret of the settings. The receiver compares it, and rejects
+requests older than a few minutes.
 """
 
 from __future__ import annotations
@@ -54,17 +55,17 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class WebhookError(Exception):
-    """An alert may not be sent there, or could not be; says why in words for an operator."""
+    """An alert may not be sent there, or could not be. The text explains why to an operator."""
 
 
 @dataclass(frozen=True)
 class Webhooks:
-    """What the operator allows.
+    """The operator's permissions.
 
     Args:
         origins: where alerts may be sent.
         networks: of addresses that are not public and may be reached all the same.
-        secret: signs what is sent.
+        secret: signs requests.
     """
 
     origins: frozenset[Origin] = frozenset()
@@ -73,7 +74,7 @@ class Webhooks:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """As the settings say, which have been checked."""
+        """Return the permissions of the settings, which have been checked."""
         return cls(
             frozenset(map(Origin.of, settings.webhook_origins.split())),
             [ipaddress.ip_network(each) for each in settings.webhook_networks.split()],
@@ -81,7 +82,7 @@ class Webhooks:
         )
 
     def check(self, url: str) -> Origin:
-        """The origin of a URL to which alerts may be sent.
+        """Return the origin of a URL to which alerts may be sent.
 
         Raises:
             ValueError: it cannot be read, or is not allowed.
@@ -95,15 +96,15 @@ class Webhooks:
         return origin
 
     async def send(self, url: str, body: bytes, now_s: int) -> None:
-        """Send an alert; on return it was answered with success (2xx).
+        """Send an alert. On return the receiver has responded with success (2xx).
 
         Args:
-            url: where to.
+            url: the destination.
             body: JSON.
             now_s: the time, which is signed with it.
 
         Raises:
-            WebhookError: it may not be sent there, or was not answered so in time.
+            WebhookError: it may not be sent there, or the receiver did not respond so in time.
         """
         try:
             origin = self.check(url)
@@ -146,7 +147,7 @@ class Webhooks:
         return int(found[1])
 
     async def _resolved(self, origin: Origin) -> Address:
-        """An address of the origin that may be reached; the connection is made to this one."""
+        """Return a permitted address of the origin. The connection is made to this one."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
         addresses = [ipaddress.ip_address(each[4][0]) for each in found]
@@ -159,12 +160,12 @@ class Webhooks:
         return addresses[0]
 
     def reaches(self, address: Address) -> bool:
-        """Whether a connection may be made to an address."""
+        """Return whether a connection may be made to an address."""
         return is_public(address) or any(address in network for network in self.networks)
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is one of the whole internet, and so is the one that it stands for."""
+    """Return whether an address is public, and so is the one that it embeds."""
     if not address.is_global or address.is_multicast or address.is_reserved:
         return False
     if any(address in network for network in _SPECIAL):
@@ -182,7 +183,7 @@ def is_public(address: Address) -> bool:
 
 
 def signed(secret: bytes, body: bytes, now_s: int) -> str:
-    """What the header of the signature says."""
+    """Return the value of the signature header."""
     digest = hmac.new(secret, b"%d." % now_s + body, hashlib.sha256).hexdigest()
     return f"t={now_s},v1={digest}"
 

@@ -1,14 +1,14 @@
-"""Queries and answers as they travel, and how one is turned into the other.
+"""Queries and results as they travel, and the conversion from one to the other.
 
-- ``decays``: how a request says how weights fall with age
-- ``requests``: what may be asked
-- ``answers``: what is answered
-- ``groups``: several streams asked as one
-- ``planning``: a request checked against the stream, its clock read, its answers named
-- ``evaluation``: its answers computed
-- ``caching``: answers that were given, and their names
-- ``answering``: the way from a request to its answers
-- ``document``: the table of questions in the documents
+- ``decays``: decays in requests
+- ``requests``: the possible queries
+- ``answers``: the results
+- ``groups``: several streams queried as one
+- ``planning``: a request checked against the stream, its clock read, its results named
+- ``evaluation``: its results computed
+- ``caching``: earlier results, and their names
+- ``answering``: the way from a request to its results
+- ``document``: the table of queries in the documentation
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""From a request to its answers: what the asker or the cache has is not computed again."""
+"""From a request to its results. Results that the caller or the cache has are not computed
+again.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +128,7 @@ class Answerer:
         return Answers(tag, body, planned.now)
 
     def hit(self, request: QueryRequest | GroupRequest) -> None:
-        """Count the queries of a request as cache hits: here, or of the asker's own cache."""
+        """Count the queries of a request as cache hits: here, or in the caller's own cache."""
         for each in request.queries:
             self._metrics.queried(each.aggregate, 0.0, cached=True)
 
@@ -158,7 +160,7 @@ class Answerer:
         return planned, evaluation, evaluation.work(TURN_S)
 
     def _written(self, planned: Plan, body: bytes, form: Form) -> bytes:
-        """Answers as a table, which is kept beside them."""
+        """Return results as a table, which is cached with them."""
         names = [each.name for each in planned.request.queries]
         table = write(form, body, names, planned.snapshot.params.time_unit)
         self._answers.put(tag_of(planned.tag, form), table)
@@ -166,5 +168,5 @@ class Answerer:
 
 
 def tag_of(tag: str, form: Form) -> str:
-    """The entity tag of answers in a form, by that of the answers as JSON."""
+    """Return the entity tag of results in a form, from the tag of the results as JSON."""
     return tag if form is Form.JSON else f'{tag[:-1]}-{form}"'

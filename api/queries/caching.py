@@ -1,8 +1,8 @@
-"""A cache of answers; the least recently used make room for others.
+"""A cache of results. The least recently used ones are dropped for others.
 
-An answer is a function of the sketch (its digest), of the queries and of the time they ask about;
-nothing else is in its name, and a name never comes to mean another answer. So nothing here is ever
-out of date, and the name is a strong entity tag.
+A result is a function of the sketch (its digest), of the queries and of the query time. Nothing
+else is in its name, and a name never comes to mean another result. So nothing here is ever out of
+date, and the name is a strong entity tag.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LARGEST_SHARE = 8  # an answer longer than this part of the room would displace
 
 
 def etag(*parts: str) -> str:
-    """The entity tag of what these texts, and the release, determine."""
+    """Return the entity tag that these texts, and the release, determine."""
     name = hashlib.sha256()
     for part in (decaysketch.__version__, *parts):
         encoded = part.encode()
@@ -29,7 +29,7 @@ def etag(*parts: str) -> str:
 
 
 def is_known(tag: str, if_none_match: str | None) -> bool:
-    """Whether a request says, by ``If-None-Match``, that it has what ``tag`` names."""
+    """Return whether ``If-None-Match`` of a request contains ``tag``."""
     known = [each.strip().removeprefix("W/") for each in (if_none_match or "").split(",")]
     return tag in known or "*" in known
 
@@ -52,11 +52,11 @@ class AnswerCache:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of all bodies kept."""
+        """Return the bytes of all cached bodies."""
         return self._held_bytes
 
     def get(self, tag: str) -> bytes | None:
-        """The body of this tag, if it is kept."""
+        """Return the body of this tag, if it is cached."""
         with self._lock:
             body = self._bodies.get(tag)
             if body is not None:

@@ -1,10 +1,10 @@
-"""The answers to a request that was planned, computed a little at a time.
+"""The results of a planned request, computed a little at a time.
 
-A request may take seconds, and posts wait for the same few threads. So an :class:`Evaluation` is
-worked at in short turns, and lets others have theirs in between: a turn may end after any answer to
-any query. All answers of one request together get ``MAX_WORK_S`` of the processor. What they take
-is estimated from the rows that they read, beforehand, so that the same request to the same sketch
-is refused or answered whatever else the machine does.
+A request may take seconds, and posts wait for the same few threads. So an :class:`Evaluation` works
+in short time slices, and lets others have theirs in between: a time slice may end after any result
+to any query. All results of one request together get ``MAX_WORK_S`` of CPU time. Their cost is
+estimated from the rows that they read, beforehand. So the same request to the same sketch is always
+rejected or always answered, whatever else the machine does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Several streams asked as one: whether they may be joined, and their join."""
+"""Several streams queried as one: whether they may be joined, and their join."""
 
 from __future__ import annotations
 

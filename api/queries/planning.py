@@ -1,9 +1,9 @@
-"""A request checked against what it asks, and against the limits; its clock read.
+"""A request checked against its streams and the limits, with its clock read.
 
-:class:`Texts` reads the expressions of a request, in turns. :func:`plan` does what needs the
-request and a sketch, and gives the answers their name, before any of them is computed
-(:mod:`api.queries.evaluation`): whoever has them already is told so. It is work for a thread:
-nothing here waits.
+:class:`Texts` reads the expressions of a request, in time slices. :func:`plan` does the part that
+needs the request and a sketch. It names the results before any result is computed
+(:mod:`api.queries.evaluation`), so that a caller that has them already receives none. It is work
+for a thread: nothing here waits.
 """
 
 from __future__ import annotations
