@@ -1,20 +1,20 @@
-"""The contract of a family: what a kind of sketch hands in, and all that others know of it.
+"""The contract of a family: everything that a sketch kind provides to other code.
 
-A *family* is a kind of sketch with a name and a byte of its own on the wire. It is one folder,
-which ends in a :class:`Family`, and one line in :mod:`decaysketch.families`. Whoever builds,
-merges, moves or asks sketches (batch jobs, clients, Spark, an aggregator) reads the values here and
-never asks which family it is:
+A *family* is a sketch kind with a name and its own byte in the wire format. It is one folder, which
+ends in a :class:`Family`, and one line in :mod:`decaysketch.families`. Code that builds, merges,
+moves or queries sketches (batch jobs, clients, Spark, an aggregator) reads the values here and
+never checks the family name:
 
-* ``input``: by what rows are known and what they carry: column mappings, ingest, SQL, clients;
-* ``options``: the parameters, one by one: HTTP models, command-line options, documents;
-* ``questions``: what its sketches answer: requests, SQL functions, the page;
-* ``promises``: which laws its merge keeps, and so how its sketches may be delivered;
-* ``example``: a recipe of little cost: laws, golden files, hostile bytes.
+* ``input``: how rows are identified, and their columns: column mappings, ingest, SQL, clients
+* ``options``: the parameters, one by one: HTTP models, command-line options, documents
+* ``questions``: the queries that its sketches answer: requests, SQL functions, the dashboard
+* ``promises``: the laws that its merge keeps, and so how its sketches may be delivered
+* ``example``: a cheap sketch configuration: laws, golden files, hostile bytes
 
-A :class:`~decaysketch.contract.recipe.Recipe` is what all sketches of one stream share: family,
-parameters and, where the decay is fixed when a sketch is built, the decay. A
-:class:`~decaysketch.contract.snapshot.Snapshot` is one sketch as it was at one moment: immutable,
-to be read from any thread.
+A :class:`~decaysketch.contract.recipe.Recipe` is common to all sketches in one stream: family,
+parameters and, if the decay is fixed when a sketch is built, the decay. A
+:class:`~decaysketch.contract.snapshot.Snapshot` is one sketch at one moment: immutable, safe to
+read from any thread.
 """
 
 from __future__ import annotations
@@ -94,16 +94,16 @@ class Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promises:
-    """Which laws a family's merge keeps, whatever the order, the repetition and the tree.
+    """The laws that a family's merge keeps, for any order, repetition and tree.
 
     Attributes:
-        idempotent: what was merged before changes nothing when it is merged again. Without it a
-            sketch must be delivered exactly once, which nobody here promises.
+        idempotent: merging the same data again changes nothing. Without it a sketch must be
+            delivered exactly once, which this project does not promise.
         canonical: equal sets of observations give equal bytes.
-        lossless: a merge holds what a single sketch of all would hold.
-        conflicts: two sketches of one stream may contradict each other, so that merging raises a
-            ``ConflictingSketchError``, or finds more than there is room for, and changes nothing.
-            Who promises to keep a sketch must try the merge before.
+        lossless: a merge contains everything that a single sketch of all would contain.
+        conflicts: two sketches in one stream may contradict each other, so that merging raises a
+            ``ConflictingSketchError``, or exceeds the capacity, and changes nothing. Code that
+            promises to keep a sketch must try the merge before.
     """
 
     idempotent: bool
@@ -114,13 +114,13 @@ class Promises:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a reader knows of a sketch before it decodes a row: what it would take.
+    """The facts about a sketch that a reader has before it decodes a row: its cost.
 
     Attributes:
-        family: name of the kind of sketch.
+        family: name of the sketch kind.
         capacity: rows kept for each level.
-        rows: of each copy, in order.
-        beside: what it takes in memory besides its rows, as rows.
+        rows: for each repetition, in order.
+        beside: memory in addition to its rows, in rows.
     """
 
     family: str
@@ -130,17 +130,17 @@ class Head:
 
     @classmethod
     def of(cls, family: str, header: Header) -> Self:
-        """Of bytes over :mod:`decaysketch.codec`."""
+        """Return the head of bytes in the format of :mod:`decaysketch.codec`."""
         return cls(family, header.capacity, tuple(copy.rows for copy in header.copies))
 
     @property
     def total(self) -> int:
-        """Rows of all copies together."""
+        """Rows in all repetitions together."""
         return sum(self.rows)
 
     @property
     def cost(self) -> int:
-        """What it takes in memory, as rows."""
+        """Memory cost, in rows."""
         return self.total + self.beside
 
 
@@ -199,15 +199,16 @@ class Family:
 
     @property
     def example(self) -> Recipe:
-        """A recipe of little cost."""
+        """A cheap sketch configuration."""
         return self.make_example()
 
     def check_deliverable(self, where: str) -> None:
-        """Refuse the family where a sketch may be merged into what holds it already: who delivers
-        at least once, runs a task again or merges parts that overlap relies on the promise.
+        """Reject the family if a sketch may be merged into a sketch that already contains it. Code
+        that delivers at least once, runs a task again or merges overlapping parts relies on this
+        promise.
 
         Args:
-            where: what does so, for the error.
+            where: the caller, for the error.
 
         Raises:
             ParameterError: its merge is not idempotent.
@@ -220,10 +221,10 @@ class Family:
 
 
 def family_of(blob: Blob) -> str:
-    """Name of the family that bytes say they are of. O(1): nothing else of them is checked.
+    """Return the family name in the bytes. O(1): nothing else in them is checked.
 
     Raises:
-        CorruptSketchError: they are of no family of this release.
+        CorruptSketchError: the bytes have no family in this release.
         TypeError: not bytes at all.
     """
     number = family_number(blob)

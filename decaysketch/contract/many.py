@@ -1,8 +1,8 @@
-"""Sketches of many keys of one stream, handled together: what a family may hand in besides.
+"""Sketches for many keys in one stream, handled together: an optional part of a family.
 
 For some hundred thousand small sketches the cost is not their rows but an object for each of them.
-A family that can hold, merge, write and read them by whole columns says so in ``Family.many``; of
-any other there is an object for each key. What comes out is the same, byte for byte.
+A family that can store, merge, write and read them by complete columns sets ``Family.many``. Other
+families have an object for each key. The result is the same, byte for byte.
 """
 
 from __future__ import annotations
@@ -26,28 +26,29 @@ Int64Array = npt.NDArray[np.int64]
 
 
 class Many(ABC):
-    """States of the sketches of many keys, numbered from 0."""
+    """Sketch states for many keys, numbered from 0."""
 
     @abstractmethod
     def encode(self) -> tuple[Bytes, Int64Array]:
-        """What ``to_bytes`` of each sketch gives: the bytes end to end, and offsets into them, one
-        more than there are sketches."""
+        """Return the ``to_bytes`` result of each sketch: the bytes end to end, and offsets into
+        them, one more than there are sketches.
+        """
 
     @abstractmethod
     def digests(self) -> list[str]:
-        """What ``digest`` of each sketch gives."""
+        """Return the ``digest`` of each sketch."""
 
     @abstractmethod
     def tallies(self) -> list[Tally]:
-        """What ``snapshot().tally()`` of each sketch gives."""
+        """Return ``snapshot().tally()`` for each sketch."""
 
     @abstractmethod
     def sketch(self, number: int) -> Sketch:
-        """One of them, as a sketch of its own."""
+        """Return one of them as an independent sketch."""
 
 
 class HeldByKey(ABC):
-    """Rows of many keys, numbered from 0, on their way into sketches."""
+    """Rows for many keys, numbered from 0, before they enter sketches."""
 
     @abstractmethod
     def add(
@@ -57,13 +58,13 @@ class HeldByKey(ABC):
         columns: Mapping[str, Column],
         left_out: BoolArray,
     ) -> None:
-        """Take validated rows; the arrays may be kept, and must not change afterwards.
+        """Store validated rows. The arrays may be kept, and must not change afterwards.
 
         Args:
-            keys: how many keys there are by now.
-            codes: int32[n], the number of the key of each row.
-            columns: arguments of the sketches' ``update``, each of n rows.
-            left_out: bool[n], rows that are not taken.
+            keys: the current number of keys.
+            codes: int32[n], the key number for each row.
+            columns: arguments of the sketches' ``update``, each with n rows.
+            left_out: bool[n], rows to skip.
         """
 
     @abstractmethod
@@ -73,37 +74,38 @@ class HeldByKey(ABC):
     @property
     @abstractmethod
     def held(self) -> int:
-        """Rows of all keys that are left; compacts."""
+        """Number of remaining rows for all keys. Compacts."""
 
     @property
     @abstractmethod
     def replaced(self) -> int:
-        """Readings that a later one of the same id replaced, far away in time
-        (:mod:`decaysketch.core.replaced`), of all keys; compacts."""
+        """Number of readings that a later reading with the same id replaced, far away in time
+        (:mod:`decaysketch.core.replaced`), for all keys. Compacts.
+        """
 
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """Bytes of memory, at the height of the next compaction."""
+        """Bytes of memory at the peak of the next compaction."""
 
     @abstractmethod
     def ranges(self, rows: int, keys: int) -> list[tuple[int, int]]:
-        """Ranges of numbers of keys that hold about so many rows, or keys, at most; compacts."""
+        """Return ranges of key numbers with about this maximum of rows, or keys. Compacts."""
 
     @abstractmethod
     def sketches(self, start: int, stop: int) -> Many:
-        """The states of the keys numbered ``start`` to ``stop - 1``; compacts."""
+        """Return the states for the keys ``start`` to ``stop - 1``. Compacts."""
 
 
 class ManyKeys(ABC):
-    """How sketches of one stream are handled together."""
+    """Joint handling of the sketches in one stream."""
 
     @abstractmethod
     def hold(self, memory_bytes: int | None) -> HeldByKey:
-        """Nothing yet, to be filled.
+        """Return an empty container for rows.
 
         Args:
-            memory_bytes: compacts before it takes more, where it can; None: no limit.
+            memory_bytes: compacts before it stores more, where it can. None: no limit.
         """
 
     @abstractmethod
@@ -115,11 +117,10 @@ class ManyKeys(ABC):
         Args:
             data: the bytes.
             offsets: int64[sketches + 1] into them.
-            keys: int32[sketches], the number of the key of each, ascending and below ``count``.
-            count: how many keys there are.
+            keys: int32[sketches], the key number for each, ascending and below ``count``.
+            count: number of keys.
 
-        Returns:
-            (merged, done bool[count]). Of a key that is not done, one of whose sketches is anything
-            but flawless and plain, the state has no meaning: its sketches are to be read one by
-            one, which either merges them or says what is wrong.
+        Returns: (merged, done bool[count]). A key is not done if one of its sketches is not
+            flawless and plain. The state for such a key has no meaning. Read its sketches one by
+            one: this either merges them or reports the fault.
         """

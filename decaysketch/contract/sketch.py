@@ -1,11 +1,11 @@
-"""What every sketch can do, whatever its family; what it can be asked comes with its questions.
+"""Operations of every sketch, in all families. The queries come with the family's questions.
 
-A family says how rows come in, which bags hold them and what a snapshot of them is. All else is
-here: rows given one by one wait until somebody reads (:mod:`decaysketch.core.pending`), bags are
-merged, shrunk and trimmed (:mod:`decaysketch.core.bags`), and what is held is read from a snapshot,
-which is kept until something changes. A family that keeps its rows in something else than bags
-overrides what speaks of them: ``params``, ``clock``, ``nbytes``, ``trim``, ``_take``
-(or ``_absorb``), ``_lower_capacity``, ``_flush`` and the length.
+A family defines how rows enter, the bags that store them and their snapshot. The rest is here.
+Single rows wait until the next read (:mod:`decaysketch.core.pending`). Bags are merged, shrunk and
+trimmed (:mod:`decaysketch.core.bags`). Reads use a snapshot, which is kept until something changes.
+A family that stores its rows in something other than bags overrides the methods that use them:
+``params``, ``clock``, ``nbytes``, ``trim``, ``_take`` (or ``_absorb``), ``_lower_capacity``,
+``_flush`` and the length.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ class Stats:
 
 
 class Held(Views, Summarized):
-    """What is read from a snapshot, which is kept until something changes: bytes, digests, copies.
+    """Reads from a snapshot, which is kept until something changes: bytes, digests, copies.
 
-    Equal ones hold the same state under the same parameters. Copies and pickles hold the state
-    alone: what was fed is counted anew.
+    Equal objects have the same state under the same parameters. Copies and pickles have the state
+    alone: their count of fed rows starts again.
     """
 
     _snapshot: Snapshot | None = None  # of what is held, once asked for
@@ -81,32 +81,33 @@ class Held(Views, Summarized):
     @property
     @abstractmethod
     def params(self) -> BuildParams:
-        """Build parameters; ``params.capacity`` is the capacity in force."""
+        """Build parameters. ``params.capacity`` is the capacity in force."""
 
     @classmethod
     @abstractmethod
     def from_state(cls, state: State) -> Self:
-        """One that holds a state, which must be one that such a one had."""
+        """Make an object with a state, which must come from such an object."""
 
     @abstractmethod
     def _flush(self) -> None:
-        """Fold in the single rows gathered so far; they were validated one by one."""
+        """Merge the single rows gathered so far. They were validated one by one."""
 
     @abstractmethod
     def _freeze(self) -> Snapshot:
-        """A snapshot of what is held."""
+        """Return a snapshot of the current state."""
 
     @abstractmethod
     def _is_like(self, other: object) -> bool:
-        """Whether it may be equal."""
+        """Return whether it may be equal."""
 
     def _changed(self) -> None:
-        """What is held is another than that of the snapshot."""
+        """Note that the state differs from the snapshot."""
         self._snapshot = None
 
     def snapshot(self) -> Snapshot:
-        """What is held now, immutable, to be read from any thread. O(rows) after a change, else
-        O(1)."""
+        """Return the current state, immutable, safe to read from any thread. O(rows) after a
+        change, else O(1).
+        """
         self._flush()
         if self._snapshot is None:
             self._snapshot = self._freeze()
@@ -131,7 +132,7 @@ class Held(Views, Summarized):
         return self.snapshot().digest
 
     def copy(self) -> Self:
-        """An independent sketch with the same state."""
+        """Return an independent sketch with the same state."""
         return type(self).from_state(self.snapshot().held)
 
     __copy__ = copy
@@ -143,7 +144,7 @@ class Held(Views, Summarized):
         return type(self).from_state, (self.snapshot().held,)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both hold the same state under the same parameters."""
+        """Return whether both have the same state under the same parameters."""
         if not (isinstance(other, Held) and self._is_like(other)):
             return NotImplemented
         return bool(self.params == other.params) and self.digest() == other.digest()
@@ -174,7 +175,7 @@ class Sketch(Held):
 
     @abstractmethod
     def update(self, *columns: Any, **options: Any) -> None:
-        """Fold in observations: columns, or one observation as plain numbers."""
+        """Ingest observations: columns, or one observation as plain numbers."""
 
     @classmethod
     def from_frame(
@@ -266,7 +267,7 @@ class Sketch(Held):
         drop_nulls: bool = False,
         check_units: bool = True,
     ) -> None:
-        """Fold in a data frame; nothing of it where a row is refused. See :meth:`from_frame`."""
+        """Ingest a data frame, or nothing if a row is rejected. See :meth:`from_frame`."""
         _frames().feed(
             self, frame, time=time, value=value, id=id, key=key, source=source, sequence=sequence,
             weight=weight, column_unit=column_unit, time_zone=time_zone, drop_nulls=drop_nulls,
@@ -275,14 +276,14 @@ class Sketch(Held):
 
     @abstractmethod
     def verdicts(self, *columns: Any, **options: Any) -> npt.NDArray[np.int8]:
-        """What :meth:`update` with a batch would do with each row; nothing is changed.
+        """Return the status that :meth:`update` would give to each row. Changes nothing.
 
         Returns:
             int8[n]: a :class:`~decaysketch.core.verdicts.Verdict` for each row.
         """
 
     def _look_at(self, timestamps: Any) -> None:
-        """Say of the first batch that its times are hardly of the stream's unit."""
+        """Warn if the times in the first batch are unlikely in the stream's unit."""
         self.looks_at_times = False
         times = np.asarray(timestamps)
         if times.dtype.kind not in "iu" or not times.size:
@@ -293,20 +294,22 @@ class Sketch(Held):
 
     @abstractmethod
     def stats(self) -> Stats:
-        """What was fed and what is held. O(rows)."""
+        """Return figures about ingested and stored rows. O(rows)."""
 
     @abstractmethod
     def _empty(self) -> Self:
-        """A sketch of the same stream and capacity that has seen nothing."""
+        """Return an empty sketch with the same stream and capacity."""
 
     def copy(self) -> Self:
-        """An independent sketch with the same state."""
+        """Return an independent sketch with the same state."""
         made = super().copy()
         made.looks_at_times = self.looks_at_times
         return made
 
     def _codes(self, values: Any) -> Any:
-        """Of labels, their codes, which are known from now on; other values as they are."""
+        """Return the codes of labels, which are known from now on. Return other values
+        unchanged.
+        """
         if self._labels is None:
             return values
         self._let_labels_go()
@@ -338,7 +341,7 @@ class Sketch(Held):
         """Put pending rows into the bags."""
 
     def _differences(self, other: Sketch | Snapshot) -> Differences:
-        """All that must agree for a merge and does not, as ``{name: (ours, theirs)}``."""
+        """Return every difference that prevents a merge, as ``{name: (ours, theirs)}``."""
         if other.params.fingerprint == self.params.fingerprint:
             return {}
         differences: Differences = self.params.differences(other.params)
@@ -348,19 +351,20 @@ class Sketch(Held):
 
     @property
     def params(self) -> BuildParams:
-        """Build parameters; ``params.capacity`` is the capacity in force."""
+        """Build parameters. ``params.capacity`` is the capacity in force."""
         params: BuildParams = self._bags[0].params
         return params
 
     @property
     def clock(self) -> int | None:
-        """The latest time that the sketch was told; None before the first, and where there is no
-        clock."""
+        """The latest time reported to the sketch. None before the first, and without a clock."""
         clock = self._bags[0].clock
         return None if clock == NO_WATERMARK else clock
 
     def __len__(self) -> int:
-        """Rows held, by all hash functions together. O(rows) after a change, else O(1)."""
+        """Number of stored rows, for all hash functions together. O(rows) after a change, else
+        O(1).
+        """
         self._flush()
         return sum(map(len, self._bags))
 
@@ -372,7 +376,7 @@ class Sketch(Held):
         return max((bag.replaced for bag in self._bags), default=0)
 
     def _flush(self) -> None:
-        """Fold in the single rows gathered so far; they were validated one by one."""
+        """Merge the single rows gathered so far. They were validated one by one."""
         if self._pending:
             columns = self._pending.columns()
             self._fold(*columns)
@@ -391,15 +395,16 @@ class Sketch(Held):
     # -------------------------------------------------------------------------------------- merge
 
     def merge(self, *others: Self | Snapshot) -> None:
-        """Fold in everything that ``others``, or what they are snapshots of, saw; none is changed.
+        """Merge everything that ``others``, or the originals of snapshots, saw. The others are
+        unchanged.
 
-        The state becomes the one that a single sketch fed with all inputs, and told all clocks,
-        would have, with the smallest of the capacities: one of 5 % makes one of 2 % coarse, which
-        nothing undoes; ``params.capacity`` tells. What several were fed is there once.
+        The state becomes that of a single sketch fed with all inputs and all clocks, with the
+        smallest capacity. A sketch with 5 % accuracy makes one with 2 % coarse, and nothing undoes
+        this. See ``params.capacity``. Data that was fed to several sketches counts once.
 
         Raises:
-            IncompatibleSketchError: naming all that differs; this sketch is unchanged.
-            TypeError: one of them is no sketch of this family.
+            IncompatibleSketchError: with every difference. This sketch is unchanged.
+            TypeError: one of them is no sketch in this family.
 
         Complexity: amortised O(rows of the others).
         """
@@ -428,7 +433,7 @@ class Sketch(Held):
             bag.absorb(theirs)
 
     def __or__(self, other: Self) -> Self:
-        """A new sketch that holds what both saw; neither is changed."""
+        """Return a new sketch with the data from both. Neither is changed."""
         if not (isinstance(other, Held) and self._takes(other)):
             return NotImplemented
         merged = self._empty()
@@ -436,11 +441,11 @@ class Sketch(Held):
         return merged
 
     def _takes(self, other: object) -> bool:
-        """Whether it can be merged into this one, as far as its kind goes."""
+        """Return whether it can be merged into this one, as far as its kind is concerned."""
         return self._is_like(other)
 
     def _is_like(self, other: object) -> bool:
-        """Whether it is a sketch of this family, or a snapshot of one."""
+        """Return whether it is a sketch in this family, or a snapshot of one."""
         if not isinstance(other, Sketch | Snapshot):
             return False
         kind = other.snapshot_type if isinstance(other, Sketch) else type(other)
@@ -450,7 +455,8 @@ class Sketch(Held):
         """Shrink to a smaller capacity: the state that building with it would have given.
 
         Raises:
-            ParameterError: a capacity larger than the present one; what was discarded is gone.
+            ParameterError: the capacity is larger than the present one. Discarded rows cannot
+                return.
         """
         check_shrinks(capacity, self.params.capacity)
         self._flush()
@@ -465,13 +471,14 @@ class Sketch(Held):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows, room for more included, and of labels; a snapshot comes on top."""
+        """Bytes for the rows, including spare capacity, and for labels. A snapshot is extra."""
         labels = 0 if self._labels is None else self._labels.nbytes
         return sum(bag.nbytes for bag in self._bags) + labels
 
     def trim(self) -> None:
-        """Give back what no row needs: room for more of them, the snapshot and what queries have
-        computed. Changes no state. O(rows)."""
+        """Free memory that no row needs: spare capacity, the snapshot and cached query results.
+        Changes no state. O(rows).
+        """
         self._flush()
         if self._labels is not None:
             self._keep_labels()
@@ -481,8 +488,9 @@ class Sketch(Held):
 
 
 def _frames() -> Any:
-    """The reader of frames stands above all families, and needs a library that sketches do not: it
-    is found by its name, once it is asked for."""
+    """Import the data frame reader by name at first use. It stands above all families, and needs a
+    library that sketches do not need.
+    """
     return import_module("decaysketch.batch.frames")
 
 

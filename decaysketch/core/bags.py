@@ -1,12 +1,12 @@
-"""The rows that a sketch holds between batches: a bag with watermarks, compacted when it is full.
+"""The rows that a sketch stores between batches: a bag with watermarks, compacted when it is full.
 
-A row is admitted if it is later than the watermark of its level; that is safe at once, since
-watermarks only rise. What is admitted may be superfluous: a copy, or beyond the capacity. So the
-bag grows to a few times what the last compaction kept, and is then compacted in one pass. Laziness
-changes no state: whoever reads the state compacts first.
+A row is admitted if it is later than the watermark at its level. This is safe immediately, since
+watermarks only rise. An admitted row may be superfluous: a duplicate, or beyond the capacity. So
+the bag grows to a few times the size after the last compaction, and is then compacted in one pass.
+Deferred compaction changes no state: every reader compacts first.
 
-A family says which columns its rows have and hands them to its kernels. Scratch memory is shared by
-all sketches of a family and thread; a sketch owns its bag alone.
+A family defines the columns of its rows and passes them to its kernels. All sketches in a family
+and thread share scratch memory. A sketch owns only its bag.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SLACK, _LITTLE = 8, 64  # trimmed, a bag has room for that part of its rows mor
 
 
 def with_room(columns: C, room: int, rows: int = 0) -> C:
-    """Columns of the same types with another room, and a copy of the first rows in them."""
+    """Return columns with the same types and another capacity, with a copy of the first rows."""
     made: Any = type(columns)  # a named tuple, which takes its columns one by one
     larger: C = made(*(np.empty(room, column.dtype) for column in columns))
     copy_rows(larger, columns, rows)
@@ -54,13 +54,13 @@ def with_room(columns: C, room: int, rows: int = 0) -> C:
 
 
 def copy_rows(to: Columns, source: Columns, rows: int) -> None:
-    """Overwrite the first rows of columns by those of others."""
+    """Overwrite the first rows of columns with other columns."""
     for column, of in zip(to, source, strict=True):
         column[:rows] = of[:rows]
 
 
 def roomy(rows: int) -> int:
-    """Room that so many rows may have and be trimmed: what is more is given back."""
+    """Return the capacity that this number of rows may keep when trimmed. The rest is freed."""
     return rows + rows // _SLACK + _LITTLE
 
 
@@ -87,40 +87,41 @@ class Scratch(threading.local):
         self.table = np.empty(1 << (2 * room).bit_length(), np.uint32)
 
     def release(self) -> None:
-        """Give back that of the calling thread; it is made anew when it is needed."""
+        """Free the calling thread's memory. It is allocated again when needed."""
         self.__init__(self.nothing)  # type: ignore[misc]
 
 
 class Retained(Protocol):
-    """What a sketch holds its rows in, under one hash function."""
+    """The row container of a sketch, under one hash function."""
 
     @property
     def params(self) -> Any:
-        """Parameters, of which the capacity is the one in force."""
+        """Parameters, with the capacity in force."""
 
     @property
     def clock(self) -> int:
-        """The latest time that was told, or ``NO_WATERMARK``."""
+        """The latest reported time, or ``NO_WATERMARK``."""
 
     @property
     def replaced(self) -> int:
-        """Readings that a later one of their identity replaced, far away in time; see
-        :mod:`decaysketch.core.replaced`."""
+        """Number of readings that a later reading with their identity replaced, far away in time.
+        See :mod:`decaysketch.core.replaced`.
+        """
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory, room for more rows included."""
+        """Bytes of memory, including spare capacity."""
 
     def __len__(self) -> int: ...
 
     def trim(self) -> None:
-        """Give back the room that no row takes."""
+        """Free the capacity that no row uses."""
 
     def lower_capacity(self, capacity: int) -> None:
         """Shrink to a smaller capacity: equals having built with it."""
 
     def absorb(self, others: Iterable[Any]) -> None:
-        """Take what others hold, the higher watermark of each level and the latest clock."""
+        """Merge the others' rows, the higher watermark at each level and the latest clock."""
 
 
 class Bag(ABC):
@@ -137,7 +138,7 @@ class Bag(ABC):
 
     @property
     def replaced(self) -> int:
-        """Of bags in which none replaces another one."""
+        """0, for bags in which no reading replaces another."""
         return 0
 
     def __init__(self, params: Any) -> None:
@@ -156,12 +157,13 @@ class Bag(ABC):
     @classmethod
     @abstractmethod
     def frozen(cls, state: Any) -> Self:
-        """Rows of a state, without a copy of them where that can be: to be absorbed by others, not
-        to be changed."""
+        """Return the rows of a state, without a copy if possible. Others may absorb them, but
+        not change them.
+        """
 
     @abstractmethod
     def state(self) -> Any:
-        """The canonical state, copied out. O(rows)."""
+        """Return the canonical state as a copy. O(rows)."""
 
     def __len__(self) -> int:
         self.compact()
@@ -169,21 +171,22 @@ class Bag(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the bag takes, room for more rows included."""
+        """Bytes of the bag, including spare capacity."""
         return sum(column.nbytes for column in self._bag)
 
     @abstractmethod
     def trim(self) -> None:
-        """Compact, and give back the room that no row takes. O(rows) where there is any."""
+        """Compact, and free the capacity that no row uses. O(rows) if there is any."""
 
     @property
     def floor(self) -> int:
-        """The latest time whose rows the clock has left no use for, at every level."""
+        """The latest time whose rows the clock has made useless, at every level."""
         return self.clock
 
     def advance(self, now: int) -> None:
-        """Move the clock on; O(M), what it lets go is dropped later. An earlier time than the clock
-        has no effect."""
+        """Advance the clock. O(M): expired rows are dropped later. A time before the clock has
+        no effect.
+        """
         if now > self.clock:
             self.clock = now
             if self.floor > self._marks.min():
@@ -196,11 +199,11 @@ class Bag(ABC):
         self._dirty = True
 
     def absorb(self, others: Iterable[Self]) -> None:
-        """Take what other bags hold, the higher watermark of each level and the latest clock.
+        """Merge the rows of other bags, the higher watermark at each level and the latest clock.
 
-        The joined watermarks are right before a row is looked at: a row not later than the
-        watermark of its level in any of the sketches is not in their merged state, and a level that
-        answers for neither of two sketches does not answer for both.
+        The joined watermarks are valid before any row is checked. A row not later than its level's
+        watermark in any of the sketches is not in their merged state. A level that answers for
+        neither sketch does not answer for both.
         """
         bags = list(others)
         for bag in bags:
@@ -222,15 +225,16 @@ class Bag(ABC):
 
     @abstractmethod
     def _append(self, bag: Self, incoming: int) -> None:
-        """Append the rows of a bag that are later than the watermarks; ``incoming`` are those of
-        this one and of all that follow."""
+        """Append the rows of a bag that are later than the watermarks. ``incoming`` counts the rows
+        in this bag and in all that follow.
+        """
 
     def _limit(self) -> int:
         """Rows at which the bag is compacted before more are admitted."""
         return max(_SMALLEST_LIMIT, self.factor * self._kept)
 
     def compact(self) -> None:
-        """Drop copies, what is beyond the capacity and what the clock lets go. O(rows)."""
+        """Drop duplicates, rows beyond the capacity and expired rows. O(rows)."""
         if self._dirty:
             if self._rows:
                 self._drop()
@@ -287,7 +291,9 @@ class ColumnBag(Bag):
             self._bag = with_room(self._bag, self._rows, self._rows)
 
     def _make_room(self, incoming: int) -> None:
-        """Room for one more block, by growing the bag up to its limit, else by compacting it."""
+        """Make capacity for one more block, by growing the bag up to its limit, else by
+        compacting it.
+        """
         wanted = self._rows + self.block
         if wanted <= len(self._bag[0]):
             return
@@ -304,7 +310,7 @@ class ColumnBag(Bag):
         return min(super()._limit() + self.block, MAX_ROWS)
 
     def _most_room(self) -> int:
-        """Rows that the bag has room for, where none are merged into it."""
+        """Maximum row capacity of the bag, if none are merged into it."""
         return self._limit()
 
     def _reserve(self, room: int) -> None:
@@ -312,7 +318,7 @@ class ColumnBag(Bag):
             self._bag = with_room(self._bag, room, self._rows)
 
     def _make_room_to_append(self, rows: int, incoming: int) -> None:
-        """Room for so many rows and one to spare; at most for all that are coming.
+        """Make capacity for this number of rows and one to spare, at most for all incoming rows.
 
         Raises:
             ParameterError: more rows than kernels can number.
@@ -344,4 +350,6 @@ class ColumnBag(Bag):
 
     @abstractmethod
     def _compact_into(self, out: Any) -> int:
-        """Write the rows that stay into other columns, which have room for all; their number."""
+        """Write the remaining rows into other columns, with capacity for all, and return their
+        number.
+        """

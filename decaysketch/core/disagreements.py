@@ -1,9 +1,9 @@
-"""Observations of one identity and one time that have different values: no copies of each other.
+"""Observations with one identity and one time but different values: they are no duplicates.
 
-Copies of an observation are equal, or were stamped anew. Of two that are of the same time and say
-different things one is of something else: whatever names them leaves out what tells them apart, as
-the machine that a reading is of. Of such, the larger value stays, and every sketch takes them
-without a word; what gives them away is counted here.
+Duplicates of an observation are equal, or have a new timestamp. If two have the same time and
+different values, one belongs to something else. The id then lacks a distinguishing part, such as
+the machine of a reading. The larger value stays, and every sketch accepts both without a warning.
+This module counts such rows.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Int64Array = npt.NDArray[np.int64]
 def within(
     ids: Int64Array, weights: Int64Array, times: Int64Array, values: npt.NDArray[Any]
 ) -> int:
-    """Of rows with any repetition, how many have another value than the largest of their identity
-    and time. O(n log n), and without repetition what it takes to sort n integers.
+    """Return how many rows, with any repetition, have another value than the largest for their
+    identity and time. O(n log n), and without repetition the cost to sort n integers.
 
     Args:
         ids, weights, times: int64[n].
@@ -54,14 +54,14 @@ def within(
 
 
 def joined(ids: Int64Array, weights: Int64Array, times: Int64Array) -> tuple[int, int]:
-    """Of rows with any repetition: how many different times of identities there are, and how many
-    identities. O(n log n), and where most ids are there once what it takes to sort n integers.
+    """Return how many different (identity, time) pairs rows with any repetition have, and how many
+    identities. O(n log n), and if most ids occur once the cost to sort n integers.
 
     Args:
         ids, weights, times: int64[n].
 
     Returns:
-        The two; equal ones where most ids are there once.
+        The two numbers. They are equal if most ids occur once.
     """
     ordered = np.sort(ids)
     distinct = int(np.count_nonzero(ordered[1:] != ordered[:-1])) + bool(len(ids))
@@ -75,8 +75,8 @@ def joined(ids: Int64Array, weights: Int64Array, times: Int64Array) -> tuple[int
 
 
 def replaced_between(held: Identified, offered: Identified, unit: str) -> int:
-    """How many rows of one part are other readings of an identity than those of another part, as
-    :mod:`decaysketch.core.replaced` tells them.
+    """Return how many rows in one part are other readings for an identity than the rows in another
+    part, by the rule in :mod:`decaysketch.core.replaced`.
 
     Args:
         held, offered: no part has an identity twice.
@@ -102,13 +102,13 @@ def replaced_between(held: Identified, offered: Identified, unit: str) -> int:
 
 
 def between(held: Identified, offered: Identified) -> int:
-    """How many rows of one part have the identity and the time of a row of another, and another
-    value.
+    """Return how many rows in one part have the identity and the time of a row in another, and
+    another value.
 
     Args:
         held, offered: no part has an identity twice.
 
-    Complexity: O(h + n log n) for h rows held, of which few are of the times of the n others.
+    Complexity: O(h + n log n) for h rows held, of which few have times among the n others.
     """
     if not len(offered.times):
         return 0

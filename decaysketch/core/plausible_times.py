@@ -1,19 +1,19 @@
-"""Whether integers are times of the unit that they are said to be in.
+"""Check whether integers are times in their declared unit.
 
-Milliseconds that are fed to a stream of seconds are sound integers: every sketch takes them, and
-every window that ends now holds nothing of them, exactly. What gives them away is that they are no
-dates. A time is *dated* if it lies in the years 1990 to 2100, counted from 1970 in its unit. One
-that is not dated, and would be in another of the units ns, us, ms and s, is doubted.
+Milliseconds in a stream with seconds are valid integers. Every sketch accepts them, and every
+window that ends now contains none of them, exactly. They can be detected because they are no dates.
+A time is *dated* if it lies in the years 1990 to 2100, counted from 1970 in its unit. A time that
+is not dated, and would be in another of the units ns, us, ms and s, is suspicious.
 
-Small times are not doubted: streams that are simulated, or count from their own beginning, have
-them. Doubted are
+Small times are not suspicious: streams that are simulated, or count from their own beginning, have
+them. Suspicious are
 
-    a time past 2100 that would be dated in a finer unit; and
-    the oldest of some times, before 1990, that would be dated in a coarser one: a stream that
+    a time past 2100 that would be dated in a finer unit, and
+    the oldest among some times, before 1990, that would be dated in a coarser unit: a stream that
     counts from its own beginning has times near 0 as well.
 
-The dates of the four units lie 1000 times apart, so at most one of them suits. No clock is read:
-what is doubted once is doubted always.
+The dates in the four units lie 1000 times apart, so at most one unit fits. No clock is read, so the
+same times always give the same result.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def span(unit: str, oldest: int | None, newest: int | None) -> str:
 
 
 def likely_unit(unit: str, time: int) -> str | None:
-    """The unit in which a time would be dated that is not dated in its own; None: there is none."""
+    """Return the unit in which a time would be dated if it is not dated in its own, or None."""
     if unit not in NANOSECONDS or _is_dated(unit, time):
         return None
     return next((other for other in _LIKELY if _is_dated(other, time)), None)
@@ -194,11 +194,11 @@ def in_another_unit(unit: str, time: int) -> str:
 
 
 class Doubt(NamedTuple):
-    """A time that is hardly of its unit.
+    """A time that is unlikely in its unit.
 
     Attributes:
         time: the integer.
-        unit: that it is said to be in.
+        unit: the declared unit.
         likely: the unit in which it would be a date.
     """
 
@@ -271,7 +271,7 @@ def doubts_of_query(
 
 
 def _of_two_clocks(unit: str, one: int, other: int) -> bool:
-    """Whether one is a date, and the other counts from a beginning of its own."""
+    """Return whether one time is a date, and the other counts from its own beginning."""
     at = _nanoseconds(unit, other)
     return at is not None and abs(at) < _BEGINNING_NS and _is_dated(unit, one)
 

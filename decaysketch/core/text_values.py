@@ -1,23 +1,23 @@
 """Numbers and times that are written as text, read by one rule.
 
-CSV has nothing but text, JSON often has numbers in quotes, and a column of a data frame becomes
-text as soon as one cell is odd. Every reader of the library (files, data frames, Spark, messages,
-HTTP) reads such a text here, so that one text has one meaning on every interface.
+CSV has nothing but text, JSON often has numbers in quotes, and a data frame column becomes text as
+soon as one cell is odd. Every reader in the library (files, data frames, Spark, messages, HTTP)
+parses such a text here, so that one text has one meaning on every interface.
 
 Numbers
     Digits with one decimal mark, a sign and an exponent: ``21.5``, ``00.693``, ``-3``, ``1e3``. A
     :class:`Numerals` declares another decimal mark and a thousands separator. The separator must
-    part groups of three digits (two in India, but for the last), so that ``1,5`` is never 15.
+    part groups with three digits (two in India, except for the last), so that ``1,5`` is never 15.
     Hexadecimal digits, ``inf`` and ``nan`` are no numbers.
 Times
     ISO 8601 and RFC 3339 with ``T`` or a space, ``2026/01/31``, and ``31.01.2026``, which is the
-    day first wherever it is written. Any other order of day and month needs a format of
-    ``strptime``. Digits below the nanosecond are cut off.
+    day first wherever it is written. Any other order of day and month needs a ``strptime`` format.
+    Digits below the nanosecond are cut off.
 Zones
-    A time without a zone is read in the ``zone`` of the caller. Where the caller has none, the time
-    is read as UTC and :attr:`Moment.zoned` is False: a reader of columns warns once, a reader of
-    messages rejects the message, because nothing can take it back later. A local time that a clock
-    shows twice is the earlier one. A local time that a clock skips is no time.
+    A time without a zone is read in the ``zone`` of the caller. If the caller has none, the time
+    is read as UTC and :attr:`Moment.zoned` is False. A reader of columns then warns once. A reader
+    of messages rejects the message, because nothing can take it back later. A local time that a
+    clock shows twice is the earlier one. A local time that a clock skips is no time.
 Missing
     :data:`MISSING` are the texts that programs write where there is no number.
 """

@@ -1,4 +1,4 @@
-"""The joint sample of several sources' sketches, drawn by the stratified estimator."""
+"""Joint samples from several sources' sketches, drawn by the stratified estimator."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class QueryTimeJoint(Joint):
 
 
 def matches(snapshots: Sequence[QueryTimeSnapshot]) -> list[Match]:
-    """Rows of sources by message, for each hash function."""
+    """Return source rows by message, for each hash function."""
     copies = zip(*(each.states for each in snapshots), strict=True)
     return [Match(states) for states in copies]
 
 
 def joint_of(match: Match, guards: Guards, copy: int) -> Joint:
-    """The joint sample of matched sources."""
+    """Return the joint sample for matched sources."""
     return QueryTimeJoint(match, guards, copy)

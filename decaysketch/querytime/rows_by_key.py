@@ -1,11 +1,12 @@
-"""The rows of many sketches at once, held as one bag: what a key costs is its rows.
+"""The rows of many sketches at once, stored as one bag. A key costs only its rows.
 
-A ``DecaySketch`` for each key is right where keys are few. Here the rows of all keys lie together,
-those that came in beside those that the last compaction kept, and are compacted together once they
-are a few times as many. What is not later than the watermarks of its sketch is turned away before.
-Laziness changes no state: whoever reads compacts first.
+A ``DecaySketch`` for each key is suitable for few keys. Here the rows for all keys are stored
+together: the new rows, next to the rows that the last compaction kept. They are compacted together
+once they are a few times as many. Rows not later than the watermarks of their sketch are dropped
+first. Deferred compaction changes no state: every reader compacts first.
 
-A key with ten rows takes some 350 bytes; with working memory of compactions a row takes about 130.
+A key with ten rows takes some 350 bytes. With the working memory for compactions, a row takes about
+130.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ _SALT = secrets.randbits(64) | 1  # keys tables that are fed from the network
 
 
 class _States(NamedTuple):
-    """States of keys, as compactions leave them: key ``k`` has the records ``offsets[k]`` to
-    ``offsets[k + 1]``, and as many watermarks, of level 0 and up, as are set."""
+    """States of keys after compaction. Key ``k`` has the records ``offsets[k]`` to ``offsets[k +
+    1]``, and the watermarks that are set, from level 0 up.
+    """
 
     records: Int64Array  # [rows, RECORD_FIELDS], which the kernels alone read
     offsets: Int64Array
@@ -65,11 +67,11 @@ def _no_records(rows: int) -> Int64Array:
 
 
 class RowsByKey:
-    """Rows and watermarks of many keys, numbered from 0, under one hash function.
+    """Rows and watermarks for many keys, numbered from 0, under one hash function.
 
     Args:
-        params: parameters of every sketch; of one copy.
-        limit: rows at which the bag is compacted, where it holds few; None: two millions.
+        params: parameters of every sketch, with one copy.
+        limit: rows at which a bag with few rows is compacted. None: two millions.
     """
 
     def __init__(self, params: SketchParams, limit: int | None = None) -> None:
@@ -94,7 +96,7 @@ class RowsByKey:
 
     @property
     def rows(self) -> int:
-        """Rows held, superfluous ones included."""
+        """Stored rows, including superfluous ones."""
         return len(self._kept.records) + self._came
 
     def add(
@@ -106,13 +108,13 @@ class RowsByKey:
         times: Int64Array,
         ids: Int64Array,
     ) -> None:
-        """Take validated rows.
+        """Store validated rows.
 
         Args:
-            keys: how many keys there are by now.
-            codes: the number of the key of each row.
-            values: value keys; see :mod:`decaysketch.core.observations`.
-            weights, times, ids: as of a sketch's update.
+            keys: the current number of keys.
+            codes: the key number for each row.
+            values: value keys, see :mod:`decaysketch.core.observations`.
+            weights, times, ids: as in a sketch's update.
         """
         self._keys = keys
         for first in range(0, len(codes), _ROWS_AT_A_TIME):
@@ -150,11 +152,12 @@ class RowsByKey:
         return min(max(smallest, _BAG_FACTOR * len(self._kept.records)), _LARGEST_LIMIT)
 
     def raise_marks(self, offsets: Int64Array, marks: Int64Array) -> None:
-        """Start with the watermarks of sketches whose rows are added; first of all.
+        """Start with the watermarks of sketches whose rows are added. Call it before all other
+        methods.
 
         Args:
             offsets: int64[keys + 1].
-            marks: those that are set, of each key, from level 0 up.
+            marks: the set watermarks of each key, from level 0 up.
         """
         self._keys = len(offsets) - 1
         self._kept = _States(_no_records(0), np.zeros_like(offsets), offsets, marks)
@@ -196,7 +199,7 @@ class RowsByKey:
         self._turns_away = bool(len(self._kept.marks))
 
     def _by_partition(self, shift: int, count: int) -> tuple[Int64Array, Int64Array]:
-        """The records that came, in so many partitions by their keys, and where those start."""
+        """Return the new records, in partitions by their keys, and the start of each partition."""
         came = self._incoming[: self._came]
         if count == 1:
             return came, np.array([0, len(came)], np.int64)
@@ -209,7 +212,7 @@ class RowsByKey:
         return self._sorted, partitions
 
     def sketches(self, start: int, stop: int) -> ManySketches:
-        """Canonical states of the keys numbered ``start`` to ``stop - 1``; see :meth:`compact`."""
+        """Return canonical states for the keys ``start`` to ``stop - 1``. See :meth:`compact`."""
         self.compact()
         offsets = self._kept.offsets[start : stop + 1]
         mark_offsets = self._kept.mark_offsets[start : stop + 1]
@@ -222,7 +225,9 @@ class RowsByKey:
         return ManySketches(chosen.offsets, times, ids, weights, values, chosen.mark_offsets, marks)
 
     def ranges(self, rows: int, keys: int) -> list[tuple[int, int]]:
-        """Ranges of key numbers that hold about so many rows, or keys, at most; see ``compact``."""
+        """Return ranges of key numbers with about this maximum of rows, or keys. See
+        ``compact``.
+        """
         self.compact()
         found, start = [], 0
         while start < self._keys:
@@ -236,13 +241,14 @@ class RowsByKey:
 
     @property
     def replaced(self) -> int:
-        """Readings that a later one of their id replaced, far away in time, by the compactions so
-        far; see :mod:`decaysketch.core.replaced`."""
+        """Number of readings that a later reading with their id replaced, far away in time, in the
+        compactions so far. See :mod:`decaysketch.core.replaced`.
+        """
         return self._kernels.replaced
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory, at the height of the next compaction."""
+        """Bytes of memory at the peak of the next compaction."""
         per_key = self._keys * 16
         return self.rows * BYTES_OF_A_ROW + self._kept.marks.nbytes + per_key
 
@@ -254,7 +260,7 @@ def _padded(offsets: Int64Array, length: int) -> Int64Array:
 
 
 def state_of(params: SketchParams, sketches: ManySketches, number: int) -> SketchState:
-    """The canonical state of one of the sketches."""
+    """Return the canonical state of one sketch."""
     rows = slice(*sketches.offsets[number : number + 2])
     marks = sketches.marks[slice(*sketches.mark_offsets[number : number + 2])]
     watermarks = np.full(params.levels + 1, NO_WATERMARK, dtype=np.int64)

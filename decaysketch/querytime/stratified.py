@@ -2,13 +2,13 @@
 
 For times in the band ``(t_i, t_{i-1}]`` between two watermarks, ``i`` is the lowest level that has
 discarded nothing. A retained observation counts once, in its band, with the mass
-``g(now - t) RS / p_i``, so sums of masses estimate decayed sums without bias; in the band of level
-0, which selects everything, masses are exact.
+``g(now - t) RS / p_i``, so mass sums estimate decayed sums without bias. In the band of level 0,
+which selects everything, masses are exact.
 
-It departs from the reduction of section 4.2 of Cormode, Tirthapura and Xu
-(:mod:`decaysketch.querytime.cohen_strauss`), which sums estimates of sliding windows one inside the
-other: it is unbiased for the same reason, has less variance, and is one pass over the rows.
-Derivations are in ``docs/estimators.md``.
+It departs from the reduction in section 4.2 of Cormode, Tirthapura and Xu
+(:mod:`decaysketch.querytime.cohen_strauss`), which sums estimates for nested sliding windows. It is
+unbiased for the same reason, has less variance, and is one pass over the rows. Derivations are in
+``docs/estimators.md``.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ Int64Array = npt.NDArray[np.int64]
 
 
 def bands_of(state: SketchState, *, earlier: tuple[SketchState, Bands] | None = None) -> Bands:
-    """Bands and hits of a state. O(n log max_weight).
+    """Return the bands and hits of a state. O(n log max_weight).
 
     Args:
-        state: what the sketch holds.
-        earlier: what it held before, under the same hash: rows of both cost O(1).
+        state: the sketch state.
+        earlier: an earlier state under the same hash. Rows in both cost O(1).
     """
     params, marks = state.params, state.watermarks
     probabilities = params.level_probabilities
@@ -112,21 +112,21 @@ def draw(
     bands: Bands | None = None,
     newest: int | None = None,
 ) -> Sample:
-    """The sample of a state under a decay, at a time.
+    """Return the sample of a state under a decay, at a time.
 
     Args:
-        state: what the sketch holds.
+        state: the sketch state.
         decay: weight by age.
-        now: time of the query; later observations are not counted.
-        bands: ``bands_of(state)``, where it was kept.
-        newest: the time of the newest observation that matters; by default, of all.
+        now: query time. Later observations are not counted.
+        bands: ``bands_of(state)``, if it was kept.
+        newest: the time of the newest observation that matters. Default: the newest of all.
 
     Raises:
-        ParameterError: ``now`` is no time, or ``decay`` no decay or none that falls with age.
+        ParameterError: ``now`` is no time, or ``decay`` is no decay or does not fall with age.
         UnanswerableQueryError: observations that the decay gives weight to were discarded at every
             level.
 
-    Complexity: O(n), plus that of :func:`bands_of` where ``bands`` is None.
+    Complexity: O(n), plus :func:`bands_of` if ``bands`` is None.
     """
     fading = check_answerable(state, decay, now, newest)
     bands = bands_of(state) if bands is None else bands
@@ -154,7 +154,9 @@ def draw(
 
 
 def _later(state: SketchState, bands: Bands, rows: slice) -> Int64Array:
-    """Weights of the rows before these, as far as they are all that there were of their times."""
+    """Return the weights of the rows before these, as far as the rows are complete at their
+    times.
+    """
     return state.weights[: min(rows.start, int(bands.levels.searchsorted(np.int8(1))))]
 
 
@@ -164,18 +166,18 @@ def assemble(
     exact_rows: int | None, known_rows: int = 0, later: Int64Array | None = None, origin: Origin,
     order: Callable[[], npt.NDArray[np.intp]] | None = None, draw: Callable[[int], Sample],
 ) -> Sample:  # fmt: skip
-    """A sample of rows of a state.
+    """Return a sample from rows of a state.
 
     Args:
-        state, bands: what is held.
+        state, bands: the sketch state and its bands.
         fading: decay weights of the query.
-        rows: those that have weight.
+        rows: the rows that have weight.
         decayed, masses, variances, jumps, weights: columns of the sample.
-        exact_rows, known_rows: of the sample; None where all are exact or none is.
-        later: of the sample; None where that is not told.
-        origin: where the values stand.
-        order: gives the rows in the order of the columns, where that is another.
-        draw: the same, scaled for another newest time.
+        exact_rows, known_rows: of the sample. None if all are exact or none is.
+        later: of the sample. None if unknown.
+        origin: the position of the values.
+        order: returns the rows in column order, if that differs.
+        draw: draws the same sample, scaled for another newest time.
     """
     step, thinning = bands.largest_hit(fading)
 
@@ -219,7 +221,7 @@ def assemble(
 
 
 def _everything(state: SketchState, bands: Bands, fading: Fading) -> Sample:
-    """All rows of a state, each of weight 1, whatever the decay and the time of the query."""
+    """Return all rows of a state with weight 1 each, for any decay and query time."""
     ones = np.ones(len(state))
     exact = int(bands.levels.searchsorted(np.int8(1)))
     return Sample(
