@@ -38,11 +38,11 @@ class ParameterError(DecaySketchError, ValueError):
 
 
 class OtherUnitError(ParameterError):
-    """Times are dates in another unit than the one that they are said to be in; none was taken."""
+    """Times are dates in another unit than the declared one. No row was stored."""
 
 
 class OtherTypeError(ParameterError):
-    """A column that names rows is of another type than in the rows before; none was taken.
+    """A column that identifies rows has another type than in the rows before. No row was stored.
 
     Attributes:
         column: its name.
@@ -57,12 +57,12 @@ class OtherTypeError(ParameterError):
 
 
 class ObservationError(DecaySketchError, ValueError):
-    """An observation was refused; nothing of its batch was taken.
+    """An observation was rejected. No row in its batch was stored.
 
     Attributes:
         column: name of the offending column (``values``, ``weights``, ``timestamps``, ``ids``).
-        row: index of the first offending row, or None where the whole column is at fault.
-        value: the offending value, or None where the whole column is at fault.
+        row: index of the first offending row, or None if the complete column is at fault.
+        value: the offending value, or None if the complete column is at fault.
     """
 
     def __init__(
@@ -75,23 +75,25 @@ class ObservationError(DecaySketchError, ValueError):
 
 
 class TimeUnitWarning(UserWarning):
-    """Times are hardly of the unit that they are said to be in; they are taken all the same."""
+    """Times are unlikely in their declared unit. They are stored all the same."""
 
 
 class TimeZoneWarning(UserWarning):
-    """Times name no zone and no ``time_zone`` was given; they are read as UTC."""
+    """Times name no zone and no ``time_zone`` was given. They are read as UTC."""
 
 
 class UnlikelyClockWarning(UserWarning):
-    """Some times lie outside the years 1990 to 2099, the others inside; all of them are taken."""
+    """Some times lie outside the years 1990 to 2099, the others inside. All of them are stored."""
 
 
 class DisagreeingCopiesWarning(UserWarning):
-    """Rows of one id are different readings; the latest of them represents the id all the same."""
+    """Rows with one id are different readings. The latest of them represents the id all the
+    same.
+    """
 
 
 class NewestOnlyWarning(UserWarning):
-    """A decay leaves weight to nothing but the newest instant; it is taken all the same."""
+    """A decay gives weight only to the newest instant. It is accepted all the same."""
 
 
 class IncompatibleSketchError(DecaySketchError, ValueError):
@@ -112,11 +114,11 @@ class CorruptSketchError(DecaySketchError, ValueError):
 
 
 class CapacityError(ParameterError):
-    """A merge would hold more than the capacity, and what it would hold cannot be left out.
+    """A merge would exceed the capacity, and none of its data can be dropped.
 
     Attributes:
-        present: how much it would hold.
-        capacity: how much it may.
+        present: the required amount.
+        capacity: the permitted amount.
     """
 
     def __init__(self, present: int, capacity: int) -> None:
@@ -133,7 +135,7 @@ class ConflictingSketchError(DecaySketchError, ValueError):
 
     Attributes:
         name: (source, epoch) of both.
-        ours, theirs: what they have seen, and their digests.
+        ours, theirs: the data that they have seen, and their digests.
     """
 
     def __init__(self, name: tuple[object, ...], ours: str, theirs: str) -> None:
@@ -149,4 +151,4 @@ class ConflictingSketchError(DecaySketchError, ValueError):
 
 
 class UnanswerableQueryError(DecaySketchError, ValueError):
-    """The sketch has discarded what the query asks about, at every level."""
+    """The sketch has discarded the data that the query needs, at every level."""

@@ -1,18 +1,18 @@
-"""Labels: values that are texts, such as the code of an error or the name of a road.
+"""Labels: text values, such as an error code or a road name.
 
-A label is kept as a *code*, a number of 63 bits that follows from the text alone: BLAKE2b of its
-UTF-8, 8 bytes, personalised by ``dsk-label`` and keyed by the stream's secret where it has one, as
-a big-endian number without its last bit. No seed is in it: sketches of any stream agree, and so can
-other languages. Rows, kernels and laws know codes as they know integers; of two copies that
-disagree at one time the larger code represents the observation.
+A label is stored as a *code*, a number with 63 bits that depends on the text alone: BLAKE2b over
+its UTF-8, 8 bytes, personalised by ``dsk-label`` and keyed by the stream's secret if it has one, as
+a big-endian number without its last bit. It contains no seed: sketches in any stream agree, and so
+can other languages. Rows, kernels and laws treat codes as integers. If two duplicates disagree at
+one time, the larger code represents the observation.
 
-Beside the rows stands a *dictionary*, the texts of the codes that are held and of no others: so it
-is a function of the rows, whatever the path that led to them. Two labels of one code are one, named
-by the smaller text, and counted; of n labels that happens with a chance of about ``n^2 / 2^64``,
+Next to the rows stands a *dictionary*, with the texts of exactly the stored codes. It is a function
+of the rows, for any path that led to them. Two labels with one code become one, named by the
+smaller text, and are counted. Among n labels that happens with a chance of about ``n^2 / 2^64``,
 5e-8 for a million.
 
-Limits: a label has at most 1,024 bytes, a sketch at most 2^20 labels. What is held costs its
-texts: a stream of messages that are all different costs as much as its messages.
+Limits: a label has at most 1,024 bytes, a sketch at most 2^20 labels. Stored labels cost their
+texts: a stream with all different messages costs as much as its messages.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ Int64Array = npt.NDArray[np.int64]
 
 
 def code_of(label: str, id_key: bytes | None = None) -> int:
-    """The code of a label, ``0 <= code < 2^63``.
+    """Return the code of a label, ``0 <= code < 2^63``.
 
     Args:
-        label: a text of at most :data:`MAX_LABEL_BYTES` bytes.
-        id_key: the stream's secret, where it has one.
+        label: a text with at most :data:`MAX_LABEL_BYTES` bytes.
+        id_key: the stream's secret, if it has one.
 
     Raises:
-        ValueError: it is none; the message says what it is, and what was expected.
+        ValueError: it is no label. The message shows the value and the expected form.
     """
     if (fault := fault_of_label(label)) is not None:
         raise ValueError(fault)
@@ -80,7 +80,7 @@ def _code(text: bytes, key: bytes) -> int:
 
 
 def fault_of_label(label: object) -> str | None:
-    """Why something is no label, or None."""
+    """Return why something is no label, or None."""
     if not isinstance(label, str):
         return f"is {label!r}; expected a text"
     try:
@@ -93,7 +93,7 @@ def fault_of_label(label: object) -> str | None:
 
 
 def label_of(key: str | bytes | int | tuple[str | bytes | int, ...]) -> str:
-    """A key as a text: a text as it is, all else as JSON has it, bytes in hex."""
+    """Return a key as a text: a text unchanged, anything else as JSON, bytes in hex."""
     if isinstance(key, str):
         return key
     if isinstance(key, bytes):
@@ -105,11 +105,11 @@ def label_of(key: str | bytes | int | tuple[str | bytes | int, ...]) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedLabels:
-    """A column of labels of which each is written once.
+    """A label column that stores each label once.
 
     Attributes:
         texts: labels, which may repeat.
-        numbers: int64[n], for each row the place of its label in them; negative where it has none.
+        numbers: int64[n], for each row the position of its label in them. Negative if it has none.
     """
 
     texts: Sequence[str]
@@ -124,7 +124,7 @@ class EncodedLabels:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Labels:
-    """The labels of codes; immutable.
+    """The labels for codes. Immutable.
 
     Attributes:
         codes: int64[m], rising.
@@ -136,7 +136,7 @@ class Labels:
 
     @classmethod
     def of(cls, names: dict[int, str], codes: Int64Array) -> Labels:
-        """Those of some codes, rising."""
+        """Return the labels for some codes, rising."""
         codes.setflags(write=False)
         return cls(codes, tuple(map(names.__getitem__, codes.tolist())))
 
@@ -145,30 +145,31 @@ class Labels:
 
     @property
     def nbytes(self) -> int:
-        """About so many bytes of memory. A character takes 1, 2 or 4 of them, by the largest one of
-        its text. O(labels)."""
+        """Approximate bytes of memory. A character takes 1, 2 or 4 bytes, by the largest one in its
+        text. O(labels).
+        """
         return len(self.texts) * _LABEL_BYTES + sum(map(sys.getsizeof, self.texts))
 
     def places(self, codes: Int64Array) -> npt.NDArray[np.intp]:
-        """Where codes stand that all have a label."""
+        """Return the positions of codes that all have a label."""
         return np.searchsorted(self.codes, codes)
 
     def decoded(self, codes: Int64Array) -> npt.NDArray[Any]:
-        """The texts of codes that all have one, as objects."""
+        """Return the texts for codes that all have one, as objects."""
         texts = np.empty(len(self.texts), object)
         texts[:] = self.texts
         return texts[self.places(codes)]
 
 
 def _held_codes(columns: Iterable[Int64Array]) -> Int64Array:
-    """The codes in columns of value keys, each once, rising."""
+    """Return the codes in columns of value keys, each once, rising."""
     found = [np.unique(column) for column in columns]
     codes = np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
     return codes[1:] if len(codes) and codes[0] == MISSING_KEY else codes
 
 
 class LabelBook:
-    """What a sketch knows of labels: those of its rows, and of rows that it has let go.
+    """The labels that a sketch knows: for its rows, and for dropped rows.
 
     Args:
         id_key: the stream's secret.
@@ -185,14 +186,15 @@ class LabelBook:
 
     @property
     def nbytes(self) -> int:
-        """About so many bytes of memory, as :attr:`Labels.nbytes`. O(1)."""
+        """Approximate bytes of memory, as :attr:`Labels.nbytes`. O(1)."""
         return len(self._names) * _LABEL_BYTES + self._text_bytes
 
     def read(self, labels: Any) -> Any:
-        """Codes of labels, which are known from now on; see :func:`codes_of`.
+        """Return the codes of labels, which are known from now on. See :func:`codes_of`.
 
         Raises:
-            ObservationError: what is no label; or more than :data:`MAX_LABELS`. None is known then.
+            ObservationError: a value is no label, or there are more than :data:`MAX_LABELS`. None
+                is known then.
         """
         codes, found = _read(labels, self._key)
         more = sum(code not in self._names for code in found.values())
@@ -207,10 +209,10 @@ class LabelBook:
         return codes
 
     def join(self, others: Sequence[LabelBook | Labels]) -> None:
-        """Know what others know.
+        """Add the labels that others know.
 
         Raises:
-            ParameterError: more than :data:`MAX_LABELS`; nothing was changed.
+            ParameterError: more than :data:`MAX_LABELS`. Nothing was changed.
         """
         known = [
             zip(other.codes.tolist(), other.texts, strict=True)
@@ -241,11 +243,11 @@ class LabelBook:
 
     @property
     def crowded(self) -> bool:
-        """Whether so many labels are known that some may have been let go."""
+        """Whether so many labels are known that some may have no row any more."""
         return len(self._names) > self._let_go_at
 
     def held(self, columns: Iterable[Int64Array]) -> Labels:
-        """The labels of columns of value keys."""
+        """Return the labels for columns of value keys."""
         return Labels.of(self._names, _held_codes(columns))
 
     def keep(self, labels: Labels, rows: int) -> None:
@@ -258,21 +260,21 @@ class LabelBook:
 
 
 def codes_of(labels: Any, id_key: bytes | None = None) -> Any:
-    """Codes of labels as a sketch takes values: of one label one number, None where it is missing;
-    of a column int64[n], masked where it has gaps.
+    """Return label codes in the form that a sketch accepts values: for one label one number, None
+    if missing. For a column return int64[n], masked where it has gaps.
 
     Args:
-        labels: a text or None; a column of texts and None, or a masked one; None for a column
-            without any; or :class:`EncodedLabels`.
+        labels: a text or None, a column of texts and None, or a masked one. None for a column
+            without any, or :class:`EncodedLabels`.
 
     Raises:
-        ObservationError: what is no label, with its row.
+        ObservationError: a value is no label, with its row.
     """
     return _read(labels, id_key or b"")[0]
 
 
 def _read(labels: Any, key: bytes) -> tuple[Any, dict[str, int]]:
-    """Codes, and the codes by label. Each label is hashed once."""
+    """Return codes, and the codes by label. Each label is hashed once."""
     if labels is None:
         return None, {}
     if isinstance(labels, str):
@@ -313,7 +315,7 @@ def _read(labels: Any, key: bytes) -> tuple[Any, dict[str, int]]:
 
 
 def _coded(distinct: Collection[Any], items: Sequence[Any], key: bytes) -> dict[str, int]:
-    """The code of each label; ``items``: where the first fault is found."""
+    """Return the code of each label. The first fault is located in ``items``."""
     found = {}
     for label in distinct:
         try:
@@ -344,9 +346,10 @@ def _masked(keys: Int64Array) -> Any:
 def values_of(
     keys: Int64Array, value_type: str, labels: Labels | None
 ) -> tuple[npt.NDArray[Any], BoolArray]:
-    """Values of value keys, and where they are missing; as
-    :func:`~decaysketch.core.observations.decode_values`, and of labels their texts as objects,
-    empty where missing."""
+    """Return the values for value keys, and where they are missing, as
+    :func:`~decaysketch.core.observations.decode_values`. Labels are texts as objects, empty where
+    missing.
+    """
     if labels is None:
         return decode_values(keys, value_type)
     missing = keys == MISSING_KEY

@@ -1,21 +1,22 @@
-"""Readings that a later reading of the same id replaced.
+"""Readings that a later reading with the same id replaced.
 
-Of the rows of one id the latest represents the id, as it should where rows are duplicates or
-corrections. Where an id comes again for another reading (a counter that restarts, a device that was
-replaced, an id without the counter), the later reading replaces the earlier one, and nothing in the
-state shows that a reading is gone. Compaction sees it: it meets both rows and drops one of them.
+Among the rows with one id the latest represents the id, which is right for duplicates and
+corrections. An id may come again for another reading (a counter that restarts, a device that was
+replaced, an id without the counter). Then the later reading replaces the earlier one, and nothing
+in the state shows that a reading is gone. Compaction sees it: it meets both rows and drops one of
+them.
 
-Two rows of one id and weight are *different readings* if
+Two rows with one id and weight are *different readings* if
 
 * their times lie more than a minute apart and their values differ (a duplicate that each receiver
   stamps itself has one value), or
 * their times lie more than a day apart, whatever their values are.
 
-Sketches count the rows that were dropped so in ``stats().replaced``. The count belongs to one
-object and to the work it did: it is no part of the state, a row that comes again after it was
-replaced counts again, and a row below a watermark is dropped before a row is compared with it. So
-the count is a sample of the readings that are gone, and it is 0 where nothing is wrong. Counting
-costs one comparison for each duplicate.
+Sketches count the rows dropped for this reason in ``stats().replaced``. The count belongs to one
+object and to the work it did. It is no part of the state. A row that comes again after it was
+replaced counts again. A row below a watermark is dropped before a row is compared with it. So the
+count is a sample of the readings that are gone, and it is 0 if nothing is wrong. Counting costs one
+comparison for each duplicate.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ _BIAS_SHARE = 0.1  # of the standard error that ids which collide may take away
 
 
 class Size(NamedTuple):
-    """What a wanted accuracy comes to."""
+    """The parameters for a wanted accuracy."""
 
     capacity: int
     copies: int
@@ -157,10 +157,10 @@ def size_for(
     mode: Mode = "practical",
     aggregate: Aggregate = "sum",
 ) -> Size:
-    """Capacity, copies and bits of ids; arguments as ``SketchParams.for_accuracy``.
+    """Return capacity, repetitions and id bits. Arguments as ``SketchParams.for_accuracy``.
 
     Raises:
-        ParameterError: an argument outside its domain, or a sketch that would be too large; the
+        ParameterError: an argument is outside its domain, or the sketch would be too large. The
             message says what would fit.
     """
     epsilon, delta = _share("epsilon", epsilon), _share("delta", delta)
@@ -199,7 +199,7 @@ def _capacity(name: str, epsilon: float, factor: float, why: str) -> int:
 
 
 def _id_bits_for(max_weight: int, expected: int, epsilon: float, delta: float, z: float) -> int:
-    """The most bits that leave room for the weights; so few collisions as can be had."""
+    """Return the most bits that leave space for the weights, for the fewest possible collisions."""
     for name, number in (("max_weight", max_weight), ("expected", expected)):
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             raise ParameterError(f"{name} is {number!r}; expected an integer of 1 or more")
@@ -231,7 +231,9 @@ def _copies_for(delta: float) -> int:
 
 
 def median_failure(copies: int) -> Fraction:
-    """``P[Bin(k, 1/3) >= (k + 1) / 2]`` for odd ``k``: half of the copies fail, exactly."""
+    """Return ``P[Bin(k, 1/3) >= (k + 1) / 2]`` for odd ``k``, exactly: half the repetitions
+    fail.
+    """
     fails, holds = _COPY_FAILS, 1 - _COPY_FAILS
     return sum(
         (

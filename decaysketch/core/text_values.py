@@ -84,26 +84,26 @@ _DATE = re.compile(
 
 
 class TextError(ValueError):
-    """A text is no number or no time; the sentence continues "is '...'"."""
+    """A text is no number or no time. The sentence continues "is '...'"."""
 
 
 class Numerals(NamedTuple):
-    """How numbers are written.
+    """The notation of numbers.
 
     Attributes:
         decimal: the decimal mark, "." or ",".
-        thousands: the separator of thousands; empty: there is none. A space matches the
-            no-break and thin spaces too.
+        thousands: the thousands separator. Empty: there is none. A space matches the no-break and
+            thin spaces too.
     """
 
     decimal: str = "."
     thousands: str = ""
 
     def check(self) -> None:
-        """Refuse marks that could be read in two ways.
+        """Reject marks that could be read in two ways.
 
         Raises:
-            ParameterError: a mark that is none, or both are equal.
+            ParameterError: a mark is invalid, or both are equal.
         """
         if self.decimal not in (".", ","):
             raise ParameterError(f"decimal is {self.decimal!r}; expected '.' or ','")
@@ -122,10 +122,10 @@ PLAIN = Numerals()
 
 
 def _plain(text: str, numerals: Numerals) -> str:
-    """A number with a point and no separators.
+    """Return a number with a point and no separators.
 
     Raises:
-        TextError: it is none.
+        TextError: the text is no number.
     """
     if len(text) > _LONGEST:
         raise TextError(f"has {len(text)} characters; expected a number of at most {_LONGEST}")
@@ -192,7 +192,7 @@ def integer_of(text: str, numerals: Numerals = PLAIN) -> int:
 
 
 def whole_of(number: float) -> int | None:
-    """A float as the integer that it is exactly; None: no integer, or beyond 2^53."""
+    """Return a float as its exact integer, or None if it is no integer, or beyond 2^53."""
     exact = number.is_integer() and abs(number) <= _EXACT_IN_FLOAT
     return int(number) if exact else None
 
@@ -220,8 +220,8 @@ class Moment(NamedTuple):
 
     Attributes:
         ns: nanoseconds since 1970-01-01 UTC, rounded down.
-        zoned: whether the text or the caller named the zone; else it was read as UTC.
-        twice: whether the clock of the zone showed this local time twice; it is the earlier one.
+        zoned: whether the text or the caller named the zone. If not, it was read as UTC.
+        twice: whether the zone's clock showed this local time twice. It is then the earlier one.
     """
 
     ns: int
@@ -258,10 +258,10 @@ def zone_of(name: str) -> tzinfo:
 
 
 def check_time_format(given: str) -> str:
-    """A format of ``strptime``, as it is.
+    """Return a ``strptime`` format unchanged.
 
     Raises:
-        ParameterError: it has no date in it, or a directive that there is not.
+        ParameterError: it has no date in it, or an unknown directive.
     """
     try:
         datetime.strptime(datetime(2026, 1, 31, 12).strftime(given), given)
@@ -309,7 +309,7 @@ def moment_of(text: str, zone: tzinfo | None = None, format: str | None = None) 
 
 
 def moment_of_local(local: datetime, zone: tzinfo | None, below_ns: int = 0) -> Moment:
-    """The moment at which the clocks of a zone show a time.
+    """Return the moment at which the clocks in a zone show a time.
 
     Args:
         local: without a zone.

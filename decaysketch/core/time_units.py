@@ -1,8 +1,8 @@
-"""Units of time that have a wall clock, and every spelling of a length of time and of a moment.
+"""Time units that have a wall clock, and every notation for a length of time and a moment.
 
-Sketches count in integers of one unit. People say ``"1h30m"`` and ``datetime``: :func:`duration`
-and :func:`instant` turn these into numbers of the unit, exactly or not at all, and are the only
-place that does. A stream may count in any other unit as well; then there is nothing to convert.
+Sketches count in integers of one unit. People write ``"1h30m"`` and ``datetime``. :func:`duration`
+and :func:`instant` convert these into numbers in the unit, exactly or not at all. They are the only
+functions that do so. A stream may use any other unit as well. Then there is nothing to convert.
 """
 
 from __future__ import annotations
@@ -76,15 +76,15 @@ _FRACTION = re.compile(r"(?<=[.,])[0-9]{6}([0-9]+)")  # digits of a second that 
 
 
 def is_length(given: object) -> bool:
-    """Whether something is a length of time that has a unit of its own, or means to be one."""
+    """Return whether the argument is, or tries to be, a length of time with its own unit."""
     return isinstance(given, str | timedelta | np.timedelta64)
 
 
 def length_of(name: str, given: Any) -> Fraction:
-    """Nanoseconds of a length of time that has a unit of its own.
+    """Return the nanoseconds of a length of time with its own unit.
 
     Raises:
-        ParameterError: it is none; or it is negative.
+        ParameterError: it is no length of time, or it is negative.
     """
     found: Fraction | None = None
     if isinstance(given, timedelta):  # of pandas as well, which counts nanoseconds
@@ -106,7 +106,7 @@ def length_of(name: str, given: Any) -> Fraction:
 
 
 def _parts(text: str) -> Fraction | None:
-    """The sum of "1h" and "30m"."""
+    """Return the sum of "1h" and "30m"."""
     found, at = Fraction(0), 0
     while part := _PART.match(text, at):
         found += Fraction(part[1]) * LENGTHS[part[2].replace("µ", "u")]
@@ -115,7 +115,7 @@ def _parts(text: str) -> Fraction | None:
 
 
 def _ticks(given: np.timedelta64 | np.datetime64) -> Fraction | None:
-    """Nanoseconds of NumPy's counts; None for NaT, months and years."""
+    """Return the nanoseconds of a NumPy count, or None for NaT, months and years."""
     unit, count = np.datetime_data(given.dtype)
     size = LENGTHS.get({"D": "d", "W": "w"}.get(unit, unit))
     if np.isnat(given) or size is None:
@@ -124,8 +124,9 @@ def _ticks(given: np.timedelta64 | np.datetime64) -> Fraction | None:
 
 
 def decimal_of(length: Fraction) -> int | float | None:
-    """A number of units as an integer where it is one, else as the float that is written so;
-    None: there is none."""
+    """Return a number of units as an integer if it is one, else as the float written the same way,
+    or None if there is none.
+    """
     if length.denominator == 1:
         return int(length)
     decimal = float(length) if abs(length) < _MOST else 0.0
@@ -133,7 +134,7 @@ def decimal_of(length: Fraction) -> int | float | None:
 
 
 def check_clocked(name: str, given: object, unit: str) -> int:
-    """Nanoseconds of a stream's unit, into which something is to be converted.
+    """Return the nanoseconds of a stream's unit, for a conversion into it.
 
     Raises:
         ParameterError: the unit has no wall clock.
@@ -274,7 +275,9 @@ def moment_before(
 
 
 def in_units(given: Any, unit: str, *, name: str = "now") -> Any:
-    """A moment as :func:`instant` has it; what spells none as it is, for others to check."""
+    """Convert a moment as :func:`instant` does. Return other values unchanged, for others to
+    check.
+    """
     spells = isinstance(given, str | datetime | np.datetime64)
     return instant(given, unit, name=name) if spells else given
 

@@ -3,7 +3,7 @@
 Each step selects the source that adds the largest mass of messages which no source before it heard
 (Nemhauser, Wolsey and Fisher 1978: at least ``1 - 1/e`` of what the best as many sources hear). A
 sample is too optimistic about a choice that was made on it. Therefore each half of the rows, by a
-bit of the mixed id that no level uses, evaluates the choice that the other half made.
+mixed id bit that no level uses, evaluates the choice that the other half made.
 """
 
 from __future__ import annotations

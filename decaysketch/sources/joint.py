@@ -115,7 +115,7 @@ class Match:
 
     @cached_property
     def offsets(self) -> Int64Array:
-        """int64[sources + 1], the first row of each source among all rows."""
+        """int64[sources + 1], the first row for each source among all rows."""
         return np.cumsum([0, *map(len, self.states)])
 
     def messages_of(self, source: int) -> Int32Array:
@@ -124,15 +124,16 @@ class Match:
 
     @cached_property
     def start(self) -> Int64Array:
-        """int64[messages + 1], the first incidence of each message."""
+        """int64[messages + 1], the first incidence for each message."""
         start = np.zeros(len(self) + 1, np.int64)
         np.cumsum(self.degrees, out=start[1:])
         return start
 
     @cached_property
     def lags(self) -> Int64Array:
-        """int64[sources], the longest time by which a duplicate of a source lies before the latest
-        one. O(rows)."""
+        """int64[sources], the longest time by which a source's duplicate lies before the latest
+        one. O(rows).
+        """
         if not self.scattered:
             return np.zeros(len(self.states), np.int64)
         found: Int64Array = _native.lags(self._heard, self.latest, self.groups)
@@ -298,8 +299,8 @@ class Joint(ABC):
         return found
 
     def stamps(self, source: int) -> Int64Array:
-        """Return int64[n], the time of a source's own duplicate, or of the latest one if it has
-        none.
+        """Return int64[n], the times of a source's own duplicates, or of the latest one if it
+        has none.
         """
         found = self.columns.times.copy()
         places = self._places[self.match.messages_of(source)]

@@ -71,12 +71,12 @@ class Unheard:
     """Messages that no source heard, by every model.
 
     Attributes:
-        at_least: the lower bound of Chao's model.
+        at_least: the lower bound from Chao's model.
         models: each model.
-        lower, upper: the least lower bound and the largest upper bound of the models.
-        heard: mass of the messages that were heard.
-        confidence: of the interval of each model.
-        caveats: names, see :data:`~decaysketch.answers.estimate.CAVEATS`; "assumes-independence"
+        lower, upper: the least lower bound and the largest upper bound among the models.
+        heard: mass of the heard messages.
+        confidence: of each model's interval.
+        caveats: names, see :data:`~decaysketch.answers.estimate.CAVEATS`. "assumes-independence"
             always.
     """
 
