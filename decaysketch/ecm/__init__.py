@@ -1,15 +1,17 @@
-"""How often each key came lately: counts, joins and heavy hitters of streams without ids.
+"""Recent counts per key: counts, joins and heavy hitters for streams without ids.
 
 The ECM-sketch of Papapetrou, Garofalakis and Deligiannakis, "Sketching distributed sliding-window
-data streams" (VLDB Journal 24, 2015): a Count-Min whose counters know time. Any window, and any
-decay that does not rise with the age, is chosen when the question is asked; a count never exceeds
-its ``sure_upper``; a million counts are answered in milliseconds; sites keep sketches of their own,
-whose cells add up without error.
+data streams" (VLDB Journal 24, 2015) is a Count-Min sketch whose counters know time.
 
-Use it where events have no id, or copies were removed upstream; for a number that is surely not too
-small; for the self-join of a stream or the inner product of two; for very many point queries. Where
-events have an id, come again or by several ways, or carry values, a
-:class:`~decaysketch.DecaySketch` is better, and smaller. ``docs/ecm.md`` says more.
+* You choose any window, or any decay that does not rise with the age, when you query.
+* A count never exceeds its ``sure_upper``.
+* A million counts take milliseconds.
+* Sources keep their own sketches, and their cells add up without error.
+
+Use it if events have no id, or you removed duplicates upstream, for a guaranteed upper bound, for
+the self-join of a stream or the inner product of two, and for very many point queries. If events
+have an id, arrive again or by several paths, or carry values, a
+:class:`~decaysketch.DecaySketch` is better, and smaller. See ``docs/ecm.md``.
 
     >>> import decaysketch as ds
     >>> from decaysketch.ecm import ECMParams, ECMSketch

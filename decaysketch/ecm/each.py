@@ -1,13 +1,13 @@
-"""Counts of many keys, each in a window of its own.
+"""Counts of many keys, each with its own window.
 
-A grid is of one window, and the noise of other keys is read from all of its cells. Where every key
-has another window there would be as many grids as keys. So here a count is searched for among the
-kept times of the key's own cells, which are listed once for a state
-(:meth:`~decaysketch.ecm.cells.Cells.each`), and what is said of it is what these alone can say: the
-least upper end is surely not below the count, the value is the paper's minimum (Papapetrou,
-Garofalakis and Deligiannakis 2015, section 4.1), too much whenever every cell is shared, and the
-lower end is Markov's. The least of the cells is taken in each lane of each source by itself, which
-is no more than the least of their sums.
+A grid belongs to one window, and the noise from other keys is estimated from all its cells. If
+every key had another window there would be as many grids as keys. So here a count is searched among
+the kept times in the key's own cells, which are listed once per state
+(:meth:`~decaysketch.ecm.cells.Cells.each`). The result uses these cells alone. The smallest upper
+bound is guaranteed not to be below the count. The value is the paper's minimum (Papapetrou,
+Garofalakis and Deligiannakis 2015, section 4.1), too large whenever every cell is shared. The
+lower bound is Markov's. The minimum over the cells is taken in each lane and source separately,
+which is no more than the minimum over their sums.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _WIDEST = (1 << 63) - 1
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WindowCounts:
-    """Counts of keys in windows, with their ends, as columns; an entry is an :class:`Estimate`.
+    """Key counts in windows, with their bounds, as columns. An entry is an :class:`Estimate`.
 
     Attributes:
         value: float64[m], the paper's minimum.
-        upper: float64[m]: no count is larger, with certainty.
-        confidence: that a count is not below its lower end.
+        upper: float64[m]: guaranteed upper bounds.
+        confidence: that a count is not below its lower bound.
     """
 
     value: Float64Array
@@ -59,7 +59,7 @@ class WindowCounts:
 
     @cached_property
     def lower(self) -> Float64Array:
-        """float64[m], lower ends, 0 at least; computed when first read."""
+        """float64[m], lower bounds, at least 0. Computed when first read."""
         return self._lower()
 
     @property
@@ -69,7 +69,7 @@ class WindowCounts:
 
     @property
     def stderr(self) -> Float64Array:
-        """float64[m], of a count that lies anywhere between its ends."""
+        """float64[m], for a count that lies anywhere between its bounds."""
         return (self.upper - self.lower) / _UNIFORM
 
     def __len__(self) -> int:
@@ -108,11 +108,11 @@ class WindowCounts:
 
 
 def widths_of(windows: npt.ArrayLike, keys: int) -> Int64Array:
-    """int64[keys], a width for each key, given so or as one for all.
+    """Return int64[keys], a width per key, from one per key or one for all.
 
     Raises:
         ParameterError: another number of widths.
-        ObservationError: widths that are no integers, or negative.
+        ObservationError: widths that are not integers, or negative.
     """
     widths = integer_column("windows", windows)
     check_range("windows", widths, 0, _WIDEST, "2^63 - 1")
@@ -136,18 +136,18 @@ def window_counts(
     *,
     confidence: float,
 ) -> WindowCounts:
-    """Counts of keys from times on, added over sources.
+    """Return counts of keys from given times on, added over sources.
 
     Args:
-        sources: of one stream, with nothing later than the time of the question.
+        sources: sources in one stream, with nothing later than the query's time.
         leaf: the layer of the keys.
-        words: uint64[m], of the keys.
-        starts: int64[m]; what came at ``starts[k]`` or later counts for ``words[k]``.
-        confidence: of the lower ends.
+        words: uint64[m], the keys' words.
+        starts: int64[m]. Events at ``starts[k]`` or later count for ``words[k]``.
+        confidence: of the lower bounds.
 
     Returns:
-        Columns. O(m depth log n) for each lane, and O(m log n) for the lower ends when these are
-        read; after an update O(cells slots log n).
+        Columns. O(m depth log n) for each lane, and O(m log n) for the lower bounds when these are
+        read. After an update O(cells slots log n).
     """
     counted = _added(sources, -1, words, starts)
     held = np.zeros(len(words))
@@ -176,7 +176,9 @@ def _late(sources: Sequence[Counters]) -> list[tuple[int, int]]:
 
 
 class _Ends(NamedTuple):
-    """Surely ``lo <= count <= hi`` of the least cells, and about ``value``: float64[m] each."""
+    """Guaranteed ``lo <= count <= hi`` from the smallest cells, and an estimate ``value``:
+    float64[m] each.
+    """
 
     lo: Float64Array
     hi: Float64Array
@@ -186,7 +188,7 @@ class _Ends(NamedTuple):
 def _added(
     sources: Sequence[Counters], layer: int, words: UInt64Array, starts: Int64Array
 ) -> _Ends:
-    """Of the least cells of a layer of all lanes."""
+    """Sums over all lanes of the smallest cells in a layer."""
     lo, hi, value = np.zeros((3, len(words)))
     rounded = 0.0
     for source in sources:
@@ -205,7 +207,7 @@ def _added(
 
 
 def _held(held: Held, words: UInt64Array, starts: Int64Array) -> Float64Array:
-    """Weight that is held back of each key, from a time on."""
+    """Buffered weight per key, from a time on."""
     names, name = np.unique(held.words, return_inverse=True)
     times, time = np.unique(held.times, return_inverse=True)
     order = np.lexsort((time, name))

@@ -1,4 +1,4 @@
-"""The family ``ecm``: how often each key came lately, by sketches of sites that are joined."""
+"""The family ``ecm``: recent counts per key, from sketches of several sources."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["FAMILY", "ECMRecipe"]
 
 @dataclass(frozen=True)
 class ECMRecipe(SeededRecipe):
-    """Collections of the newest states of sites."""
+    """Collections with the newest source states."""
 
     family = "ecm"
     hashed = "keys are hashed"

@@ -1,9 +1,9 @@
-"""Columns of keys: which cell of each row counts a key.
+"""Key columns: the cell in each row that counts a key.
 
-``x = mix64(word >> shift)``, and in row r of w columns the column is
+``x = mix64(word >> shift)``, and in row r with w columns the column is
 ``floor(w floor(((a_r x + b_r) mod 2^64) / 2^32) / 2^32)``: multiply-add-shift, with a_r odd
 (Dietzfelbinger, "Universal hashing and k-wise independent random variables via integer arithmetic
-without primes", STACS 1996). The constants are derived from the seed, others for each shift and
+without primes", STACS 1996). The seed determines the constants, different for each shift and
 row. In a layer that is not hashed the column is ``word >> shift``.
 """
 
@@ -32,7 +32,7 @@ PURPOSE_ROW_OFFSET = 18
 
 
 def rows_of(layer: Layer, seed: int) -> tuple[UInt64Array, UInt64Array]:
-    """Constants ``(a, b)`` of the rows of a layer: uint64[depth] each."""
+    """Constants ``(a, b)`` for a layer's rows: uint64[depth] each."""
     indices = [layer.shift * MOST_ROWS + row for row in range(layer.depth)]
     a = [hashing.derive(seed, PURPOSE_ROW_MULTIPLIER, index) | 1 for index in indices]
     b = [hashing.derive(seed, PURPOSE_ROW_OFFSET, index) for index in indices]
@@ -41,24 +41,24 @@ def rows_of(layer: Layer, seed: int) -> tuple[UInt64Array, UInt64Array]:
 
 @lru_cache(maxsize=1024)
 def columns(layer: Layer, seed: int) -> _native.Columns:
-    """What kernels need to know of a layer.
+    """Return the layer data that kernels need.
 
     Raises:
-        ValueError: if its shape is none that :class:`Layer` allows.
+        ValueError: :class:`Layer` does not allow its shape.
     """
     a, b = rows_of(layer, seed)
     return _native.Columns(a, b, layer.width, layer.shift, layer.hashed)
 
 
 def columns_of(words: UInt64Array, layer: Layer, seed: int) -> npt.NDArray[np.uint32]:
-    """Column of each word in each row: uint32[depth, m]. O(m depth).
+    """Return each word's column in each row: uint32[depth, m]. O(m depth).
 
     Args:
         words: uint64[m].
         layer, seed: which cells.
 
     Raises:
-        ValueError: if a prefix that is not hashed is no column.
+        ValueError: a prefix that is not hashed has no column.
     """
     out = np.empty((layer.depth, len(words)), np.uint32)
     _native.columns(columns(layer, seed), words, out)
@@ -68,7 +68,7 @@ def columns_of(words: UInt64Array, layer: Layer, seed: int) -> npt.NDArray[np.ui
 def minimum(
     grid: npt.NDArray[Number], words: UInt64Array, layer: Layer, seed: int
 ) -> npt.NDArray[Number]:
-    """Least value of the cells of each word (the paper's point query, section 4.1).
+    """Return the smallest value among each word's cells (the paper's point query, section 4.1).
 
     Args:
         grid: int64 or float64 [depth, width].
@@ -76,10 +76,10 @@ def minimum(
         layer, seed: whose grid it is.
 
     Returns:
-        [m], of the type of the grid. O(m depth).
+        [m], with the type of the grid. O(m depth).
 
     Raises:
-        ValueError: a grid of another shape, or a prefix that is not hashed and no column.
+        ValueError: a grid with another shape, or a prefix that is not hashed and has no column.
     """
     out = np.empty(len(words), grid.dtype)
     kernel: Any = _native.minimum if grid.dtype == np.float64 else _native.minimum_of_counts

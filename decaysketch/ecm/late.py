@@ -1,22 +1,23 @@
-"""Events that come late: held back, put into lanes, or refused and counted. Nothing is wiped.
+"""Late events: buffered, assigned to lanes, or rejected and counted. No late event removes a count.
 
-Cells take times that never fall. Real streams fall behind themselves, and a counter that "expires"
-what it holds when one stray event comes has lost a stream. Three means, in this order:
+Cells accept times that never fall. Real streams contain events out of order. A counter that
+"expires" its contents when one stray event arrives has lost a stream. There are three means, in
+this order:
 
 1. *Hold* (``hold`` time units, none by default). An event no later than that behind the clock waits
-   in a buffer, is counted exactly meanwhile, and goes on in order of time once it is older. If none
+   in a buffer, counts exactly meanwhile, and continues in time order once it is older. If no event
    is later than ``hold``, the state is a function of the events alone, whatever their order.
-2. *Lanes*. Each lane is a set of cells with a clock of its own, the time of the last event in it.
-   An event goes to the lane with the latest clock that is not after it; where every clock is, a new
-   lane is opened, ``lanes`` of them at most. Each event keeps its true time, answers add what
-   lanes hold, and the error stays what it was. The clocks of lanes fall strictly from the first to
-   the last, and k lanes suffice exactly where no k + 1 events come in strictly falling order of
-   time (patience sorting).
-3. What is older than every lane is refused and counted, or counted late on request.
+2. *Lanes*. Each lane is a set of cells with its own clock, the time of its last event.
+   An event goes to the lane with the latest clock that is not after it. If every clock is after it,
+   a new lane is opened, up to ``lanes``. Each event keeps its true time, results add the contents
+   of all lanes, and the error does not change. The lanes' clocks fall strictly from the first to
+   the last, and k lanes suffice exactly if no k + 1 events arrive in strictly falling time order
+   (patience sorting).
+3. Events older than every lane are rejected and counted, or counted late on request.
 
-A batch is taken as if it came in order of time. What was late when it came is decided by the clock
-before its batch; so reading, which may move events from the buffer, never changes where a later one
-goes.
+A batch counts as if it arrived in time order. The clock before its batch decides whether an event
+is late. So reading, which may move events out of the buffer, never changes the lane of a later
+event.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ UInt64Array = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Columns of equal length, of what a sketch was given.
+    """Columns with equal lengths: a sketch's input.
 
     Attributes:
         words: uint64[n]. times, weights: int64[n].
@@ -51,28 +52,30 @@ class Events:
         return len(self.times)
 
     def part(self, rows: slice | npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Events:
-        """Some of the rows."""
+        """Some rows."""
         return Events(self.words[rows], self.times[rows], self.weights[rows], self.unit)
 
     def counted(self) -> Events:
-        """Those of weight 1 and more."""
+        """The events with weight 1 and more."""
         if self.unit or not len(self) or self.weights.min():
             return self
         return self.part(self.weights > 0)
 
     @property
     def weight(self) -> int:
-        """All weights together, which is below 2^62."""
+        """The total weight, which is below 2^62."""
         return len(self) if self.unit else int(self.weights.sum())
 
     def by_time(self) -> Events:
-        """In order of time; those of one time as they came."""
+        """The events in time order. Ties keep their order."""
         if bool((self.times[1:] >= self.times[:-1]).all()):
             return self
         return self.part(np.argsort(self.times, kind="stable"))
 
     def canonical(self) -> Events:
-        """By time, then word; those of one time and word as one, with the sum of their weights."""
+        """The events by time, then word. Events with equal time and word become one, with the sum
+        of their weights.
+        """
         order = np.lexsort((self.words, self.times))
         words, times, weights = self.words[order], self.times[order], self.weights[order]
         first = np.ones(len(order), np.bool_)
@@ -84,7 +87,7 @@ class Events:
 
     @classmethod
     def joined(cls, parts: Sequence[Events]) -> Events:
-        """One behind the other."""
+        """Concatenate."""
         if len(parts) < 2:
             return parts[0] if parts else NOTHING
         return cls(
@@ -99,15 +102,15 @@ NOTHING = Events(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.i
 
 
 def lane_bounds(times: Int64Array, clocks: list[int]) -> list[int]:
-    """Where a batch in order of time is cut into lanes.
+    """Return where a batch in time order is cut into lanes.
 
     Args:
         times: int64[m], non-decreasing.
-        clocks: of the lanes, strictly falling.
+        clocks: the lanes' clocks, strictly falling.
 
     Returns:
-        For each lane the first row of its part, which ends where the part of the lane before it
-        begins (the first lane's at m); rows before the last bound are older than every lane.
+        For each lane the first row of its part. The part ends where the part of the lane before it
+        begins (the first lane's at m). Rows before the last bound are older than every lane.
     """
     bounds: list[int] = np.searchsorted(times, np.array(clocks, np.int64), side="left").tolist()
     return bounds

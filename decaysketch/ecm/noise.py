@@ -1,17 +1,16 @@
-"""What other keys add to a key's cell, read from the cells themselves.
+"""The noise that other keys add to a key's cell, estimated from the cells themselves.
 
-A row hashes keys independently of how often they come, so what others add to the cell of one key is
-exchangeable with the contents of the row's other cells: it is above all but ``c`` of ``w`` of them
-with a chance of at most ``(1 + c) / (w + 1)``. Rows are independent. Hence, for one key and with
-``#_j(T)`` the cells of row ``j`` above ``T``, the least noise of its cells is above ``T`` with a
-chance of at most ``prod_j (1 + #_j(T)) / (w + 1)``: :func:`most` is the least such ``T``. The
-noise of row ``j`` is below its ``k``-th smallest cell with a chance of at most ``k / (w + 1)``:
-:func:`least`. Nothing is assumed of the stream, and a stream whose cells are alike has noise that
-is known almost exactly: unlike Markov's inequality (Papapetrou, Garofalakis and Deligiannakis 2015,
-theorem 1), by which the least noise is at most ``c ||a|| / w`` but for a chance of ``c^-d``,
-:func:`markov`.
+A row hashes keys independently of their counts. So the noise in one key's cell is exchangeable with
+the contents of the row's other cells: it is above all but ``c`` of ``w`` cells with a chance of at
+most ``(1 + c) / (w + 1)``. Rows are independent. For one key, let ``#_j(T)`` be the number of cells
+in row ``j`` above ``T``. Then the smallest noise in its cells is above ``T`` with a chance of at
+most ``prod_j (1 + #_j(T)) / (w + 1)``: :func:`most` is the smallest such ``T``. The noise in row
+``j`` is below its ``k``-th smallest cell with a chance of at most ``k / (w + 1)``: :func:`least`.
+This assumes nothing about the stream. If a stream's cells are alike, its noise is known almost
+exactly. Markov's inequality (Papapetrou, Garofalakis and Deligiannakis 2015, theorem 1) only shows
+that the smallest noise is at most ``c ||a|| / w`` except with a chance of ``c^-d``, :func:`markov`.
 
-All arrays here are of one layer, rows rising: ``np.sort(cells, axis=1)``.
+All arrays here belong to one layer, with rising rows: ``np.sort(cells, axis=1)``.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ _POINTS = 1024  # of the distribution of the noise, for its standard error
 
 
 def most(ranked: Float64Array, chance: float) -> float:
-    """What the least noise of a key's cells exceeds with at most that chance.
+    """Return the value that the smallest noise in a key's cells exceeds with at most this chance.
 
     Args:
         ranked: float64[d, w], each row rising.
         chance: above 0.
 
     Returns:
-        The smallest cell ``T`` that the rows allow; infinite where ``(w + 1)^-d`` is above the
+        The smallest cell ``T`` that the rows allow. Infinite if ``(w + 1)^-d`` is above the
         chance, so that no cell is large enough. O(d log(d w) log w), and a sort.
     """
     depth, width = ranked.shape
@@ -61,14 +60,15 @@ def _chance_above(ranked: Float64Array, bound: float) -> float:
 
 
 def least(ranked: Float64Array, chance: float) -> Float64Array:
-    """What the noise of a key falls below, in any of its rows, with at most that chance.
+    """Return the values below which a key's noise falls, in any of its rows, with at most this
+    chance.
 
     Args:
         ranked: float64[d, w], each row rising.
-        chance: of all rows together.
+        chance: for all rows together.
 
     Returns:
-        float64[d], for each row; 0 where it has too few cells to say: ``w + 1 < d / chance``.
+        float64[d], per row. 0 if a row has too few cells: ``w + 1 < d / chance``.
     """
     depth, width = ranked.shape
     k = min(math.floor(chance / depth * (width + 1)), width)
@@ -76,14 +76,14 @@ def least(ranked: Float64Array, chance: float) -> Float64Array:
 
 
 def markov(depth: int, width: int, chance: float) -> float:
-    """The share of ``||a||`` that the least noise of a key exceeds with at most that chance."""
+    """The share of ``||a||`` that a key's smallest noise exceeds with at most this chance."""
     return float(chance ** (-1.0 / depth) / width)
 
 
 def spread(ranked: Float64Array, centre: float) -> float:
-    """Root of the mean square of the least noise less ``centre``, noise drawn as the cells are.
+    """Root mean square of the smallest noise less ``centre``, with noise drawn as the cells are.
 
-    O(d log w) for each of up to 1,024 points of the distribution.
+    O(d log w) for each of up to 1,024 points in the distribution.
     """
     width = ranked.shape[1]
     cells = np.sort(ranked, axis=None)

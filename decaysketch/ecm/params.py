@@ -1,20 +1,20 @@
-"""What every builder of one stream shares: the frozen parameters of an ECM-sketch.
+"""The frozen parameters of an ECM-sketch, shared by every builder in one stream.
 
-A sketch is a Count-Min whose counters know time: ``depth`` rows of ``width`` cells each, where a
-cell keeps the times of ``slots`` ones of each level (Papapetrou, Garofalakis and Deligiannakis,
+A sketch is a Count-Min sketch whose counters know time: ``depth`` rows with ``width`` cells each. A
+cell keeps the times of ``slots`` ones per level (Papapetrou, Garofalakis and Deligiannakis,
 "Sketching distributed sliding-window data streams", VLDB Journal 24, 2015, section 4). With
-probability ``1 - delta`` a count is off by less than ``epsilon`` times the total of the window,
+probability ``1 - delta`` a count is off by less than ``epsilon`` times the total in the window,
 where (Lemma 3, Theorem 1)
 
     width >= e (1 + eps_cell) / epsilon,   depth >= ln(1 / delta),   eps_cell <= epsilon,
 
 and a cell's error is ``1 / (2 slots)`` for waves and ``1 / (2 slots - 1)`` for exponential
-histograms, both tighter than the paper has them. ``for_accuracy`` searches whole numbers.
+histograms, both tighter than in the paper. ``for_accuracy`` searches integers.
 
-The counters of a sketch are *layers* over prefixes of the key: the root, one cell of 64 slots,
-counts everything; the leaf is the paper's sketch. With ``key_bits`` keys are integers and there are
-layers of prefixes between, ``fanout_bits`` apart, for heavy hitters, ranges and quantiles. A layer
-of no more prefixes than cells is direct: a cell for each, and no error of a hash.
+A sketch's counters are *layers* over key prefixes. The root, one cell with 64 slots,
+counts everything. The leaf is the paper's sketch. With ``key_bits`` keys are integers, and there
+are prefix layers in between, ``fanout_bits`` apart, for heavy hitters, ranges and quantiles. A
+layer with no more prefixes than cells is direct: it has a cell for each, without hash errors.
 """
 
 from __future__ import annotations
@@ -61,33 +61,33 @@ MAX_ENTRIES = 1 << 20
 
 @dataclass(frozen=True)
 class ECMParams(BuildParams):
-    """Build parameters of an :class:`~decaysketch.ecm.ECMSketch`; a stream's sources share them.
+    """Build parameters for an :class:`~decaysketch.ecm.ECMSketch`. A stream's sources share them.
 
     Args:
-        width: cells of a row, at most 65,535. Noise falls as 1/width; intervals gain from
-            ``2 depth / (1 - confidence)`` or more.
-        depth: rows, at most 16, each with a hash of its own.
-        slots: times kept of each level of a cell, 2 to 16,384; ``depth * width * slots`` is 2^22 at
-            the most.
+        width: cells per row, at most 65,535. Noise falls as 1/width. Intervals improve from
+            ``2 depth / (1 - confidence)`` on.
+        depth: rows, at most 16, each with its own hash.
+        slots: times kept per level in a cell, 2 to 16,384. ``depth * width * slots`` is at most
+            2^22.
         kind: "wave" (default), deterministic waves, or "eh", exponential histograms.
-        clock: "time" (default): windows of time. "arrivals": windows of the last arrivals, whose
+        clock: "time" (default): time windows. "arrivals": windows over the last arrivals. Such
             sketches are never added or merged.
-        seed: ``0 <= seed < 2^64``; fixes the hash of keys and those of the rows.
-        time_unit: label of the unit of every timestamp and age, 1 to 8 lower-case letters.
-        horizon: how far back any question reaches, in time units, up to 2^62; bytes leave out what
+        seed: ``0 <= seed < 2^64``. It fixes the hash functions for keys and rows.
+        time_unit: unit label for every timestamp and age, 1 to 8 lower-case letters.
+        horizon: how far back queries may reach, in time units, up to 2^62. The bytes skip data that
             only older windows need. None: any window.
-        lanes: in how many orders events may come interleaved, 1 to 64; see
+        lanes: in how many orders events may arrive interleaved, 1 to 64; see
             :mod:`decaysketch.ecm.late`.
-        hold: for so many time units events are held back and put in order, exactly counted
+        hold: events are buffered and sorted for this number of time units, and counted exactly
             meanwhile; 0 to 2^62.
-        key_bits: keys are integers below ``2^key_bits``, 1 to 64, which ranges are asked of. None:
+        key_bits: keys are integers below ``2^key_bits``, 1 to 64, and support ranges. None:
             keys are integers, text, bytes or tuples of these, hashed to 64 bits.
-        fanout_bits: by how many bits prefixes of neighbouring layers differ, 1 to 16. Wide (8) for
+        fanout_bits: by how many bits prefixes in neighbouring layers differ, 1 to 16. Wide (8) for
             heavy hitters, narrow (1 or 2) for ranges and quantiles.
-        capacity: entries (sources and their epochs) of a collection at most, up to 2^20.
+        capacity: maximum entries (sources and their epochs) in a collection, up to 2^20.
 
     Raises:
-        ParameterError: a field is outside its domain; the message names it and the value.
+        ParameterError: a field is outside its domain. The message names it and the value.
     """
 
     value_type: ClassVar[Literal["int64"]] = "int64"
@@ -154,20 +154,20 @@ class ECMParams(BuildParams):
         fanout_bits: int = 8,
         capacity: int = 4096,
     ) -> Self:
-        """Parameters of the smallest sketch that answers with a wanted accuracy.
+        """Return parameters for the smallest sketch with a given accuracy.
 
-        With probability ``1 - delta`` over the choice of the hashes, the paper's estimate of a
+        With probability ``1 - delta`` over the choice of the hashes, the paper's estimate for a
         count is off by less than ``epsilon`` times the total under the same decay ("point", Lemma
-        3), or that of an inner product by less than ``epsilon`` times the product of both totals
-        ("inner", Lemma 4). What is answered by default is closer than that, by 2 to 24 times.
+        3), or for an inner product by less than ``epsilon`` times the product of both totals
+        ("inner", Lemma 4). The default estimator is closer than that, by 2 to 24 times.
 
         Args:
             epsilon: accuracy, between 0 and 1.
             delta: probability of a larger error, between 0 and 1.
             query: "point" or "inner".
-            height: levels of sites that compact what they have and send it upstream; 0 where
+            height: levels of sources that compact their data and send them upstream. 0 if
                 sketches are only added, which costs no accuracy.
-            keys: for how many keys at once ``delta`` is to hold.
+            keys: number of keys for which ``delta`` holds at once.
             kind, clock, seed, time_unit, horizon, lanes, hold, key_bits, fanout_bits, capacity: see
                 the class.
 
@@ -186,7 +186,7 @@ class ECMParams(BuildParams):
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        """Layers of counters, root first, leaf last; prefixes grow longer."""
+        """Counter layers, root first, leaf last. Prefixes grow longer."""
         if self.key_bits is None:
             return (ROOT, Layer(0, self.width, self.depth, self.slots, hashed=True))
         highest = (self.key_bits - 1) // self.fanout_bits * self.fanout_bits
@@ -194,7 +194,9 @@ class ECMParams(BuildParams):
         return (ROOT, *(self._layer(shift, self.key_bits - shift) for shift in shifts))
 
     def _layer(self, shift: int, bits: int) -> Layer:
-        """Of the prefixes of so many bits: direct where there are no more of them than cells."""
+        """The layer for prefixes with this number of bits: direct if there are no more prefixes
+        than cells.
+        """
         nodes = 1 << bits
         if nodes <= min(self.width * self.depth, MAX_WIDTH):
             return Layer(shift, nodes, 1, self.slots, hashed=False)
@@ -207,19 +209,20 @@ class ECMParams(BuildParams):
         return hashing.derive(self.seed, hashing.PURPOSE_KEY, index)
 
     def words_of(self, keys: Any) -> UInt64Array:
-        """The 64-bit words that keys are counted by: with ``key_bits`` themselves, else hashes.
+        """Return the 64-bit words for counting keys: with ``key_bits`` the keys themselves, else
+        hashes.
 
         Args:
-            keys: a column of integers, text or bytes (a list or an array of them); a list of
-                tuples of these, all of one length; or the same as a tuple of columns. Or
-                :class:`~decaysketch.core.hashing.HashedKeys`, which are taken as they are.
+            keys: a column of integers, text or bytes (a list or an array), or a list of
+                tuples of these with equal lengths, or the same as a tuple of columns. Or
+                :class:`~decaysketch.core.hashing.HashedKeys`, which are used unchanged.
 
         Returns:
             uint64[n], the same on every platform.
 
         Raises:
-            ObservationError: keys of another type, of several types in a column or of more than
-                1,024 bytes, columns of unequal length, or integers outside of ``key_bits``.
+            ObservationError: keys with another type, with several types in a column or with more
+                than 1,024 bytes, columns with unequal lengths, or integers outside ``key_bits``.
         """
         if isinstance(keys, hashing.HashedKeys):
             return keys.words
@@ -254,8 +257,9 @@ class ECMParams(BuildParams):
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """8 bytes that agree exactly when two sketches may stand together (capacity is not in
-        it)."""
+        """8 bytes that are equal exactly when two sketches may be combined (capacity is not
+        included).
+        """
         form = self.to_dict()
         del form["capacity"]
         text = "\0".join("none" if value is None else str(value) for value in form.values())
@@ -282,7 +286,7 @@ class ECMParams(BuildParams):
 
 
 def _columns_of(rows: list[Any]) -> list[list[Any]]:
-    """Columns of keys that are tuples, all of one length."""
+    """Columns for keys that are tuples with equal lengths."""
     length = len(rows[0])
     for row, key in enumerate(rows):
         if not isinstance(key, tuple) or len(key) != length or not length:
@@ -295,7 +299,7 @@ def _columns_of(rows: list[Any]) -> list[list[Any]]:
 
 
 def _wide_words(keys: list[Any]) -> UInt64Array:
-    """Integers up to 2^64 - 1, of which some have no place in an int64."""
+    """Integers up to 2^64 - 1, some too large for int64."""
     for row, key in enumerate(keys):
         if (
             isinstance(key, bool)

@@ -1,14 +1,15 @@
-"""Counts of keys, of all keys together, and shares: what a grid says of one key or of a million.
+"""Key counts, the total, and shares, from a grid, for one key or a million.
 
-A key's cells, one in each row, hold its count and what others add. So the least upper end of them
-is surely not below the count, and no probability is in that. The paper's estimate is the least
-value (Papapetrou, Garofalakis and Deligiannakis 2015, section 4.1), which is too much whenever
-every cell is shared; here the median of the least noise is taken off it, 0 at least (``"minimum"``
-is the paper's). The interval: :mod:`decaysketch.ecm.noise`; for the paper's estimate, Markov's
-lower end and the sure upper one.
+A key's cells, one per row, contain its count and the counts of other keys. So the smallest upper
+bound among them is guaranteed not to be below the count, and no probability is involved. The
+paper's estimate is the smallest value (Papapetrou, Garofalakis and Deligiannakis 2015, section
+4.1), which is too large whenever every cell is shared. Here the median of the smallest noise is
+subtracted from it, with 0 as the minimum (``"minimum"`` is the paper's estimate). For the interval
+see :mod:`decaysketch.ecm.noise`. For the paper's estimate it is Markov's lower bound and the
+guaranteed upper bound.
 
-What is taken off every cell of a row is taken off the least of them, so each end is one look at
-cells that were prepared once: a count costs O(depth), and an end that nobody reads nothing.
+Subtracting from every cell in a row is the same as subtracting from the smallest. So each bound
+reads cells that were prepared once: a count costs O(depth), and an unread bound costs nothing.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ _UNIFORM = math.sqrt(12.0)  # a width over the standard deviation of what lies a
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Counts:
-    """Decayed counts of keys, with their intervals, as columns; an entry is an :class:`Estimate`.
+    """Decayed key counts, with their intervals, as columns. An entry is an :class:`Estimate`.
 
-    Ends are computed when they are first read.
+    Bounds are computed when they are first read.
 
     Attributes:
         value: float64[m], the estimates.
-        confidence: of each interval; they are not joint ones.
+        confidence: of each interval. The intervals are not joint.
     """
 
     value: Float64Array
@@ -56,31 +57,31 @@ class Counts:
 
     @cached_property
     def lower(self) -> Float64Array:
-        """float64[m], lower ends, 0 at least."""
+        """float64[m], lower bounds, at least 0."""
         ends = self._grid.interval(self.confidence, self._estimator)[0]
         return np.maximum(self._least(ends) - self._grid.moved, 0.0)
 
     @cached_property
     def upper(self) -> Float64Array:
-        """float64[m], upper ends, none above the sure one."""
+        """float64[m], upper bounds, none above the guaranteed one."""
         ends = self._grid.interval(self.confidence, self._estimator)[1]
         return self._least(ends) + self._grid.refused
 
     @cached_property
     def sure_upper(self) -> Float64Array:
-        """float64[m]: no count is larger, with certainty."""
+        """float64[m]: guaranteed upper bounds."""
         return self._least(self._grid.leaf.hi) + self._grid.refused
 
     @cached_property
     def sure_lower(self) -> Float64Array:
-        """float64[m]: no count is smaller, with certainty; 0 for a cell that keys share."""
+        """float64[m]: guaranteed lower bounds. 0 for a cell that keys share."""
         if self._grid.leaf.layer.hashed:
             return np.zeros(len(self))
         return np.maximum(self._least(self._grid.leaf.lo) - self._grid.moved, 0.0)
 
     @cached_property
     def stderr(self) -> Float64Array:
-        """float64[m], standard errors: of the noise, and of the cell's own count."""
+        """float64[m], standard errors from the noise and from the cell's own count."""
         leaf = self._grid.leaf
         gap = (self._least(leaf.hi) - self._least(leaf.lo)) / _UNIFORM
         if not leaf.layer.hashed:
@@ -90,7 +91,7 @@ class Counts:
 
     @cached_property
     def exact(self) -> BoolArray:
-        """bool[m]: the sure ends are one."""
+        """bool[m]: the guaranteed bounds are equal."""
         exact: BoolArray = is_exact(self.sure_lower, self.sure_upper)
         return exact
 
@@ -140,22 +141,22 @@ def counts(
     confidence: float = 0.95,
     estimator: Estimator = "debiased",
 ) -> Counts:
-    """The decayed counts of keys.
+    """Return the decayed counts of keys.
 
     Args:
-        grid: of one decay and time.
-        words: uint64[m], hashed keys; where the grid has ``key_bits``, the keys themselves.
+        grid: grid for one decay and time.
+        words: uint64[m], hashed keys. If the grid has ``key_bits``, the keys themselves.
         confidence: of each interval.
-        estimator: "debiased" (default), or "minimum", the paper's, whose value errs upwards by as
-            much as the keys of its cells have.
+        estimator: "debiased" (default), or "minimum" as in the paper. Its value errs upwards by the
+            counts of the other keys in its cells.
 
     Returns:
-        O(depth) for each key, and as much again for each end that is read. By the paper's lemma 3
+        O(depth) for each key, and as much again for each bound that is read. By the paper's lemma 3
         the minimum is off by more than ``eps ||a||`` with a chance of at most delta, in a sketch
-        of that accuracy.
+        with that accuracy.
 
     Raises:
-        ParameterError: a confidence that is none, another estimator, words that are not uint64, or
+        ParameterError: an invalid confidence, another estimator, words that are not uint64, or
             a key beyond ``key_bits``.
     """
     confidence = check_confidence(confidence)
@@ -169,16 +170,16 @@ def counts(
 def count(
     grid: Grid, word: int, *, confidence: float = 0.95, estimator: Estimator = "debiased"
 ) -> Estimate:
-    """The decayed count of one key; arguments and errors as :func:`counts`."""
+    """Return the decayed count of one key. Arguments and errors as :func:`counts`."""
     words = np.array([check_word("key", word)], np.uint64)
     return counts(grid, words, confidence=confidence, estimator=estimator)[0]
 
 
 def total(grid: Grid, *, confidence: float = 0.95) -> Estimate:
-    """The decayed count of all events, ``||a||``. Both of its ends are sure.
+    """Return the decayed count of all events, ``||a||``. Both bounds are guaranteed.
 
     Raises:
-        ParameterError: a confidence that is none.
+        ParameterError: an invalid confidence.
     """
     confidence = check_confidence(confidence)
     root = grid.root
@@ -200,17 +201,17 @@ def total(grid: Grid, *, confidence: float = 0.95) -> Estimate:
 def share(
     grid: Grid, word: int, *, confidence: float = 0.95, estimator: Estimator = "debiased"
 ) -> Estimate:
-    """The share of one key in the decayed count of all events; NaN where the total is 0.
+    """Return one key's share in the decayed count of all events. NaN if the total is 0.
 
-    The ends are those of its count over the sure ends of the total. Arguments and errors as
-    :func:`counts`.
+    The bounds are those of its count over the guaranteed bounds of the total. Arguments and errors
+    as :func:`counts`.
     """
     part = count(grid, word, confidence=confidence, estimator=estimator)
     return share_of(part, total(grid))
 
 
 def share_of(part: Estimate, whole: Estimate) -> Estimate:
-    """An estimate of a part of a total, over it. The ends of the total are sure."""
+    """An estimate for part of a total, divided by the total, whose bounds are guaranteed."""
     if not whole.upper > 0.0:
         return Estimate(
             value=math.nan, lower=0.0, upper=1.0, stderr=math.nan, confidence=part.confidence,
@@ -242,10 +243,10 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def check_words(grid: Grid, words: UInt64Array) -> UInt64Array:
-    """Words as a contiguous column, each a key that the grid may have.
+    """Return words as a contiguous column, each a valid key for the grid.
 
     Raises:
-        ParameterError: they are no column of uint64, or a key is beyond ``key_bits``.
+        ParameterError: they are not a uint64 column, or a key is beyond ``key_bits``.
     """
     if not isinstance(words, np.ndarray) or words.dtype != np.uint64 or words.ndim != 1:
         raise ParameterError(f"words is {words!r}; expected a column of uint64")
@@ -259,10 +260,10 @@ def check_words(grid: Grid, words: UInt64Array) -> UInt64Array:
 
 
 def check_word(name: str, word: object) -> int:
-    """One word, or integer key, as an int.
+    """Return one word, or integer key, as an int.
 
     Raises:
-        ParameterError: it is no integer of 64 bits.
+        ParameterError: it is not a 64-bit integer.
     """
     if isinstance(word, (bool, np.bool_)) or not isinstance(word, (int, np.integer)):
         raise ParameterError(f"{name} is {word!r}; expected an integer")

@@ -1,4 +1,4 @@
-"""What sketches and collections can be asked: whatever their snapshot can."""
+"""Queries on sketches and collections: the same as on their snapshots."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["AskedOfCells"]
 
 
 class AskedOfCells(AskedOfKeys):
-    """Something whose snapshot holds states of sources, whose cells add up to an answer."""
+    """An object whose snapshot contains source states with cells that can be added."""
 
     questions = questions_of("keys", "chosen decay")
 
     @abstractmethod
     def snapshot(self) -> ECMSnapshot:
-        """What is held now."""
+        """The current contents."""
 
     def grid(
         self,
@@ -39,8 +39,9 @@ class AskedOfCells(AskedOfKeys):
         now: Instant | None = None,
         sources: Iterable[Source] | None = None,
     ) -> Grid:
-        """The cells of every layer under a decay and at a time, as arrays; see
-        :meth:`~decaysketch.ecm.snapshot.ECMSnapshot.grid`."""
+        """Return the cells of every layer under a decay and at a time, as arrays; see
+        :meth:`~decaysketch.ecm.snapshot.ECMSnapshot.grid`.
+        """
         return self.snapshot().grid(decay, now=now, sources=sources)
 
     def at(
@@ -62,8 +63,9 @@ class AskedOfCells(AskedOfKeys):
         sources: Iterable[Source] | None = None,
         confidence: float = 0.95,
     ) -> WindowCounts:
-        """Counts of keys, each in a window of its own; see
-        :meth:`~decaysketch.ecm.snapshot.ECMSnapshot.key_count_each`."""
+        """Return counts of keys, each in its own window; see
+        :meth:`~decaysketch.ecm.snapshot.ECMSnapshot.key_count_each`.
+        """
         return self.snapshot().key_count_each(
             keys, windows, now=now, sources=sources, confidence=confidence
         )

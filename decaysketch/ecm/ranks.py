@@ -1,13 +1,13 @@
-"""Which ranks cells keep: a function of how many ones they saw, and of nothing else.
+"""The ranks that cells keep: a function of the number of ones they saw, and of nothing else.
 
-A wave of q slots keeps, for every level l, the last q odd multiples of ``2^l`` up to n. An
-exponential histogram of B slots keeps at level i the multiples ``j 2^i`` with ``2 n_{i+1} < j <=
+A wave with q slots keeps, for every level l, the last q odd multiples of ``2^l`` up to n. An
+exponential histogram with B slots keeps at level i the multiples ``j 2^i`` with ``2 n_{i+1} < j <=
 n_i``, where ``n_0 = n`` and ``n_{i+1} = max(0, (n_i - B + 1) >> 1)``.
 
-With a rank r either keeps every number that is left of r when its lowest ones, of its binary
-digits, are taken off: the newest rank up to r, for each l, that ``2^l`` divides. (Of a wave: such a
-rank of order o is less than ``2^o`` below r, which lies in the last ``2 q 2^(o-1)`` ranks. Of a
-histogram: the last rank of a level i is the end of its multiples of ``2^i``, so the newest rank up
+With a rank r either keeps every number that remains when the lowest ones among its binary digits
+are removed: for each l, the newest rank up to r that ``2^l`` divides. (In a wave, such a
+rank of order o is less than ``2^o`` below r, which lies in the last ``2 q 2^(o-1)`` ranks. In a
+histogram, the last rank of a level i is the end of its multiples of ``2^i``, so the newest rank up
 to r that ``2^l`` divides lies at a level up to l.) :func:`chained` finds these.
 """
 
@@ -29,9 +29,9 @@ def kept_after(kind: Kind, slots: int, n: Int64Array, rank: Int64Array) -> Int64
     """How many ranks above a given one each cell keeps. O(cells log n).
 
     Args:
-        kind: of the cells.
+        kind: kind of the cells.
         slots: q or B.
-        n: int64[cells], ones of each, below 2^62.
+        n: int64[cells], ones per cell, below 2^62.
         rank: int64[cells], 0 to ``n``.
     """
     counts = np.zeros(len(n), np.int64)
@@ -43,7 +43,7 @@ def kept_after(kind: Kind, slots: int, n: Int64Array, rank: Int64Array) -> Int64
 
 
 def chained(ranks: Int64Array, head: Int64Array) -> npt.NDArray[np.bool_]:
-    """Whether ranks are what is left of ``head``, which is no smaller, without its lowest ones.
+    """Whether ranks remain when the lowest ones in ``head``, which is no smaller, are removed.
 
     Args:
         ranks: int64[m], above 0.
@@ -54,7 +54,7 @@ def chained(ranks: Int64Array, head: Int64Array) -> npt.NDArray[np.bool_]:
 
 
 def digits(ranks: Int64Array) -> Int64Array:
-    """How many ones the binary digits of each rank have: the length of its chain."""
+    """The number of ones in each rank's binary digits: the length of its chain."""
     rows = np.ascontiguousarray(ranks).view(np.uint8).reshape(-1, 8)
     counts: Int64Array = np.unpackbits(rows, axis=1).sum(axis=1, dtype=np.int64)
     return counts
@@ -85,8 +85,9 @@ def kept_ranks(kind: Kind, slots: int, n: Int64Array) -> tuple[Int64Array, Int64
 def _levels(
     kind: Kind, slots: int, n: Int64Array
 ) -> Iterator[tuple[int, npt.NDArray[np.intp], Int64Array, Int64Array]]:
-    """Of each level, finest first: (level, cells that reach it, number of the newest rank, how many
-    are kept down from that)."""
+    """For each level, finest first: (level, cells that reach it, number of the newest rank, how
+    many are kept down from that).
+    """
     cells = np.flatnonzero(n)
     left, level = n[cells], 0
     while len(cells):

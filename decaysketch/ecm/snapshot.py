@@ -1,4 +1,4 @@
-"""Sources' states as they were at one moment: immutable, to be read from any thread."""
+"""Source states, frozen at one moment: immutable. Any thread may read them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _REMEMBERED = 8  # grids
 
 
 class ECMSnapshot(AskedOfKeys, Snapshot):
-    """An immutable :class:`~decaysketch.ecm.ECMCollection`, or sketch; asked like one.
+    """An immutable :class:`~decaysketch.ecm.ECMCollection`, or sketch, with the same queries.
 
     Args:
-        held: the state of a collection, or of a sketch, which is one of its only entry.
-        thaw: makes one of its own of it.
+        held: the state of a collection, or of a sketch as its only entry.
+        thaw: builds a mutable one from it.
 
     Attributes:
-        state: of a collection.
+        state: the state of a collection.
     """
 
     questions = questions_of("keys", "chosen decay")
@@ -63,7 +63,7 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
         return MappingProxyType({state.identity: state for state in self.state.entries})
 
     def __len__(self) -> int:
-        """Times that are kept, and events that are held back. O(times), once."""
+        """Number of stored times and buffered events. O(times), once."""
         return len(self.state)
 
     @property
@@ -82,29 +82,29 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
 
     @cached_property
     def seen(self) -> int:
-        """Weight of all that was counted."""
+        """Weight of all counted events."""
         return sum(state.seen for state in self.state.entries)
 
     @property
     def too_late(self) -> int:
-        """Weight of all that was older than every lane of its source, and refused."""
+        """Weight of all rejected events, which were older than every lane of their source."""
         return sum(state.too_late for state in self.state.entries)
 
     @property
     def horizon(self) -> int | None:
-        """How far back it answers."""
+        """How far back queries may reach."""
         return self.params.horizon
 
     @property
     def complete_since(self) -> tuple[int | None, ...]:
-        """The time later than which it answers: the clock less the horizon; None for any."""
+        """Queries reach times later than this: the clock less the horizon. None for any."""
         if self.horizon is None or self.clock is None:
             return (None,)
         return (self.clock - self.horizon - 1,)
 
     @property
     def fed(self) -> Fed:
-        """All that was counted, where no horizon makes it forget."""
+        """All counted events, if no horizon drops any."""
         return Fed(None, False) if self.horizon is not None else Fed(self.seen, True)
 
     @cached_property
@@ -112,7 +112,7 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
         return self.state.digest()
 
     def parts(self) -> Sequence[Snapshot]:
-        """One of each entry, the first of which was also told what clock this was."""
+        """One snapshot per entry. The first also has this collection's clock."""
         if len(self.state.entries) < 2:
             return (self,)
         of_entries = [CollectionState.of(self.params, [each]) for each in self.state.entries]
@@ -120,7 +120,7 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
         return [ECMSnapshot(each, self._thaw) for each in of_entries]
 
     def to_bytes(self) -> bytes:
-        """Canonical bytes: equal states give equal bytes on every platform. O(times)."""
+        """Return canonical bytes: equal states give equal bytes on every platform. O(times)."""
         return wire.encode(self.state)
 
     # ---------------------------------------------------------------------------------------- grids
@@ -132,16 +132,16 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
         now: Instant | None = None,
         sources: Iterable[Source] | None = None,
     ) -> Grid:
-        """The cells of every layer under a decay and at a time, as arrays; see
+        """Return the cells of every layer under a decay and at a time, as arrays; see
         :class:`~decaysketch.ecm.grids.Grid`.
 
         Raises:
-            ParameterError: ``decay`` is no decay that falls with the age, or reaches back further
-                than the stream's horizon; ``now`` is no time; a source that there is none of.
+            ParameterError: ``decay`` is not a decay that falls with the age, or reaches back
+                further than the stream's horizon; ``now`` is not a time; an unknown source.
             UnanswerableQueryError: at that time the decay reaches back beyond the horizon.
 
-        Complexity: O(cells log n) for each lane of each source under a window, O(times) under
-        another decay; O(1) when it was asked before.
+        Complexity: O(cells log n) for each lane and source under a window, O(times) under
+        another decay. O(1) for a repeated query.
         """
         return self._grid(decay, now, None if sources is None else frozenset(sources))
 
@@ -165,7 +165,7 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
             return found
 
     def _moment(self, decay: Any, now: Any) -> tuple[Any, int]:
-        """A decay in the stream's unit, and a time: the clock where none is given."""
+        """A decay in the stream's unit, and a time. The clock if no time is given."""
         if now is None:
             now = 0 if self.clock is None else self.clock
         decay, now = self.asked(decay, now)
@@ -188,7 +188,7 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
         )
 
     def _check_reach(self, decay: Decay, now: int) -> None:
-        """Refuse what reaches back beyond the horizon."""
+        """Reject a query that reaches back beyond the horizon."""
         horizon, clock = self.params.horizon, self.clock
         if horizon is None or not isinstance(decay, Decay):
             return
@@ -212,25 +212,26 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
         sources: Iterable[Source] | None = None,
         confidence: float = 0.95,
     ) -> WindowCounts:
-        """Counts of keys, each in a window ``[now - width, now]`` of its own: the paper's minimum,
-        its sure upper end and Markov's lower one. Where keys share a window, ``key_count`` knows
-        more: it takes off what others add.
+        """Return counts of keys, each in its own window ``[now - width, now]``.
+
+        Results are the paper's minimum, its guaranteed upper bound and Markov's lower one. If keys
+        share a window, ``key_count`` is more accurate: it subtracts the counts of other keys.
 
         Args:
-            keys: a column of them, as ``update`` takes it.
+            keys: a key column, as in ``update``.
             windows: widths, integers from 0; one for each key, or one for all.
-            now: time of the question, no earlier than the clock; None for that.
-            sources: names of those whose events are counted; None for all.
-            confidence: of the lower ends.
+            now: time of the query, no earlier than the clock. None for the clock.
+            sources: names of the sources whose events are counted. None for all.
+            confidence: of the lower bounds.
 
         Returns:
-            Columns, an entry of which is an :class:`~decaysketch.Estimate`. O(depth log n) for each
-            key and lane; after an update O(times) as well.
+            Columns. An entry is an :class:`~decaysketch.Estimate`. O(depth log n) for each
+            key and lane. After an update O(times) as well.
 
         Raises:
-            ParameterError: no such time, source or confidence; another number of windows; a window
-                longer than the horizon.
-            ObservationError: keys or widths that are none.
+            ParameterError: an invalid time, source or confidence; another number of windows; a
+                window longer than the horizon.
+            ObservationError: invalid keys or widths.
             UnanswerableQueryError: a time before the clock; a window that reaches back beyond the
                 horizon.
         """
@@ -258,10 +259,11 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
         sources: Iterable[Source] | None = None,
         estimator: Estimator = "debiased",
     ) -> CellView:
-        """What can be asked under a decay at a time; arguments and errors as :meth:`grid`, and
+        """Return a view for queries under a decay at a time. Arguments and errors as :meth:`grid`,
+        and
 
         Args:
-            estimator: "debiased" (default), or "minimum", the paper's.
+            estimator: "debiased" (default), or "minimum" as in the paper.
         """
         check_estimator(estimator)
         chosen = None if sources is None else frozenset(sources)

@@ -1,4 +1,4 @@
-"""What can be asked of cells under one decay and at one time: each question about keys."""
+"""Key queries on cells under one decay and at one time."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _DRAW_S, _CELL_S = 1e-4, 1.5e-6  # processor seconds, measured, of a grid and of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellView(KeyView):
-    """The questions of a grid. Immutable; to be read from any thread.
+    """Queries on a grid. Immutable. Any thread may read it.
 
     Attributes:
-        grid: the counters of one decay and time.
-        words_of: of keys; see :meth:`~decaysketch.ecm.params.ECMParams.words_of`.
-        estimator: "debiased", or "minimum", the paper's.
-        lanes: from so many sets of cells it was added.
+        grid: the counters for one decay and time.
+        words_of: converts keys; see :meth:`~decaysketch.ecm.params.ECMParams.words_of`.
+        estimator: "debiased", or "minimum" as in the paper.
+        lanes: number of cell sets that were added.
     """
 
     grid: Grid
@@ -59,7 +59,7 @@ class CellView(KeyView):
         return points.counts(self.grid, words, confidence=confidence, estimator=self.estimator)
 
     def _words(self, keys: Any) -> npt.NDArray[np.uint64]:
-        """Words of keys, which in a list may be of several kinds."""
+        """Words for keys. A list may contain several types."""
         if not isinstance(keys, list):
             return self.words_of(keys)
         kinds: dict[object, list[int]] = {}
