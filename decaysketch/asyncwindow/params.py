@@ -1,4 +1,4 @@
-"""The frozen parameters of the asynchronous samplers, shared by all builders in one stream.
+"""The frozen parameters for the asynchronous samplers, shared by all builders in one stream.
 
 ``SumParams`` serves sums of positive integers. ``MedianParams`` serves the median and other
 quantiles (Xu, Tirthapura and Busch, sections 2 and 3). Both fix
@@ -9,13 +9,13 @@ quantiles (Xu, Tirthapura and Busch, sections 2 and 3). Both fix
 * the seed for the coins.
 
 The guaranteed accuracy, over the choice of the coins: a sum is off by more than ``epsilon`` times
-itself, or a quantile's rank by more than ``epsilon`` times the number of elements, with probability
+itself, or a quantile's rank by more than ``epsilon`` times the element count, with probability
 below ``delta``. Theorems 1 and 2 hold with
 
     alpha = 12 ln(8 / delta) / epsilon^2   (sum),   alpha = 96 ln(8 / delta) / epsilon^2   (median).
 
 Section 2.2 prints ``12 / epsilon`` in the first. Its own Lemmas 8 and 11 use ``epsilon^2``.
-``for_accuracy`` gives these (``mode="proven"``), or the capacity from a normal approximation of the
+``for_accuracy`` gives these (``mode="proven"``), or the capacity from a normal approximation to the
 same error (``mode="practical"``), 16 to 250 times less.
 """
 
@@ -251,7 +251,7 @@ class MedianParams(AsyncParams):
     """Build parameters for a :class:`~decaysketch.asyncwindow.MedianSampler`.
 
     Args:
-        max_count: upper bound on the number of elements in any window, at most 2^53.
+        max_count: upper bound on the element count in any window, at most 2^53.
         value_type: "float64" (default) or "int64": the type of stored values.
         capacity, max_window, seed, time_unit: see :class:`AsyncParams`.
     """
@@ -299,7 +299,7 @@ class MedianParams(AsyncParams):
         time_unit: str = "s",
     ) -> Self:
         """Return parameters under which the rank of a median, or of any other quantile, is off by
-        more than ``epsilon`` times the number of elements with probability below ``delta``.
+        more than ``epsilon`` times the element count with probability below ``delta``.
 
         Args:
             epsilon: rank error as a share of the elements, 0 < epsilon < 1/2.
@@ -308,7 +308,7 @@ class MedianParams(AsyncParams):
             mode: "proven": the capacity from Theorem 2. "practical": the level that a query reads
                 has ``alpha / 2`` elements or more, so a relative rank's variance is about
                 ``1 / (2 alpha)`` at most. The capacity makes ``epsilon`` the ``1 - delta / 2``
-                quantile of that normal law.
+                quantile for that normal law.
 
         Raises:
             ParameterError: an argument outside its domain, or a capacity above 2^20.

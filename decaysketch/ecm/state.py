@@ -85,7 +85,7 @@ class CellColumns(NamedTuple):
         return cls(cells.n.copy(), old, times)
 
     def restored(self, layer: Layer, params: ECMParams, first: int, clock: int) -> Cells:
-        """Inverse of :meth:`of`, except for times that no query reaches. O(kept log kept)."""
+        """Inverse of :meth:`of`, except for times beyond the reach of queries. O(kept log kept)."""
         times = self.times
         if self.old.any():
             ranks, offsets = kept_ranks(params.kind, layer.slots, self.n.ravel())

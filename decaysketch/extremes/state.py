@@ -1,28 +1,29 @@
-"""The canonical state of an extremes sketch: a stated function of the set of rows it has seen.
+"""The canonical state of an extremes sketch: a stated function of its rows.
 
 A row is a pair (time, value). Nothing else is stored, so equal pairs are one row. Time is cut into
 *spans*, as seen from the newest time N. At each length ``2^k`` they are adjacent from time 0. The
-span of a time t is the longest one that still has ``capacity`` spans of its length between its own
-number and the number for N,
+span for a time t is the longest one such that at least ``capacity`` spans with its length lie
+between its own number and the number for N,
 
     k(t) = max {k : floor(N / 2^k) - floor(t / 2^k) >= capacity},
 
 or is t alone if there is no such k. All times in a span share it, a longer span consists of shorter
-ones, and as N rises spans are joined and never cut. So the cut of a union follows from the cuts of
-its parts, and the largest row in a joined span is among the largest rows of its parts.
+ones, and as N rises spans are joined and never cut. So the cut for a union follows from the cuts
+for its parts, and the largest row in a joined span is among the largest rows in its parts.
 
 A row is a *high* if its value exceeds every row at its own time or later, and every other row in
 its span. It is a *low* if it falls short of them likewise. The state is the set of highs and lows.
-Each span has at most one of each, and there are fewer than ``65 capacity`` spans for any input.
+Each span has at most one high and one low, and there are fewer than ``65 capacity`` spans for any
+input.
 
 The state supports windows that end at N or later. The largest value since a time s is the first
 high from s on, unless a span that contains a high before s reaches beyond s. Then it may be a row
 in between, which is no larger than that high, and both bounds are guaranteed. The error is in the
-start of the window, by less than ``1 / (capacity - 1)`` of its width.
+window's start, by less than ``1 / (capacity - 1)`` of its width.
 
-Why the sketch does not keep a number of rows and discard the oldest first: whether a row is one of
-the newest ``n`` steps in a staircase depends on which rows arrived before the ones that would have
-removed these steps. So no such state is a function of the set.
+Why the sketch does not keep a fixed number of rows and discard the oldest first: whether a row is
+among the newest ``n`` steps in a staircase depends on which rows arrived before the ones that would
+have removed these steps. So no such state is a function of the set.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The state is a function of the parameters, the decay ``f``, the set of rows seen
 which is the latest time that the sketch received (``NO_CLOCK`` before the first). Rows with equal
 (id, weight) are duplicates of one observation, represented by the latest: the maximum by
 (timestamp, value). An observation with weight ``w`` represents the integers ``max_weight id + j``,
-``0 <= j < f(w, 0)``, of a mixed id. ``T_i`` contains each observation with an integer that level
+``0 <= j < f(w, 0)``, for a mixed id. ``T_i`` contains each observation with an integer that level
 ``i`` selects, and ``Delta_i`` is the first selected ``j``. At age ``x`` the integers
 ``j < f(w, x)`` are left, so that in ``T_i`` an observation with time ``t`` expires at
 
@@ -23,8 +23,8 @@ of ``T_i`` in which everything expires no later. Hence watermarks do not rise wi
 levels that keep an observation need not be adjacent.
 
 The clock is part of the state. A sketch may drop expired observations at any moment: no query at a
-later time can detect it. If the sketch did so by a clock that it does not record (algorithm 2 of
-the paper), the state would depend on the order of arrival. Two sketches that differ in the queries
+later time can detect it. If the sketch did so by a clock that it does not record (the paper's
+algorithm 2), the state would depend on the arrival order. Two sketches that differ in the queries
 they support would then count as equal.
 """
 
