@@ -1,4 +1,6 @@
-"""What all sketches of one stream share: family, parameters and, where it is fixed, a decay."""
+"""The common part of all sketches in one stream: family, parameters and, if it is fixed, a
+decay.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,16 @@ Own = Any
 
 
 class Recipe(ABC):
-    """What all sketches of one stream share; :func:`decaysketch.families.recipe_of` makes one.
+    """The sketch configuration of a stream. :func:`decaysketch.families.recipe_of` makes one.
 
-    A value; picklable.
+    An immutable value. It can be pickled.
 
     Attributes:
-        family: name of the kind of sketch, a key of :data:`decaysketch.families.FAMILIES`.
+        family: name of the sketch kind, a key in :data:`decaysketch.families.FAMILIES`.
         sketch_type: class of the sketches.
         params_type: class of their parameters.
         params: their parameters.
-        decay: of every query, where that is fixed.
+        decay: of every query, if it is fixed.
     """
 
     family: ClassVar[str]
@@ -41,17 +43,19 @@ class Recipe(ABC):
 
     @property
     def kind(self) -> Family:
-        """What the family hands in."""
+        """The :class:`Family`."""
         return FAMILIES[self.family]
 
     def steps(self) -> StepTable | None:
-        """What a fixed decay is computed to, once: that may take long. None where it is chosen."""
+        """The computed form of a fixed decay, computed once because it may take long. None if the
+        query chooses the decay.
+        """
         return None
 
     @abstractmethod
     def empty(self, now: int | None = None) -> Sketch:
-        """A sketch that has seen nothing, told the time ``now`` where that is given; it does not
-        look at times.
+        """Return an empty sketch, with its clock at ``now`` if given. The sketch does not check
+        times.
 
         Raises:
             ParameterError: the parameters do not suit the family, or ``now`` is no time or given to
@@ -59,11 +63,11 @@ class Recipe(ABC):
         """
 
     def decode(self, blob: Blob) -> Sketch:
-        """Read a sketch of this stream; nothing in the bytes is trusted.
+        """Read a sketch from this stream. Nothing in the bytes is trusted.
 
         Raises:
             CorruptSketchError: bytes that no honest builder could have written.
-            IncompatibleSketchError: a sketch of another stream, or of another family.
+            IncompatibleSketchError: a sketch from another stream, or another family.
         """
         self._check_family(blob)
         sketch = self.read(blob, params=self.params, decay=self.decay, id_key=None)
@@ -71,8 +75,8 @@ class Recipe(ABC):
         return sketch
 
     def decode_snapshot(self, blob: Blob) -> Snapshot:
-        """What a sketch of this stream holds, to be merged or asked and not to be added to; as
-        ``decode(blob).snapshot()``, where a family can without a second copy of the rows.
+        """Read a sketch from this stream for merging or queries, not for updates. As
+        ``decode(blob).snapshot()``, without a second copy of the rows if the family can.
 
         Raises:
             CorruptSketchError, IncompatibleSketchError: as :meth:`decode`.
@@ -89,10 +93,10 @@ class Recipe(ABC):
     def read(
         cls, blob: Blob, *, params: Own | None, decay: IntegralDecay | None, id_key: bytes | None
     ) -> Sketch:
-        """Read a sketch of this family; see :func:`decaysketch.families.decode`."""
+        """Read a sketch in this family. See :func:`decaysketch.families.decode`."""
 
     def join(self, snapshots: Iterable[Snapshot]) -> Snapshot:
-        """Everything that any of them saw; the smallest of their capacities."""
+        """Return a sketch with everything that any of them saw, at their smallest capacity."""
         merged = self.empty()
         for each in snapshots:  # one after the other: each may be as large as its sketch once more
             merged.merge(each)
@@ -101,18 +105,20 @@ class Recipe(ABC):
     @classmethod
     @abstractmethod
     def parse(cls, form: Form, *, id_key: bytes | None, table: IntegralDecay | None) -> Self:
-        """A recipe of this family from its JSON form; see
-        :func:`decaysketch.families.recipe_from_dict`."""
+        """Read a sketch configuration for this family from its JSON form. See
+        :func:`decaysketch.families.recipe_from_dict`.
+        """
 
     @classmethod
     def of(cls, sketch: Own) -> Self:
-        """What a sketch of this family was built by."""
+        """Return the sketch configuration of a sketch in this family."""
         return cls(sketch.params)  # type: ignore[call-arg]  # a dataclass of the parameters alone
 
     @classmethod
     def built_with(cls, params: object, decay: IntegralDecay | None) -> Self | None:
-        """The recipe that parameters, and a decay where one is fixed, stand for; None where they
-        are those of another family."""
+        """Return the sketch configuration for parameters, and for a decay if one is fixed. Return
+        None if they belong to another family.
+        """
         if type(params) is not cls.params_type or decay is not None:
             return None
         return cls(params)  # type: ignore[call-arg]  # a dataclass of the parameters alone
@@ -123,20 +129,22 @@ class Recipe(ABC):
         return cls.parse(form, id_key=id_key, table=None).to_dict()
 
     def differences(self, other: Recipe) -> Differences:
-        """All that must agree for a merge and does not, as ``{name: (ours, theirs)}``."""
+        """Return every difference that prevents a merge, as ``{name: (ours, theirs)}``."""
         if self.family != other.family:
             return {"family": (self.family, other.family)}
         return self.params.differences(other.params)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready form; see :func:`decaysketch.families.recipe_from_dict`. Secrets and tables
-        are not in it."""
+        """Return the JSON-ready form, without secrets and tables. See
+        :func:`decaysketch.families.recipe_from_dict`.
+        """
         return {"family": self.family, "params": self.params.to_dict()}
 
 
 class SeededRecipe(Recipe):
-    """Of sketches that have a clock, a decay chosen by the query, and hashes that follow from the
-    seed: no secret keys them."""
+    """For sketches with a clock, a decay chosen by the query, and hashes that follow from the seed:
+    no secret keys them.
+    """
 
     #: What the seed hashes, and how: of the error about a secret.
     hashed: ClassVar[str]
@@ -167,17 +175,19 @@ class SeededRecipe(Recipe):
     @classmethod
     @abstractmethod
     def params_of(cls, fields: Form) -> Own:
-        """Parameters of the family from their JSON form."""
+        """Return the family's parameters from their JSON form."""
 
 
 def refuse_decay(decay: IntegralDecay | None) -> None:
-    """For families whose decay is chosen at query time."""
+    """Reject a decay, for families whose decay is chosen at query time."""
     if decay is not None:
         raise IncompatibleSketchError({"decay": (decay, "none, it is chosen at query time")})
 
 
 def take_fields(form: Form, *names: str) -> None:
-    """Refuse a JSON form that has not exactly these fields, each an object, a decay also a text."""
+    """Reject a JSON form that does not have exactly these fields, each an object. A decay may also
+    be a text.
+    """
     if unknown := sorted(form.keys() - {"family", *names}):
         raise ParameterError(f"unknown field {unknown[0]!r}; known are {sorted(names)}")
     for name in names:

@@ -1,4 +1,4 @@
-"""One sketch as it was at one moment: what may be read of any family's, and of samples."""
+"""One sketch at one moment: the reads that all families share, and those for samples."""
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ State = Any
 
 
 class Fed(NamedTuple):
-    """How many distinct observations a sketch was fed, as far as it can tell.
+    """How many distinct observations a sketch was fed, as far as it knows.
 
-    One that was told the time has forgotten what expired, and says nothing here. An observation is
-    what its family takes for one: rows of weight 0 are none, nor those that lack what it requires.
+    A sketch that was given the time has forgotten expired rows, and does not report here. The
+    family defines an observation: rows of weight 0 are none, nor are rows that lack a required
+    part.
 
     Attributes:
-        observations: their number; None where it cannot tell.
+        observations: their number. None if unknown.
         exact: whether that is a count, not an estimate.
     """
 
@@ -55,12 +56,12 @@ class Fed(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """How many observations a sketch holds and was fed, and of which times.
+    """How many observations a sketch stores and was fed, and their times.
 
     Attributes:
         held: rows.
-        observations, exact: as of :class:`Fed`.
-        oldest, newest: the earliest and the latest time of a row; None where there are none.
+        observations, exact: as in :class:`Fed`.
+        oldest, newest: the earliest and the latest time of a row. None if there are none.
     """
 
     held: int
@@ -71,11 +72,11 @@ class Tally(NamedTuple):
 
 
 class Snapshot(ABC):
-    """One sketch as it was at one moment. Immutable; to be read from any thread.
+    """One sketch at one moment. Immutable, safe to read from any thread.
 
     Args:
-        held: the state, or those of all hash functions.
-        thaw: makes a sketch of it.
+        held: the state, or the states for all hash functions.
+        thaw: makes a sketch from it.
 
     Attributes:
         held: the same.
@@ -88,11 +89,11 @@ class Snapshot(ABC):
     @property
     @abstractmethod
     def params(self) -> BuildParams:
-        """Parameters, of which the capacity is the one in force."""
+        """Parameters, with the capacity in force."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """Rows held."""
+        """Number of stored rows."""
 
     @property
     @abstractmethod
@@ -102,11 +103,13 @@ class Snapshot(ABC):
     @property
     @abstractmethod
     def complete_since(self) -> tuple[int | None, ...]:
-        """For each level, the time that tells what it still answers for; None: everything."""
+        """For each level, the time since which it is complete. None: it is complete for all
+        times.
+        """
 
     @property
     def clock(self) -> int | None:
-        """The latest time that the sketch was told; None where there is none."""
+        """The latest time reported to the sketch. None if there is none."""
         return None
 
     @property
@@ -116,26 +119,25 @@ class Snapshot(ABC):
 
     @property
     def labels(self) -> Labels | None:
-        """Those of the rows, where values are labels."""
+        """The labels of the rows, if values are labels."""
         return None
 
     @property
     @abstractmethod
     def newest(self) -> int | None:
-        """The latest time of a row; None where there are none."""
+        """The latest time of a row. None if there are none."""
 
     @property
     @abstractmethod
     def oldest(self) -> int | None:
-        """The earliest time of a row; None where there are none."""
+        """The earliest time of a row. None if there are none."""
 
     @property
     def latest(self) -> int:
-        """The latest time that it knows of, by its rows and by its clock: ``now`` of a question
-        that names none.
+        """The latest known time, by rows and clock: the default ``now`` of a query.
 
         Raises:
-            ParameterError: it knows of none.
+            ParameterError: there is none.
         """
         known = [time for time in (self.newest, self.clock) if time is not None]
         if not known:
@@ -178,25 +180,27 @@ class Snapshot(ABC):
     @property
     @abstractmethod
     def fed(self) -> Fed:
-        """How many distinct observations the sketch was fed; O(1) where nothing was discarded."""
+        """Return how many distinct observations the sketch was fed. O(1) if nothing was
+        discarded.
+        """
 
     def tally(self) -> Tally:
-        """What is held and was fed, together."""
+        """Return the figures on stored and fed observations together."""
         return Tally(len(self), *self.fed, self.oldest, self.newest)
 
     @abstractmethod
     def at(self, decay: Decay | str | None, now: Instant | None = None) -> View:
-        """What can be asked under a decay, at a time.
+        """Return the view under a decay, at a time.
 
         Args:
-            decay: chosen by the query; None where the stream's is fixed.
-            now: time of the query; None: :attr:`latest`.
+            decay: chosen by the query. None if the stream's decay is fixed.
+            now: query time. None: :attr:`latest`.
 
         Raises:
-            UnanswerableQueryError: what has weight then was discarded, or the time lies before the
-                clock of a fixed decay.
-            ParameterError: a decay that reaches further back than the sketch was built for, or is
-                none that the family takes.
+            UnanswerableQueryError: observations with weight at that time were discarded, or the
+                time lies before the clock of a fixed decay.
+            ParameterError: a decay that reaches further back than the sketch was built for, or that
+                the family does not accept.
         """
 
     def against(
@@ -218,15 +222,15 @@ class Snapshot(ABC):
 
     @abstractmethod
     def to_bytes(self) -> bytes:
-        """The sketch on the wire."""
+        """Return the sketch in wire format."""
 
     @cached_property
     def size_bytes(self) -> int:
-        """Length on the wire: written once to be counted, however often it is asked for."""
+        """Return the wire length. The sketch is encoded once, for any number of calls."""
         return len(self.to_bytes())
 
     def thaw(self) -> Sketch:
-        """A sketch of its own with this state."""
+        """Return an independent sketch with this state."""
         return self._thaw(self.held)
 
     def parts(self) -> Sequence[Snapshot]:
@@ -235,8 +239,9 @@ class Snapshot(ABC):
         return (self,)
 
     def verdicts(self, *columns: Any, **options: Any) -> npt.NDArray[np.int8]:
-        """What ``update`` of a sketch with this state would do with each row of a batch; see
-        ``verdicts`` of the sketch."""
+        """Return the status that ``update`` with this state would give to each row in a batch. See
+        ``verdicts`` of the sketch.
+        """
         return self.thaw().verdicts(*columns, **options)
 
     def bags(self) -> Sequence[Any]:
@@ -246,21 +251,22 @@ class Snapshot(ABC):
 
 
 class Rowed(Snapshot):
-    """Of a sketch that holds rows."""
+    """A snapshot of a sketch that stores rows."""
 
     @property
     @abstractmethod
     def identified(self) -> Identified:
-        """Its rows by identity, each at most once; of several hash functions those of one."""
+        """Return its rows by identity, each at most once. With several hash functions, use one."""
 
 
 class Sampled(Rowed):
-    """Of a sketch that holds rows from which samples are drawn."""
+    """A snapshot of a sketch that stores rows for samples."""
 
     @abstractmethod
     def samples(self, decay: Decay | None, now: int) -> list[Sample]:
-        """The weighted sample of each hash function, which every question is answered from;
-        arguments and errors as :meth:`at`."""
+        """Return the weighted sample for each hash function, which answers every query. Arguments
+        and errors as :meth:`at`.
+        """
 
     def at(self, decay: Decay | str | None, now: Instant | None = None) -> View:
         return SampleView(self.samples(*self.asked(decay, now)))
@@ -279,11 +285,11 @@ class Sampled(Rowed):
         return PairView(self.pairs(first, second), first, second)
 
     def pairs(self, now: Moment, then: Moment) -> list[Pair]:
-        """What a comparison of two moments is read from, for each hash function.
+        """Return the input of a comparison between two moments, for each hash function.
 
         Raises:
-            UnanswerableQueryError: what one of them gives weight to was discarded.
-            ParameterError: a decay that the sketch cannot be asked under.
+            UnanswerableQueryError: observations with weight at one moment were discarded.
+            ParameterError: the sketch does not support the decay.
         """
         sides = [self.samples(*moment) for moment in (now, then)]
         latest = max(now.now, then.now)
@@ -310,11 +316,11 @@ class Sampled(Rowed):
 
 
 class OneState(Rowed):
-    """Of a sketch of one state, with a clock.
+    """A snapshot of a sketch with one state and a clock.
 
     Args:
-        state: rows by time, latest first; watermarks, clock and parameters.
-        thaw: makes a sketch of it.
+        state: rows by time, latest first, with watermarks, clock and parameters.
+        thaw: makes a sketch from it.
     """
 
     bag_type: ClassVar[type[Bag]]
@@ -353,5 +359,5 @@ class OneState(Rowed):
 
 
 def marks_of(column: Int64Array) -> tuple[int | None, ...]:
-    """Watermarks as numbers; None where nothing was discarded."""
+    """Return watermarks as numbers, None where nothing was discarded."""
     return tuple(None if mark == NO_WATERMARK else mark for mark in column.tolist())

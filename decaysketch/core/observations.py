@@ -51,7 +51,7 @@ _EXACT_IN_FLOAT = 1 << 53
 
 
 class Observations(NamedTuple):
-    """Validated columns: int64, contiguous, read-only, of equal length; weights are positive."""
+    """Validated columns: int64, contiguous, read-only, with equal length. Weights are positive."""
 
     value_keys: Int64Array
     weights: Int64Array
@@ -144,7 +144,7 @@ def integer_column(name: str, column: npt.ArrayLike) -> Int64Array:
 
 
 def check_integer_time(name: str, time: object) -> int:
-    """``time`` as an int.
+    """Return ``time`` as an int.
 
     Raises:
         ParameterError: it is no integer.
@@ -155,7 +155,7 @@ def check_integer_time(name: str, time: object) -> int:
 
 
 def check_time(name: str, time: object) -> int:
-    """``time`` as an int, one that a clock may show.
+    """Return ``time`` as an int that a clock may show.
 
     Raises:
         ParameterError: it is no integer, or more than 2^62 in magnitude.

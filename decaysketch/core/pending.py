@@ -1,8 +1,8 @@
-"""Single rows, gathered until there are enough of them to fold in together.
+"""Single rows, gathered until there are enough to merge together.
 
-A kernel call costs some microseconds, however few rows it is given. So rows that come one by one,
-as plain numbers, are validated when they come and wait in four small arrays; whoever reads the
-sketch folds them in first.
+A kernel call costs some microseconds, for any number of rows. So rows that arrive one by one, as
+plain numbers, are validated on arrival and wait in four small arrays. Every reader of the sketch
+merges them first.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Waiting(Protocol):
     def __len__(self) -> int: ...
 
     def columns(self) -> tuple[npt.NDArray[Any], ...]:
-        """The columns, to be folded in before anything is added."""
+        """Return the columns, to be merged before anything is added."""
 
     def clear(self) -> None:
-        """Forget all of them, once they were folded in."""
+        """Forget all rows, after they were merged."""
 
 
 class Pending:
@@ -51,7 +51,7 @@ class Pending:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all of them, once they were folded in."""
+        """Forget all rows, after they were merged."""
         self.arrays: tuple[array[Any], ...] = tuple(array(kind) for kind in self._kinds)
 
     def __len__(self) -> int:

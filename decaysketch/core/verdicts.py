@@ -1,17 +1,16 @@
-"""What becomes of observations that are offered to a sketch: a verdict on each row of a batch.
+"""The status of observations offered to a sketch: a row status for each row in a batch.
 
-With the *merged* state, the one after the whole batch is folded in, the verdict on a row is
+With the *merged* state, the state after the complete batch is merged, the status of a row is
 
-``RETAINED``
-    The merged state holds this copy of its (id, weight) and the state before did not. Of equal
-    copies in one batch, the first.
+``RETAINED`` The merged state contains this duplicate for its (id, weight) and the state before did
+    not. Among equal duplicates in one batch, the first.
 ``ALREADY_RETAINED``
-    Else, the state before or the merged one holds an equal or later copy, by (time, value).
+    Else, the state before or the merged one contains an equal or later duplicate, by (time, value).
 ``BELOW_WATERMARK``
     Neither: at every level that the observation belongs to, it is not later than the watermark (it
     does not expire later, for an integral sketch). A row of weight 0 belongs to no level.
 
-Verdicts are exact, by this definition; nothing is changed by asking for them.
+The status is exact, by this definition. Reading it changes nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _MAX_ROWS = 1 << 26  # the number of a row has to fit the kernels' words
 
 
 class Verdict(IntEnum):
-    """What becomes of one row; see the module."""
+    """The status of one row. See the module."""
 
     RETAINED = 0
     ALREADY_RETAINED = 1
@@ -54,7 +53,7 @@ class Verdict(IntEnum):
 
 
 class VerdictCounts(NamedTuple):
-    """How many rows there are of each verdict."""
+    """Number of rows for each status."""
 
     retained: int
     already_retained: int
@@ -62,7 +61,7 @@ class VerdictCounts(NamedTuple):
 
     @classmethod
     def of(cls, verdicts: VerdictArray) -> VerdictCounts:
-        """Count a column of verdicts."""
+        """Count a status column."""
         return cls(*np.bincount(verdicts, minlength=len(Verdict)).tolist())
 
 
@@ -80,7 +79,7 @@ class Identified(NamedTuple):
 
 
 class Batch(_native.Offered):
-    """A batch with its copies found.
+    """A batch with its duplicates found.
 
     Raises:
         ParameterError: there are too many rows at once.
@@ -93,14 +92,14 @@ class Batch(_native.Offered):
 
 
 def compare(before: Identified, merged: Identified, batch: Identified) -> VerdictArray:
-    """Verdicts on a batch, where the state that it is merged into is known before and after.
+    """Return the row status for a batch, from the known states before and after the merge.
 
     Args:
-        before, merged: the rows of both states, at most one of each identity.
-        batch: the rows that were folded in, with any repetition.
+        before, merged: the rows in both states, at most one per identity.
+        batch: the merged rows, with any repetition.
 
     Returns:
-        int8[n], :class:`Verdict` of each row of the batch. O(rows of all).
+        int8[n], :class:`Verdict` for each row in the batch. O(rows of all).
     """
     return Batch(batch).judge_by_states(before.contiguous(), merged.contiguous())
 

@@ -132,30 +132,30 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         *,
         not_after: Instant | None = None,
     ) -> None:
-        """Fold in observations: columns, or one observation as plain numbers.
+        """Ingest observations: columns, or one observation as plain numbers.
 
         Any order and any repetition, now or later, here or in a sketch that is merged with this
         one, gives the same state.
 
         Args:
             values: numbers of the stream's ``value_type``, or its labels, texts of at most 1,024
-                bytes; None (or masked) where missing. One number may serve a whole batch.
-            weights: integers 0..max_weight; one number may serve a whole batch. Weight 0 is a
-                no-op. :func:`~decaysketch.scale_weights` turns real weights into these.
+                bytes. None (or masked) where missing. One number may serve a complete batch.
+            weights: integers 0..max_weight. One number may serve a complete batch. Weight 0 is a
+                no-op. :func:`~decaysketch.scale_weights` converts real weights into these.
             timestamps: integers in the stream's ``time_unit``, at most 2^62 in magnitude.
-            ids: integers in ``[0, 2^id_bits)``; :func:`~decaysketch.observation_ids` makes them of
-                any key. Rows of equal (id, weight) are copies of one observation, represented by
-                the latest, the maximum by (timestamp, value).
-            not_after: refuse, and count, rows with a later timestamp: a clock that runs ahead
-                would hold its place in the sketch. An integer or a moment
+            ids: integers in ``[0, 2^id_bits)``. :func:`~decaysketch.observation_ids` makes them
+                from any key. Rows with equal (id, weight) are duplicates of one observation. The
+                latest represents it, the maximum by (timestamp, value).
+            not_after: reject, and count, rows with a later timestamp: a clock that runs ahead
+                would keep its place in the sketch. An integer or a moment
                 (:func:`decaysketch.instant`).
 
         Raises:
             ObservationError: the first row that is out of bounds, or columns of unequal length or
-                of a wrong type. Nothing of the batch was taken.
+                of a wrong type. No row in the batch was stored.
             ParameterError: ``not_after`` is no time.
 
-        Complexity: O(log max_weight) arithmetic steps for each row and copy, amortised.
+        Complexity: O(log max_weight) arithmetic steps for each row and repetition, amortised.
         """
         if self.looks_at_times:
             self._look_at(timestamps)
@@ -202,7 +202,8 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         timestamps: npt.ArrayLike,
         ids: npt.ArrayLike,
     ) -> npt.NDArray[np.int8]:
-        """What :meth:`update` with this batch would do with each row; nothing is changed.
+        """Return the status that :meth:`update` would give to each row in this batch. Changes
+        nothing.
 
         Returns:
             int8[n]: a :class:`~decaysketch.core.verdicts.Verdict` for each row.
