@@ -1,8 +1,8 @@
-"""What a question is made of: its arguments and their domains, and the shape of its answer.
+"""The parts of a query: its arguments and their domains, and the shape of its result.
 
-Whoever hands questions on, as HTTP, SQL, the command line and the page do, reads these: models,
-types, signatures, options and tables of documents are derived from them, so that a question is
-written down once (:mod:`decaysketch.answers.questions`). Nothing here knows any of those.
+Code that forwards queries (HTTP, SQL, the command line, the dashboard) reads these. Models, types,
+signatures, options and tables in the documentation are derived from them, so that a query is
+defined once (:mod:`decaysketch.answers.questions`). This module depends on none of them.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Argument:
 
     @property
     def travels(self) -> bool:
-        """Whether it can be given from outside of the process; of a sketch, what stands for it."""
+        """Whether another process can give it. For a sketch, its substitute."""
         return self.kind != "function"
 
 
@@ -140,7 +140,7 @@ class Rows:
 
     @property
     def keys(self) -> tuple[Column, ...]:
-        """Columns that say what a row is of."""
+        """Columns that identify a row."""
         return tuple(column for column in self.columns if column.kind != "estimate")
 
     @property
@@ -218,10 +218,10 @@ class Question(Generic[A]):
         return next((each for each in self.arguments if each.leading), None)
 
     def check_labels(self, given: Arguments) -> None:
-        """Refuse to be asked of a stream whose values are labels.
+        """Reject a stream whose values are labels.
 
         Raises:
-            ParameterError: it needs numbers, or an argument does.
+            ParameterError: the query needs numbers, or an argument does.
         """
         if "numbers" in self.needs:
             raise ParameterError(
@@ -238,21 +238,22 @@ class Question(Generic[A]):
 
     @property
     def asked_of(self) -> Held:
-        """What it is asked of."""
+        """The object that the query reads."""
         return held_of(self.needs)
 
     @property
     def of_keys(self) -> bool:
-        """Whether it is asked of counters of keys, not of samples of rows."""
+        """Whether the query reads counters of keys, not samples of rows."""
         return self.asked_of == "keys"
 
     @property
     def travelling(self) -> Sequence[Argument]:
-        """Arguments that can be given from outside of the process."""
+        """Arguments that another process can give."""
         return [each for each in self.arguments if each.travels]
 
 
 def held_of(needs: frozenset[str]) -> Held:
-    """What is asked by questions that need something: where it is none of the others, a sample of
-    rows."""
+    """Return the object that queries with these needs read. If it is none of the others, it is a
+    sample of rows.
+    """
     return next((each for each in _OWN if each in needs), "rows")

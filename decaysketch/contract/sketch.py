@@ -41,21 +41,21 @@ __all__ = ["Held", "Sketch", "Stats"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """What a sketch took in and what it holds.
+    """Figures about ingested and stored rows.
 
     Attributes:
-        fed: rows given to ``update`` of this object (copies, merges, pickles and bytes start again
+        fed: rows given to ``update`` on this object (copies, merges, pickles and bytes start again
             at 0).
-        too_late: of these, rows refused because their time was after ``not_after``.
-        rows: observations held, by all hash functions together.
-        clock: the latest time that the sketch was told, or None.
-        oldest, newest: earliest and latest time held, or None.
-        complete_since: for each level, the watermark: of an integral decay the earliest time of a
-            query that it answers, else the time later than which everything that reaches the level
-            is held. None where nothing was discarded and no clock was told.
-        left_out: rows of frames that ``drop_nulls`` left out, of this object as ``fed``.
-        replaced: readings that a later one of the same id replaced although they are none of its
-            duplicates, of this object as ``fed``; see :mod:`decaysketch.core.replaced`.
+        too_late: the number of these that were rejected because their time was after ``not_after``.
+        rows: observations stored, by all hash functions together.
+        clock: the latest time reported to the sketch, or None.
+        oldest, newest: earliest and latest stored time, or None.
+        complete_since: for each level, the watermark. For an integral decay it is the earliest time
+            of a query that the level answers. Otherwise everything that reaches the level after
+            this time is stored. None if nothing was discarded and no clock was reported.
+        left_out: rows in data frames that ``drop_nulls`` skipped, on this object as for ``fed``.
+        replaced: readings that a later reading with the same id replaced although they are none of
+            its duplicates, on this object as for ``fed``. See :mod:`decaysketch.core.replaced`.
     """
 
     fed: int
@@ -198,50 +198,49 @@ class Sketch(Held):
         drop_nulls: bool = False,
         check_units: bool = True,
     ) -> Self:
-        """A sketch of a data frame: of pandas (2.2 or newer), polars, DuckDB, Arrow, ibis, or
+        """Make a sketch from a data frame: pandas (2.2 or newer), polars, DuckDB, Arrow, ibis, or
         anything else with ``__arrow_c_stream__``. Needs pyarrow (``decaysketch[frames]``).
 
-        The same observations give the same bytes, whichever library holds them and in whichever
-        types: text, categories, integers of any width, booleans, decimals, timestamps of any unit.
+        The same observations give the same bytes, from any library and in any types: text,
+        categories, integers of any width, booleans, decimals, timestamps in any unit.
 
         Args:
-            frame: in any order, with any number of copies.
-            time: column of when the thing happened: timestamps, dates, integers, or texts of ISO
-                8601.
-            value: column of the measured number, or of labels: text, categories; null, NaN, NA and
-                NaT are missing values.
-            id: the column, or columns, that together identify the thing, as of
+            frame: in any order, with any number of duplicates.
+            time: column with the event time: timestamps, dates, integers, or ISO 8601 texts.
+            value: column with the measured number, or with labels: text, categories. Null, NaN, NA
+                and NaT are missing values.
+            id: the column, or columns, that together identify the event, as in
                 :func:`decaysketch.observation_ids`.
-            key, source, sequence: in place of ids, where the family counts keys or numbers its
-                elements; see :class:`decaysketch.batch.ColumnMapping`.
-            weight: column of integer weights, or the one weight of all rows.
-            params: build parameters; without them weights are 1, values are labels where the column
-                is of text, and ``accuracy`` and ``time_unit`` say the rest. Sketches that are to be
-                merged need equal ones: give them.
-            accuracy: of a sum, in 19 of 20 answers, as 0.05 or "5%"; 2 % unless given.
-            time_unit: of the sketch; "auto" is that of the column of times, by its type.
-            column_unit: of times that are plain numbers; that of the sketch unless given.
-            time_zone: of timestamps and texts that name none, such as "Europe/Berlin" or "+02:00";
+            key, source, sequence: replace ids if the family counts keys or numbers its elements.
+                See :class:`decaysketch.batch.ColumnMapping`.
+            weight: column with integer weights, or one weight for all rows.
+            params: build parameters. Without them weights are 1, values are labels if the column is
+                of text, and ``accuracy`` and ``time_unit`` give the rest. Sketches that are to be
+                merged need equal ones, so pass them.
+            accuracy: of a sum, in 19 of 20 results, as 0.05 or "5%". 2 % unless given.
+            time_unit: of the sketch. "auto" is the unit of the time column, by its type.
+            column_unit: of times that are plain numbers. The sketch's unit unless given.
+            time_zone: of timestamps and texts that name none, such as "Europe/Berlin" or "+02:00".
                 UTC, with a warning, unless given.
-            decay: where the family fixes one.
-            drop_nulls: leave out rows without a time, or without a part of their id;
-                ``stats().left_out`` says how many.
-            check_units: refuse integers that are hardly times of their unit (but for few).
+            decay: if the family fixes one.
+            drop_nulls: skip rows without a time, or without a part of their id.
+                ``stats().left_out`` counts them.
+            check_units: reject integers that are unlikely times in their unit (except for a few).
 
         Raises:
-            ObservationError: the first row that cannot be taken, and what cures it.
-            ParameterError: no such column, or parameters that do not belong together.
+            ObservationError: the first row that cannot be stored, and the remedy.
+            ParameterError: a column does not exist, or parameters do not belong together.
             OtherUnitError: the times are dates in another unit.
             ModuleNotFoundError: pyarrow is not installed.
 
         Warns:
-            DisagreeingCopiesWarning: of rows of equal ids more than one in a hundred are of one
-                time and differ, or lie far apart: of each id the latest alone counts.
+            DisagreeingCopiesWarning: among rows with equal ids more than one in a hundred have one
+                time and differ, or lie far apart. For each id the latest alone counts.
             TimeZoneWarning: times name no zone, and no ``time_zone`` was given.
             UnlikelyClockWarning: some times lie outside the years 1990 to 2099, others inside.
             NewestOnlyWarning: a fixed decay makes weights 0 after the newest instant.
 
-        Complexity: O(rows log max_weight), and a copy of the columns that are named.
+        Complexity: O(rows log max_weight), and a copy of the named columns.
         """
         made: Self = _frames().build(
             cls, frame, time=time, value=value, id=id, key=key, source=source, sequence=sequence,

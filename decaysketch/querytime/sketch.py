@@ -1,25 +1,29 @@
 """DecaySketch: duplicate-insensitive aggregates under any decay chosen at query time.
 
-What it keeps
+Stored rows
     For each of the levels 0..M, the most recent ``capacity`` distinct observations among those that
-    the level's hash selects; level ``i`` selects about ``2^-i`` of all units of weight. Each
+    the level's hash selects. Level ``i`` selects about ``2^-i`` of all units of weight. Each
     observation is stored once. See ``state.py`` for the definition. Parameters with several copies
-    (independent hash functions) give as many of these; queries answer by their average or median.
-What it promises
+    (independent hash functions) give as many of these. Queries answer by their average or median.
+Guarantee
     The state, and its bytes, are a function of the parameters and of the set of observations that
-    were fed, by whichever paths: order, repetition, batching and the merge tree do not matter. The
-    relative standard error of a decayed sum is about ``1 / sqrt(capacity)``; every answer comes
-    with its interval. It holds about ``capacity (1 + log2(n / capacity) / 2)`` rows after ``n``
-    distinct observations, and never more than ``(M + 1) capacity``.
+    were fed, by any path: order, repetition, batching and the merge tree do not matter. The
+    relative standard error of a decayed sum is about ``1 / sqrt(capacity)``. Every result comes
+    with its interval. The sketch stores about ``capacity (1 + log2(n / capacity) / 2)`` rows after
+    ``n`` distinct observations, and never more than ``(M + 1) capacity``.
 Paper
     Cormode, Tirthapura and Xu, "Time-decaying sketches for robust aggregation of sensor data",
-    sections 3.1, 3.2, 4.1 and 4.2. Departures: an observation is stored once instead of once for
-    each level; all ties at a cut are discarded together, without which the state would depend on
-    the order of arrival; ids are mixed before hashing (``hashing.py``); copies may disagree, then
-    the latest one represents the observation; estimates are stratified (``docs/estimators.md``).
+    sections 3.1, 3.2, 4.1 and 4.2. Departures:
+
+    * An observation is stored once instead of once for each level.
+    * All ties at a cut are discarded together. Otherwise the state would depend on the order of
+      arrival.
+    * Ids are mixed before hashing (``hashing.py``).
+    * Duplicates may disagree. Then the latest one represents the observation.
+    * Estimates are stratified (``docs/estimators.md``).
 Limits
-    A sketch is not safe to use from two threads at once; a :meth:`~DecaySketch.snapshot` of it may
-    be read from any. Copies that a relay stamps with its own, later time look fresh: time an
+    A sketch is not safe to use from two threads at once. A :meth:`~DecaySketch.snapshot` of it may
+    be read from any. Duplicates that a relay stamps with its own, later time look recent: time an
     observation at its source.
 """
 
@@ -54,15 +58,15 @@ __all__ = ["DecaySketch", "SketchStats"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SketchStats(Stats):
-    """What a sketch took in and what it holds; see :class:`~decaysketch.contract.sketch.Stats`.
+    """Figures about ingested and stored rows. See :class:`~decaysketch.contract.sketch.Stats`.
 
     Attributes:
-        zero_weight: of the rows fed, those of weight 0, which contribute nothing.
-        ids_with_several_weights: ids held with more than one weight. Identity is (id, weight), so
-            each counts as several observations; in most streams a message has one weight.
-        label_collisions: labels that came, here or with what was merged, and had the code of
-            another: the two are one, by the smaller name.
-        warnings: what makes answers less sure than they say, as far as it shows in what is held:
+        zero_weight: fed rows of weight 0, which contribute nothing.
+        ids_with_several_weights: ids stored with more than one weight. Identity is (id, weight), so
+            each counts as several observations. In most streams a message has one weight.
+        label_collisions: labels that arrived, here or in merged sketches, with the code of another
+            label. The two are one, by the smaller name.
+        warnings: reasons to trust results less than they state, as far as the stored rows show:
             ids that fill their space, weights too unequal for counts and totals of old times.
     """
 
@@ -235,7 +239,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         return QueryTimeSnapshot(states, type(self).from_state, before=before)
 
     def states(self) -> tuple[SketchState, ...]:
-        """The canonical state of each copy, in order. O(rows) after a change, else O(1)."""
+        """The canonical state for each repetition, in order. O(rows) after a change, else O(1)."""
         return self.snapshot().states
 
     def state(self, copy: int = 0) -> SketchState:
