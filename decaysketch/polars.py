@@ -60,7 +60,7 @@ _ARGUMENTS = """
 
 @pl.api.register_expr_namespace("sketch")
 class SketchExpr:
-    """What ``.sketch`` of an expression is: of a column of the bytes of sketches."""
+    """The namespace ``.sketch`` of an expression over a column with sketch bytes."""
 
     if TYPE_CHECKING:
 
@@ -83,7 +83,7 @@ class SketchExpr:
         return self._sketches.map_batches(merged, return_dtype=pl.Binary(), returns_scalar=True)
 
     def union(self, *others: pl.Expr | str, streams: Iterable[BuiltWith] = ()) -> pl.Expr:
-        """The merge of the sketches of one row: of columns of them, or of lists of them."""
+        """Return the merge of the sketches in one row: columns, or lists of them."""
         recipes = recipes_of(streams)
 
         def united(columns: Sequence[pa.Array]) -> pa.Array:

@@ -90,33 +90,33 @@ CAVEATS: Mapping[str, str] = MappingProxyType(
 class Estimate:
     """An estimated number and its interval.
 
-    ``<``, ``<=``, ``>`` and ``>=`` compare the value with a number, without regard to the interval.
-    Two estimates are not ordered: two intervals do not say whether their difference is 0, see
+    ``<``, ``<=``, ``>`` and ``>=`` compare the value with a number, and ignore the interval. Two
+    estimates are not ordered: two intervals do not show whether their difference is 0, see
     ``compare`` of a sketch.
 
     Attributes:
-        value: the estimate; ``float(estimate)`` gives it too. NaN where the aggregate is not
+        value: the estimate. ``float(estimate)`` gives it too. NaN if the aggregate is not
             defined (the mean of nothing).
-        lower: lower end of the interval.
-        upper: upper end of the interval. An end is infinite where the sample gives no bound.
-        stderr: standard error; where nothing was sampled, that of a single hit.
-        confidence: probability with which the interval is meant to hold the true answer.
-        exact: nothing was sampled: value, lower and upper are the answer itself (up to
-            ``collision_bias``, and to the rounding of floating point).
-        rows: retained observations that the answer was read from. 0, a count of 0 and a mean of
-            NaN, where none lies in what was asked about, as before the oldest: that is no caveat,
-            for the interval says whether there was none, or none that was retained.
-        collision_bias: relative share of observations expected to be lost because two keys fell on
-            one id, if ids are hashed keys (:func:`~decaysketch.observation_ids`); ids that are
-            numbers of their own lose none.
-        caveats: names of reasons to trust the interval less than it says, or for an end without a
-            bound, in order; :data:`CAVEATS` tells what they mean. Most answers have none.
-        sure_upper: the answer is no larger, whatever was drawn: no probability is in it. Counters
-            have such an end, samples have none (None).
-        changed: of two answers compared, whether the interval leaves no room for that they are
-            equal; None where nothing was compared.
-        now: the time that was asked about, where the question named none and the newest was taken.
-            Not compared, and not in :meth:`to_dict`: it is part of the question.
+        lower: lower bound of the interval.
+        upper: upper bound of the interval. A bound is infinite if the sample gives none.
+        stderr: standard error. If nothing was sampled, that of a single hit.
+        confidence: intended probability that the interval contains the true result.
+        exact: nothing was sampled: value, lower and upper are the result itself (up to
+            ``collision_bias``, and to floating-point rounding).
+        rows: retained observations that were read. 0, a count of 0 and a mean of NaN, if none lies
+            in the queried range, as before the oldest. That is no caveat, for the interval shows
+            whether there was none, or none that was retained.
+        collision_bias: relative share of observations expected to be lost because two keys have one
+            id, if ids are hashed keys (:func:`~decaysketch.observation_ids`). Ids that are numbers
+            of their own lose none.
+        caveats: names of reasons to trust the interval less than it states, or for a missing bound,
+            in order. :data:`CAVEATS` explains them. Most results have none.
+        sure_upper: guaranteed upper bound: the result is no larger, with certainty. Counters have
+            such a bound, samples have none (None).
+        changed: for two compared results, whether the interval excludes that they are equal. None
+            if nothing was compared.
+        now: the query time, if the query named none and the newest was used. Not compared, and not
+            in :meth:`to_dict`: it is part of the query.
     """
 
     value: float
@@ -140,7 +140,9 @@ class Estimate:
         return self.value
 
     def __format__(self, spec: str) -> str:
-        """The value in a format of numbers, as in ``f"{estimate:.2f}"``; without one, ``str``."""
+        """Return the value in a number format, as in ``f"{estimate:.2f}"``. Without one, return
+        ``str``.
+        """
         return format(self.value, spec) if spec else str(self)
 
     def __lt__(self, other: object) -> bool:
@@ -168,8 +170,9 @@ class Estimate:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready form; what is not finite is None, and ``caveats``, ``sure_upper`` and
-        ``changed`` are there where there are any."""
+        """Return the JSON-ready form. Values that are not finite are None. ``caveats``,
+        ``sure_upper`` and ``changed`` are included if there are any.
+        """
         fields = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in asdict(self).items()

@@ -533,7 +533,7 @@ class CoverageView:
         return found
 
     def unheard(self, *, confidence: float = 0.95) -> unheard.Unheard:
-        """How many messages no source heard: a range over named models. Read the module
+        """Return how many messages no source heard: a range over named models. Read the module
         :mod:`decaysketch.sources.unheard` before you act on it.
 
         Raises:
