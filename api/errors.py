@@ -84,7 +84,7 @@ class Fault(BaseModel):
 
 
 class ServiceError(Exception):
-    """Base class of what the service refuses, as opposed to the library."""
+    """Base class of the service's rejections, as opposed to the library's."""
 
     def __init__(self, detail: str, faults: Iterable[Fault] = ()) -> None:
         super().__init__(detail)
@@ -99,7 +99,7 @@ class UnknownStreamError(ServiceError):
 
 
 class MapsKeptError(ServiceError):
-    """A stream is there with other maps or none, and who asks may not give it others."""
+    """A stream exists with other mappings or none, and the caller may not replace them."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -109,7 +109,7 @@ class MapsKeptError(ServiceError):
 
 
 class UnknownSourceError(ServiceError):
-    """A stream has no sketch from some of the sources asked for."""
+    """A stream has no sketch from some of the requested sources."""
 
     def __init__(self, stream: str, sources: Iterable[str]) -> None:
         count = len(unknown := list(sources))
@@ -214,8 +214,9 @@ class ClockAheadError(ServiceError):
 
 
 class ClockEarlyError(ServiceError):
-    """The clock of a sketch would make a stream forget what is not due yet by the clock of this
-    machine; it will be."""
+    """The clock of a sketch would make a stream forget rows that are not due yet by the clock of
+    this machine. They will be.
+    """
 
     def __init__(self, stream: str, clock: int, limit: int, lead_s: float, wait_s: int) -> None:
         super().__init__(
@@ -270,7 +271,7 @@ class RowsInFlightError(ServiceError):
 
 
 class RowsAskedError(ServiceError):
-    """What all questions at a time look at has more rows than this process may hold."""
+    """The rows read by all concurrent queries exceed the limit of this process."""
 
     def __init__(self, present: int, rows: int, limit: int) -> None:
         super().__init__(
@@ -280,7 +281,7 @@ class RowsAskedError(ServiceError):
 
 
 class NoRoomError(ServiceError):
-    """There is no room in memory for the rows of a post; ``where`` says in what."""
+    """Memory has no space for the rows of a post. ``where`` names the place."""
 
     def __init__(self, where: str, field: str, rows: int, limit: int) -> None:
         super().__init__(
@@ -291,7 +292,7 @@ class NoRoomError(ServiceError):
 
 
 class TooManySourcesError(ServiceError):
-    """A stream has as many sources as it may have, and this is another one."""
+    """The number of a stream's sources is at its limit, and this is another one."""
 
     def __init__(self, stream: str, sources: int, limit: int) -> None:
         super().__init__(
@@ -308,7 +309,7 @@ def families_that_have(aggregate: str) -> str:
 
 
 class UnsupportedAggregateError(ServiceError):
-    """Some queries of a request ask for what the family of the stream does not have."""
+    """Some queries of a request need an aggregate that the stream's family does not have."""
 
     def __init__(
         self, stream: str, family: str, known: Iterable[str], refused: Mapping[int, str]
@@ -331,7 +332,7 @@ class UnsupportedAggregateError(ServiceError):
 
 
 class UnanswerableQueriesError(ServiceError):
-    """Some queries of a request ask for what the sketch has discarded at every level."""
+    """Some queries of a request need rows that the sketch has discarded at every level."""
 
     def __init__(self, asked: int, refused: Mapping[str, UnanswerableQueryError]) -> None:
         field, error = next(iter(refused.items()))
@@ -342,7 +343,7 @@ class UnanswerableQueriesError(ServiceError):
 
 
 class IncompatibleStreamsError(ServiceError):
-    """Streams were to be asked as one that cannot be joined."""
+    """A query covers several streams that cannot be joined."""
 
     def __init__(self, first: str, other: str, fields: Mapping[str, tuple[Any, Any]]) -> None:
         pairs = fields.items()
@@ -354,7 +355,7 @@ class IncompatibleStreamsError(ServiceError):
 
 
 class TooMuchAskedError(ServiceError):
-    """As many requests are being worked at as may be."""
+    """The number of requests under way is at its limit."""
 
     def __init__(self, what: str, most: int, *, of_caller: bool) -> None:
         whose = "of this caller " if of_caller else ""
@@ -365,7 +366,7 @@ class TooMuchAskedError(ServiceError):
 
 
 class RevokedSourceError(ServiceError):
-    """What a source posted was dropped, and it is refused."""
+    """The source is revoked, and its posts were dropped."""
 
     def __init__(self, stream: str, source: str) -> None:
         super().__init__(
@@ -374,7 +375,7 @@ class RevokedSourceError(ServiceError):
 
 
 class StaleTokenError(ServiceError):
-    """The stream that a token is of was deleted since."""
+    """The stream of a token was deleted since."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(
@@ -400,7 +401,7 @@ class BusyError(ServiceError):
 
 
 class RoadBusyError(ServiceError):
-    """The same, told to a sender that repeats a 503 alone."""
+    """The same, for a client that repeats a request only after 503."""
 
 
 class ClosingError(ServiceError):
@@ -411,7 +412,7 @@ class ClosingError(ServiceError):
 
 
 class NotCaughtUpError(ServiceError):
-    """This process has not read the post that a token is of."""
+    """This process has not read the post of a token."""
 
     def __init__(self, token: str) -> None:
         super().__init__(f"the post of token {token!r} has not arrived here in time; ask again")
@@ -422,15 +423,15 @@ class InvalidRequestError(ServiceError):
 
 
 class PartialWriteError(InvalidRequestError):
-    """Some readings of a body were refused, and counted one by one; the others are stored."""
+    """Some readings of a body were rejected, and counted one by one. The others are stored."""
 
 
 class NothingTakenError(ServiceError):
-    """Every observation of a body was refused, each for what it is."""
+    """Every observation of a body was rejected, each for its own fault."""
 
 
 class TooManyStreamsError(ServiceError):
-    """There is no room for one more stream."""
+    """There is no capacity for one more stream."""
 
 
 class UnknownMonitorError(ServiceError):
@@ -441,21 +442,21 @@ class UnknownMonitorError(ServiceError):
 
 
 class TooManyMonitorsError(ServiceError):
-    """There is no room for one more monitor; ``where`` says of what."""
+    """There is no capacity for one more monitor. ``where`` names the place."""
 
     def __init__(self, where: str, monitors: int, most: int) -> None:
         super().__init__(f"{where} {monitors} monitors; there may be {most}")
 
 
 class UnknownQuestionError(ServiceError):
-    """A stream has no configured question of this name, or none in a set."""
+    """A stream has no configured query of this name, or none in a set."""
 
     def __init__(self, stream: str, what: str) -> None:
         super().__init__(f"stream {stream!r} has no {what}")
 
 
 class TooManyQuestionsError(ServiceError):
-    """There is no room for one more configured question; ``where`` says of what."""
+    """There is no capacity for one more configured query. ``where`` names the place."""
 
     def __init__(self, where: str, questions: int, most: int) -> None:
         super().__init__(f"{where} {questions} configured questions; there may be {most}")
@@ -469,14 +470,14 @@ class UnknownListError(ServiceError):
 
 
 class TooManyListsError(ServiceError):
-    """There is no room for one more top-k list; ``where`` says of what."""
+    """There is no capacity for one more top-k list. ``where`` names the place."""
 
     def __init__(self, where: str, lists: int, most: int) -> None:
         super().__init__(f"{where} {lists} top-k lists; there may be {most}")
 
 
 class ForeignSiteError(ServiceError):
-    """A source is no site of a top-k list, or one too many."""
+    """A source is not in a top-k list's sites, or is one too many."""
 
     def __init__(self, name: str, source: str, sites: int, most: int | None) -> None:
         super().__init__(

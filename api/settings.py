@@ -47,7 +47,7 @@ _WORDS = {"auto": ("auth", "log_format"), "off": ("max_clock_skew_s",)}
 
 
 class SettingsError(ValueError):
-    """A setting is outside its domain; the message names it, its value and what was expected."""
+    """A setting is outside its domain. The message names it, its value and the expected domain."""
 
     def __init__(self, name: str, fault: str) -> None:
         super().__init__(f"{name} {fault}")
@@ -56,7 +56,7 @@ class SettingsError(ValueError):
 
 
 def _as_bytes(value: Any) -> Any:
-    """``"256 MiB"`` -> 268435456; anything that is not such a text as it is."""
+    """Convert ``"256 MiB"`` -> 268435456. Return any other value unchanged."""
     if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d{1,18})\s*([A-Za-z]*)\s*", value)):
         number, unit = match.groups()
         if unit.upper() in _UNITS:
@@ -65,7 +65,7 @@ def _as_bytes(value: Any) -> Any:
 
 
 def _unset_as(word: str) -> BeforeValidator:
-    """Reads ``word`` as None, which neither the environment nor TOML can say."""
+    """Read ``word`` as None, which neither the environment nor TOML can express."""
     return BeforeValidator(lambda value: None if value == word else value)
 
 
@@ -374,29 +374,29 @@ class Settings(BaseModel):
 
     @property
     def database_url(self) -> str:
-        """``data`` as SQLAlchemy's asyncio engine takes it; holds the password if there is one."""
+        """Return ``data`` for SQLAlchemy's asyncio engine, with the password if there is one."""
         return _url(self.data).render_as_string(hide_password=False)
 
     @property
     def database_kind(self) -> str:
-        """``sqlite`` or ``postgresql``."""
+        """Return ``sqlite`` or ``postgresql``."""
         return _url(self.data).get_backend_name()
 
     @property
     def database_file(self) -> Path | None:
-        """Where the database lies; None where it is no file."""
+        """Return the path of the database, or None where it is no file."""
         url = _url(self.data)
         is_file = self.database_kind == "sqlite" and url.database not in (None, "", ":memory:")
         return Path(str(url.database)) if is_file else None
 
     @property
     def place(self) -> str:
-        """``data`` as it may be shown: without the password."""
+        """Return ``data`` in a form that may be shown: without the password."""
         return _url(self.data).render_as_string() if "://" in self.data else self.data
 
     @property
     def listens_on_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Return whether only this machine can reach it."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -404,7 +404,7 @@ class Settings(BaseModel):
 
     @property
     def requires_keys(self) -> bool:
-        """``auth``, decided."""
+        """Return the effective value of ``auth``."""
         if self.auth is None:
             return not self.listens_on_loopback
         return self.auth == "keys"
@@ -443,7 +443,9 @@ class Settings(BaseModel):
             raise SettingsError(origins.get(error.name, error.name), error.fault) from None
 
     def to_environment(self) -> dict[str, str]:
-        """Variables that ``from_environment`` reads as these settings: how workers get them."""
+        """Return variables that ``from_environment`` reads as these settings: workers get them
+        so.
+        """
         return {
             ENV_PREFIX + name.upper(): _text(name, getattr(self, name))
             for name in type(self).model_fields
@@ -451,7 +453,7 @@ class Settings(BaseModel):
 
     @classmethod
     def table(cls) -> Iterator[Setting]:
-        """Every setting, in order, for the documentation."""
+        """Return every setting, in order, for the documentation."""
         for name, field in cls.model_fields.items():
             yield Setting(
                 name=name,
@@ -463,7 +465,7 @@ class Settings(BaseModel):
 
 
 def settings_table() -> str:
-    """Every setting as a row of a Markdown table."""
+    """Return every setting as a row of a Markdown table."""
     lines = ["| setting | default | expected | |", "| --- | --- | --- | --- |"]
     lines += [
         f"| `{row.name}` | `{row.default}` | {row.expected} | {row.description} |"
@@ -549,7 +551,7 @@ def _refusal(error: ValidationError) -> SettingsError:
 
 
 def _expected(name: str) -> str:
-    """The domain of a setting, in words."""
+    """Return the domain of a setting, in words."""
     field: FieldInfo = Settings.model_fields[name]
     words = [word for word, value in _WORDS.items() if name in value]
     if (literals := _literals(field.annotation)) is not None:

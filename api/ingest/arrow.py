@@ -102,7 +102,7 @@ def _batches(body: bytes, form: Form) -> list[pa.RecordBatch]:
 
 
 def _text_bytes(column: pa.Array) -> int:
-    """Bytes of the texts of a column, each counted as often as it comes. O(rows)."""
+    """Return the bytes of a column's texts, each counted as often as it occurs. O(rows)."""
     if pa.types.is_dictionary(column.type):
         texts = column.dictionary
         if len(texts) == 0 or not _is_text(texts.type):
@@ -113,7 +113,7 @@ def _text_bytes(column: pa.Array) -> int:
 
 
 def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Of the texts of a column, at most."""
+    """Return upper bounds on the lengths of a column's texts."""
     if not _is_view(column.type):
         lengths = pc.binary_length(column).fill_null(0)
         return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
@@ -136,7 +136,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _plain(batch: pa.RecordBatch, form: Form) -> pa.RecordBatch:
-    """Columns without dictionaries, views and timestamps."""
+    """Return columns without dictionaries, views and timestamps."""
     columns = [_plain_column(column, form) for column in batch.columns]
     return pa.record_batch(columns, names=batch.schema.names)
 
@@ -155,7 +155,7 @@ def _plain_column(column: pa.Array, form: Form) -> pa.Array:
 
 
 def _whole_units(column: pa.Array, form: Form) -> pa.Array:
-    """Timestamps as integers of the stream's unit, rounded down."""
+    """Return timestamps as integers in the stream's unit, rounded down."""
     size, unit = NANOSECONDS[column.type.unit], NANOSECONDS[form.params.time_unit]
     if column.type.tz is None and form.zone is not None:
         zone = form.zone.tzname(None) if isinstance(form.zone, timezone) else str(form.zone)
@@ -199,7 +199,7 @@ def _is_compressed(metadata: bytes, is_dictionary: bool) -> bool:
 
 
 def _field(metadata: bytes, table: int, number: int) -> int | None:
-    """Position of a field of a flatbuffer table; None where it is absent."""
+    """Return the position of a flatbuffer table's field, or None where it is absent."""
     (back,) = struct.unpack_from("<i", metadata, table)
     vtable = table - back
     (size,) = struct.unpack_from("<H", metadata, vtable)
@@ -251,7 +251,7 @@ def _check_schema(schema: pa.Schema, form: Form) -> None:
 
 
 def _content(kind: pa.DataType) -> pa.DataType:
-    """The type of the values of a dictionary; any other as it is."""
+    """Return a dictionary's value type, or any other type unchanged."""
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
@@ -317,7 +317,7 @@ def _columns(batches: list[pa.RecordBatch], form: Form) -> Raw:
 
 
 def _values(batches: list[pa.RecordBatch], rows: int, form: Form) -> tuple[npt.NDArray[Any], Mask]:
-    """The column of values, 0 or an empty text where it is null, and where it is null."""
+    """Return the value column, with 0 or an empty text for null, and where it is null."""
     if not form.labels:
         return _numbers(batches, "value", rows, 0)
     texts: list[str | None] = [None] * rows
@@ -330,7 +330,7 @@ def _values(batches: list[pa.RecordBatch], rows: int, form: Form) -> tuple[npt.N
 def _numbers(
     batches: list[pa.RecordBatch], name: str, rows: int, default: int
 ) -> tuple[npt.NDArray[Any], Mask]:
-    """A column of numbers with ``default`` where it is null, and where it is null."""
+    """Return a number column with ``default`` for null, and where it is null."""
     if not batches or name not in batches[0].schema.names:
         return np.full(rows, default, dtype=np.int64), np.ones(rows, dtype=bool)
     columns = [batch.column(name) for batch in batches]

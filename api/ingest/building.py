@@ -1,4 +1,4 @@
-"""From a body of observations to a sketch of those that are taken, and a verdict on each."""
+"""From a body of observations to a sketch of the accepted ones, and a row status for each."""
 
 from __future__ import annotations
 
@@ -75,20 +75,20 @@ def read(reader: Reader, body: bytes, form: Form) -> Steps[Raw]:
 
 
 def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> Steps[tuple[Taken, Raw]]:
-    """Read a body, judge its rows by what the source has posted before, and build their sketch, in
+    """Read a body, check its rows against the source's earlier posts, and build their sketch, in
     steps.
 
     Args:
-        stream: where to.
+        stream: the destination.
         reader: one of READERS.
         body: plain bytes.
-        form: what rows must look like.
+        form: the required form of rows.
 
     Returns:
-        What becomes of it, and what was read.
+        The outcome, and the rows read.
 
     Raises:
-        InvalidRequestError: the body as a whole cannot be read.
+        InvalidRequestError: the body cannot be read at all.
         TooManyRowsError: more rows than one post may have.
     """
     raw = yield from read(reader, body, form)
@@ -166,7 +166,8 @@ def count(
 
 
 def build(stream: Stream, source: str, columns: Columns) -> Sketch:
-    """The complete sketch of observations: what a sensor that has seen only them would post.
+    """Return the complete sketch of observations: the same as from a sensor that has seen only
+    them.
 
     Elements that have numbers are named by the source and their number.
     """

@@ -1,10 +1,10 @@
-"""What is taken and hardly meant: times that are no dates in the unit of their stream, maps that
-name anew what a stream holds, and observations that pass for copies of one another.
+"""Warnings about suspicious posts: times that are no dates in the unit of their stream, mappings
+that rename stored readings, and observations that look like duplicates of one another.
 
-A post of such times is not taken: a stream that holds times of two units answers nothing. Where a
-stream begins, few of them are enough; to one that holds dates already, nearly all must be such, so
-that one device without a clock holds up nobody. A stream that counts from a beginning of its own
-takes all times: after a week of its milliseconds they would be dates in seconds.
+The server rejects a post of such times: a stream with times in two units answers no query. Where a
+stream begins, few such times are enough. In a stream that has dates already, nearly all times must
+be such, so that one device without a clock blocks no other. A stream that counts from its own
+beginning accepts all times: after a week its milliseconds would be dates in seconds.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _OF = 100  # observations of a post, at either end one may have a clock that say
 
 
 def doubts_of_columns(unit: str, times: npt.NDArray[np.int64]) -> list[str]:
-    """Of observations that were taken."""
+    """Return warnings about accepted observations."""
     if not len(times):
         return []
     return _said(unit, int(times.min()), int(times.max()))
 
 
 def doubts_of_sketches(unit: str, sketches: Iterable[Snapshot]) -> list[str]:
-    """Of what sketches hold, all together."""
+    """Return warnings about the content of sketches, all together."""
     spans = [(each.oldest, each.newest) for each in sketches]
     oldest = min((first for first, _ in spans if first is not None), default=None)
     newest = max((last for _, last in spans if last is not None), default=None)
@@ -59,7 +59,7 @@ def doubts_of_sketches(unit: str, sketches: Iterable[Snapshot]) -> list[str]:
 
 
 def doubts_of_views(rows: int, reason: str) -> list[str]:
-    """Of a derived stream that did not take so many rows.
+    """Return a warning that a derived stream did not accept so many rows.
 
     Args:
         rows: so many.
@@ -74,7 +74,9 @@ def doubts_of_views(rows: int, reason: str) -> list[str]:
 
 
 def doubts_of_copies(disagreeing: int) -> list[str]:
-    """Of observations that have the identity and the time of another one, and another value."""
+    """Return a warning about observations that share identity and time with another one, and have
+    another value.
+    """
     if not disagreeing:
         return []
     which = "1 observation has" if disagreeing == 1 else f"{disagreeing} observations have"
@@ -86,7 +88,7 @@ def doubts_of_copies(disagreeing: int) -> list[str]:
 
 
 def doubts_of_ids(moments: int, identities: int) -> list[str]:
-    """Of a body whose observations have few ids, at many times."""
+    """Return a warning about a body whose observations have few ids, at many times."""
     if moments < _MANY or moments <= 2 * identities:
         return []
     return [
@@ -97,7 +99,7 @@ def doubts_of_ids(moments: int, identities: int) -> list[str]:
 
 
 def doubts_of_unit(unit: str) -> list[str]:
-    """Of a unit of time that has no clock and is called as one that has is called elsewhere."""
+    """Return a warning about a time unit without a clock whose name resembles a unit with one."""
     if unit in NANOSECONDS or (meant := _CALLED.get(unit.lower())) is None:
         return []
     return [
@@ -107,7 +109,7 @@ def doubts_of_unit(unit: str) -> list[str]:
 
 
 def doubts_of_maps(before: Mappings, now: Mappings) -> list[str]:
-    """Of maps that take the place of others, and give readings that were taken other ids."""
+    """Return a warning about new mappings that give accepted readings other ids."""
     gone = [each for each in before.map if each not in now.map]
     said = []
     for place, each in enumerate(now.map):

@@ -25,7 +25,7 @@ UNSHOWN = 1 << 20  # a Sensor posts after 10,000 rows, or as many as one update 
 
 
 def interval_of(first: int | None, one_past: int | None) -> Interval | None:
-    """The interval that a request gives; None where it gives none.
+    """Return the interval of a request, or None where it has none.
 
     Raises:
         InvalidRequestError: one of the two is missing, or there is no number in it.
@@ -49,7 +49,7 @@ def interval_of(first: int | None, one_past: int | None) -> Interval | None:
 
 
 def check_length(interval: Interval, max_interval: int) -> None:
-    """Refuse an interval of more numbers.
+    """Reject an interval with more numbers.
 
     Raises:
         InvalidRequestError: naming the numbers there are and those there may be.

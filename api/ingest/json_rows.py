@@ -227,7 +227,7 @@ class _Reader:
         self._rows += 1
 
     def take(self, item: Any) -> None:
-        """Append a row, or note what is wrong with it."""
+        """Append a row, or record its fault."""
         fault = self._try(item)
         if fault is not None:
             told = len(self._refusals) < REFUSALS_LISTED
@@ -255,7 +255,7 @@ class _Reader:
         )
 
     def _try(self, item: Any) -> _Fault | None:
-        """Append a row, or say what is wrong with it."""
+        """Append a row, or return its fault."""
         if type(item) is not dict or not self._names.issuperset(item):
             return _fault_of_object(item, self._fields)
         value, weight = item.get("value"), item.get("weight", 1)
@@ -344,7 +344,7 @@ def _fault_of_integer(name: str, number: Any) -> _Fault:
 
 
 def _fault_of_id(name: str, id_: Any) -> _Fault | None:
-    """What is wrong with an id, or a key, that is no integer of 64 bits."""
+    """Return the fault of an id, or a key, that is no integer of 64 bits."""
     parts = id_ if type(id_) is list else [id_]
     if type(id_) in (int, float) or id_ is _ABSENT:
         return _fault_of_integer(name, id_)

@@ -1,4 +1,4 @@
-"""A message of another system as rows, by the maps of its stream."""
+"""A message of another system as rows, by the mappings of its stream."""
 
 from __future__ import annotations
 

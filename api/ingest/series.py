@@ -1,4 +1,4 @@
-"""A body of time series as rows, by the maps of its stream, whichever protocol brings it."""
+"""A body of time series as rows, by the mappings of its stream, for every protocol."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _NS = 1_000_000_000
 
 
 def latest_time(unit: str, max_clock_skew_s: float | None, now_ns: int) -> int | None:
-    """The latest time that is taken: now and the skew that is allowed, in whole units.
+    """Return the latest accepted time: now and the allowed skew, in whole units.
 
     Args:
         unit: the stream's ``time_unit``.
@@ -38,7 +38,7 @@ def latest_time(unit: str, max_clock_skew_s: float | None, now_ns: int) -> int |
         now_ns: the clock of this machine, nanoseconds since 1970.
 
     Returns:
-        None where any time is taken: nothing is forbidden, or the unit has no wall clock.
+        None where any time is accepted: nothing is forbidden, or the unit has no wall clock.
     """
     if max_clock_skew_s is None:
         return None
@@ -46,14 +46,14 @@ def latest_time(unit: str, max_clock_skew_s: float | None, now_ns: int) -> int |
 
 
 def clock_lead_s(snapshot: Snapshot, max_clock_skew_s: float | None) -> float | None:
-    """Seconds that the clock of a sketch may lie ahead of this machine's.
+    """Return how many seconds the clock of a sketch may lie ahead of this machine's.
 
     Args:
         snapshot: of the stream, or posted to it.
         max_clock_skew_s: that a time may lie ahead; None allows any.
 
     Returns:
-        At most ``max_clock_skew_s``; None where any clock is taken.
+        At most ``max_clock_skew_s``; None where any clock is accepted.
     """
     size_ns = NANOSECONDS.get(snapshot.params.time_unit)
     if max_clock_skew_s is None or size_ns is None:

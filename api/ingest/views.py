@@ -32,12 +32,12 @@ ROWS_OF_A_NAME = 11
 
 @dataclass(frozen=True)
 class Fed:
-    """What a view is fed.
+    """The input of a derived stream.
 
     Attributes:
         view: the stream.
-        incoming: the sketch; None where no observation is of a device.
-        without: so many observations are of none.
+        incoming: the sketch; None where no observation has a device.
+        without: number of observations without a device.
     """
 
     view: Stream

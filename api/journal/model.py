@@ -53,9 +53,9 @@ class ReplayError(RuntimeError):
 
 
 class AnotherDatabaseError(ReplayError):
-    """The same address leads to another database than the opened one, or to an earlier state of it:
-    it was restored, or failed over to a lagging replica. A process that holds the content of the
-    first may not read from it or write to it any more.
+    """The same address leads to another database than the opened one, or to its earlier state: it
+    was restored, or failed over to a lagging replica. A process with the first database's content
+    may not read from it or write to it any more.
     """
 
 

@@ -1,8 +1,8 @@
 """The tables of streams and of the journal.
 
 Bodies stand last in their rows: SQLite reads a row from its beginning, and reads the columns before
-a body without it. Text is compared byte by byte, so an index does not depend on a locale of the
-operating system. Times are microseconds since 1970 UTC.
+a body without it. Text is compared byte by byte, so an index does not depend on an operating system
+locale. Times are microseconds since 1970 UTC.
 """
 
 from __future__ import annotations

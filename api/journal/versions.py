@@ -1,4 +1,4 @@
-"""The version of a database: created, raised by numbered steps, or rejected.
+"""The database version: created, raised by numbered steps, or rejected.
 
 One row stores the version. A release raises it when it stores data that the release before cannot
 read. So an older release rejects a newer database at its start and changes nothing. Each step runs

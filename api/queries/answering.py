@@ -29,12 +29,12 @@ _JOINS_KEPT = 8
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Answers to a request.
+    """Results for a request.
 
     Attributes:
-        tag: their entity tag, in the form that was asked for.
-        body: in that form; None where the asker has them.
-        now: the time that was taken for queries that name none; None where all name one.
+        tag: their entity tag, in the requested form.
+        body: in that form; None where the caller has them.
+        now: the time used for queries that name none; None where all name one.
     """
 
     tag: str
@@ -46,11 +46,11 @@ class Answerer:
     """Answers requests to the streams of an aggregator.
 
     Args:
-        aggregator: whose streams.
+        aggregator: the owner of the streams.
         settings: the limits.
         metrics: count every query that was answered.
-        turns: on threads for questions alone, so that none waits for the posts that came before it,
-            nor behind many of somebody else.
+        turns: on threads for queries alone, so that no query waits for earlier posts, nor behind
+            many queries of another caller.
     """
 
     def __init__(
@@ -74,25 +74,25 @@ class Answerer:
         counted: bool = True,
         form: Form = Form.JSON,
     ) -> Answers | None:
-        """Answers as of now, computed in turns with other work.
+        """Return results as of now, computed in time slices with other work.
 
         Args:
-            names: of the streams whose join is asked.
-            request: what is asked.
-            asker: whose work it is.
-            known: whether the asker has the answers of an entity tag; called on another thread.
-            left: whether the client has left; asked between turns.
-            counted: it is one of the requests that the asker may have under way; False where their
-                number is bounded otherwise.
-            form: how they are to be written.
+            names: of the streams whose join is queried.
+            request: the queries.
+            asker: the caller that the work is charged to.
+            known: whether the caller has the results of an entity tag; called on another thread.
+            left: whether the client has left; called between time slices.
+            counted: it counts as one of the caller's requests under way; False where their number
+                is bounded otherwise.
+            form: the output form.
 
         Returns:
-            None if the client has left before the last turn.
+            None if the client has left before the last time slice.
 
         Raises:
             UnknownStreamError: there is no stream of one of the names.
-            TooMuchAskedError: the asker has as much under way as may be.
-            StaleTokenError, NotCaughtUpError: what it is to be asked ``after`` is not there.
+            TooMuchAskedError: the caller has as much under way as may be.
+            StaleTokenError, NotCaughtUpError: the post that its ``after`` names is not there.
             UnanswerableQueriesError, InvalidRequestError: see
                 :func:`~api.queries.planning.plan` and
                 :meth:`~api.queries.evaluation.Evaluation.work`.

@@ -1,10 +1,10 @@
-"""Configured questions as they travel, and their answers as Prometheus reads them.
+"""Configured queries as they travel, and their results as Prometheus reads them.
 
-A scrape asks what was written down beforehand, never free text: what it costs is bounded, and its
+A scrape runs queries that were defined beforehand, never free text: its cost is bounded, and its
 labels are stable. Every estimate is a sample of five gauges, ``decaysketch_answer`` and the same
-with ``_lower``, ``_upper``, ``_stderr`` and ``_exact``; what JSON has no number for is infinite, or
-NaN. A question that cannot be answered now is left out and said so by one gauge more, so that one
-bad question does not blind the scrape.
+with ``_lower``, ``_upper``, ``_stderr`` and ``_exact``. A value that JSON has no number for is
+infinite, or NaN. A query that cannot be answered now is left out, and one more gauge reports it, so
+that one bad query does not blind the scrape.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class QuestionDefinition(RequestModel):
 
 
 def read_query(text: str) -> AnyQuery:
-    """What :meth:`QuestionDefinition.text` gave."""
+    """Read the result of :meth:`QuestionDefinition.text`."""
     (query,) = QueryRequest.model_validate({"queries": [json.loads(text)]}).queries
     return query
 
@@ -114,12 +114,12 @@ def exposition(
     answers: Sequence[tuple[str, Mapping[str, Any]]],
     errors: Sequence[tuple[str, str]],
 ) -> bytes:
-    """Samples of answers, in the text format.
+    """Return result samples in the text format.
 
     Args:
-        stream: whose.
-        answers: name of the question and the answer, as JSON has it.
-        errors: name of a question that was not answered, and the kind of problem.
+        stream: its name.
+        answers: name of the query and the result, as JSON.
+        errors: name of a query that was not answered, and the kind of problem.
     """
     registry = CollectorRegistry()
     registry.register(_Answers(stream, answers, errors))
@@ -176,8 +176,9 @@ class _Answers:
 
 
 def _label(key: Any) -> str:
-    """A key as a label: no two have the same. A text that could be taken for a number stands in
-    quotation marks, and so does one that begins with these."""
+    """Return a key as a label: no two have the same. A text that could be taken for a number stands
+    in quotation marks, and so does one that begins with these.
+    """
     if not isinstance(key, str):
         return str(key)
     try:
@@ -190,7 +191,7 @@ def _label(key: Any) -> str:
 def _samples(
     name: str, answer: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, str], dict[str, float]]]:
-    """Labels and numbers of each estimate."""
+    """Yield the labels and numbers of each estimate."""
     shape = QUESTIONS[answer["aggregate"]].shape
     key = None
     if shape.rows is not None and not shape.rows.single:  # the time of the last one is no label
@@ -218,7 +219,7 @@ def _samples(
 
 
 def _label_name(key: str, taken: Mapping[str, str]) -> str:
-    """The expression of a key as the name of a label: ``hour(time)`` is ``hour_time``."""
+    """Return a key expression as a label name: ``hour(time)`` is ``hour_time``."""
     name = _NO_NAME.sub("_", key).strip("_")[:60] or "key"
     name = f"key_{name}" if name[0].isdigit() else name
     while name in taken or name == "stream":

@@ -1,7 +1,8 @@
-"""What the sources of a stream heard: set algebra of their sketches, computed a little at a time.
+"""Coverage of the sources of a stream: set algebra over their sketches, computed a little at a
+time.
 
-Each source's sketch is read by itself, never their join. What a request costs is estimated from the
-rows of the sources before anything is matched, and from who heard what before a pair is read.
+Each source's sketch is read by itself, never their join. The cost of a request is estimated from
+the row counts of the sources before any matching, and from the receptions before a pair is read.
 """
 
 from __future__ import annotations
@@ -210,12 +211,12 @@ class CoverageResponse(BaseModel):
 
 
 class CoverageEvaluation:
-    """Computes a response in short turns.
+    """Computes a response in short time slices.
 
     Args:
         stream: its name.
         snapshots: of each source.
-        asked: what is asked.
+        asked: the request.
 
     Raises:
         InvalidRequestError: there is no source, or too many; or it takes longer than
@@ -242,12 +243,12 @@ class CoverageEvaluation:
         self._found: dict[str, Any] = {}
 
     def work(self, turn_s: float) -> bytes | None:
-        """Go on for about so long: the response as JSON, or None if there is more to do.
+        """Continue for about so long. Return the response as JSON, or None if there is more to do.
 
         Raises:
             InvalidRequestError: the set cannot be read, or its pairs take longer than
                 ``MAX_WORK_S``.
-            UnanswerableQueryError: a source has discarded what the decay gives weight to.
+            UnanswerableQueryError: a source has discarded rows to which the decay gives weight.
         """
         end = time.monotonic() + turn_s
         try:
@@ -292,7 +293,7 @@ def _one_set(view: CoverageView, text: str, asked: CoverageAsked) -> dict[str, A
 
 
 def check_cost(rows: int, count: int) -> None:
-    """Refuse what would take too long, before a source is read.
+    """Reject a request that would take too long, before a source is read.
 
     Args:
         rows: of all sources.
@@ -317,7 +318,7 @@ def _check_work(work_s: float, rows: int, count: int) -> None:
 
 
 def _refused(error: ParameterError) -> InvalidRequestError:
-    """A refusal that names the parameter, which begins the sentence."""
+    """Return a rejection that names the parameter, which begins the sentence."""
     text = str(error)
     words = text.removeprefix("the ").split(maxsplit=1)
     known = ("guard", "settle", "decay", "now", "set", "of", "share", "confidence")

@@ -1,10 +1,10 @@
 """Decays as they travel.
 
-Their domains are the library's business: each model builds the library's decay, and what that
-refuses is reported at the place in the request. Those of a few numbers are built while the request
-is read, and that is the decay that is asked. To check a long list of steps takes 2 ms, to read and
-check the text of an expression 50 ms, so that is done later, where it holds up nobody else and once
-for all that are equal (``planning``, and the route of curves). So are decays that are spelled as a
+Their domains are the library's business: each model builds the library's decay, and reports the
+library's rejection at the place in the request. Decays of a few numbers are built while the request
+is read, and used directly. Checking a long list of steps takes 2 ms. Reading and checking the text
+of an expression takes 50 ms. So that is done later, where it delays no other request, and once for
+all equal texts (``planning``, and the route of curves). The same holds for decays spelled as a
 text, for their units are the stream's.
 """
 
@@ -179,7 +179,7 @@ AnyDecay = Annotated[
 
 
 def decay_asked(asked: DecayModel | str, time_unit: str | None) -> decays.Decay:
-    """The library's decay.
+    """Return the library's decay.
 
     Args:
         asked: an :data:`AnyDecay`.
@@ -196,7 +196,7 @@ def decay_asked(asked: DecayModel | str, time_unit: str | None) -> decays.Decay:
 
 
 def is_expression(asked: DecayModel | str | None) -> TypeGuard[ExpressionDecay | str]:
-    """Whether it may take a twentieth of a second to read; told at a glance."""
+    """Return whether it may take a twentieth of a second to read. The check itself is quick."""
     if isinstance(asked, str):
         return kind_of(asked) in (None, "expression")
     return isinstance(asked, ExpressionDecay)

@@ -1,4 +1,4 @@
-"""The table of questions in the documents, written from what the service takes."""
+"""The table of queries in the documentation, generated from the service's models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["questions_table"]
 
 
 def questions_table() -> str:
-    """Every question with its arguments and its answer, as a Markdown table."""
+    """Return every query with its arguments and its result, as a Markdown table."""
     head = "| `aggregate` | argument | what it is | in the answer | not of family |\n"
     return head + "| --- | --- | --- | --- | --- |\n" + "".join(map(_line, QUESTIONS.values()))
 

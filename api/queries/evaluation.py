@@ -32,13 +32,13 @@ _Place = tuple[int, int]  # which query, and which of its times
 
 
 class Evaluation:
-    """Answers every query of a plan, or none.
+    """Answers every query in a plan, or none.
 
     Queries of one decay and time, wherever they stand, are read from one sample, and equal ones are
     answered once.
 
     Args:
-        plan: what to answer.
+        plan: the queries to answer.
 
     Attributes:
         seconds: that were spent on each query.
@@ -61,14 +61,14 @@ class Evaluation:
         self.seconds = [0.0] * len(plan.decays)
 
     def work(self, turn_s: float) -> bytes | None:
-        """Go on for about so long.
+        """Continue for about so long.
 
         Returns:
-            The answers as JSON; None if there is more to do.
+            The results as JSON; None if there is more to do.
 
         Raises:
-            UnanswerableQueriesError: naming every query, and time of a series, that asks for what
-                was discarded.
+            UnanswerableQueriesError: naming every query, and time of a series, that needs discarded
+                rows.
             InvalidRequestError: a decay that reaches further back than the sketch was built for;
                 or all of it takes longer than ``MAX_WORK_S``.
         """
@@ -88,7 +88,7 @@ class Evaluation:
         return self._body()
 
     def _answer_all(self) -> Iterator[int]:
-        """Answer one after the other; gives the position of each query that got an answer."""
+        """Answer one query after the other. Yield the position of each answered query."""
         for (_, now), places in self._asked.items():
             first = places[0][0]
             try:
@@ -104,7 +104,7 @@ class Evaluation:
             yield from self._read(view, places)
 
     def _read(self, view: View, places: list[_Place]) -> Iterator[int]:
-        """Every query about one decay and time, from what can be seen then."""
+        """Answer every query about one decay and time, from the rows visible then."""
         answered: dict[str, PointAnswer] = {}
         for place in places:
             position = place[0]
@@ -130,7 +130,9 @@ class Evaluation:
             yield position
 
     def _compared(self, position: int, view: View) -> PointAnswer:
-        """The answer to a query that compares two moments, the first of them that of a view."""
+        """Return the result of a query that compares two moments. The first is the moment of a
+        view.
+        """
         query = self._plan.request.queries[position]
         decay, other = self._plan.decays[position], self._plan.versus[position]
         assert decay is not None
@@ -173,7 +175,9 @@ class Evaluation:
         return found
 
     def _short(self) -> Iterator[str]:
-        """Of decays whose length is a number, and leaves nothing but the newest instant."""
+        """Return a hint about decays whose length is a number and that leave only the newest
+        instant.
+        """
         plan, held = self._plan, self._plan.snapshot
         for position, (each, decay) in enumerate(
             zip(plan.request.queries, plan.decays, strict=True)
@@ -186,7 +190,7 @@ class Evaluation:
                 yield doubt
 
     def _faded(self) -> str | None:
-        """That the clock of the server is so late that a decay leaves next to nothing."""
+        """Return a hint that the server's clock is so late that a decay leaves next to nothing."""
         held, now = self._plan.snapshot, self._plan.now
         if now is None or held.newest is None or held.newest >= now:
             return None

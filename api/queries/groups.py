@@ -17,11 +17,11 @@ __all__ = ["Joins", "common_recipe"]
 
 
 def common_recipe(streams: Sequence[Stream]) -> Recipe:
-    """What the sketches of all streams share, but for the capacity.
+    """Return the common sketch configuration of all streams, except for the capacity.
 
     Raises:
-        IncompatibleStreamsError: a stream that cannot be joined with the first one, and in what
-            they differ.
+        IncompatibleStreamsError: a stream that cannot be joined with the first one, and their
+            differences.
     """
     first, *others = streams
     for other in others:
@@ -34,8 +34,8 @@ def common_recipe(streams: Sequence[Stream]) -> Recipe:
 class Joins:
     """Joins of the sketches of several streams, a few of them kept. Thread-safe.
 
-    A join is a function of what is joined, so it is kept by the digests of that. Whoever asks for
-    the same one again has the parts of its answers that depend on the sketch alone.
+    A join is a function of the joined sketches, so it is kept by their digests. A repeated query
+    finds the parts of its results that depend on the sketch alone.
 
     Args:
         kept: how many.
@@ -49,12 +49,13 @@ class Joins:
         self._lock = threading.Lock()
 
     def snapshot(self, streams: Sequence[Stream], sources: Collection[str] | None) -> Snapshot:
-        """The join of all sources of streams that :func:`common_recipe` has seen, or of some.
+        """Return the join of all sources of streams that :func:`common_recipe` has checked, or of
+        some.
 
         Raises:
             UnknownSourceError: nothing came from one of ``sources`` to one of the streams.
-            InvalidRequestError: they hold more rows together than one request may look at.
-            RowsAskedError: what others ask leaves no room.
+            InvalidRequestError: they hold more rows together than one request may read.
+            RowsAskedError: other queries leave no space.
         """
         if len(streams) == 1:
             return streams[0].snapshot(sources)
@@ -88,7 +89,7 @@ class Joins:
         return joined
 
     def forget(self, key: tuple[str, ...]) -> None:
-        """Keep a join no longer."""
+        """Release a join."""
         with self._lock:
             self._joins.pop(key, None)
 

@@ -102,13 +102,13 @@ class Texts:
     twentieth of a second, and holds the interpreter's lock.
 
     Args:
-        request: what is asked.
+        request: the queries.
         settings: the limits.
-        time_unit: of the streams that are asked.
+        time_unit: of the queried streams.
 
     Attributes:
-        request: it, with times in that unit for dates.
-        read: by the decay as it was asked, what it is; or why it is none.
+        request: the same, with times in that unit for dates.
+        read: the decay, or the reason why it is none, by the decay as requested.
 
     Raises:
         InvalidRequestError: the request is beyond a limit, or a date is none.
@@ -127,7 +127,7 @@ class Texts:
         }
 
     def work(self, turn_s: float) -> bool:
-        """Read for about so long; whether all are read."""
+        """Read for about so long. Return whether all are read."""
         end = time.monotonic() + turn_s
         while self._unread:
             asked = self._unread.pop()
@@ -140,7 +140,7 @@ class Texts:
         return not self._unread
 
     def decay(self, asked: DecayModel | str) -> Decay:
-        """What a query asks for.
+        """Return the decay of a query.
 
         Raises:
             ParameterError: it is no decay.
@@ -202,7 +202,7 @@ def plan(
 
 
 def _at(request: QueryRequest | GroupRequest, time_unit: str) -> QueryRequest | GroupRequest:
-    """The same request, with numbers for dates."""
+    """Return the same request, with numbers for dates."""
     faults: list[Fault] = []
     queries: list[AnyQuery] = []
     for position, each in enumerate(request.queries):
@@ -338,7 +338,7 @@ def _versus(
 def _faults_beside(
     fixed: IntegralDecay, field: str, asked: DecayModel | str | None, time_unit: str
 ) -> Iterator[Fault]:
-    """What is wrong with a decay that is asked for where it is fixed, and need not be."""
+    """Return the faults of a decay that is given where it is fixed, and need not be."""
     if asked is None:
         return
     if isinstance(asked, str):
@@ -355,7 +355,7 @@ def _faults_beside(
 def _now(
     recipe: Recipe, snapshot: Snapshot, queries: Sequence[AnyQuery], clock_ns: int
 ) -> int | None:
-    """The time of queries that name none, if there are such."""
+    """Return the time of queries that name none, if there are such."""
     unnamed = [i for i, each in enumerate(queries) if each.is_of_now]
     if not unnamed:
         return None
@@ -370,7 +370,7 @@ def _now(
 
 
 def refusal(faults: Sequence[Fault]) -> InvalidRequestError:
-    """Of a request, naming what is at fault with it."""
+    """Return a rejection of a request that names the parts at fault."""
     detail = "; ".join(f"{fault.field}: {fault.reason}" for fault in faults[:3])
     if len(faults) > 3:
         detail += f"; and {len(faults) - 3} more"

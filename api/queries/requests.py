@@ -1,8 +1,8 @@
-"""What may be asked: a model for each question that :data:`QUESTIONS` knows.
+"""The possible queries: a model for each query that :data:`QUESTIONS` knows.
 
-A query names its aggregate, its decay and its time or times; nothing is declared beforehand. Its
-arguments, their types and domains are those of the question, and so are what it costs and how it is
-answered: nothing of an aggregate is written down here.
+A query names its aggregate, its decay and its time or times. Nothing is declared beforehand. The
+library's definition sets its arguments, their types and domains, its cost and its answer. This
+module defines no aggregate.
 """
 
 from __future__ import annotations
@@ -483,12 +483,12 @@ _AnyKey = _KeyPart | Annotated[list[_KeyPart], Field(min_length=1, max_length=MA
 
 
 def _tuples(keys: Sequence[Any]) -> list[Any]:
-    """Keys as the library has them: of several parts, tuples."""
+    """Return keys as the library has them: keys with several parts are tuples."""
     return [tuple(key) if isinstance(key, list) else key for key in keys]
 
 
 def _field(argument: Argument) -> Any:
-    """Of a request: type, domain and default of an argument."""
+    """Return the request field for an argument: type, domain and default."""
     bounds = {"ge": argument.least, "le": argument.most, "lt": argument.below}
     kinds: dict[str, Any] = {
         "number": AnyNumber, "share": float, "integer": int, "predicate": str, "keys": _AnyKey,

@@ -1,10 +1,10 @@
-"""Answers as tables, one row for each estimate: CSV for spreadsheets, Arrow for data frames.
+"""Results as tables, one row for each estimate: CSV for spreadsheets, Arrow for data frames.
 
-A table is written from the JSON that was answered, so nothing is computed twice and both say the
-same. CSV is that of RFC 4180 (CRLF; what is null is empty). A spreadsheet takes a text that begins
-with one of ``= + - @``, their full-width forms, a tab or a line end for a formula: such a text gets
-an apostrophe in front (names of queries and keys may come from anyone). Numbers are written as
-numbers. Arrow is one stream of one record batch, and has texts as they are.
+A table is written from the JSON result, so nothing is computed twice and both agree. CSV is that of
+RFC 4180 (CRLF, and null is empty). A spreadsheet takes a text that begins with one of ``= + - @``,
+their full-width forms, a tab or a line end for a formula. Such a text gets an apostrophe in front
+(names of queries and keys may come from any client). Numbers are written as numbers. Arrow is one
+stream of one record batch, and has texts unchanged.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ _MOST_ACCEPTED = 50  # types of an Accept header that are read
 
 
 def media_type_of(form: Form) -> str:
-    """With its parameters, as the answer says it."""
+    """Return the media type with its parameters, as the response declares it."""
     return f"{_MEDIA_TYPES[form]}; charset=utf-8" if form is Form.CSV else _MEDIA_TYPES[form]
 
 
 def preferred(accept: str | None) -> Form:
-    """The form that an Accept header wants most; JSON where it says nothing of any, or the same."""
+    """Return the form that an Accept header prefers, or JSON where it prefers none."""
     best, quality = Form.JSON, 0.0
     for given in (accept or "").split(",")[:_MOST_ACCEPTED]:
         name, *parameters = (part.strip().lower() for part in given.split(";"))
@@ -99,7 +99,7 @@ def _quality(parameters: Sequence[str]) -> float:
 
 
 def write(form: Form, answers: bytes, names: Sequence[str | None], time_unit: str) -> bytes:
-    """A table of answers.
+    """Return a table of results.
 
     Args:
         form: CSV or Arrow.
@@ -119,7 +119,7 @@ def write(form: Form, answers: bytes, names: Sequence[str | None], time_unit: st
 
 
 def rows_of(name: str, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A row for each estimate of an answer at one time, by the names of columns."""
+    """Return a row for each estimate of a result at one time, by the names of columns."""
     question: Question[Any] = QUESTIONS[point["aggregate"]]
     first = {"query": name, "aggregate": question.name, "now": point["now"]}
     if "by" not in point:
@@ -159,7 +159,7 @@ def _of_row(rows: Rows, row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _joined(keys: Sequence[Any]) -> Any:
-    """What a row is of: a number or a text as it is; of several, ``low..high``."""
+    """Return the key of a row: one number or text unchanged, several as ``low..high``."""
     if len(keys) > 1:
         return "..".join(map(str, keys))
     return json.dumps(keys[0], ensure_ascii=False) if isinstance(keys[0], list) else keys[0]
@@ -194,7 +194,7 @@ def _cell(value: Any) -> str:
 
 
 def _date(now: int, time_unit: str) -> str | None:
-    """A time by the clock on the wall; None where the unit has none, or it is no date there."""
+    """Return a time by the wall clock. None where the unit has none, or it is no date there."""
     if time_unit not in NANOSECONDS:
         return None
     seconds, rest = divmod(now * NANOSECONDS[time_unit], 1_000_000_000)
@@ -231,12 +231,12 @@ def _arrow(rows: Sequence[Mapping[str, Any]], keys: Sequence[str], time_unit: st
 
 
 def _column(key: str) -> str:
-    """The name of the column of a key; an estimate has some of these names, too."""
+    """Return the column name for a key. An estimate has some of these names, too."""
     return f"by {key}" if key in COLUMNS else key
 
 
 def _keys_of(values: Sequence[Any]) -> pa.Array:
-    """Numbers, truth values or texts; of more than one type, texts."""
+    """Return numbers, truth values or texts. Keys with more than one type become texts."""
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {int, float} or len(kinds) <= 1:
         return pa.array([float(v) if float in kinds and v is not None else v for v in values])
