@@ -338,19 +338,19 @@ def decode_values(
 
 
 def observation_ids(*columns: Any, params: SketchParams) -> Int64Array:
-    """Ids below ``2^id_bits`` from whatever identifies a message, such as (source, sequence).
+    """Return ids below ``2^id_bits`` from any key of a message, such as (source, sequence).
 
     Keys are hashed to 64 bits, keyed by the stream's seed or secret, the same on every platform,
-    and folded to their top ``id_bits`` bits. Of ``n`` distinct keys about the fraction
-    ``n / 2^(id_bits + 1)`` is lost to collisions; estimates report it as ``collision_bias``.
+    and reduced to their top ``id_bits`` bits. Among ``n`` distinct keys about the fraction
+    ``n / 2^(id_bits + 1)`` is lost to collisions. Estimates report it as ``collision_bias``.
 
-    Key by what identifies the message, never by anything that differs between its copies (the
+    Use keys that identify the message, never anything that differs between its duplicates (the
     clock or the signal strength of the receiver).
 
     Args:
         columns: one or more equally long columns (or single keys) of integers, ``str``,
             ``bytes`` or ``uuid.UUID``. A UUID is the same key as its text in the canonical form,
-            ``str(uuid)``, which is how logs and requests have it; its 16 bytes are another key.
+            ``str(uuid)``, which logs and requests use. Its 16 bytes are another key.
         params: parameters of the stream.
 
     Returns:
@@ -371,10 +371,10 @@ def observation_ids(*columns: Any, params: SketchParams) -> Int64Array:
 
 
 def scale_weights(weights: npt.ArrayLike, scale: float, *, max_weight: int) -> Int64Array:
-    """Real weights as integers 0..max_weight: ``round(weight * scale)``.
+    """Return real weights as integers 0..max_weight: ``round(weight * scale)``.
 
     An estimate of ``sum`` is then in units of ``1 / scale``: divide it by ``scale``. The rounding
-    changes each weight by at most ``0.5 / scale``; a positive weight never becomes 0.
+    changes each weight by at most ``0.5 / scale``. A positive weight never becomes 0.
 
     Args:
         weights: real numbers >= 0.

@@ -184,7 +184,7 @@ def peek(blob: bytes | bytearray | memoryview) -> Header:
 
 
 def _read_header(opening: fields.Opening, blob: bytes) -> tuple[Header, int]:
-    """The header, and the resolution."""
+    """Return the header, and the resolution."""
     if opening.copies != 1:
         refuse(f"number of copies is {opening.copies}; expected 1, of a sample of series")
     reader = opening.reader
@@ -240,7 +240,7 @@ _Columns = tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array, Int
 
 
 def _read_columns(reader: Reader, params: SeriesParams, rows: int, newest: int) -> _Columns:
-    """Entities, weights, ids, times, starts and value keys, not yet checked."""
+    """Return entities, weights, ids, times, starts and value keys, not yet checked."""
     if not rows:
         empty = np.empty(0, np.int64)
         return empty, empty, empty, empty, empty, empty

@@ -42,7 +42,7 @@ class Silence(NamedTuple):
 
 
 def spells(times: npt.NDArray[np.int64], heard: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Spells of one source, oldest first.
+    """Return the spells of one source, oldest first.
 
     Args:
         times: int64[n], rising, of the rows that another source heard.
