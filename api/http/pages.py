@@ -42,8 +42,8 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 def says_nothing(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Return whether neither a page nor a proxy can have sent these headers: programs send all
-    of them.
+    """Return whether neither a page nor a proxy can have sent these headers, because programs send
+    all of them.
     """
     return all(name in _OF_PROGRAMS for name, _ in headers)
 

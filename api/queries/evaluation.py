@@ -175,7 +175,7 @@ class Evaluation:
         return found
 
     def _short(self) -> Iterator[str]:
-        """Return a hint about decays whose length is a number and that leave only the newest
+        """Yield hints about decays whose length is a number and that leave only the newest
         instant.
         """
         plan, held = self._plan, self._plan.snapshot

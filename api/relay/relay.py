@@ -238,7 +238,7 @@ class Relay:
         }
 
     def _rest(self) -> None:
-        """Rest while another process forwards."""
+        """Drop all lines, because another process forwards."""
         for line in self._lines.values():
             line.stream.gather(None)
         self._lines.clear()

@@ -338,7 +338,7 @@ class Follower:
         await self._room()
 
     def _forget_taken(self) -> None:
-        """Forget rows that were read and that this process may have committed meanwhile."""
+        """Forget own commits that are taken: the rows just read may include some of them."""
         self._keep_own({seq: own for seq, own in self._own.items() if seq > self._cursor})
 
     def _say_how_far(self, text: str, *numbers: int) -> None:

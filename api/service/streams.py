@@ -483,12 +483,12 @@ class Stream:
         return buffer is self._all or any(each.buffer is buffer for each in self._sources.values())
 
     def postpone(self, buffer: MergeBuffer) -> None:
-        """Return the buffer once more at the next call for buffers to merge."""
+        """Include the buffer in the next result of :meth:`waiting`."""
         if buffer is not self._all:
             self._large.add(buffer)
 
     def all_waiting(self) -> Iterator[MergeBuffer]:
-        """Return every buffer with sketches that wait to be merged, large or not."""
+        """Yield every buffer with sketches that wait to be merged, large or not."""
         yield from (buffer for buffer in self._buffers() if buffer.waiting)
 
 
