@@ -1,9 +1,9 @@
-"""Spark's classes as a JVM has read them, kept in a file: sessions on this machine start sooner.
+"""Spark's classes as a JVM has read them, stored in a file: sessions on this machine start sooner.
 
-A JVM that runs a small job of Spark's loads and checks twenty thousand classes: 10 of the 18 s of
-processor time that such a job takes. ``python -m spark_jobs.archive`` runs one and has the JVM keep
-them (class data sharing, JEP 350), for half a minute once and 180 MB in ``.java``. A JVM that finds
-the file not to be of its own version and jars does without it, and so does who has none.
+A JVM that runs a small Spark job loads and checks twenty thousand classes. That is 10 of the 18 s
+of processor time for such a job. ``python -m spark_jobs.archive`` runs a job and makes the JVM
+store them (class data sharing, JEP 350). This costs half a minute once and 180 MB in ``.java``. A
+JVM that finds a file from another version or other jars ignores it. The file is optional.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SILENT = "-Xlog:cds*=off"  # about classes that cannot be kept, and about an ar
 
 
 def archive_options() -> list[str]:
-    """What a JVM of Spark's is told so that it uses the archive, where there is one."""
+    """Return the JVM options that make Spark use the archive, if there is one."""
     if making := os.environ.get(_MAKING):
         return [f"-XX:ArchiveClassesAtExit={making}", _SILENT]
     path = _path()
@@ -33,7 +33,7 @@ def archive_options() -> list[str]:
 
 
 def make_archive() -> None:
-    """Make the archive, unless there is one; an empty file where this Java makes none.
+    """Make the archive, unless there is one. If this Java makes none, write an empty file.
 
     Raises:
         JavaNotFoundError: there is no Java to make it with.
@@ -58,7 +58,7 @@ def _is_held(path: Path) -> bool:
 
 
 def _path() -> Path:
-    """Of the archive for this Java and this Spark, at their places."""
+    """Return the archive's path for this Java and this Spark, at their places."""
     spark = find_spec("pyspark")
     assert spark is not None
     assert spark.origin is not None
@@ -70,7 +70,7 @@ def _path() -> Path:
 
 
 def _run_a_job() -> None:
-    """Rows through files, an exchange, Python and SQL; the JVM has ended when this returns."""
+    """Run rows through files, an exchange, Python and SQL. The JVM has ended when this returns."""
     from spark_jobs.session import spark_session
 
     with spark_session("classes") as session:

@@ -209,7 +209,7 @@ def main(
 
 
 def tell(table: SketchTable, as_json: bool) -> None:
-    """Print what a build did, from what the table says of itself."""
+    """Print a summary of a build, from the table's notes."""
     said = table.summary
     if as_json:
         show(True, said)

@@ -1,4 +1,4 @@
-"""How the programs fail: one line that says what is wrong, and status 1."""
+"""Failures of the programs: one line with the fault, and status 1."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ENGINE_CONDITION = re.compile(r"\[[A-Z][A-Z_.]+\] .+")
 
 @contextmanager
 def reporting_errors() -> Iterator[None]:
-    """End the program with one line where the fault is in its input, not in the program.
+    """End the program with one line if the fault is in its input, not in the program.
 
-    An error that was raised in a worker arrives inside the engine's long report; the library's own
-    message, or else the engine's name for what went wrong, is taken out of it.
+    An error from a worker arrives inside the engine's long report. This extracts the library's own
+    message, or else the engine's name for the fault.
     """
     with output.reporting_errors():
         try:

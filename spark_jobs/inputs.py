@@ -1,4 +1,4 @@
-"""What a log consists of: its files, the parts that are kept apart, and whether one has changed."""
+"""The content of a log: its files, the parts that are stored apart, and whether one has changed."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Input:
 
 
 def inputs(log: str, *, apart: bool = False, by: Fingerprint = "stat") -> dict[str, Input]:
-    """The parts of a log, by label.
+    """Return the parts of a log, by label.
 
     Args:
         log: a file or a folder, as a path or URI.
-        apart: each entry of the folder for itself, a file or a folder with all that is in it.
-        by: how a change will be noticed.
+        apart: each entry of the folder is a part, a file or a folder with its content.
+        by: the way to detect a change.
 
     Raises:
         CommandError: its files cannot be listed here.
@@ -90,7 +90,7 @@ def _content_digest(path: str) -> str:
 def changes(
     before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Input]
 ) -> dict[str, tuple[str, str]]:
-    """What became of each label: "added", "changed" or "removed", and how that is known."""
+    """Return the change of each label, "added", "changed" or "removed", and the evidence for it."""
     found = {label: ("removed", "it is there no more") for label in before if label not in now}
     for label, part in now.items():
         if label not in before:

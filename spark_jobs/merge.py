@@ -1,11 +1,11 @@
-"""Merge tables of sketches: into one sketch, or key by key into another table.
+"""Merge sketch tables: into one sketch, or key by key into another table.
 
     python -m spark_jobs.merge TABLE... --out ALL.sketch
     python -m spark_jobs.merge TABLE... --out TABLE --per-key
 
-The tables hold sketches of one family, whichever. They may overlap in any way (the same log built
-twice, a backfill that repeats what was there): what several sketches saw counts once. Of sketches
-that were told the time, the merged one has the latest clock.
+The tables contain sketches of any one family. They may overlap in any way (the same log built
+twice, a backfill that repeats earlier rows). Rows in several sketches count once. The merged sketch
+has the latest clock of its inputs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PARTS = 16
 
 
 def common_recipe(tables: Sequence[SketchTable]) -> Recipe:
-    """What all tables were built by; with the smallest of their capacities.
+    """Return the common sketch configuration of all tables, with the smallest of their capacities.
 
     Raises:
         IncompatibleSketchError: naming every parameter that differs, or the families.

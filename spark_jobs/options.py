@@ -18,7 +18,7 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an ea
 
 
 def run(program: Callable[..., None]) -> None:
-    """Run a program with the arguments of the command line."""
+    """Run a program with the command line's arguments."""
     # Local variables stay out of tracebacks: one of them may be a secret.
     app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
     app.command()(program)
@@ -26,11 +26,11 @@ def run(program: Callable[..., None]) -> None:
 
 
 def check_free(out: Path, overwrite: bool) -> None:
-    """Refuse to write where something is that must not be lost.
+    """Report an error instead of overwriting data.
 
     Raises:
-        CommandError: a URI; unless ``overwrite``, a table of sketches.
-        TableError: a file, or a folder with anything in it that is not ours.
+        CommandError: a URI; unless ``overwrite``, a sketch table.
+        TableError: a file, or a folder with foreign content.
     """
     refuse_uri(out)
     if SketchTable.exists(out) and not overwrite:
@@ -38,7 +38,7 @@ def check_free(out: Path, overwrite: bool) -> None:
 
 
 def open_table(path: Path, id_key: bytes | None = None) -> SketchTable:
-    """The latest version of a table on this machine.
+    """Return the latest version of a table on this machine.
 
     Raises:
         CommandError: a URI.

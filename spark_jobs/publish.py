@@ -1,18 +1,18 @@
-"""Post a table of sketches to an aggregator, and prove that it holds them.
+"""Post a sketch table to an aggregator, and verify the aggregator's content.
 
     python -m spark_jobs.publish TABLE --url http://localhost:8000 --stream NAME
 
-Each key is a source of its own; with ``--source-by path`` each path is, with a sketch for each of
-its other keys, which are posted together. Posting is idempotent, so whatever failed is simply
-posted again: a refused connection, a time-out, an answer that never arrived. Running the program
+Each key is a source of its own. With ``--source-by path`` each path is, with a sketch for each of
+its other keys, which are posted together. Posting is idempotent, so any failed post is simply
+repeated: a refused connection, a time-out, a lost response. Running the program
 twice changes nothing.
 
-Then the aggregator is asked for the digest of each source. It must be that of what was posted. A
-source may rightly hold more: somebody else posts under its name, or the table was corrected since
-it was last published and has lost rows, which no merge takes out. The report says of which sources
-that is so; ``--replace`` empties them (by a key of role admin) and posts them again. A source is
-emptied by revoking it and reinstating it at once; where the program is killed between the two, as
-where somebody revoked it on purpose, it is refused until ``--reinstate``.
+Then the program queries the digest of each source. It must equal the digest of the posted sketches.
+A source may rightly contain more: another program posts under its name, or the table was corrected
+since the last publication and has lost rows, which no merge removes. The report names these
+sources. ``--replace`` empties them (with a key of role admin) and posts them again. It empties a
+source by revoking it and reinstating it at once. If the program is killed between the two, or if
+somebody revoked the source on purpose, the aggregator rejects it until ``--reinstate``.
 """
 
 from __future__ import annotations
@@ -59,13 +59,14 @@ _OF_THE_CALLER = {401, 403, 404}  # not of one source: nothing else would be tak
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What became of one source.
+    """The result for one source.
 
     Attributes:
         source: its name.
-        receipt: of the aggregator; None where that refused it.
-        held: what the aggregator holds now, compared with what was posted; None: not asked.
-        problem: why it was refused, else "".
+        receipt: of the aggregator; None if it rejected the source.
+        held: the aggregator's present content, compared with the posted sketches; None: not
+            queried.
+        problem: the reason of a rejection, else "".
     """
 
     source: str
@@ -77,10 +78,10 @@ class Published:
 def sources_of(
     table: SketchTable, source_by: Sequence[str] | None = None
 ) -> dict[str, list[StoredSketch]]:
-    """The sketches of a table by the source that they are posted as.
+    """Return the sketches of a table by their posting source.
 
     Args:
-        table: all of it is held in memory.
+        table: stored completely in memory.
         source_by: the key columns that name a source; None: all of them.
 
     Raises:
@@ -109,21 +110,21 @@ def publish(
     concurrency: int = 8,
     done: Callable[[str, int], None] = lambda label, sources: None,
 ) -> list[Published]:
-    """Post sketches, then compare what the aggregator holds with them.
+    """Post sketches, then compare the aggregator's content with them.
 
     Args:
-        poster: to which stream.
+        poster: for the stream.
         sources: the sketches of each source.
-        recipe: of the stream.
-        verify: whether to ask what it holds.
-        replacing: whether to empty sources that hold more, and post them again.
-        reinstating: whether to admit again those that were revoked.
+        recipe: the stream's sketch configuration.
+        verify: whether to query its content.
+        replacing: whether to empty sources with additional content, and post them again.
+        reinstating: whether to admit revoked sources again.
         concurrency: requests under way at a time.
-        done: told after each source what was done with it.
+        done: called after each source with its result.
 
     Raises:
-        CommandError: the aggregator is out of reach, or takes nothing from this caller. What it
-            acknowledged until then stays.
+        CommandError: the aggregator is unreachable, or accepts nothing from this client.
+            Acknowledged posts stay.
     """
 
     def post(source: str) -> Published:

@@ -1,8 +1,8 @@
-"""Rows that were refused: a folder of Parquet files, each row with where it was and why.
+"""Rejected rows: a folder of Parquet files, each row with its place and reason.
 
-Columns: place, row, column, reason, record; see :func:`decaysketch.spark.build.refusal_table`. Of a
-log whose entries are kept apart there is a folder ``partition=LABEL`` for each that has any, which
-Spark and pyarrow read as one more column.
+Columns: place, row, column, reason, record; see :func:`decaysketch.spark.build.refusal_table`. For
+a log whose entries are stored apart, there is a folder ``partition=LABEL`` for each entry that has
+any. Spark and pyarrow read it as one more column.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _OURS = re.compile(r"part-.*|partition=.*|_SUCCESS|\.(part-|partition=|_SUCCESS)
 
 
 def check_quarantine(place: Path, overwrite: bool) -> None:
-    """Refuse to write where something is that must not be lost.
+    """Report an error instead of overwriting data.
 
     Raises:
-        CommandError: a file, a folder with anything in it that is not ours, or, unless
+        CommandError: a file, a folder with foreign content, or, unless
             ``overwrite``, a quarantine.
     """
     if not place.exists():
@@ -41,11 +41,11 @@ def check_quarantine(place: Path, overwrite: bool) -> None:
 
 
 def replace_quarantine(place: Path, label: str, refusals: DataFrame | None) -> None:
-    """Put the refused rows of a part of a log in place of what was there of it.
+    """Replace the rejected rows of a log part.
 
     Args:
         place: the quarantine.
-        label: of the part; "": of the whole log.
+        label: of the part; "": of the complete log.
         refusals: the rows; None: there are none.
 
     Raises:

@@ -1,16 +1,16 @@
-"""Build again what has changed since a table was built: backfills and corrections.
+"""Build again the parts that have changed since a table was built: backfills and corrections.
 
     python -m spark_jobs.build LOG --out TABLE --apart
     python -m spark_jobs.rebuild TABLE
 
-Of a table that was built with ``--apart``, the sketches of those entries of LOG are replaced that
-were added, removed or changed, and the others are left alone. Of any other table all is built anew
-if anything has changed. How it is built is read from the table. Sketches are replaced and not
-merged: what was taken out of an entry is gone from the table as well. ``--all`` builds everything
-anew, whatever has changed; the result is the same bytes as those of a first build.
+For a table that was built with ``--apart``, this replaces the sketches of added, removed or changed
+entries of LOG, and leaves the others alone. Any other table is built again completely
+if anything has changed. The table contains its build specification. Sketches are replaced and not
+merged: rows that were removed from an entry vanish from the table as well. ``--all`` builds
+everything again in any case. The result is the same bytes as after a first build.
 
-Each run makes the next version of the table, or none where nothing has changed; readers see the
-one before until it is complete.
+Each run makes the next version of the table, or none if nothing has changed. Readers see the
+version before until it is complete.
 """
 
 from __future__ import annotations

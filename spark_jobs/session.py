@@ -1,4 +1,4 @@
-"""The Spark session that the programs share: local unless told otherwise, and quiet."""
+"""The Spark session that the programs share: local by default, and quiet."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 @contextmanager
 def spark_session(name: str, master: str = DEFAULT_MASTER) -> Iterator[SparkSession]:
-    """A session whose workers can import this project; stopped at the end."""
+    """Yield a session whose workers can import this project, and stop it at the end."""
     local = master.startswith("local")
     if local:
         ensure_java()
@@ -82,7 +82,9 @@ def spark_session(name: str, master: str = DEFAULT_MASTER) -> Iterator[SparkSess
 
 
 def _prepare_environment() -> None:
-    """What the JVM and the workers read before there is a session to configure."""
+    """Set the environment that the JVM and the workers read before there is a session to
+    configure.
+    """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     paths = dict.fromkeys([str(PROJECT_ROOT), *filter(None, inherited)])
@@ -90,7 +92,7 @@ def _prepare_environment() -> None:
 
 
 def with_progress(session: SparkSession, label: str, action: Callable[[], Result]) -> Result:
-    """Run an action that starts Spark jobs, with a bar of the tasks done so far."""
+    """Run an action that starts Spark jobs, with a progress bar over the tasks."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),

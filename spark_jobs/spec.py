@@ -1,6 +1,6 @@
-"""What a table is built from and how: said once, when it is built, and kept with it.
+"""The input and settings for a table's build, given once and stored with the table.
 
-A rebuild reads it again from the table, so that what it replaces fits to what it leaves.
+A rebuild reads them from the table, so that the replaced part fits the rest.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class BuildSpec:
         log: a file or a folder of files of one format, as a path or URI.
         mapping: what the columns mean.
         by: the key columns.
-        now: the time that every sketch is told, or None.
+        now: the time that every sketch gets, or None.
         since, until: rows with ``since <= time < until`` are taken, in the unit of the sketches.
         where: rows are taken for which this holds; see :func:`decaysketch.batch.parse_where`.
         format: "parquet", "csv" or "json"; None: by suffix.
-        schema: types of the columns (Spark DDL); None: as the files say, or inferred.
+        schema: column types (Spark DDL); None: as the files say, or inferred.
         read_in_workers: let workers read Parquet themselves, where the log allows it.
         quarantine: folder for rows that are refused; None: one ends the job.
         apart: keep the sketches of each entry of the log's folder apart, so that one that changed

@@ -1,9 +1,9 @@
-"""What build and rebuild have in common: parts of a log to rows of a table, and what was counted.
+"""Common parts of build and rebuild: from parts of a log to rows of a table, with counts.
 
-The rows of a part are lazy; the table runs them when it writes, and what they count on the way is
-known afterwards. Beside each sketch stands how many distinct observations it was fed
-(:class:`decaysketch.contract.snapshot.Tally`): the other deliveries were copies of these, whichever
-path they came by. The engine adds that up.
+The rows of a part are lazy. The table runs them when it writes, and their counts are
+known afterwards. Next to each sketch stands the number of distinct observations in its input
+(:class:`decaysketch.contract.snapshot.Tally`). All other deliveries were duplicates of these, by
+any path. The engine adds the numbers up.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ __all__ = ["Rebuilt", "build", "each_row_counts", "rebuild"]
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What a rebuild did.
+    """The result of a rebuild.
 
     Attributes:
-        table: the version that it made, or the one that was there.
-        done: by label what became of it ("added", "changed", "removed" or "asked for"), and why.
-        kept: how many were left as they were.
-        seconds: how long it took.
+        table: the version that it made, or the existing one.
+        done: by label its change ("added", "changed", "removed" or "asked for"), and the reason.
+        kept: number of unchanged parts.
+        seconds: duration.
     """
 
     table: SketchTable
@@ -62,19 +62,19 @@ def build(
     overwrite: bool = False,
     count_copies: bool = True,
 ) -> SketchTable:
-    """Build the sketches of a log and write them to a table, which says what was counted.
+    """Build a log's sketches and write them to a table, with counts.
 
     Args:
-        session: where to run.
-        spec: what is built.
-        out: folder of the table.
-        recipe: what its sketches are built by.
-        overwrite: replace the table and the quarantine that may be there.
-        count_copies: say how many deliveries were copies.
+        session: the Spark session.
+        spec: the build specification.
+        out: the table's folder.
+        recipe: the sketch configuration.
+        overwrite: replace an existing table and quarantine.
+        count_copies: count the duplicates among the deliveries.
 
     Raises:
-        TableError: something is there that is not to be overwritten.
-        DecaySketchError, OSError: the log, its columns or a row are refused. Nothing is changed.
+        TableError: existing data that must not be overwritten.
+        DecaySketchError, OSError: the log, its columns or a row are rejected. Nothing is changed.
     """
     started = time.monotonic()
     spec = _with_settled_schema(session, spec)
@@ -98,18 +98,18 @@ def build(
 
 
 def rebuild(session: SparkSession, table: SketchTable, *, everything: bool = False) -> Rebuilt:
-    """Replace the sketches of those parts of a log that have changed since they were built.
+    """Replace the sketches for log parts that have changed since they were built.
 
-    A part is built anew and *replaces* what it was: what has vanished from its input vanishes from
-    the table, which no merge could do.
+    A part is built again and *replaces* its old version. Data that vanished from its input also
+    vanish from the table, which no merge could do.
 
     Args:
-        session: where to run.
+        session: the Spark session.
         table: one that :func:`build` wrote.
         everything: also parts that have not changed.
 
     Raises:
-        CommandError: the table does not say how it was built.
+        CommandError: the table does not contain its build specification.
         TableBusyError: another program changed it meanwhile.
     """
     started = time.monotonic()

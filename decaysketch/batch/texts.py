@@ -81,7 +81,7 @@ def numbers(
     Args:
         column: texts, null where there is none.
         name: the column's name.
-        numerals: format of numbers.
+        numerals: the number format.
         refusals: receives the rows whose text is no number; they have 0.
         integers: whether integers are expected.
 
@@ -213,7 +213,7 @@ def holds_numbers(texts: pa.Array, numerals: Numerals = PLAIN) -> bool:
 
 
 def numerals_of(texts: pa.Array) -> Numerals | None:
-    """Return the number format of a column's first texts, if all are numbers in that format and one
+    """Return the number format in a column's first texts, if all are numbers in that format and one
     cannot be read in another. None: they are not, or it is ambiguous.
 
     ``1,234`` may be either. ``20,5`` and ``1.234,5`` have one format.
@@ -251,7 +251,7 @@ class TimeTexts(NamedTuple):
     """The format of a log's times, and the wanted unit.
 
     Attributes:
-        unit: of plain numbers.
+        unit: for plain numbers.
         want: the stream's unit; both have a wall clock.
         zone: for times that name none; None: UTC.
         format: for ``strptime``; None: ISO 8601, or a number.

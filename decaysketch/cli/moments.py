@@ -1,4 +1,4 @@
-"""The times of a ``decaysketch query``: one time, under each of several decays, a range of times,
+"""The times in a ``decaysketch query``: one time, under each of several decays, a range of times,
 or two moments that are compared.
 
 A moment is written as in ``--now``, and a length of time as in decays, so that a range
@@ -104,7 +104,7 @@ class Moments:
         """Return the range from one time on, before another.
 
         Raises:
-            CommandError: a bound is missing, or the decay of the sketch is fixed.
+            CommandError: a bound is missing, or the sketch's decay is fixed.
             ParameterError: invalid times, or an empty range.
         """
         if start is None or stop is None:

@@ -1,4 +1,4 @@
-"""Sketches in Apache Spark: built, stored, streamed, and asked in SQL. Needs pyspark."""
+"""Sketches in Apache Spark: build, store, stream, and query them in SQL. Needs pyspark."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""``python -m decaysketch.spark`` writes the functions of SQL that ask sketches, as the documents
-list them; with ``moments``, those about ranges and comparisons."""
+"""``python -m decaysketch.spark`` writes the SQL functions that query sketches, as listed in the
+documentation. With ``moments``, it writes the functions for ranges and comparisons.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An aggregator as tasks of an engine meet it: where it is, and by which key."""
+"""An aggregator for engine tasks: its address and the source of its key."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["Address"]
 
 @dataclass(frozen=True)
 class Address:
-    """One stream of an aggregator, without any secret: fit for plans, logs and messages.
+    """One stream of an aggregator, without any secret: safe in plans, logs and messages.
 
     Attributes:
-        url, stream: which.
-        key_file, key_variable: where the API key is to be found, on every machine that sends; None:
-            the aggregator asks for none.
-        attempts, timeout_s: tries for each request, and patience with each.
+        url, stream: the aggregator and the stream.
+        key_file, key_variable: location of the API key, on every machine that sends; None:
+            the aggregator requires none.
+        attempts, timeout_s: tries for each request, and time limit for each.
     """
 
     url: str
@@ -38,7 +38,7 @@ class Address:
 
     @classmethod
     def of_options(cls, options: Mapping[str, str]) -> Address:
-        """From the options of a data source.
+        """Parse the options of a data source.
 
         Raises:
             ParameterError: one is missing, outside its domain, or would show a secret in every
@@ -69,11 +69,11 @@ class Address:
 
     @contextmanager
     def connected(self) -> Iterator[Poster]:
-        """A connection; the API key is read now and here.
+        """Return a connection. It reads the API key now, on this machine.
 
         Raises:
-            OSError: the file of the key cannot be read.
-            ParameterError: the variable is not set, or what is there is no key.
+            OSError: the key file cannot be read.
+            ParameterError: the variable is not set, or contains no key.
         """
         key = self._key()
         headers = {} if key is None else {"authorization": key}

@@ -1,4 +1,4 @@
-"""What one version of a table of sketches says about itself, as JSON; see ``tables.py``."""
+"""The JSON manifest of one version of a sketch table; see ``tables.py``."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _KEY_TYPES = {
 
 
 class TableError(DecaySketchError):
-    """A place is no table of sketches, or cannot become one, or rows do not belong in it."""
+    """A place is no sketch table, or cannot become one, or rows do not belong in it."""
 
 
 class Run(NamedTuple):
-    """Files that were written together: one row a key."""
+    """Files that were written together, with one row for each key."""
 
     files: tuple[str, ...]  # below the table's folder
     counts: dict[str, int]  # sketches, sketch_bytes, and the sums of the columns of counts
@@ -49,7 +49,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Runs of one label, and what its input was when it was built."""
+    """Runs with one label, and the fingerprint of their input."""
 
     runs: tuple[Run, ...] = ()
     fingerprint: dict[str, Any] | None = None
@@ -57,7 +57,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A version's recipe, key columns, files and counts."""
+    """A version's sketch configuration, key columns, files and counts."""
 
     recipe: dict[str, Any]
     by: tuple[str, ...]
@@ -69,19 +69,19 @@ class Manifest:
 
     @property
     def runs(self) -> list[Run]:
-        """Of all partitions."""
+        """The runs of all partitions."""
         return [run for partition in self.partitions.values() for run in partition.runs]
 
     @property
     def schema(self) -> pa.Schema | None:
-        """Of one row a key; None until there are rows."""
+        """The schema of a row. None until there are rows."""
         if self.types is None:
             return None
         keys = [pa.field(name, _KEY_TYPES[kind]) for name, kind in self.types.items()]
         return pa.schema([*keys, *RESULT_FIELDS])
 
     def dump(self) -> bytes:
-        """As JSON; :meth:`parse` reads it."""
+        """Return JSON that :meth:`parse` reads."""
         content = {
             "format": _FORMAT,
             "recipe": self.recipe,
@@ -102,11 +102,11 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: bytes) -> Manifest:
-        """From JSON.
+        """Parse JSON.
 
         Raises:
             TableError: a later release wrote it.
-            ValueError, KeyError, TypeError, AttributeError, RecursionError: nobody did.
+            ValueError, KeyError, TypeError, AttributeError, RecursionError: it is no manifest.
         """
         content = json.loads(text)
         if content["format"] != _FORMAT:
@@ -136,13 +136,13 @@ class Manifest:
     def parse_summary(
         cls, text: bytes, files: list[str], columns: list[str], schema: pa.Schema | None
     ) -> Manifest:
-        """From the ``summary.json`` of a folder of release 0.1.0.
+        """Parse the ``summary.json`` in a folder of release 0.1.0.
 
         Args:
             text: the summary.
             files: the table's.
             columns: of these files.
-            schema: of the table; None where there are no files.
+            schema: of the table; None if there are no files.
 
         Raises:
             ValueError, KeyError, TypeError, AttributeError, RecursionError: it is none.
@@ -163,12 +163,12 @@ class Manifest:
 
 
 def _own_file(name: str) -> str:
-    """The name, where it is that of a file of rows below the table's folder."""
+    """Return the name, if it names a file of rows below the table's folder."""
     if not _FILE.fullmatch(name) or ".." in name.split("/"):
         raise ValueError(f"the file {name!r} is outside of the table")
     return name
 
 
 def key_types(schema: pa.Schema) -> dict[str, str]:
-    """The key columns of a table with this schema, by name, and their types."""
+    """Return the key columns of a table with this schema, by name, and their types."""
     return {field.name: str(field.type) for field in schema if field.name not in COLUMNS}

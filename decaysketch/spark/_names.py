@@ -1,4 +1,4 @@
-"""Names of columns, as Spark reads them."""
+"""Column names in Spark's syntax."""
 
 from __future__ import annotations
 
@@ -6,5 +6,7 @@ __all__ = ["quoted"]
 
 
 def quoted(name: str) -> str:
-    """The column of exactly this name: to Spark a dot is a field of a struct, and ``*`` is all."""
+    """Return the column with exactly this name. In Spark, a dot is a struct field, and ``*`` is
+    all.
+    """
     return "`" + name.replace("`", "``") + "`"

@@ -1,4 +1,4 @@
-"""Rows of a table of sketches, in and out of Parquet; see ``tables.py``."""
+"""Rows of a sketch table, to and from Parquet; see ``tables.py``."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the first bytes of every sketch of a table say.
+    """The expected first bytes of every sketch in a table.
 
     Attributes:
-        family: of the table's recipe.
-        fingerprint: of its parameters; None where the recipe cannot be had without a secret.
+        family: from the table's sketch configuration.
+        fingerprint: of its parameters; None if the sketch configuration needs a secret.
     """
 
     family: str
     fingerprint: bytes | None
 
     def check(self, head: bytes) -> None:
-        """Refuse a sketch of other ones.
+        """Reject a sketch with another family or fingerprint.
 
         Args:
             head: its first ``HEAD_BYTES``.
@@ -74,11 +74,11 @@ _ROWS_AT_A_TIME = 256
 
 
 def row_schema(schema: pa.Schema, by: Sequence[str]) -> pa.Schema:
-    """Of a table whose rows come with this schema, or lie in files of it.
+    """Return the table schema for rows or files with this schema.
 
     Raises:
         TableError: a column is missing.
-        ParameterError: one that nobody can group by.
+        ParameterError: a column that cannot be grouped by.
     """
     if missing := {*by, *COLUMNS} - {"refused", *schema.names}:
         raise TableError(f"rows to be stored lack the columns {', '.join(sorted(missing))}")
@@ -93,7 +93,7 @@ def row_schema(schema: pa.Schema, by: Sequence[str]) -> pa.Schema:
 
 
 def selected(rows: DataFrame, by: Sequence[str], columns: Sequence[str] = COLUMNS) -> DataFrame:
-    """The columns of a table in their order; those not in ``columns`` are counts of 0."""
+    """Return a table's columns in order. Those not in ``columns`` are counts of 0."""
     from pyspark.sql.functions import col, lit
 
     def column(name: str) -> Column:
@@ -105,7 +105,7 @@ def selected(rows: DataFrame, by: Sequence[str], columns: Sequence[str] = COLUMN
 
 
 def without_counts(rows: Rows) -> Rows:
-    """The same rows, with counts of 0."""
+    """Return the same rows, with counts of 0."""
     if isinstance(rows, pa.RecordBatchReader):
         return without_counts(rows.read_all())
     if isinstance(rows, pa.Table):
@@ -120,7 +120,7 @@ def without_counts(rows: Rows) -> Rows:
 
 
 def parquet_files(storage: Storage, folder: str) -> list[str]:
-    """The files of rows in a folder, in order of their names."""
+    """Return the row files in a folder, in name order."""
     return [
         f"{folder}/{name}"
         for name in sorted(storage.entries(folder))
@@ -129,7 +129,7 @@ def parquet_files(storage: Storage, folder: str) -> list[str]:
 
 
 def read_run(storage: Storage, run: Run, schema: pa.Schema) -> pa.Table:
-    """All rows of a run, by the schema of the table."""
+    """Read all rows of a run, by the schema of the table."""
     tables = []
     for file in run.files:
         columns = [name for name in schema.names if name in run.columns or name not in COLUMNS]
@@ -140,7 +140,7 @@ def read_run(storage: Storage, run: Run, schema: pa.Schema) -> pa.Table:
 
 
 def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Columns in their order and types; a count that the rows do not have is 0."""
+    """Return columns in their order and types. A missing count is 0."""
     columns = []
     for field in schema:
         if field.name not in table.column_names:
@@ -156,12 +156,12 @@ def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def written_run(
     storage: Storage, folder: str, rows: Rows, by: Sequence[str], expected: Expected
 ) -> tuple[Run, pa.Schema]:
-    """Write rows to a new folder; the run, and the schema of the table they belong to.
+    """Write rows to a new folder. Return the run, and the schema of its table.
 
     Raises:
         TableError: they are no rows of a table, two of them have the same key, or the engine wrote
-            them where nobody sees them.
-        IncompatibleSketchError: their sketches are of another family, or of other parameters.
+            them to an invisible place.
+        IncompatibleSketchError: their sketches have another family, or other parameters.
         CorruptSketchError: they are no sketches.
     """
     if isinstance(rows, pa.Table):
@@ -196,7 +196,7 @@ def written_run(
 def _checked(
     storage: Storage, file: str, counts: dict[str, int], by: Sequence[str], expected: Expected
 ) -> pa.Table:
-    """Look at the rows of a file, some at a time, and add them up; their keys."""
+    """Check the rows of a file, some at a time, and add them up. Return their keys."""
     keys = []
     with (
         storage.open(file) as source,
@@ -228,14 +228,14 @@ def _refuse_repeated(keys: Sequence[pa.Table], by: Sequence[str], rows: int) -> 
 
 
 def keys_of(table: pa.Table, by: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """The key of each row."""
+    """Return the key of each row."""
     if not by:
         return iter([()] * table.num_rows)
     return zip(*(table.column(name).to_pylist() for name in by), strict=True)
 
 
 def order_of(table: pa.Table, by: Sequence[str]) -> pa.Array:
-    """Numbers of the rows in the order of their keys, null first."""
+    """Return the row numbers in key order, null first."""
     if not by:
         return pa.array(range(table.num_rows), pa.int64())
     keys = [(name, "ascending", "at_start") for name in by]
@@ -243,7 +243,7 @@ def order_of(table: pa.Table, by: Sequence[str]) -> pa.Array:
 
 
 def merged(table: pa.Table, by: Sequence[str], recipe: Recipe) -> pa.Table:
-    """One row a key, in the memory of this process."""
+    """Return one row for each key, in the memory of this process."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for number, key in enumerate(keys_of(table, by)):
         groups.setdefault(key, []).append(number)

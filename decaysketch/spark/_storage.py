@@ -1,14 +1,15 @@
-"""A folder that several programs read and one writes: whole files under final names, or nothing.
+"""A folder that several programs read and one writes: complete files under final names, or nothing.
 
-What is promised
-    A name that :meth:`Storage.publish` made has all of its content, whatever is killed when. On a
-    local file system it is on the disk too, files and names are told to be, and one of two writers
-    that publish the same name is refused. Elsewhere it holds as far as a renamed file appears whole
-    and at once: HDFS does that, and object stores do it by other means.
-Who writes
+Guarantees
+    A name that :meth:`Storage.publish` made has all of its content, even if any process is killed
+    at any time. On a local file system it is also on the disk, because files and names are synced.
+    If two writers publish the same name, one gets an error. Elsewhere the guarantee holds as far as
+    a renamed file appears completely and at once. HDFS does that, and object stores do it by other
+    means.
+Writers
     On a local file system a writer holds the lock of the operating system (``flock``), which ends
-    with the process however that ends. Elsewhere there is none: one writer at a time is then the
-    affair of whoever starts them.
+    with the process in every case. Elsewhere there is no lock, so the operator has to run one
+    writer at a time.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ class Storage:
 
     Args:
         place: a local path, or a URI that Spark and pyarrow know (``hdfs://``, ``s3a://``, ...).
-        filesystem: where ``place`` is a path of that instead.
+        filesystem: given if ``place`` is a path in it instead.
 
     Attributes:
         name: ``place``, for messages.
-        local: whether what is promised of local file systems holds; not on Windows.
+        local: whether the guarantees for local file systems hold; not on Windows.
     """
 
     def __init__(
@@ -81,16 +82,16 @@ class Storage:
     # ------------------------------------------------------------------------------------- read
 
     def entries(self, folder: str = "") -> dict[str, fs.FileInfo]:
-        """What is in a folder, by name; nothing where there is no folder."""
+        """Return the entries of a folder, by name. Empty if there is no folder."""
         selector = fs.FileSelector(self._path(folder), allow_not_found=True)
         return {info.base_name: info for info in self._fs.get_file_info(selector)}
 
     def is_file(self) -> bool:
-        """Whether a file stands where the folder should be."""
+        """Return whether there is a file instead of the folder."""
         return bool(self._fs.get_file_info(self._root).type == fs.FileType.File)
 
     def read(self, name: str) -> bytes:
-        """Content of a file.
+        """Return the content of a file.
 
         Raises:
             FileNotFoundError: there is none.
@@ -99,21 +100,23 @@ class Storage:
             return bytes(stream.read())
 
     def open(self, name: str) -> pa.NativeFile:
-        """A file, for reading at any place in it."""
+        """Open a file for random access."""
         return self._fs.open_input_file(self._path(name))
 
     def uri(self, name: str) -> str:
-        """What Spark writes this name as."""
+        """Return the URI under which Spark writes this name."""
         return f"{self._uri}/{name}" if self._uri else f"file://{self._path(name)}"
 
     def pattern(self, name: str) -> str:
-        """What Spark reads this name as: to its readers ``*``, brackets and braces are patterns."""
+        """Return the URI under which Spark reads this name. To its readers ``*``, brackets and
+        braces are patterns.
+        """
         return re.sub(r"[\\{}\[\]*?]", r"\\\g<0>", self.uri(name))
 
     # ------------------------------------------------------------------------------------ write
 
     def make(self, folder: str = "") -> None:
-        """Make a folder, with all above it; on a local file system they are on the disk then."""
+        """Make a folder and its parents. On a local file system they are then on the disk."""
         path, missing = Path(self._path(folder)), []
         if self.local:
             missing = [each for each in (path, *path.parents) if not each.exists()]
@@ -122,11 +125,11 @@ class Storage:
             _synchronize(str(each.parent))
 
     def create(self, name: str) -> pa.NativeFile:
-        """A new file, for writing."""
+        """Open a new file for writing."""
         return self._fs.open_output_stream(self._path(name))
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a folder with what is in it, where it is there."""
+        """Remove a file, or a folder with its content, if it exists."""
         kind = self._fs.get_file_info(self._path(name)).type
         if kind == fs.FileType.Directory:
             self._fs.delete_dir(self._path(name))
@@ -134,14 +137,14 @@ class Storage:
             self._fs.delete_file(self._path(name))
 
     def keep(self, *names: str) -> None:
-        """Have files and their names on the disk, where the file system is local."""
+        """Sync files and their names to the disk, if the file system is local."""
         if self.local:
             for name in names:
                 _synchronize(self._path(name))
             self._keep_folders(names)
 
     def _keep_folders(self, names: Sequence[str]) -> None:
-        """Have names on the disk: those of the folders on the way to them too."""
+        """Sync names to the disk, including the names of their parent folders."""
         folders = {""}
         for name in names:
             parts = name.split("/")
@@ -150,10 +153,10 @@ class Storage:
             _synchronize(self._path(folder))
 
     def publish(self, name: str, content: bytes) -> None:
-        """Let a file appear, whole and at once.
+        """Make a file appear, completely and at once.
 
         Raises:
-            FileExistsError: the name is taken, and keeps what it has.
+            FileExistsError: the name exists, and keeps its content.
         """
         folder = self._folder(name)
         draft = f"{folder}/.{secrets.token_hex(8)}.part"
@@ -186,9 +189,10 @@ class Storage:
             raise FileExistsError(self._path(name))
 
     def is_leftover(self, info: fs.FileInfo) -> bool:
-        """Whether something unfinished has no writer any more. Ask while holding the lock.
+        """Return whether an unfinished entry has no writer any more. Call it while holding the
+        lock.
 
-        Elsewhere than on a local file system it is one that is old; what has no age is none.
+        Except on a local file system, an old entry is a leftover. An entry without an age is none.
         """
         if self.local:
             return True
@@ -201,10 +205,10 @@ class Storage:
 
     @contextmanager
     def lock(self, wait_s: float = 0.0) -> Iterator[None]:
-        """Hold off other writers, on a local file system.
+        """Exclude other writers, on a local file system.
 
         Raises:
-            BlockingIOError: another one is at work, and was for ``wait_s`` seconds.
+            BlockingIOError: another one was active for ``wait_s`` seconds.
         """
         if not self.local:
             yield

@@ -1,12 +1,12 @@
-"""Logs to tables of sketches, and tables of sketches merged: DataFrames in, DataFrames out.
+"""Logs to sketch tables, and merged sketch tables: DataFrames in, DataFrames out.
 
-A Parquet log takes the short way: tasks are told which row groups to read, and read them straight
-into sketches. Any other log is read by Spark and handed to Python as Arrow batches. Either way a
-task gives one small partial sketch for each key it met; partials are brought together by key,
-sorted, and merged one key after the other, so that neither many keys nor many partials of one key
-need much memory. The result does not depend on how the log was cut, byte for byte.
+A Parquet log takes the short way: tasks receive the row groups to read, and read them straight
+into sketches. Spark reads any other log and sends it to Python as Arrow batches. Either way a
+task gives one small partial sketch for each of its keys. Partials are brought together by key,
+sorted, and merged one key after the other. So neither many keys nor many partials of one key
+need much memory. The result does not depend on the cuts in the log, byte for byte.
 
-Everything is lazy and of the DataFrame API only, so it works under Spark Connect as well.
+Everything is lazy and uses only the DataFrame API, so it works under Spark Connect as well.
 """
 
 from __future__ import annotations
@@ -89,29 +89,29 @@ def sketch_table(
     tally: bool = False,
     epoch: int = 0,
 ) -> DataFrame:
-    """One sketch for each key of a log: the key columns, then ``RESULT_FIELDS``; lazy.
+    """Return one sketch for each key in a log: the key columns, then ``RESULT_FIELDS``; lazy.
 
     Args:
-        session: where to run.
+        session: the Spark session.
         log: a DataFrame; or a file or folder of files of one format, or several, as paths or URIs.
         params, mapping, by, now, only, refused: see :class:`decaysketch.batch.KeyedBuilder`.
         format: "parquet", "csv", "json" or any format of Spark's; None: by suffix.
         schema: types of a CSV or JSON log's columns (Spark DDL); None: inferred.
-        read_in_workers: let tasks read Parquet files themselves, where the log allows it.
-        tasks: how many read a Parquet log; None: as :func:`decaysketch.spark.splits.parquet_tasks`
-            finds fit.
-        memory_bytes: a task that holds more in sketches hands them on and starts anew.
-        salts: in how many parts the partials of one key are merged before the parts are; None: 1,
-            more where there are hundreds of tasks.
+        read_in_workers: let tasks read Parquet files themselves, if the log allows it.
+        tasks: number of tasks for a Parquet log; None: see
+            :func:`decaysketch.spark.splits.parquet_tasks`.
+        memory_bytes: a task whose sketches exceed this forwards them and starts again.
+        salts: number of parts in which the partials of one key are merged first; None: 1,
+            more if there are hundreds of tasks.
         tally: see :func:`merge_table`.
-        epoch: of the sites, where the family counts by site: one of its own for each part of a log
+        epoch: of the sites, if the family counts by site: one of its own for each part of a log
             that is built by itself (:func:`decaysketch.batch.epoch_of`).
 
-    Where the family counts by site, Spark reads the log, and brings the rows of each key and site
-    together and in the order of time: what is counted, and how, is a function of the rows alone.
+    If the family counts by site, Spark reads the log, and brings the rows of each key and site
+    together and in time order. The counts are then a function of the rows alone.
 
     Raises:
-        FileNotFoundError, ParameterError: nothing is there, or a column is not in it.
+        FileNotFoundError, ParameterError: the log does not exist, or a column is not in it.
     """
     recipe = recipe_of(params)
     sited = recipe.kind.input.sited
@@ -143,8 +143,9 @@ def sketch_table(
 
 
 def _by_site(rows: DataFrame, mapping: ColumnMapping, by: Sequence[str]) -> DataFrame:
-    """All rows of each key and site in one partition, in the order of keys, sites and times. Those
-    of one time may stand in any order: it makes no difference."""
+    """Bring all rows of each key and site into one partition, in key, site and time order. Rows
+    with one time may be in any order, which makes no difference.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     of_site = list(dict.fromkeys((*by, *(() if mapping.source is None else (mapping.source,)))))
@@ -160,15 +161,15 @@ def _by_site(rows: DataFrame, mapping: ColumnMapping, by: Sequence[str]) -> Data
 def merge_table(
     table: DataFrame, by: Sequence[str], recipe: Recipe, *, salts: int = 1, tally: bool = False
 ) -> DataFrame:
-    """One sketch for each key of a table of sketches: the same columns, counts added up; lazy.
+    """Return one sketch for each key in a sketch table: the same columns, counts added up; lazy.
 
     Args:
         table: has the columns ``by`` and ``RESULT_FIELDS``; others are dropped.
         by: key columns; none: one sketch of everything.
-        recipe: what the sketches were built by.
-        salts: with more than 1, the sketches of a key are first merged in so many parts, by as many
-            tasks. For keys with thousands of sketches.
-        tally: add ``TALLY_FIELDS``: how many observations each sketch holds and was fed.
+        recipe: the sketch configuration.
+        salts: with more than 1, this many tasks first merge the sketches of a key in as many parts.
+            For keys with thousands of sketches.
+        tally: add ``TALLY_FIELDS``: the number of observations in each sketch and in its input.
 
     Raises:
         ParameterError: keys that Spark compares in another way, or a family whose merge is not
@@ -199,8 +200,9 @@ def merge_table(
 
 
 def _compared_by_bytes(name: str, schema: StructType) -> Column:
-    """A key column that is equal to Spark only where it is to the library: else rows of one key
-    would come among those of another."""
+    """Return a key column in which Spark's equality agrees with the library's. Otherwise rows of
+    one key would mix with another's.
+    """
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql import types
 
@@ -225,9 +227,9 @@ def refusal_table(
     read_in_workers: bool = True,
     tasks: int | None = None,
 ) -> DataFrame:
-    """A row for each row of a log that a build would refuse; lazy.
+    """Return a row for each log row that a build would reject; lazy.
 
-    Columns: place (the file; null where Spark read it), row (from 0, in the file or in the batch),
+    Columns: place (the file; null if Spark read it), row (from 0, in the file or in the batch),
     column, reason, record (the columns read, as JSON). Arguments as of :func:`sketch_table`.
     """
     recipe = recipe_of(params)
@@ -246,7 +248,7 @@ def refusal_table(
 
 @dataclass(frozen=True, slots=True)
 class OfSplits:
-    """A function for ``mapInArrow`` that is given the rows of a task's splits of the log."""
+    """A function for ``mapInArrow`` that receives the rows of a task's splits of the log."""
 
     function: BatchFunction
     splits_of: TaskSplits
@@ -256,11 +258,11 @@ class OfSplits:
 
 
 def detect_format(log: Log) -> str:
-    """ "parquet", "csv" or "json" (one object a line), from the suffixes of a log's files.
+    """Return "parquet", "csv" or "json" (one object a line), from the suffixes of a log's files.
 
     Raises:
-        FileNotFoundError: nothing is there.
-        ParameterError: they do not say, or say different things.
+        FileNotFoundError: the log does not exist.
+        ParameterError: the suffixes are unknown, or differ.
     """
     files = find_files(log) or []
     found = {PurePosixPath(_COMPRESSED.sub("", file.parts[-1])).suffix.lower() for file in files}
@@ -281,10 +283,10 @@ def read_log(
     *,
     base: str | Path | None = None,
 ) -> DataFrame:
-    """A log as Spark reads it. Types of text formats are inferred unless ``schema`` (DDL) is given.
+    """Read a log with Spark. Types of text formats are inferred unless ``schema`` (DDL) is given.
 
-    Inference reads "0012" as the number 12: ids that are text need a schema. A row of a text format
-    that cannot be read is an error. Where ``log`` is a part of a folder whose subfolders carry
+    Inference reads "0012" as the number 12, so text ids need a schema. An unreadable row in a text
+    format is an error. If ``log`` is a part of a folder whose subfolders carry
     columns (``day=3``), ``base`` is that folder.
     """
     reader = session.read.format(format)
@@ -304,7 +306,9 @@ def read_log(
 
 
 def _for_spark(path: str | Path) -> str:
-    """A path for Spark's readers, to which brackets, braces, ``*`` and ``?`` are patterns."""
+    """Return a path for Spark's readers, in which brackets, braces, ``*`` and ``?`` are
+    patterns.
+    """
     if isinstance(path, str) and is_uri(path):
         return path
     return "file://" + re.sub(r"[\\{}\[\]*?]", r"\\\g<0>", str(Path(path).absolute()))
@@ -312,7 +316,7 @@ def _for_spark(path: str | Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What a function is run over: rows that Spark reads, or numbers of parts of files."""
+    """The input of a function: rows that Spark reads, or part numbers of files."""
 
     rows: DataFrame
     schema: pa.Schema

@@ -1,25 +1,25 @@
-"""Sketches in SQL and in DataFrames: aggregates that make them, functions that ask them.
+"""Sketches in SQL and in DataFrames: aggregates that make them, functions that query them.
 
     >>> from decaysketch.spark import functions as F  # doctest: +SKIP
     >>> from decaysketch.spark import register  # doctest: +SKIP
 
-:func:`register` makes them known to SQL under the same names; ``docs/spark.md`` has the SQL forms,
-what the engine cannot do with them, and what to do instead. The names follow Spark's own sketch
+:func:`register` adds them to SQL under the same names. ``docs/spark.md`` has the SQL forms,
+the engine's limits with them, and the alternatives. The names follow Spark's own sketch
 functions: an aggregate makes the bytes, scalar functions read them.
 
 ==========================================  ======================================================
 ``sketch_build``, ``sketch_merge``          aggregates: rows to a sketch, sketches to a sketch
-``sketch_build_counted``                    the first without rows that are refused, and their count
+``sketch_build_counted``                    the first without rejected rows, and their count
 ``sketch_union``                            the merge of the sketches of one row
-``sketch_info``                             what a sketch holds
-``decayed_mean``, and so on                 the questions of :mod:`decaysketch.answers.questions`
-``decayed_between``, ``decayed_compare``    one of them of a range of times, or of two moments
+``sketch_info``                             the properties of a sketch
+``decayed_mean``, and so on                 the queries of :mod:`decaysketch.answers.questions`
+``decayed_between``, ``decayed_compare``    one of them over a range of times, or two moments
 ==========================================  ======================================================
 
-Each question has two forms: ``decayed_mean`` gives ``struct<value, lower, upper, exact>`` and
-``decayed_mean_value`` the value alone. An argument that is NULL makes the answer NULL, and so is
-the value of what is not defined, as the mean of nothing is. What cannot be read or answered is an
-error that names the function and the reason.
+Each query has two forms: ``decayed_mean`` gives ``struct<value, lower, upper, exact>`` and
+``decayed_mean_value`` the value alone. A NULL argument gives a NULL result. An undefined value,
+such as the mean of nothing, is NULL too. If an input cannot be read or has no result, an
+error names the function and the reason.
 
 Everything is DataFrame API and works under Spark Connect. Executors need this package installed.
 """
@@ -58,8 +58,9 @@ Function: TypeAlias = "Callable[..., Column]"
 
 
 class Asking(Protocol):
-    """The function of a question: ``(sketch, decay, now)``, or ``(sketch, argument, decay, now)``
-    of one that has an argument."""
+    """A query function: ``(sketch, decay, now)``, or ``(sketch, argument, decay, now)`` if the
+    query has an argument.
+    """
 
     def __call__(
         self,
@@ -115,14 +116,14 @@ def decayed_between(
     confidence: float | None = None,
     streams: Iterable[BuiltWith] = (),
 ) -> Column:
-    """A question of the observations of ``[start, stop)``: ``struct<value, lower, upper, exact>``.
+    """Query the observations in ``[start, stop)``: ``struct<value, lower, upper, exact>``.
 
     Args:
-        sketch: column of the bytes of sketches whose decay is chosen when they are asked.
+        sketch: column of sketch bytes whose decay is chosen at query time.
         aggregate: a text, or a column of them, such as ``"mean"``, ``"quantile:0.9"``,
-            ``"rank:20"``; of the questions whose answer is one estimate.
+            ``"rank:20"``, for queries whose result is one estimate.
         start, stop: times, as ``now`` of the other functions.
-        confidence, streams: as of the other functions.
+        confidence, streams: as in the other functions.
     """
     given = [_literal(aggregate), _time(start), _time(stop)]
     return _of_moments(moments.BETWEEN, sketch, given, {"confidence": confidence}, streams)
@@ -140,17 +141,17 @@ def decayed_compare(
     confidence: float | None = None,
     streams: Iterable[BuiltWith] = (),
 ) -> Column:
-    """A question at one moment against the same at another, from one sample of both:
+    """Compare a query at one moment with the same query at another, from one sample of both:
     ``struct<value, lower, upper, exact, changed>``.
 
     Args:
-        sketch: column of the bytes of sketches.
+        sketch: column of sketch bytes.
         aggregate: a text, or a column of them: "count", "rate", "sum", "total", "mean", or
             ``"rank:20"``.
-        decay, now: what is compared, as of the other functions.
-        then_decay, then_now: with what.
+        decay, now: the first moment, as in the other functions.
+        then_decay, then_now: the second moment.
         how: "difference" (the first less the second), or "ratio" (the first over the second).
-        confidence, streams: as of the other functions.
+        confidence, streams: as in the other functions.
     """
     given = [
         _literal(aggregate), _literal(text_of(decay)), _time(now), _literal(text_of(then_decay)),
@@ -169,14 +170,14 @@ def decayed_query(
     confidence: float | None = None,
     streams: Iterable[BuiltWith] = (),
 ) -> Column:
-    """A query as one text, such as ``"mean(v) by hour(time) where v > 3"``: an array with a struct
-    ``by, of, value, lower, upper, exact, rows, small, caveats`` for each estimate.
+    """Run a query written as one text, such as ``"mean(v) by hour(time) where v > 3"``: an array
+    with a struct ``by, of, value, lower, upper, exact, rows, small, caveats`` for each estimate.
 
     Args:
-        sketch: column of the bytes of sketches.
-        decay, now: as of the other functions.
+        sketch: column of sketch bytes.
+        decay, now: as in the other functions.
         query: a text, or a column of them; see :mod:`decaysketch.answers.spelled`.
-        confidence, streams: as of the other functions.
+        confidence, streams: as in the other functions.
     """
     given = [_literal(text_of(decay)), _time(now), _literal(query)]
     if confidence is not None:
@@ -211,22 +212,22 @@ def sketch_build(
     """Aggregate: the sketch of the rows of a group, as bytes.
 
     Args:
-        stream: what it is built with: parameters, or a recipe
+        stream: its parameters, or a sketch configuration
             (:func:`decaysketch.families.recipe_of`).
         value: numbers; NULL is a missing value. None: every value is missing.
-        time: when it happened: integers in the stream's unit, timestamps (without a zone: UTC) or
-            dates. A row with a NULL is refused: ``coalesce`` it with the arrival.
-        ids: what identifies an observation: integers, text, bytes; structs are taken apart. A
-            sampler takes two, the source and its sequence number. Where keys are counted, the site
+        time: time of the event: integers in the stream's unit, timestamps (without a zone: UTC) or
+            dates. A row with a NULL is rejected: ``coalesce`` it with the arrival.
+        ids: the parts that identify an observation: integers, text, bytes; structs are split. A
+            sampler has two, the source and its sequence number. If keys are counted, the site
             (a column, or a literal) and then the columns of the key.
         weight: integers 0..max_weight. None: every weight is 1.
-        now: the time that a sketch with a clock is told.
-        refused: "raise": a row that is refused (no time, no id, a weight out of range) fails the
-            query. "count": it is left out, and the answer is ``struct<sketch, rows,
-            missing_values, refused, first_refusal>``, as of :func:`sketch_build_counted`.
+        now: the time for a sketch with a clock.
+        refused: "raise": a rejected row (no time, no id, a weight out of range) fails the
+            query. "count": it is dropped, and the result is ``struct<sketch, rows,
+            missing_values, refused, first_refusal>``, as in :func:`sketch_build_counted`.
 
-    The whole group goes through one task, in bounded memory: of large logs, and of very many keys,
-    make a table of sketches by :func:`decaysketch.spark.build.sketch_table`.
+    The complete group goes through one task, in bounded memory. For large logs, and for very many
+    keys, make a sketch table with :func:`decaysketch.spark.build.sketch_table`.
     """
     if refused not in ("raise", "count"):
         raise ParameterError(f"refused is {refused!r}; expected 'raise' or 'count'")
@@ -244,17 +245,17 @@ def sketch_build_counted(
     weight: Column | str | None = None,
     now: int | None = None,
 ) -> Column:
-    """Aggregate: as :func:`sketch_build`, without the rows that are refused, which are counted.
+    """Aggregate: as :func:`sketch_build`, without the rejected rows, which are counted.
 
-    ``struct<sketch, rows, missing_values, refused, first_refusal>``: the bytes; the rows that were
-    taken, those of them without a value, and those that were refused and are not in the sketch; and
-    which the first of these was, and why. Copies count as rows.
+    ``struct<sketch, rows, missing_values, refused, first_refusal>``: the bytes, the number of
+    accepted rows, the number without a value among them, the number of rejected rows, and the first
+    rejected row with its reason. Duplicates count as rows.
     """
     return sketch_build(stream, value, time, ids, weight=weight, now=now, refused="count")
 
 
 def sketch_merge(sketch: Column | str, *, streams: Iterable[BuiltWith] = ()) -> Column:
-    """Aggregate: the merge of the sketches of a group, as bytes. NULLs are passed over.
+    """Aggregate: the merge of the sketches of a group, as bytes. NULLs are skipped.
 
     Args:
         sketch: column of sketches of one stream, in any order, each any number of times.
@@ -264,21 +265,22 @@ def sketch_merge(sketch: Column | str, *, streams: Iterable[BuiltWith] = ()) -> 
 
 
 def sketch_union(*sketches: Column | str, streams: Iterable[BuiltWith] = ()) -> Column:
-    """The merge of the sketches of one row: of columns of them, or of arrays of them.
+    """Merge the sketches in one row, from columns of them, or from arrays of them.
 
-    ``sketch_union(collect_list(sketch))`` is an aggregate that stands beside any other, and takes
+    ``sketch_union(collect_list(sketch))`` is an aggregate that works next to any other, and accepts
     FILTER.
     """
     return _union_udf(recipes_of(streams))(*map(_column, sketches))
 
 
 def sketch_info(sketch: Column | str, *, streams: Iterable[BuiltWith] = ()) -> Column:
-    """What a sketch holds: ``struct<family, params, decay, time_unit, capacity, rows, oldest,
-    newest, clock, exact_after, answerable_after, bytes, digest>``.
+    """Return the properties of a sketch: ``struct<family, params, decay, time_unit, capacity, rows,
+    oldest, newest, clock, exact_after, answerable_after, bytes, digest>``.
 
-    Times are in the stream's unit. A window that reaches back no further than ``exact_after`` is
-    answered exactly, one that reaches back to ``answerable_after`` or further not at all; NULL
-    where nothing was discarded. Of a fixed decay, the earliest times that may be asked about.
+    Times are in the stream's unit. A window that reaches back no further than ``exact_after`` has
+    an exact result. A window that reaches back to ``answerable_after`` or further has none. Both
+    are NULL if nothing was discarded. For a fixed decay, they are the earliest times that can be
+    queried.
     """
     return _info_udf(recipes_of(streams))(_column(sketch))
 
@@ -287,12 +289,12 @@ def sketch_info(sketch: Column | str, *, streams: Iterable[BuiltWith] = ()) -> C
 
 
 def register(spark: SparkSession, streams: Mapping[str, BuiltWith] | None = None) -> None:
-    """Make the functions of this module known to SQL in a session, under their names.
+    """Register this module's functions with SQL in a session, under their names.
 
     Args:
         spark: a session, of Spark Connect too.
-        streams: what sketches are built with, by names that ``sketch_build`` may give. Sketches of
-            these streams are read also where their bytes alone do not suffice (a secret id key).
+        streams: sketch configurations, by names for ``sketch_build``. Sketches of
+            these streams are read also if their bytes alone do not suffice (a secret id key).
 
     In SQL ``sketch_build(stream, value, weight, time, id, ...)`` begins with such a name, or with
     the JSON of the parameters: ``'{"max_weight": 1, "id_bits": 48}'``.
@@ -374,7 +376,7 @@ _COUNTED = "sketch_build_counted"
 
 
 def _struct(built: dict[str, Any] | None) -> Any:
-    """With its type, which Spark would have to guess."""
+    """Return it with its type, which Spark would have to guess."""
     return pa.scalar(built, aggregates.BUILT)
 
 

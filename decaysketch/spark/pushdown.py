@@ -1,6 +1,6 @@
-"""A filter of rows as far as Spark can apply it while it reads.
+"""The part of a row filter that Spark can apply while it reads.
 
-What Spark sees keeps every row that the library would take, and the library looks at each again: a
+Spark's part keeps every row that the library would accept, and the library checks each again. A
 part of the filter whose meaning might differ (collations, decimals, times of other types) is left
 to the library alone.
 """
@@ -29,7 +29,7 @@ _INT64 = 1 << 63
 def where(
     log: DataFrame, params: Params, mapping: ColumnMapping, only: RowFilter | None
 ) -> DataFrame:
-    """The rows of a log that a filter may take."""
+    """Return the log rows that a filter may accept."""
     if only is None:
         return log
     types = {field.name: field.dataType.typeName() for field in log.schema.fields}

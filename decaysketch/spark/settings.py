@@ -11,19 +11,19 @@ _ROWS_PER_ARROW_BATCH = 1 << 17  # Spark's 10,000 would make a sketch's updates 
 
 
 def session_settings(*, python: str | None = None) -> dict[str, str]:
-    """Settings of a Spark session under which its workers find this library.
+    """Return the settings of a Spark session under which its workers find this library.
 
-    They go where the session is configured: ``SparkSession.builder.config(map=...)``,
+    They go into the session's configuration: ``SparkSession.builder.config(map=...)``,
     ``spark-submit --conf``, or a cluster's page. All executors need the library.
 
-    A session that is started by this process takes the workers' interpreter from the environment
-    variable ``PYSPARK_PYTHON`` and from nowhere else, and otherwise runs any ``python3``, which is
-    hardly ever the one with the library. So this function sets that variable too, unless it is set
-    or ``python`` says another.
+    A session that this process starts reads the workers' interpreter only from the environment
+    variable ``PYSPARK_PYTHON``. Otherwise it runs any ``python3``, which is unlikely to have the
+    library. So this function sets that variable too, unless it is set
+    or ``python`` names another.
 
     Args:
         python: the interpreter of the executors, of the driver's version, at the same place on
-            every machine; None: the one that ``PYSPARK_PYTHON`` names, or else this one.
+            every machine; None: the one in ``PYSPARK_PYTHON``, or else this one.
     """
     if python is not None:
         os.environ["PYSPARK_PYTHON"] = python

@@ -6,29 +6,29 @@
     spark.read.format("decaysketch").options(**where).load()
 
 *Reading* gives a row ``stream, source, sketch, digest`` for each source of the stream, or with
-``merged=true`` one row of the whole stream, whose source is null.
+``merged=true`` one row for the complete stream, with a null source.
 
-*Writing* takes one of three kinds of rows, batch or streaming:
+*Writing* accepts one of three kinds of rows, batch or streaming:
 
-- sketches, where there is a column ``sketch``: each is posted as it is;
+- sketches, if there is a column ``sketch``: each is posted as it is;
 - rows of a log, with an option ``mapping`` (:class:`decaysketch.batch.ColumnMapping` as JSON): each
-  task builds sketches of its rows, by the parameters of the stream, and posts those; not where
-  the family counts by site, of which a task may have a part;
+  task builds sketches from its rows, with the parameters of the stream, and posts them. This
+  excludes families that count by site, because a task may have only a part of a site;
 - with ``raw=true`` observations (columns ``value``, ``weight``, ``time``, ``id`` of
-  ``docs/http-api.md``), which the aggregator builds sketches of: for streams whose ids are keyed by
-  a secret of the aggregator's own.
+  ``docs/http-api.md``), from which the aggregator builds sketches: for streams whose ids are keyed
+  by a secret of the aggregator's own.
 
-``source`` names the source of all rows; ``sourceBy`` columns whose values name it, as
-``spark_jobs.publish`` does; without either a table of sketches is named by its key columns.
+``source`` names the source of all rows. ``sourceBy`` lists columns whose values name it, as in
+``spark_jobs.publish``. Without either, the key columns of a sketch table name the source.
 
-*What is promised.* A task that has ended has all its rows on the aggregator's disk. There is no
-commit to wait for and nothing to take back: ``commit`` does nothing, and what was posted before an
-``abort`` stays. Both are right because a post that is repeated, by a task, a batch or a job that is
-run again, changes nothing. A streaming query without watermark and without state is exact, then.
-Rows that the aggregator refuses fail the task, naming row and reason; what was sound is there.
+*Guarantees.* When a task has ended, all its rows are on the aggregator's disk. There is no
+commit to wait for and nothing to undo: ``commit`` does nothing, and posts before an
+``abort`` stay. Both are right because a repeated post, by a task, a batch or a job that
+runs again, changes nothing. So a streaming query without watermark and without state is exact.
+Rows that the aggregator rejects fail the task, with row and reason. Sound rows stay posted.
 
-*Secrets* are never options, which plans and logs show: ``keyFile`` and ``keyVariable`` say where a
-task finds the API key.
+*Secrets* are never options, because plans and logs show these. ``keyFile`` and ``keyVariable``
+name the place where a task finds the API key.
 """
 
 from __future__ import annotations
@@ -78,15 +78,15 @@ class SketchDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's."""
+        """Return the format's name."""
         return "decaysketch"
 
     def schema(self) -> str:
-        """Of what is read."""
+        """Return the schema for reading."""
         return _SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of the stream's sketches."""
+        """Return the reader of the stream's sketches."""
         merged = _truth(self.options, "merged")
         sources = self.options.get("sources")
         names = None if sources is None else _names("sources", sources)
@@ -95,13 +95,13 @@ class SketchDataSource(DataSource):
         return _Reader(Address.of_options(self.options), names, merged)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Of what ``schema`` says the rows are."""
+        """Return the writer for rows with this ``schema``."""
         return _Writer(self._plan(schema, overwrite))
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
-        """The same, batch by batch."""
+        """Return the same, batch by batch."""
         return _StreamWriter(self._plan(schema, overwrite))
 
     def _plan(self, schema: StructType, overwrite: bool) -> _Plan:
@@ -133,10 +133,10 @@ class SketchDataSource(DataSource):
 
 
 def post_rows(**options: str) -> Callable[[DataFrame, int], None]:
-    """A function for ``foreachBatch`` that writes every batch with this source.
+    """Return a function for ``foreachBatch`` that writes every batch with this source.
 
-    Also what ``merge_into(..., also=[post_rows(url=..., stream=...)])`` posts the sketches of each
-    batch by.
+    ``merge_into(..., also=[post_rows(url=..., stream=...)])`` also uses it to post the sketches of
+    each batch.
     """
 
     def post(rows: DataFrame, batch_id: int) -> None:
@@ -151,7 +151,7 @@ def post_rows(**options: str) -> Callable[[DataFrame, int], None]:
 
 @dataclass
 class _Sources(InputPartition):
-    """What one task reads; None: the join of all."""
+    """The sources that one task reads. None: the merge of all."""
 
     names: tuple[str, ...] | None
 
@@ -163,7 +163,7 @@ class _Reader(DataSourceReader):
     merged: bool
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The sources that there are now, some for each task."""
+        """Return the present sources, some for each task."""
         if self.merged:
             return [_Sources(None)]
         names = self.names
@@ -174,7 +174,7 @@ class _Reader(DataSourceReader):
         return [_Sources(names[start : start + _SOURCES_OF_A_TASK]) for start in starts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One batch a source. One that was revoked since has no row."""
+        """Yield one batch for each source. A source that was revoked since has no row."""
         assert isinstance(partition, _Sources)
         with self.address.connected() as aggregator:
             for name in (None,) if partition.names is None else partition.names:
@@ -190,7 +190,7 @@ class _Reader(DataSourceReader):
 
 @dataclass
 class Posted(WriterCommitMessage):
-    """What one task posted."""
+    """The posts of one task."""
 
     sketches: int = 0
     observations: int = 0
@@ -199,7 +199,7 @@ class Posted(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class _Plan:
-    """What tasks do with the rows they are given."""
+    """The instructions for tasks and their rows."""
 
     address: Address
     source: str | None
@@ -219,7 +219,7 @@ class _Plan:
         return posted
 
     def _sources(self, batch: pa.RecordBatch) -> dict[str, list[int]]:
-        """The rows of each source."""
+        """Return the rows of each source."""
         if self.source is not None:
             return {self.source: list(range(batch.num_rows))}
         if not self.by:
@@ -324,7 +324,7 @@ def _truth(options: Any, name: str) -> bool:
 
 
 def _names(option: str, text: str) -> tuple[str, ...]:
-    """A list in JSON, or names with commas between them."""
+    """Parse a list in JSON, or names with commas between them."""
     if not text.lstrip().startswith("["):
         return tuple(name.strip() for name in text.split(",") if name.strip())
     try:

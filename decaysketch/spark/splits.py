@@ -1,10 +1,10 @@
-"""Files of a log, and a Parquet log cut into tasks: who reads which row groups of which files.
+"""Files of a log, and a Parquet log cut into tasks with row groups of files.
 
-Workers that read files themselves spare the engine reading rows only to hand them on. A task is a
-run of row groups, all tasks of about equally many rows; row groups whose statistics say that they
-hold no row that is wanted are left out. Only listings and footers are read here.
+If workers read files themselves, the engine does not have to read rows only to forward them. A task
+is a run of row groups, and all tasks have about equally many rows. Row groups whose statistics
+exclude every wanted row are skipped. Only listings and footers are read here.
 
-A log is a file or a folder, or several. A plain path is local; a URI is of any file system that
+A log is a file or a folder, or several. A plain path is local. A URI may be of any file system that
 pyarrow knows (``s3://``, ``gs://``, ``abfss://``, ``hdfs://``, ``file://``).
 """
 
@@ -50,7 +50,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # of two letters: one is a Wi
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A file of a log: an absolute path or a URI, and where it lies below the log."""
+    """A file of a log: an absolute path or a URI, and its path below the log."""
 
     path: str
     parts: tuple[str, ...]
@@ -104,13 +104,13 @@ def is_uri(path: str | Path) -> bool:
 
 
 def find_files(log: Log) -> list[LogFile] | None:
-    """The files of a log, by name: all but notes and hidden ones (``_SUCCESS``, ``.crc``).
+    """Return the files of a log, by name, without notes and hidden ones (``_SUCCESS``, ``.crc``).
 
-    None where the file system is one that only Spark knows.
+    None if only Spark knows the file system.
 
     Raises:
         FileNotFoundError: there is no such file or folder.
-        ParameterError: a folder of a format that a listing does not tell all about.
+        ParameterError: a folder with a format that a listing does not completely describe.
     """
     if not isinstance(log, str | Path):
         found = [find_files(each) for each in log]
@@ -165,19 +165,19 @@ def parquet_tasks(
     cores: int,
     tasks: int | None = None,
 ) -> ParquetTasks | None:
-    """Cut a log into tasks; fewer than are wanted where it has fewer row groups.
+    """Cut a log into tasks; fewer than wanted if it has fewer row groups.
 
     Args:
         files: of the log.
-        params, mapping, only: which row groups hold rows that are wanted, in whose terms.
-        cores: how many tasks run at the same time.
-        tasks: how many are wanted; None: one for each core, up to three for a longer log, more only
-            for more than 33 million rows each. A task gives a partial sketch for each key it
-            meets, so fewer tasks leave less to merge.
+        params, mapping, only: define the row groups with wanted rows.
+        cores: number of tasks that run at the same time.
+        tasks: wanted number; None: one for each core, up to three for a longer log, more only
+            for more than 33 million rows each. A task gives a partial sketch for each of its
+            keys, so fewer tasks leave less to merge.
 
     Returns:
-        The parts; None where folders carry columns (``day=3/...``), which only Spark puts back, or
-        where there are no files.
+        The parts; None if folders carry columns (``day=3/...``), which only Spark restores, or
+        if there are no files.
 
     Raises:
         ParameterError: a file is not Parquet.

@@ -1,4 +1,4 @@
-"""Structured Streaming into a stored table of sketches: at least once is exactly once here.
+"""Structured Streaming into a stored sketch table: at least once is exactly once here.
 
     query = (
         logs.writeStream.foreachBatch(merge_into("/tables/ward-7", params, mapping, by=["path"]))
@@ -6,27 +6,27 @@
         .start()
     )
 
-Every micro-batch becomes one sketch a key, built as a batch job builds them, and a run of the table
-(:meth:`decaysketch.spark.tables.SketchTable.append`). Spark runs a batch again when it cannot know
-whether it was finished. A sketch takes that, and rows that come late or several times, without a
-watermark and without a state of what was seen: whatever is killed when, the table ends with the
-bytes that one batch build of all rows gives.
+Every micro-batch becomes one sketch per key, built as in a batch job, and a run of the table
+(:meth:`decaysketch.spark.tables.SketchTable.append`). Spark runs a batch again if it cannot know
+whether the batch was finished. A sketch tolerates that. It also tolerates late and repeated rows,
+without a watermark and without state about earlier rows. If any process is killed at any time, the
+table ends with the bytes of one batch build over all rows.
 
-*Counts* (``rows`` and its like) are of deliveries and would count twice. So a version of the table
-also says which batch of which query it was made by, in the same file and at the same moment. A
-batch that is there already is merged again, which changes no sketch, with counts of 0. (Merged and
-not skipped: a checkpoint that was deleted under a query's name makes other batches of the same
-numbers.)
+*Counts* (``rows`` and the like) count deliveries and would count twice. So a version of the table
+also records the batch and the query that made it, in the same file and at the same moment. A
+batch that is there already is merged again, which changes no sketch, with counts of 0. (It is
+merged and not skipped, because after a deleted checkpoint a query makes other batches with the same
+numbers under its name.)
 
-*Sites.* Where a family counts by site, a state replaces an older one of its name and never adds to
-it; so every micro-batch is counted under an epoch that follows from the query and its number. A
-batch that is run again gives the same states, and the sum of all is what one build counts, within
-the same bounds. What it costs is a state for each site and batch: a ``horizon`` ends those that no
-question reaches any more, and the capacity has to hold the others.
+*Sites.* If a family counts by site, a state replaces an older one with its name and never adds to
+it. So every micro-batch is counted under an epoch that follows from the query and its number. A
+batch that runs again gives the same states, and the sum of all equals the counts of one build,
+within the same bounds. The cost is a state for each site and batch. A ``horizon`` ends the states
+that no query reaches any more, and the capacity has to cover the others.
 
-*Bounded.* Workers hold the keys of one batch; the driver holds names and counts. Every batch adds a
-run, and runs of similar size are merged (:func:`runs_to_merge`), so that a table of size B into
-which batches of size d went has at most ``max(most_runs, 2 + log3(B / d))`` of them, and a byte was
+*Bounded.* Workers store the keys of one batch. The driver stores names and counts. Every batch adds
+a run, and runs of similar size are merged (:func:`runs_to_merge`). So a table of size B that
+received batches of size d has at most ``max(most_runs, 2 + log3(B / d))`` runs, and a byte was
 rewritten ``log1.5(B / d)`` times at most.
 """
 
@@ -69,13 +69,13 @@ def merge_into(
     keep: int = 16,
     wait_s: float = 60.0,
 ) -> BatchSink:
-    """A function for ``foreachBatch`` that merges rows of a log into a table of sketches.
+    """Return a function for ``foreachBatch`` that merges log rows into a sketch table.
 
     Args:
-        path: the table; made if it is not there.
+        path: the table; made if it does not exist.
         params, mapping, by, now, only, refused: see :class:`decaysketch.batch.KeyedBuilder`. With
-            ``refused="raise"`` a row that is refused ends the query, and ends it again when it is
-            started; with "count" it is left out and counted.
+            ``refused="raise"`` a rejected row ends the query, and ends it again at the next
+            start; with "count" it is dropped and counted.
         query, also, most_runs, keep, wait_s: see :func:`merge_rows`.
 
     Raises:
@@ -102,14 +102,14 @@ def sketch_batches(
     refused: Literal["raise", "count"] = "raise",
     query: str | None = None,
 ) -> BatchSink:
-    """A function for ``foreachBatch`` that builds one sketch a key and hands them on.
+    """Return a function for ``foreachBatch`` that builds one sketch per key and forwards them.
 
     Args:
-        sink: given the sketches, a lazy DataFrame of one row a key, and the number of the batch;
-            must bear to be given a batch again. See :func:`merge_rows`, and
+        sink: receives the sketches, a lazy DataFrame with one row per key, and the batch number;
+            must tolerate a repeated batch. See :func:`merge_rows`, and
             :func:`decaysketch.spark.source.post_rows`.
         params, mapping, by, now, only, refused: see :func:`merge_into`.
-        query: see :func:`merge_rows`; only where the family counts by site.
+        query: see :func:`merge_rows`; only if the family counts by site.
     """
     recipe = recipe_of(params)
     sited = recipe.kind.input.sited
@@ -171,20 +171,20 @@ def merge_rows(
     keep: int = 16,
     wait_s: float = 60.0,
 ) -> BatchSink:
-    """A function for ``foreachBatch`` that merges rows that are sketches into a table of them.
+    """Return a function for ``foreachBatch`` that merges rows with sketches into a sketch table.
 
     Args:
-        path: the table; made if it is not there.
-        recipe: what the sketches are built by.
+        path: the table; made if it does not exist.
+        recipe: the sketch configuration.
         by: the key columns.
-        query: a name by which batches are told from those of other queries into the same table;
-            None: the query's id, which its checkpoint keeps. Spark Connect does not tell it, so
-            that a name is needed there.
-        also: given what each batch added, read back from the table, once it is in there.
+        query: a name that distinguishes batches from those of other queries into the same table;
+            None: the query's id, which its checkpoint stores. Spark Connect does not report it, so
+            a name is needed there.
+        also: receive the rows that each batch added, read back from the table after the change.
         most_runs: more runs than these are merged.
-        keep: versions of the table that stay readable, where it is made here. Every batch makes
+        keep: versions of the table that stay readable, if it is made here. Every batch makes
             one or two, and a reader must be done before ``keep`` more of them.
-        wait_s: patience with another writer to the table; then the query ends with TableBusyError.
+        wait_s: time limit for another writer to the table; then the query ends with TableBusyError.
 
     Raises:
         IncompatibleSketchError: the table's sketches were built with other parameters.
@@ -212,15 +212,16 @@ def merge_rows(
 
 
 def runs_to_merge(sizes: Sequence[int], most: int) -> int:
-    """How many of the last runs to merge into one, 0 for none.
+    """Return how many of the last runs to merge into one, 0 for none.
 
-    All at the end of which each is at most twice as large as all after it together. So what is
-    rewritten becomes larger by half at least, and a byte is rewritten a logarithmic number of
-    times; and runs that stay beyond ``most`` are each more than twice as large as all after them.
+    It chooses the longest end of the list in which each run is at most twice as large as all after
+    it together. So a rewritten run becomes larger by half at least, and a byte is rewritten a
+    logarithmic number of times. Runs that stay beyond ``most`` are each more than twice as large as
+    all after them.
 
     Args:
         sizes: of all runs, the oldest first.
-        most: so many may stay.
+        most: this many may stay.
     """
     if len(sizes) <= most:
         return 0

@@ -1,29 +1,28 @@
-"""The stored table of sketches: what builds write and the others read, one version after another.
+"""The stored sketch table: builds write it and other programs read it, one version after another.
 
-    DIR/versions/0000000007.json    what version 7 is: recipe, key columns, files, counts, notes
+    DIR/versions/0000000007.json    version 7: configuration, key columns, files, counts, notes
     DIR/data/0000000007-5f3a/       the Parquet files that version 7 added: the key columns and
                                     :data:`decaysketch.batch.RESULT_FIELDS`
     DIR/.lock                       held by a writer, on a local file system
 
-A version is a list of files and is never changed. A writer first writes files that no version
-names, then lets the next version appear (``Storage.publish``), so a reader sees all of a change or
-nothing of it, and a writer that is killed at any moment leaves the version before. What it left
-unfinished is removed by the next writer. The last ``keep`` versions stay readable: a reader has the
-time of so many changes to finish.
+A version is a list of files and never changes. A writer first writes files that no version
+names, then lets the next version appear (``Storage.publish``). So a reader sees a complete change
+or nothing of it, and a writer that is killed at any moment leaves the version before. The next
+writer removes the unfinished files. The last ``keep`` versions stay readable, so a reader has the
+time of that many changes to finish.
 
-*Runs.* Sketches merge, so a table need not be rewritten to have more in it:
-:meth:`SketchTable.append` adds a run of files, and whoever reads one sketch a key merges the runs.
+*Runs.* Sketches merge, so a table need not be rewritten to contain more:
+:meth:`SketchTable.append` adds a run of files, and a reader of one sketch per key merges the runs.
 :meth:`SketchTable.compact` makes one of them.
 
-*Partitions.* A table may be kept apart by any label, such as the day or file of a log that the rows
-are of. A log that was corrected may have lost rows, which no merge takes out: the partitions it
-belongs to are then *replaced* (:meth:`SketchTable.replace_partitions`), and each keeps the
-``fingerprint`` of the input it was built from, so that unchanged ones are left alone. The table is
-the merge of all partitions.
+*Partitions.* A table may be divided by any label, such as the day or file of the log rows. A
+corrected log may have lost rows, which no merge removes. Its partitions are then *replaced*
+(:meth:`SketchTable.replace_partitions`). Each stores the ``fingerprint`` of its input, so that
+unchanged ones stay as they are. The table is the merge of all partitions.
 
-*Counts* are of deliveries that were read, copies included; merging adds them up. A build that is
-merged in twice counts twice there, and never in a sketch. ``applied`` keeps who merged what last,
-so that :mod:`decaysketch.spark.streaming` counts a batch once.
+*Counts* count the deliveries that were read, including duplicates. A merge adds them up. A build
+that is merged in twice counts twice there, and never in a sketch. ``applied`` stores the last piece
+of work of each writer, so that :mod:`decaysketch.spark.streaming` counts a batch once.
 
 A folder of release 0.1.0 (``sketches/`` and ``summary.json``) is version 0 of a table.
 """
@@ -78,7 +77,7 @@ _BY_DIGEST = ("fractions", "table")  # decays that a recipe's JSON names only
 
 
 class TableBusyError(TableError):
-    """Another writer was first; nothing was changed. Open the table again, and try again."""
+    """Another writer was first. Nothing was changed. Open the table again, and try again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +92,12 @@ class StoredSketch:
 
 @dataclass(frozen=True, slots=True)
 class SketchTable:
-    """One version of a table. What writes gives the next one, and leaves this one as it is.
+    """One version of a table. Writing methods return the next one, and leave this one unchanged.
 
     Attributes:
         storage: its folder.
         version: its number; 0 is a folder of release 0.1.0.
-        manifest: what the version says of itself.
+        manifest: the version's manifest.
     """
 
     storage: Storage
@@ -113,10 +112,10 @@ class SketchTable:
     def exists(
         cls, path: str | os.PathLike[str], *, filesystem: fs.FileSystem | None = None
     ) -> bool:
-        """Whether a table is there, of this release or of 0.1.0.
+        """Return whether there is a table, of this release or of 0.1.0.
 
         Raises:
-            TableError: a file is there, or a folder with anything in it that is not ours.
+            TableError: there is a file, or a folder with foreign content.
         """
         storage = Storage(path, filesystem)
         found = {} if storage.is_file() else storage.entries()
@@ -133,13 +132,13 @@ class SketchTable:
         decay: IntegralDecay | None = None,
         filesystem: fs.FileSystem | None = None,
     ) -> SketchTable:
-        """The latest version.
+        """Return the latest version.
 
         Args:
-            path: a folder, local or by a URI that pyarrow knows and Spark too.
-            id_key: the stream's secret, where it has one and sketches will be merged.
-            decay: the decay, where that is a table and sketches will be merged.
-            filesystem: where ``path`` is one of its paths (then Arrow reads and writes it, and
+            path: a folder, local or by a URI that both pyarrow and Spark know.
+            id_key: the stream's secret, if it has one and sketches will be merged.
+            decay: the decay, if it is a table and sketches will be merged.
+            filesystem: given if ``path`` is one of its paths (then Arrow reads and writes it, and
                 Spark does not).
 
         Raises:
@@ -165,17 +164,17 @@ class SketchTable:
         notes: Notes | None = None,
         filesystem: fs.FileSystem | None = None,
     ) -> SketchTable:
-        """A new table without rows.
+        """Make a new table without rows.
 
         Args:
             path, filesystem: see :meth:`open`.
-            recipe: what its sketches are built by. Its secret is not stored.
+            recipe: the sketch configuration. Its secret is not stored.
             by: the key columns.
-            keep: so many versions stay readable, at least 1.
-            notes: what to say about it.
+            keep: number of versions that stay readable, at least 1.
+            notes: notes about it.
 
         Raises:
-            TableError: something is there already.
+            TableError: the place is not empty.
         """
         manifest = Manifest(recipe=recipe.to_dict(), by=tuple(by), keep=keep)
         return cls._begin(path, {}, manifest, recipe, notes, False, filesystem)
@@ -193,18 +192,18 @@ class SketchTable:
         notes: Notes | None = None,
         filesystem: fs.FileSystem | None = None,
     ) -> SketchTable:
-        """A new table of these rows; with ``overwrite`` in place of one that may be there.
+        """Make a new table with these rows. With ``overwrite`` it replaces an existing one.
 
         Args:
             path, recipe, by, keep, filesystem: see :meth:`create`.
             rows: see :meth:`replace`; or by label, see :meth:`replace_partitions`.
             notes: see :meth:`replace`.
-            overwrite: replace whatever table is there, at once.
+            overwrite: replace any existing table, at once.
 
         Raises:
-            TableError: something is there that is not to be overwritten, or is no table; or the
+            TableError: existing data must not be overwritten, or are no table; or the
                 rows do not belong in one like this.
-            TableBusyError: another writer is at work there.
+            TableBusyError: another writer is active there.
         """
         manifest = Manifest(recipe=recipe.to_dict(), by=tuple(by), keep=keep)
         parts = rows if isinstance(rows, Mapping) else {"": (rows, None)}
@@ -236,21 +235,21 @@ class SketchTable:
 
     @property
     def path(self) -> str:
-        """Where it is, as it was given."""
+        """The place, as it was given."""
         return self.storage.name
 
     @property
     def by(self) -> tuple[str, ...]:
-        """Names of the key columns; none where there is one sketch of everything."""
+        """Names of the key columns. Empty if there is one sketch of everything."""
         return self.manifest.by
 
     @property
     def recipe(self) -> Recipe:
-        """What the sketches were built by.
+        """The sketch configuration.
 
         Raises:
             ParameterError: the stream has a secret, or a decay that is a table, and :meth:`open`
-                was not given it.
+                did not receive it.
         """
         form = self.manifest.recipe
         needed = form.get("decay", {}).get("kind") in _BY_DIGEST
@@ -258,12 +257,12 @@ class SketchTable:
 
     @property
     def partitions(self) -> dict[str, Partition]:
-        """By label; "" where rows are not kept apart."""
+        """The partitions by label. The label is "" if rows are not divided."""
         return self.manifest.partitions
 
     @property
     def fingerprints(self) -> dict[str, dict[str, Any]]:
-        """Of the partitions that have one: what their input was when they were built."""
+        """The fingerprint of each partition's input, if it has one."""
         return {
             label: partition.fingerprint
             for label, partition in self.partitions.items()
@@ -277,19 +276,19 @@ class SketchTable:
 
     @property
     def added(self) -> list[Run]:
-        """The runs that this version brought."""
+        """The runs that this version added."""
         own = f"data/{self.version:010d}-"
         return [run for run in self.manifest.runs if run.files[0].startswith(own)]
 
     @property
     def counts(self) -> dict[str, int]:
-        """``sketches`` and ``sketch_bytes`` as stored, and sums of the columns of counts."""
+        """``sketches`` and ``sketch_bytes`` as stored, and sums of the count columns."""
         names = ("sketches", *COUNTS, "sketch_bytes")
         return {name: sum(run.counts.get(name, 0) for run in self.manifest.runs) for name in names}
 
     @property
     def summary(self) -> dict[str, Any]:
-        """Recipe, key columns, counts and what the writer said, in one; JSON-ready."""
+        """Return the sketch configuration, key columns, counts and notes, JSON-ready."""
         own = self.manifest
         return {**own.recipe, "by": list(own.by), **self.counts, **own.notes}
 
@@ -298,10 +297,11 @@ class SketchTable:
     def dataframe(
         self, session: SparkSession, partitions: Sequence[str] | None = None
     ) -> DataFrame:
-        """One row a key (lazily): the key columns, then :data:`decaysketch.batch.RESULT_FIELDS`.
+        """Return one row per key (lazily): the key columns, then
+        :data:`decaysketch.batch.RESULT_FIELDS`.
 
         Args:
-            session: where to read, and to merge where there are several runs.
+            session: reads, and merges if there are several runs.
             partitions: of these labels only; None: of all.
 
         Raises:
@@ -313,10 +313,10 @@ class SketchTable:
         return self._merged(rows) if len(runs) > 1 else rows
 
     def stored(self, session: SparkSession, runs: Sequence[Run] | None = None) -> DataFrame:
-        """Rows as they are stored (lazily): a key has one in each run that it is in.
+        """Return rows as they are stored (lazily). A key has one in each run that contains it.
 
         Args:
-            session: where to read.
+            session: reads.
             runs: these; None: all.
 
         Raises:
@@ -355,7 +355,7 @@ class SketchTable:
         return [run for label in labels for run in self.partitions[label].runs]
 
     def read(self, partitions: Sequence[str] | None = None) -> pa.Table:
-        """As :meth:`dataframe`, without Spark: in the memory of this process, in order of keys.
+        """Read as :meth:`dataframe`, without Spark: in the memory of this process, in key order.
 
         A table that has had no rows yet has no key columns here: their types are not known.
         """
@@ -365,7 +365,7 @@ class SketchTable:
         return table.take(_rows.order_of(table, self.by))
 
     def _read(self, partitions: Sequence[str] | None = None) -> pa.Table:
-        """In no order."""
+        """Read in no order."""
         schema = self.manifest.schema
         runs = self._runs_of(partitions)
         if schema is None or not runs:
@@ -374,7 +374,7 @@ class SketchTable:
         return _rows.merged(table, self.by, self.recipe) if len(runs) > 1 else table
 
     def sketches(self) -> Iterator[StoredSketch]:
-        """One after the other, in the order of their keys; see :meth:`read`."""
+        """Yield the sketches in key order; see :meth:`read`."""
         table = self._read()
         if not table.num_rows:
             return
@@ -392,16 +392,16 @@ class SketchTable:
     def replace(
         self, rows: Rows, notes: Notes | None = None, *, wait_s: float = 0.0
     ) -> SketchTable:
-        """The version that holds these rows and nothing else.
+        """Make a version that contains these rows and nothing else.
 
         Args:
-            rows: one row a key: the key columns and :data:`decaysketch.batch.RESULT_FIELDS`, in any
-                order; ``refused`` may be left out.
-            notes: what to say about this version; a function is called when the rows are written.
-            wait_s: patience with another writer, in seconds.
+            rows: one row per key: the key columns and :data:`decaysketch.batch.RESULT_FIELDS`, in
+                any order; ``refused`` may be omitted.
+            notes: notes about this version; a function is called when the rows are written.
+            wait_s: time limit for another writer, in seconds.
 
         Raises:
-            TableBusyError: another writer is at work, or made a version after this one.
+            TableBusyError: another writer is active, or made a version after this one.
             TableError: the rows do not belong in this table. Nothing is changed.
         """
         with self._writing(wait_s):
@@ -417,12 +417,12 @@ class SketchTable:
         notes: Notes | None = None,
         wait_s: float = 0.0,
     ) -> SketchTable:
-        """The version in which some partitions are others, and the rest is as it was.
+        """Make a version with some partitions replaced and the rest unchanged.
 
         Args:
-            parts: by label: the rows, one a key, and the fingerprint of the input they were built
-                from (JSON-ready). A label that is not there yet is added.
-            remove: labels that are gone with their input.
+            parts: by label: the rows, one per key, and the fingerprint of the input they were built
+                from (JSON-ready). A new label is added.
+            remove: labels whose input no longer exists.
             notes, wait_s: see :meth:`replace`.
 
         Raises:
@@ -444,17 +444,17 @@ class SketchTable:
         applied: tuple[str, int] | None = None,
         wait_s: float = 0.0,
     ) -> SketchTable:
-        """The latest version, which need not be this one, and these rows as one run more.
+        """Add these rows as one more run to the latest version, which need not be this one.
 
         Args:
             rows, wait_s: see :meth:`replace`.
-            notes: what to say besides what the version before said of itself.
+            notes: notes in addition to the notes of the version before.
             partition: the label to add to.
             applied: a writer's name and the number of this piece of its work. One that is there
                 already is added again, which changes no sketch, with counts of 0.
 
         Raises:
-            TableBusyError: another writer is at work.
+            TableBusyError: another writer is active.
             TableError: see :meth:`replace`.
         """
         with self._writing(wait_s):
@@ -476,14 +476,14 @@ class SketchTable:
         notes: Notes | None = None,
         wait_s: float = 0.0,
     ) -> SketchTable:
-        """The latest version with one run in place of several, partition by partition.
+        """Merge several runs of the latest version into one, partition by partition.
 
-        The merged sketches are the same bytes. Where nothing is to be merged, no version is made.
+        The merged sketches are the same bytes. If there is nothing to merge, it makes no version.
 
         Args:
-            session: where to merge.
+            session: merges.
             partitions: labels; None: all.
-            last: of the last so many runs only; None: of all.
+            last: only this many last runs; None: all.
             notes, wait_s: see :meth:`append`.
 
         Raises:
@@ -516,7 +516,7 @@ class SketchTable:
             raise TableBusyError(f"another program is writing to {self.path}") from None
 
     def _latest(self) -> SketchTable:
-        """The version to go on from; the lock is held."""
+        """Return the version to continue from. The lock is held."""
         versions = _versions(self.storage)
         if not versions or versions[-1] == self.version:
             return self
@@ -541,9 +541,9 @@ class SketchTable:
         *,
         overwriting: bool = False,
     ) -> SketchTable:
-        """Write runs, add them to what ``self`` has, and publish it; the lock is held.
+        """Write runs, add them to the runs of ``self``, and publish it. The lock is held.
 
-        With ``overwriting``, versions that cannot be read are removed once this one is there.
+        With ``overwriting``, versions that cannot be read are removed once this one exists.
         """
         versions = _versions(self.storage)
         number = 1 + max([self.version, *versions])
@@ -585,7 +585,7 @@ class SketchTable:
         return True
 
     def _sweep(self, versions: Sequence[int]) -> None:
-        """Remove what no version that is kept names; the lock is held."""
+        """Remove files that no stored version names. The lock is held."""
         storage, kept = self.storage, versions[-self.manifest.keep :]
         needed = {
             file.rpartition("/")[0]
@@ -617,7 +617,7 @@ class SketchTable:
 def _split(
     parts: Mapping[str, tuple[Rows, Mapping[str, Any] | None]],
 ) -> tuple[dict[str, Rows], dict[str, dict[str, Any]]]:
-    """Rows and fingerprints by label."""
+    """Return rows and fingerprints by label."""
     rows = {label: given for label, (given, _) in parts.items()}
     return rows, {label: dict(given) for label, (_, given) in parts.items() if given is not None}
 
@@ -632,7 +632,7 @@ def _versions(storage: Storage) -> list[int]:
 
 
 def _is_ours(storage: Storage, info: fs.FileInfo) -> bool:
-    """Whether what stands in a table's folder may be a part of it."""
+    """Return whether an entry in a table's folder may be a part of it."""
     name = info.base_name
     if info.type != fs.FileType.Directory:
         return name in _OUR_FILES
