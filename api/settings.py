@@ -384,7 +384,7 @@ class Settings(BaseModel):
 
     @property
     def database_file(self) -> Path | None:
-        """Return the path of the database, or None where it is no file."""
+        """Return the database path, or None where it is no file."""
         url = _url(self.data)
         is_file = self.database_kind == "sqlite" and url.database not in (None, "", ":memory:")
         return Path(str(url.database)) if is_file else None
@@ -551,7 +551,7 @@ def _refusal(error: ValidationError) -> SettingsError:
 
 
 def _expected(name: str) -> str:
-    """Return the domain of a setting, in words."""
+    """Return a setting's domain, in words."""
     field: FieldInfo = Settings.model_fields[name]
     words = [word for word, value in _WORDS.items() if name in value]
     if (literals := _literals(field.annotation)) is not None:

@@ -1,6 +1,6 @@
-"""The requirements of each route: a role, and a scope that contains the named streams.
+"""Route requirements: a role, and a scope that contains the named streams.
 
-The server rejects a stream outside the scope of a key (403) before it checks whether the stream
+The server rejects a stream outside a key's scope (403) before it checks whether the stream
 exists. Without access, an unknown stream and a foreign one look the same.
 """
 
@@ -49,8 +49,8 @@ def check_scope(caller: Caller, names: Iterable[str]) -> None:
 
 
 class Requires(SecurityBase):
-    """A dependency: a caller that has this role and may access the streams of the request. In the
-    description of the service it declares that a key is required.
+    """A dependency: a caller that has this role and may access the request's streams. In the
+    service description it declares that a key is required.
 
     Args:
         role: least role.

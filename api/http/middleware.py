@@ -1,7 +1,7 @@
 """The layers before the routes, outermost first.
 
 - ``HeadRequests``: HEAD is GET whose response ends with its head.
-- ``Envelope``: every response, including internal errors, has the id of its request and the
+- ``Envelope``: every response, including internal errors, has its request id and the
   security headers for browsers.
 - ``Entrance``: recognises the caller and counts its requests. It rejects the body of an unknown
   caller with its first bytes. Where no key is needed, neither a web page of another origin nor a
@@ -119,7 +119,7 @@ def install(app: FastAPI, settings: Settings) -> None:
 
 
 class Envelope:
-    """The id of the request, and security headers where the response has none of its own."""
+    """The request id, and security headers where the response has none of its own."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

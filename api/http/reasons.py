@@ -1,6 +1,6 @@
 """Reasons for rejections, in words.
 
-Rejections are counted by a word of the program: the slug of a problem, ``http-413`` where the
+Rejections are counted by a word of the program: a problem slug, ``http-413`` where the
 status is enough, ``observation-time`` for a fault of an observation, ``message-tts`` for an
 unreadable message. Metrics keep these words. People receive their meaning.
 """

@@ -1,6 +1,6 @@
 """Rejections by HTTP itself, before the service: of bodies, encodings, keys, rates and origins.
 
-Most are HTTPExceptions, with a status of their own and no further kind of problem. They may be
+Most are HTTPExceptions, with their own status and no further kind of problem. They may be
 raised where a body is read, and every reader of bodies lets them through. Three name the header at
 fault. Their kinds are in the table (:mod:`api.http.problems`).
 """
@@ -117,7 +117,7 @@ class TooManyRequestsError(HTTPException):
 
 
 class BodiesInFlightError(HTTPException):
-    """The bodies of all concurrent requests exceed the limit of this process."""
+    """All concurrent request bodies exceed this process's limit."""
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(
@@ -130,7 +130,7 @@ class BodiesInFlightError(HTTPException):
 
 
 class ResponsesInFlightError(HTTPException):
-    """The responses being sent exceed the limit of this process."""
+    """The responses being sent exceed this process's limit."""
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(

@@ -22,7 +22,7 @@ PIECE_BYTES = 16 * 1024
 
 
 class Responses:
-    """Bounds the bytes of all responses that are being sent, and the bytes per key.
+    """Bounds all response bytes that are being sent, and the bytes per key.
 
     Args:
         app: the next layer.

@@ -1,4 +1,4 @@
-"""From a body of observations to a sketch of the accepted ones, and a row status for each."""
+"""From an observation body to a sketch of the accepted ones, and a row status for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parsed size of a JSON text, weighed before it is parsed.
+"""A JSON text's parsed size, weighed before it is parsed.
 
 The parser makes of three bytes, ``{},``, an object of 64. A text becomes about as many values as it
 has brackets and commas outside of texts. Counting them takes a nanosecond a byte and no memory. The

@@ -51,7 +51,7 @@ async def append(
     Args:
         tx: a fresh transaction.
         posts: checked against the catalog of that number.
-        catalog: number of the catalog.
+        catalog: the catalog number.
         now_us: time of receipt.
         upto: number of the last journal row that was considered when the posts were found to be
             joinable; None: they can be joined with any.

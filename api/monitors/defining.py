@@ -25,7 +25,7 @@ async def check_room(
     Args:
         table: with a column ``stream_id``.
         stream: its id and name.
-        most: rows of one stream, and in all.
+        most: rows per stream, and in all.
         error: made from the place with too many rows, their number, and the limit.
 
     Raises:

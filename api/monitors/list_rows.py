@@ -1,4 +1,4 @@
-"""Rows of top-k lists and of the reports of their sites, and the transactions that change them.
+"""Rows of top-k lists and of their sites' reports, and the transactions that change them.
 
 The last request is a row, and so is the report of each site. So any process accepts a post, any
 process opens the next round, and a restart loses nothing. A process writes another request by
@@ -243,7 +243,7 @@ async def define(
 
 
 async def remove(tx: Writer, stream_id: int, name: str) -> bool:
-    """Delete a list and the reports of its sites. Return False if there is none."""
+    """Delete a list and its sites' reports. Return False if there is none."""
     await tx.lock_head()
     mine = sa.and_(_l.stream_id == stream_id, _l.name == name)
     return bool(await tx.execute(_lists.delete().where(mine)))

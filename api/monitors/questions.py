@@ -52,7 +52,7 @@ class Configured:
         self._settings = settings
 
     async def of_stream(self, stream: Stream) -> list[ConfiguredQuestion]:
-        """Return the queries of a stream, in order of name.
+        """Return a stream's queries, ordered by name.
 
         Raises:
             StorageError: they cannot be read.

@@ -61,8 +61,8 @@ class Turns:
     Args:
         threads: run the time slices.
         name: of the queue, for metrics.
-        of_caller: most requests of one caller at a time.
-        in_all: most requests of all callers at a time.
+        of_caller: most requests per caller at a time.
+        in_all: most requests by all callers at a time.
         observer: receives the number of waiting time slices, and rejections.
         spare: so many time slices are handed to the threads before they are free.
     """
