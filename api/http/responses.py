@@ -3,7 +3,7 @@
 The server receives a body in pieces, each when the previous one has left this process
 (:mod:`api.http.head_timeout` closes connections that take no bytes for a while). Until then all of
 it counts. Otherwise a client that reads nothing could keep a response in memory for as long as it
-likes, at the price of a line. Streams of events, which have no length, are sent as they come.
+likes, at the price of a line. Event streams have no length and are sent as they come.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From an observation body to a sketch of the accepted ones, and a row status for each."""
+"""From an observation body to a sketch of its accepted rows, and a row status for each."""
 
 from __future__ import annotations
 

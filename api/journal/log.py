@@ -43,7 +43,7 @@ async def append(
     now_us: int,
     upto: int | None = None,
 ) -> list[Journaled | IntervalConflictError]:
-    """Append posts, each at most once, in their order.
+    """Append posts in order, each at most once.
 
     A post may declare which numbers of its source it contains. The ledger keeps these until an
     operator releases them, and intervals of one source never overlap.
@@ -113,7 +113,7 @@ async def compact(tx: Writer, known: Head, snapshots: Sequence[SnapshotRow]) -> 
     """Write snapshots of some sources, and delete the rows that an older, intact snapshot contains.
 
     A snapshot is written next to the previous one. Only the rows that the *previous* one contains
-    are deleted, once it was read back. So one torn snapshot of a source loses nothing, since the
+    are deleted, once it was read back. So one torn source snapshot loses nothing, since the
     previous one and the later rows are there. A torn one is deleted itself.
 
     Args:

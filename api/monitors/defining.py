@@ -1,4 +1,4 @@
-"""Shared parts of monitor, top-k list and query definitions: capacity checks, and rejections."""
+"""Shared parts for monitor, top-k list and query definitions: capacity checks, and rejections."""
 
 from __future__ import annotations
 

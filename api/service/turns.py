@@ -1,10 +1,10 @@
 """A fair queue: callers with many requests do not delay callers with few.
 
 Requested work is done in short pieces on a few threads. A piece is a time slice. Callers have their
-time slices one after another, whatever their order of arrival and number of requests: between two
+time slices one after another, whatever their order of arrival and request count: between two
 time slices of one caller, every other waiting caller has one. The work that one caller may have
 under way at a time is bounded, and so is the work of all callers together. Beyond that the server
-rejects a request at once (429), and does not keep it waiting behind others of the same caller.
+rejects a request at once (429), and does not keep it waiting behind others by the same caller.
 
 A caller is a key, or an address where the request has no key. All methods are called on the event
 loop.
