@@ -541,9 +541,15 @@ def test_shares_of_a_histogram_are_selectivities_and_a_cdf_is_ranks() -> None:
 def test_many_points_of_a_distribution_have_one_band() -> None:
     (sample,) = sampled(1).at(ds.decay.exponential(half_life=500), NOW_SAMPLED).samples
     points = np.linspace(0.1, 6.0, 21).tolist()
-    _, columns = sample.valued
-    spread = float(columns.variances.sum()) + 0.5 * sample.thinning * sample.step**2
-    far = math.sqrt(0.5 * math.log(40.0) * spread) / float(columns.masses.sum())
+    values, columns = sample.valued
+    hit = 0.5 * sample.thinning * sample.step**2
+    whole = float(columns.masses.sum())
+    spreads = []  # four times the variance of the weight up to each row, less its share of all
+    for value in values:
+        below = values <= value
+        share = float(columns.masses[below].sum()) / whole
+        spreads.append(4.0 * float((columns.variances * (below - share) ** 2).sum()) + hit)
+    far = math.sqrt(0.5 * math.log(40.0) * max(spreads)) / whole
     for point, found in zip(points, query.cdf(sample, points), strict=True):
         assert found.value == pytest.approx(query.rank(sample, point).value)
         assert found.lower == pytest.approx(max(0.0, found.value - far))
