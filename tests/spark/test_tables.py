@@ -207,8 +207,10 @@ class TestVersions:
         file = tmp_path / "t" / table.added[0].files[0]
         pq.write_table(pq.read_table(file), file, use_deprecated_int96_timestamps=True)
         assert [each.key for each in table.sketches()] == [(far,)]
-        [batch] = cli_tables.batches(file, "parquet", ["t"], lambda _: None)
-        assert batch.column("t").cast(pa.int64()).to_pylist() == [253_402_214_400_000_000]
+        [(batch, named, faults)] = cli_tables.batches(file, "parquet", cli_tables.Reading(["t"]))
+        for each in (batch, named):
+            assert each.column("t").cast(pa.int64()).to_pylist() == [253_402_214_400_000_000]
+        assert not faults
 
     def test_sketches_come_one_by_one(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
