@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from api.journal.storage import Reader, Writer
 
-__all__ = ["KEPT", "metadata", "prepare", "record", "since"]
+__all__ = ["KEPT", "forget", "metadata", "prepare", "record", "since"]
 
 KEPT = 1000
 
@@ -32,6 +32,11 @@ _since = sa.select(_c.stream_id).where(
 def prepare(connection: sa.Connection) -> None:
     """Create the table if it is not there, in an exclusive writing transaction."""
     metadata.create_all(connection)
+
+
+def forget(connection: sa.Connection) -> None:
+    """Delete every row: followers read the complete catalog. For numbers that begin anew."""
+    connection.execute(_table.delete())
 
 
 async def record(tx: Writer, number: int, stream_id: int) -> None:

@@ -16,7 +16,7 @@ from api.journal import changes, lease, monitor_tables, tables
 from api.journal.migration import migrate
 from api.journal.model import StorageError
 
-__all__ = ["bring_up_to_date", "prepare"]
+__all__ = ["bring_up_to_date", "create_others", "prepare"]
 
 _CREATION_LOCK = 0x6465636179  # "decay"; PostgreSQL: held by the process that creates the tables
 
@@ -39,7 +39,7 @@ def prepare(connection: sa.Connection) -> None:
             migrate(connection)
         else:
             tables.create(connection)
-        _create_others(connection)
+        create_others(connection)
     bring_up_to_date(connection)
 
 
@@ -62,7 +62,7 @@ def bring_up_to_date(connection: sa.Connection) -> None:
         connection.execute(tables.schema_version.update().values(version=tables.VERSION))
 
 
-def _create_others(connection: sa.Connection) -> None:
+def create_others(connection: sa.Connection) -> None:
     """Create the tables of monitors, lists, queries, leases and changes. Between versions 1 and 2
     some of them came without a new version, so they may exist.
     """
@@ -71,5 +71,5 @@ def _create_others(connection: sa.Connection) -> None:
     changes.prepare(connection)
 
 
-_STEPS: Mapping[int, Callable[[sa.Connection], None]] = MappingProxyType({1: _create_others})
+_STEPS: Mapping[int, Callable[[sa.Connection], None]] = MappingProxyType({1: create_others})
 """What brings a database of each version to the next one."""

@@ -30,7 +30,7 @@ import sqlalchemy as sa
 
 import decaysketch
 from api.access import store as access
-from api.journal import instance, monitor_tables, tables, versions
+from api.journal import changes, instance, monitor_tables, tables, versions
 from api.journal.sql import create_private
 
 __all__ = ["BackupError", "Findings", "StreamFindings", "TableCopy", "backup", "check", "restore"]
@@ -122,7 +122,8 @@ def _copy_out(source: sa.Connection, sink: sa.Connection) -> list[TableCopy]:
         _origin.insert(),
         {"format": FORMAT, "version": decaysketch.__version__, "written": written},
     )
-    instance.renew(sink)  # should somebody serve from the file
+    versions.create_others(sink)  # should somebody serve from the file
+    instance.renew(sink)
     return copies
 
 
@@ -182,7 +183,7 @@ def _make_empty(sink: sa.Connection) -> None:
             raise BackupError("the database is of an older release, and not empty")
         tables.create(sink)
     access.metadata.create_all(sink)
-    monitor_tables.prepare(sink)
+    versions.create_others(sink)
     sink.execute(sa.select(tables.head).with_for_update())
     for table in _ALL:
         if table.name in _OF_EVERY_DATABASE:
@@ -193,6 +194,7 @@ def _make_empty(sink: sa.Connection) -> None:
     _known_tables(sink)
     for table in (tables.head, tables.schema_version):
         sink.execute(table.delete())
+    changes.forget(sink)  # the catalog numbers continue those of the backup
 
 
 def _continue_numbers(sink: sa.Connection) -> None:

@@ -86,6 +86,14 @@ async def content(storage: SqlStorage) -> list[Any]:
         ]
 
 
+async def create_one(storage: SqlStorage) -> int:
+    """The number of a new stream."""
+    async with storage.writing() as tx:
+        created = await log.create(tx, StreamRow(0, "new", "i", {}, NOW_US))
+    assert created is not None
+    return created.id
+
+
 def renamed(found: list[Any]) -> list[Any]:
     """The same, with streams that have no incarnation."""
     head, streams, *others = found
@@ -155,14 +163,7 @@ def test_one_restores_into_the_other(filled: Database, kind: str, tmp_path: Path
     assert [again[copy.name] == copy for copy in written] == [
         copy.name != "streams" for copy in written
     ]
-
-    async def create(storage: SqlStorage) -> int:
-        async with storage.writing() as tx:
-            created = await log.create(tx, StreamRow(0, "new", "i", {}, NOW_US))
-        assert created is not None
-        return created.id
-
-    assert with_storage(target, create) == 4
+    assert with_storage(target, create_one) == 4
 
 
 def test_the_file_can_be_served_from(filled: Database, tmp_path: Path) -> None:
@@ -170,6 +171,7 @@ def test_the_file_can_be_served_from(filled: Database, tmp_path: Path) -> None:
     backup(url_of(filled), path)
     served = Database("sqlite", f"sqlite:///{path}")
     assert with_storage(served, content) == with_storage(filled, content)
+    assert with_storage(served, create_one) == 4
 
 
 def test_a_database_that_was_opened_and_is_empty_can_be_filled(
@@ -181,6 +183,25 @@ def test_a_database_that_was_opened_and_is_empty_can_be_filled(
     backup(url_of(sqlite), tmp_path / "backup")
     restore(tmp_path / "backup", url_of(database))
     assert renamed(with_storage(database, content)) == renamed(with_storage(sqlite, content))
+
+
+def test_the_numbers_of_the_catalog_continue_those_of_the_backup(
+    sqlite: Database, database: Database, tmp_path: Path
+) -> None:
+    """What the emptied database had recorded under its own numbers is forgotten."""
+
+    async def create_and_delete(storage: SqlStorage) -> None:
+        for number in range(1, 6):
+            async with storage.writing() as tx:
+                row = StreamRow(0, "brief", str(number), {}, NOW_US)
+                assert await log.create(tx, row) is not None
+            async with storage.writing() as tx:
+                assert await log.delete(tx, number)
+
+    with_storage(database, create_and_delete)
+    backup(url_of(sqlite), tmp_path / "backup")
+    restore(tmp_path / "backup", url_of(database))
+    assert with_storage(database, create_one) > 3
 
 
 def test_it_is_of_one_moment(
