@@ -43,6 +43,7 @@ PATHS = {
     "/v1/streams/{name}/events": "/v1/streams/s/events",
     "/v1/streams/{name}/monitors": "/v1/streams/s/monitors",
     "/v1/streams/{name}/monitors/{monitor}": "/v1/streams/s/monitors/m",
+    "/v1/streams/{name}/monitors/{monitor}/history": "/v1/streams/s/monitors/m/history",
     "/v1/streams/{name}/topk": "/v1/streams/s/topk",
     "/v1/streams/{name}/topk/{topk}": "/v1/streams/s/topk/t",
     "/v1/streams/{name}/topk/{topk}/ask": "/v1/streams/s/topk/t/ask?source=a",
@@ -59,6 +60,7 @@ OF_THE_MOMENT = [
     "/metrics",
     "/v1/service",
     "/v1/streams/{name}/monitors/{monitor}",
+    "/v1/streams/{name}/monitors/{monitor}/history",
     "/v1/streams/{name}/sources",
     "/v1/streams/{name}/topk/{topk}",
     "/v1/streams/{name}/topk/{topk}/ask",
@@ -91,6 +93,17 @@ def test_the_head_is_that_of_get(holding: TestClient, path: str) -> None:
     if etag := got.headers.get("etag"):
         same = holding.head(PATHS[path], headers={"If-None-Match": etag})
         assert (same.status_code, same.headers["etag"]) == (304, etag)
+
+
+def test_the_head_of_a_history_is_that_of_get(holding: TestClient) -> None:
+    """Of a time before any state: later ones are of the moment."""
+    monitor = {"kind": "threshold", "question": "count", "above": 9.0, "decay": "none"}
+    holding.put("/v1/streams/s/monitors/m", json=monitor).raise_for_status()
+    path = PATHS["/v1/streams/{name}/monitors/{monitor}/history"] + "?from=0&to=1"
+    got, head = holding.get(path), holding.head(path)
+    assert (got.status_code, head.status_code, head.content) == (200, 200, b"")
+    assert _headers(head) == _headers(got)
+    assert int(head.headers["content-length"]) == len(got.content)
 
 
 def _headers(answer: Any) -> dict[str, str]:
