@@ -14,7 +14,8 @@ import pytest
 from fastapi.testclient import TestClient
 from service import OCTETS, PARAMS, build, problem
 
-from api.routes import decays, streams, taking
+from api.ingest import building
+from api.routes import decays, streams
 from api.service import aggregator as core
 from api.service.budget import LARGE_ROWS
 from api.service.merging import MergeBuffer
@@ -222,7 +223,7 @@ class TestPostsThatTakeLong:
     def test_of_raw_observations_neither(
         self, stream: TestClient, threads_of: Callable[[Any, str], list[str]]
     ) -> None:
-        called = threads_of(taking, "take")
+        called = threads_of(building, "build")  # one of the steps in which a body is taken
         for rows, thread in ((100, "compute"), (20_000, "large")):
             lines = b"\n".join(b'{"value":1,"time":5,"id":%d}' % n for n in range(rows))
             posted = stream.post(
