@@ -8,7 +8,7 @@ import { LineChart } from "./charts.js";
 import { ageAxis, closedForm, draw, tableRows, toAge, toShare } from "./curve.js";
 import { curveOfText, described, formula, LENGTH } from "./decay.js";
 import { AlertForm, watchable } from "./define.js";
-import { Coverage, hasCoverage } from "./coverage.js";
+import { Coverage } from "./coverage.js";
 import { askDevices, hasDevices, showDevices } from "./devices.js";
 import { key, mayPass, Newest, reasonOf, request, requestAgain, streamPath } from "./http.js";
 import { askSparks, onChoice, showStreams, spanOf } from "./list.js";
@@ -16,7 +16,8 @@ import { Lists } from "./lists.js";
 import { element } from "./nodes.js";
 import { estimateParts, keyText, showFigures, showHitters, showKeys, showSkew, showTable, tableOf } from "./panels.js";
 import {
-  askFigures, askKey, askSeries, familyOf, findsKeys, hasFixedDecay, hasLabels, hasPast, keyOf, learnFamilies, oldestAge, seriesLabel, seriesOf,
+  askFigures, askKey, askSeries, familyOf, findsKeys, hasCoverage, hasFixedDecay, hasLabels, hasPast, keyOf, learnFamilies, 
+  oldestAge, seriesLabel, seriesOf,
 } from "./questions.js";
 import { Service } from "./service.js";
 import { SourceChoice } from "./source.js";

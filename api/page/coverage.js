@@ -27,9 +27,6 @@ function offer(stream, unit) {
   $("coverage-decay").replaceChildren(...options.map(([value, text]) => element("option", { value }, text)));
 }
 
-// Sources are compared by rows whose decay the query chooses.
-export const hasCoverage = (stream) => stream.family === "decay";
-
 export class Coverage extends Watching {
   constructor(panel, { failed }) {
     super(panel, asked, failed);

@@ -34,6 +34,12 @@ const inputOf = (stream) => families?.[stream.family]?.input ?? {};
 
 export const hasFixedDecay = (stream) => inputOf(stream).decay === "fixed";
 
+// Whether its sources can be compared: by ids of which each is one observation, under a decay that the query chooses.
+export function hasCoverage(stream) {
+  const { named_by: named, joined, decay } = inputOf(stream);
+  return named === "ids" && joined && decay === "query";
+}
+
 // Whether it can be asked as of the past: of extremes only the present is kept.
 export const hasPast = (stream) => !hasFixedDecay(stream) && !("max" in questionsOf(stream));
 
