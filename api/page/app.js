@@ -16,7 +16,7 @@ import { Lists } from "./lists.js";
 import { element } from "./nodes.js";
 import { estimateParts, keyText, showFigures, showHitters, showKeys, showSkew, showTable, tableOf } from "./panels.js";
 import {
-  askFigures, askKey, askSeries, familyOf, findsKeys, hasCoverage, hasFixedDecay, hasLabels, hasPast, keyOf, learnFamilies, 
+  askFigures, askKey, askSeries, familyOf, findsKeys, hasCoverage, hasFixedDecay, hasLabels, hasPast, keyOf, learnFamilies,
   oldestAge, seriesLabel, seriesOf,
 } from "./questions.js";
 import { Service } from "./service.js";
