@@ -18,12 +18,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
+import sqlalchemy as sa
+
+from api.journal import changes
 from api.journal.model import (
     Head,
     Interval,
@@ -40,6 +44,7 @@ from api.journal.model import (
 __all__ = ["Client", "Database", "Event", "Faults", "State"]
 
 
+_CHANGES = changes.metadata.tables["catalog_changes"]
 _LONGEST_S = 0.3  # that one statement takes
 
 
@@ -67,6 +72,7 @@ class State:
     keys: dict[PostKey, int] = field(default_factory=dict)
     ledger: dict[SourceKey, tuple[tuple[Interval, bytes], ...]] = field(default_factory=dict)
     snapshots: dict[tuple[int, str, int], SnapshotRow] = field(default_factory=dict)
+    changed: dict[int, int] = field(default_factory=dict)  # of ``api.journal.changes``
     last_stream: int = 0
     proof: bytes = b""
 
@@ -179,12 +185,11 @@ class Database:
 
     def make_durable(self, transaction: Transaction) -> None:
         """What a transaction did takes place now, for everybody."""
-        changes = transaction.changes
         if transaction.base is self.state:
             self.state = transaction.state
         else:  # somebody else wrote in between, which only those who do not hold the head allow
             state = self.state
-            for change, arguments in changes:
+            for change, arguments in transaction.changes:
                 state = change(state, *arguments)
             self.state = state
         self.commits += 1
@@ -360,13 +365,32 @@ class Transaction:
         await self.step()
         return self.state.head
 
-    async def streams(self) -> list[StreamRow]:
+    async def streams(self, ids: Collection[int] | None = None) -> list[StreamRow]:
         await self.step()
-        return [row for _id, row in sorted(self.state.streams.items())]
+        found = sorted(self.state.streams.items())
+        return [row for number, row in found if ids is None or number in ids]
 
-    async def revocations(self) -> list[Revocation]:
+    async def stream_named(self, name: str) -> StreamRow | None:
         await self.step()
-        return list(self.state.revocations.values())
+        return next((row for row in self.state.streams.values() if row.name == name), None)
+
+    async def revocations(self, ids: Collection[int] | None = None) -> list[Revocation]:
+        await self.step()
+        found = self.state.revocations.values()
+        return [each for each in found if ids is None or each.stream_id in ids]
+
+    async def select(
+        self, query: sa.Select[*tuple[Any, ...]], values: Mapping[str, Any] | None = None
+    ) -> Sequence[Any]:
+        await self.step()
+        assert query.get_final_froms() == [_CHANGES], query
+        assert values is not None
+        found = sorted(self.state.changed.items())
+        return [
+            SimpleNamespace(stream_id=stream_id)
+            for number, stream_id in found
+            if values["after"] < number <= values["upto"]
+        ]
 
     async def rows(self, after: int, upto: int, limit_bytes: int) -> list[Row]:
         await self.step()
@@ -400,6 +424,19 @@ class Transaction:
         if not self.changes:
             self.base = self.state = self._database.state
         return self.state.head
+
+    async def execute(self, statement: sa.UpdateBase) -> int:
+        await self.step()
+        assert getattr(statement, "table", None) is _CHANGES, statement
+        values = statement.compile().params
+        if isinstance(statement, sa.Insert):
+            self._change(_insert_change, values["number"], values["stream_id"])
+            return 1
+        assert isinstance(statement, sa.Delete), statement
+        (upto,) = values.values()
+        count = sum(number <= upto for number in self.state.changed)
+        self._change(_delete_changes, upto)
+        return count
 
     async def set_head(self, head: Head) -> None:
         await self.step()
@@ -534,6 +571,17 @@ def _insert_rows(state: State, rows: tuple[Row, ...]) -> State:
         rows={**state.rows, **{row.seq: row for row in rows}},
         keys={**state.keys, **{_key_of(row): row.seq for row in rows}},
     )
+
+
+def _insert_change(state: State, number: int, stream_id: int) -> State:
+    if number in state.changed:
+        raise StorageError(f"there is a change {number}")
+    return replace(state, changed={**state.changed, number: stream_id})
+
+
+def _delete_changes(state: State, upto: int) -> State:
+    kept = {number: each for number, each in state.changed.items() if number > upto}
+    return replace(state, changed=kept)
 
 
 def _insert_stream(state: State, stream: StreamRow) -> State:
