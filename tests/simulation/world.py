@@ -452,8 +452,9 @@ class World:
         # The last one taken may go beyond; here each is of one body, and small.
         few, many = queue._queued[False], queue._queued[True]
         most = -(-limits.queue_bytes // 2) + largest
-        if many.posts or few.posts > limits.queue_posts or few.size >= most:
-            raise ViolationError(f"{few} and {many} wait: {limits}")
+        posts, size, bulk = few._posts.taken, few._bytes.taken, many._posts.taken
+        if bulk or posts > limits.queue_posts or size >= most:
+            raise ViolationError(f"{posts} posts of {size} bytes, {bulk} in bulk wait: {limits}")
 
     def _name_of(self, stream_id: int) -> str:
         return self._names[stream_id]
