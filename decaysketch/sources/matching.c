@@ -136,19 +136,20 @@ static void gather(
 
 typedef double amounts __attribute__((vector_size(8 * DS_AMOUNTS), aligned(8)));
 
-/* Those of one message; the largest variance is kept apart, since it is no sum. */
-static inline amounts amounts_of(double decayed, double unit, double *variance) {
-    const double mass = decayed * unit;
-    *variance = mass * (mass - decayed);
+/* Amounts of one message. The last two are the largest of a row, and no sums. */
+static inline amounts amounts_of(double decayed, double unit) {
     if (unit == 1.0) return (amounts){decayed, 0.0, 0.0, 0.0, 0.0, 1.0};
+    const double mass = decayed * unit, variance = mass * (mass - decayed);
     return (amounts){
-        0.0, mass, *variance, *variance * (mass - 0.5 * decayed), decayed, 1.0,
+        0.0, mass, variance, variance * (mass - 0.5 * decayed), decayed, 1.0, variance, mass,
     };
 }
 
-static inline void add_amounts(double *cell, amounts more, double variance) {
+static inline void add_amounts(double *cell, amounts more) {
+    const double variance = cell[DS_LARGEST], hit = cell[DS_HIT];
     *(amounts *)cell += more;
-    if (cell[DS_LARGEST] < variance) cell[DS_LARGEST] = variance;
+    cell[DS_LARGEST] = variance > more[DS_LARGEST] ? variance : more[DS_LARGEST];
+    cell[DS_HIT] = hit > more[DS_HIT] ? hit : more[DS_HIT];
 }
 
 /* The cell of a pair, a <= b; NULL: half of the sparse table is taken. */
@@ -176,15 +177,14 @@ static int overlaps(
         if (!(g > 0.0)) continue;
         int of = -1; /* the level that `more` is of: mostly that of the pair before */
         amounts more = {0};
-        double variance = 0.0;
         for (int64_t x = by->start[j]; x < stop; x++) {
             for (int64_t y = x; y < stop; y++) {
                 const int8_t band = by->bands[x] > by->bands[y] ? by->bands[x] : by->bands[y];
                 if (band > levels[j]) continue;
-                if (band != of) more = amounts_of(g, units[of = band], &variance);
+                if (band != of) more = amounts_of(g, units[of = band]);
                 double *cell = cell_of(pairs, &taken, by->sources[x], by->sources[y]);
                 if (!cell) return 0;
-                add_amounts(cell, more, variance);
+                add_amounts(cell, more);
             }
         }
     }
@@ -210,11 +210,10 @@ static int scattered_overlaps(
                 while (band > 0 && of[band - 1] < by->times[late]) band--;
                 band = by->bands[late] > band ? by->bands[late] : band;
                 if (band > levels[j]) continue;
-                double variance;
-                const amounts more = amounts_of(g, units[band], &variance);
+                const amounts more = amounts_of(g, units[band]);
                 double *cell = cell_of(pairs, &taken, by->sources[x], by->sources[y]);
                 if (!cell) return 0;
-                add_amounts(cell, more, variance);
+                add_amounts(cell, more);
             }
         }
     }

@@ -47,7 +47,8 @@ enum {
     DS_CERTAIN,  /* decayed weight of the sampled rows themselves */
     DS_ROWS,
     DS_LARGEST, /* variance of a single row */
-    DS_AMOUNTS = 8,
+    DS_HIT,     /* the largest mass of a row that is not known */
+    DS_AMOUNTS,
 };
 
 /* Where pairs are summed: a square of sources, or an open-addressed table of 2^bits slots. */

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.estimate import Estimate, part_interval
+from decaysketch.answers.estimate import Estimate, inequality, part_interval
 from decaysketch.answers.sample import Fading, Observed, Sample, check_answerable
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
@@ -38,7 +38,7 @@ MOST_SQUARE = 256
 _FIRST_BITS, _MOST_BITS = 16, 21  # of the table of pairs: 64 bytes each
 _PARTNERS = 24  # of a source, for which the first table has slots
 _SALT = secrets.randbits(64) | 1
-_EXACT, _SAMPLED, _VARIANCE, _SKEW, _CERTAIN, _ROWS, _LARGEST = range(7)
+_EXACT, _SAMPLED, _VARIANCE, _SKEW, _CERTAIN, _ROWS, _LARGEST, _HIT = range(8)
 _HINGES = 0.15  # as in answers/query.py: a row with this share of the variance decides
 
 
@@ -74,10 +74,15 @@ class Overlaps(NamedTuple):
     def estimates(self, confidence: float) -> list[Estimate]:
         """Return an estimate with its interval for each pair. About 10 us a pair."""
         cells, magnitude = self.cells, self.fading.magnitude
-        step, thinning = _steps(self)
+        missing, thinning = _steps(self)
+        seen = cells[:, _HIT]
+        # As in `query.count`: a hit larger than all that were seen makes them unequal.
+        larger = np.where(missing > seen, missing, 0.0)
+        step = np.maximum(missing, seen)
+        unequal = inequality(cells[:, _SAMPLED], cells[:, _VARIANCE], cells[:, _SKEW], larger)
         interval = part_interval(
             cells[:, _EXACT], cells[:, _SAMPLED], cells[:, _VARIANCE], step, thinning,
-            cells[:, _CERTAIN], confidence, skew=cells[:, _SKEW],
+            cells[:, _CERTAIN], confidence, unequal=unequal, seen=seen,
         )  # fmt: skip
         stderr = np.sqrt(np.maximum(cells[:, _VARIANCE], 0.5 * thinning * step * step))
         bias = self._collision_bias()

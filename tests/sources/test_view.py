@@ -93,9 +93,6 @@ def test_reports_are_exact_where_nothing_was_discarded(stream: Heard) -> None:
     )
 
 
-@pytest.mark.xfail(
-    reason="the bounds of an overlap do not know the largest hit that was seen, those of a count do"
-)
 @pytest.mark.parametrize("lag", [0, 300])
 def test_overlaps_are_those_of_the_joint_sample_of_each_pair(lag: int) -> None:
     stream = drawn(np.random.default_rng(6), 3000, (0.9, 0.4, 0.1), lag=lag)
