@@ -268,6 +268,12 @@ class Settings(BaseModel):
         description="Key of role `write` there. Give it by the environment, not on the command "
         "line.",
     )
+    upstream_ca_file: str = Field(
+        default="",
+        max_length=1000,
+        description="PEM file with the only certificate authorities that the relay trusts. Empty: "
+        "the system's authorities.",
+    )
     upstream_streams: str = Field(
         default="*",
         min_length=1,

@@ -35,7 +35,7 @@ from decaysketch.cli.output import (
     report,
     show,
 )
-from decaysketch.cli.recipes import ApiKeyFile, TimeoutS, api_client, names
+from decaysketch.cli.recipes import ApiKeyFile, CaFile, TimeoutS, api_client, names
 from decaysketch.client.errors import ClientError
 from decaysketch.client.posting import (
     Held,
@@ -223,6 +223,7 @@ def main(
     attempts: Annotated[int, typer.Option(min=1, help="Tries for each request.")] = 6,
     timeout_s: TimeoutS = 60.0,
     api_key_file: ApiKeyFile = None,
+    ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Post each sketch of a table to an aggregator, and compare what it holds afterwards."""
@@ -232,7 +233,7 @@ def main(
             raise CommandError("--replace has no use beside --no-verify")
         opened = open_table(table)
         sources = sources_of(opened, None if source_by is None else names(source_by))
-        with api_client(url, api_key_file, timeout_s) as client:
+        with api_client(url, api_key_file, timeout_s, ca_file) as client:
             poster = Poster(client, stream, attempts=attempts)
             if create:
                 poster.create_stream(opened.recipe)

@@ -15,6 +15,7 @@ import httpx2
 from api.settings import Settings
 from decaysketch.client.access import bearer
 from decaysketch.client.delivery import Answer, Held, Later, Outcome, Paused, judge
+from decaysketch.client.trust import certificate_fault, trust
 
 __all__ = ["Upstream"]
 
@@ -43,6 +44,7 @@ class Upstream:
             headers=headers,
             timeout=httpx2.Timeout(self._timeout_s, connect=connect_s),
             transport=transport,
+            verify=trust(settings.upstream_ca_file or None, "upstream_ca_file"),
         )
 
     async def close(self) -> None:
@@ -119,4 +121,6 @@ def _outcome(result: Answer | Exception, expected: dict[str, str]) -> Outcome:
         if isinstance(outcome, Later) and result.status == _NO_ROOM:  # others may have some
             return Held(outcome.reason, after_s=outcome.after_s)
         return outcome
+    if reason := certificate_fault(result):
+        return Paused(reason)
     return Later(f"{type(result).__name__}: {result}".rstrip(": "))

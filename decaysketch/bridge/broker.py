@@ -31,6 +31,7 @@ from decaysketch.bridge.config import Config
 from decaysketch.bridge.metrics import Metrics
 from decaysketch.bridge.translating import Arrived
 from decaysketch.client import ClientError
+from decaysketch.client.trust import certificate_fault
 from decaysketch.ingest.documents import Message
 
 __all__ = ["Connection", "Tag"]
@@ -126,7 +127,7 @@ class Connection:
         try:
             self._client.connect(config.host, config.port, _KEEPALIVE_S, **given)
         except OSError as fault:
-            self._fault = f"cannot be reached: {fault}"
+            self._fault = f"cannot be reached: {certificate_fault(fault) or fault}"
             return
         self._client.loop_start()
         if not self._told.wait(timeout_s):

@@ -16,6 +16,7 @@ from decaysketch.bridge.views import look_at, names_of
 from decaysketch.client import ClientError
 from decaysketch.client.access import bearer
 from decaysketch.client.asking import Asking
+from decaysketch.client.trust import certificate_fault, trust
 from decaysketch.errors import DecaySketchError
 from decaysketch.families import recipe_from_dict
 from decaysketch.ingest.columns import check_takes_readings
@@ -31,7 +32,10 @@ def checks(config: Config) -> Iterator[tuple[str, str | None]]:
     key = config.api_key()
     headers = {} if key is None else {"authorization": bearer(key, "server.key_file")}
     clock = None
-    with httpx2.Client(base_url=config.server.url, headers=headers, timeout=_TIMEOUT_S) as client:
+    verify = trust(config.server.ca_file, "server.ca_file")
+    with httpx2.Client(
+        base_url=config.server.url, headers=headers, timeout=_TIMEOUT_S, verify=verify
+    ) as client:
         asking = Asking(client, attempts=1)
         for stream in config.streams:
             fault, date, views, warnings = _stream(client, stream)
@@ -70,7 +74,8 @@ def _stream(
     try:
         answer = client.get(f"/v1/streams/{stream}", params={"sources": 0})
     except httpx2.HTTPError as fault:
-        return f"the aggregator cannot be reached: {fault}", None, [], []
+        reason = certificate_fault(fault) or f"the aggregator cannot be reached: {fault}"
+        return reason, None, [], []
     date = answer.headers.get("date")
     if answer.status_code != 200:
         return f"the aggregator answers {answer.status_code}{_detail(answer)}", date, [], []

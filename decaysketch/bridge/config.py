@@ -36,6 +36,7 @@ class Server(_Section):
 
     url: str
     key_file: _File | None = None
+    ca_file: _File | None = None
     source: str | None = Field(default=None, pattern=r"^[^\x00-\x1f\x7f-\x9f]{1,200}$")
 
     @field_validator("url")

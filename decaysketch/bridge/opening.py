@@ -67,6 +67,7 @@ def open_streams(config: Config, *, part: str = "", timeout_s: float = 30.0) -> 
             f"{config.source}{suffix}",
             spool=config.spool / f"streams{suffix}" / name,
             api_key=config.api_key(),
+            ca_file=config.server.ca_file,
             max_spool_bytes=config.max_spool_bytes,
             timeout_s=timeout_s,
             flush_age_s=1.0,

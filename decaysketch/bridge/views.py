@@ -23,6 +23,7 @@ from decaysketch.client import ClientError
 from decaysketch.client.access import bearer
 from decaysketch.client.asking import Asking, UnreachableError
 from decaysketch.client.files import write_whole
+from decaysketch.client.trust import trust
 from decaysketch.errors import ParameterError
 from decaysketch.ingest.views import ViewOf
 
@@ -122,7 +123,10 @@ def learn(config: Config, kept: Path) -> Views:
     before, found = _read(kept), Views()
     key, away = config.api_key(), False
     headers = {} if key is None else {"authorization": bearer(key, "server.key_file")}
-    with httpx2.Client(base_url=config.server.url, headers=headers, timeout=_TIMEOUT_S) as client:
+    verify = trust(config.server.ca_file, "server.ca_file")
+    with httpx2.Client(
+        base_url=config.server.url, headers=headers, timeout=_TIMEOUT_S, verify=verify
+    ) as client:
         asking = Asking(client, attempts=_ATTEMPTS)
         for stream in config.streams:
             known = before.get(stream, {})

@@ -32,6 +32,7 @@ from decaysketch.cli.output import (
 from decaysketch.cli.recipes import (
     Accuracy,
     ApiKeyFile,
+    CaFile,
     IdKeyFile,
     Parameters,
     TimeoutS,
@@ -157,6 +158,7 @@ def build(
     parameters: Parameters,
     id_key_file: IdKeyFile = None,
     api_key_file: ApiKeyFile = None,
+    ca_file: CaFile = None,
     timeout_s: TimeoutS = 30.0,
     now: Annotated[
         int | None, typer.Option(help="The time for sketches that have a clock.")
@@ -204,7 +206,7 @@ def build(
         if from_server is not None:
             if parameters or any(v is not None for v in (family, params, decay, accuracy)):
                 raise CommandError("--from-server gives all parameters; give no others")
-            with api_client(from_server[0], api_key_file, timeout_s) as client:
+            with api_client(from_server[0], api_key_file, timeout_s, ca_file) as client:
                 recipe = recipe_from_server(client, from_server[1], id_key)
         else:
             defaults = dict(_DEFAULTS)

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from decaysketch.cli.output import AsJson, CommandError, number, reporting_errors, show
-from decaysketch.cli.recipes import ApiKeyFile, TimeoutS
+from decaysketch.cli.recipes import ApiKeyFile, CaFile, TimeoutS
 from decaysketch.client.admin import Admin, MonitorEvent
 
 __all__ = ["monitor"]
@@ -27,11 +27,13 @@ _LONGEST_SPEC = 1 << 20
 
 
 @contextmanager
-def _admin(url: str, key_file: Path | None, timeout_s: float) -> Iterator[Admin]:
+def _admin(
+    url: str, key_file: Path | None, timeout_s: float, ca_file: Path | None
+) -> Iterator[Admin]:
     key = None
     if key_file is not None:
         key = key_file.read_text(encoding="ascii", errors="replace")
-    with Admin(url, key, timeout_s=timeout_s) as admin:
+    with Admin(url, key, timeout_s=timeout_s, ca_file=ca_file) as admin:
         yield admin
 
 
@@ -40,11 +42,12 @@ def list_(
     url: Url,
     stream: Stream,
     api_key_file: ApiKeyFile = None,
+    ca_file: CaFile = None,
     timeout_s: TimeoutS = 10.0,
     as_json: AsJson = False,
 ) -> None:
     """List the monitors on a stream, each with its state and the reason."""
-    with reporting_errors(), _admin(url, api_key_file, timeout_s) as admin:
+    with reporting_errors(), _admin(url, api_key_file, timeout_s, ca_file) as admin:
         _show(as_json, admin.list_monitors(stream))
 
 
@@ -57,11 +60,12 @@ def put(
         Path, typer.Argument(help="JSON file, the output of Threshold(...).to_dict().")
     ],
     api_key_file: ApiKeyFile = None,
+    ca_file: CaFile = None,
     timeout_s: TimeoutS = 10.0,
     as_json: AsJson = False,
 ) -> None:
     """Define a monitor, and show its state."""
-    with reporting_errors(), _admin(url, api_key_file, timeout_s) as admin:
+    with reporting_errors(), _admin(url, api_key_file, timeout_s, ca_file) as admin:
         _show(as_json, [admin.put_monitor(stream, name, _spec(spec))])
 
 
@@ -71,10 +75,11 @@ def delete(
     stream: Stream,
     name: Name,
     api_key_file: ApiKeyFile = None,
+    ca_file: CaFile = None,
     timeout_s: TimeoutS = 10.0,
 ) -> None:
     """Delete a monitor. It is an error if there is none."""
-    with reporting_errors(), _admin(url, api_key_file, timeout_s) as admin:
+    with reporting_errors(), _admin(url, api_key_file, timeout_s, ca_file) as admin:
         if not admin.delete_monitor(stream, name):
             raise CommandError(f"stream {stream!r} has no monitor {name!r}")
 
@@ -90,11 +95,12 @@ def history(
     stop: Annotated[str | None, typer.Option("--to", help="The same; now if not given.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Most states, the newest.")] = 1000,
     api_key_file: ApiKeyFile = None,
+    ca_file: CaFile = None,
     timeout_s: TimeoutS = 10.0,
     as_json: AsJson = False,
 ) -> None:
     """Show the states that a monitor had, oldest first."""
-    with reporting_errors(), _admin(url, api_key_file, timeout_s) as admin:
+    with reporting_errors(), _admin(url, api_key_file, timeout_s, ca_file) as admin:
         found = admin.monitor_history(stream, name, start=start, stop=stop, limit=limit)
     table = Table("since", "until", "state", "alert", "explanation")
     for each in found["states"]:
@@ -115,12 +121,13 @@ def watch(
     url: Url,
     stream: Stream,
     api_key_file: ApiKeyFile = None,
+    ca_file: CaFile = None,
     timeout_s: TimeoutS = 10.0,
     events: Annotated[int | None, typer.Option(min=1, help="Stop after this many.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the states of a stream's monitors, a line for each, until interrupted."""
-    with reporting_errors(), _admin(url, api_key_file, timeout_s) as admin:
+    with reporting_errors(), _admin(url, api_key_file, timeout_s, ca_file) as admin:
         for count, event in enumerate(admin.watch(stream), 1):
             typer.echo(json.dumps(event.fields) if as_json else _line(event))
             if count == events:

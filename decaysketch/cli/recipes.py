@@ -22,6 +22,7 @@ from decaysketch import decay as decays
 from decaysketch.batch import ColumnMapping
 from decaysketch.cli.output import CommandError, warn
 from decaysketch.client.access import bearer, plain_url
+from decaysketch.client.trust import certificate_fault, trust
 from decaysketch.core.params import Option, SketchParams
 from decaysketch.core.sizing import CAPACITY_BY_KEY, read_accuracy
 from decaysketch.decay import Decay
@@ -31,6 +32,7 @@ from decaysketch.text.grammar import json_object
 __all__ = [
     "Accuracy",
     "ApiKeyFile",
+    "CaFile",
     "IdKeyFile",
     "Parameters",
     "TimeZone",
@@ -58,6 +60,13 @@ IdKeyFile = Annotated[
 ]
 ApiKeyFile = Annotated[
     Path | None, typer.Option(help="File with an API key of the server; never an argument.")
+]
+CaFile = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="DECAYSKETCH_CA_FILE",
+        help="PEM file with the only certificate authorities to trust, for a private one.",
+    ),
 ]
 TimeZone = Annotated[
     str | None,
@@ -282,19 +291,24 @@ def _decay_text(given: str) -> str:
     return given
 
 
-def api_client(url: str, key_file: Path | None, timeout_s: float) -> httpx2.Client:
+def api_client(
+    url: str, key_file: Path | None, timeout_s: float, ca_file: Path | None = None
+) -> httpx2.Client:
     """Return a client for an aggregator.
 
     Raises:
         OSError: the key file cannot be read.
-        ParameterError: it contains no key, or the address is invalid or contains a key.
+        ParameterError: it contains no key, the address is invalid or contains a key, or
+            ``ca_file`` contains no certificate.
     """
     plain_url(url, "the URL")
     headers = {}
     if key_file is not None:
         text = key_file.read_text(encoding="ascii", errors="replace")
         headers["authorization"] = bearer(text, str(key_file))
-    return httpx2.Client(base_url=url, headers=headers, timeout=timeout_s)
+    return httpx2.Client(
+        base_url=url, headers=headers, timeout=timeout_s, verify=trust(ca_file, "--ca-file")
+    )
 
 
 def recipe_from_server(client: httpx2.Client, stream: str, id_key: bytes | None) -> Recipe:
@@ -303,7 +317,8 @@ def recipe_from_server(client: httpx2.Client, stream: str, id_key: bytes | None)
         answer = client.get(f"/v1/streams/{quote(stream, safe='')}")
         fields = answer.json()
     except (httpx2.HTTPError, ValueError) as fault:
-        raise CommandError(f"{client.base_url} does not answer: {fault}") from None
+        reason = certificate_fault(fault) or fault
+        raise CommandError(f"{client.base_url} does not answer: {reason}") from None
     if answer.status_code != 200:
         raise CommandError(
             f"{client.base_url} answers {answer.status_code}: {fields.get('detail')}"

@@ -16,7 +16,8 @@ import typer
 from rich.table import Table
 
 from decaysketch.cli.output import AsJson, reporting_errors, show
-from decaysketch.cli.recipes import ApiKeyFile, TimeoutS, api_client
+from decaysketch.cli.recipes import ApiKeyFile, CaFile, TimeoutS, api_client
+from decaysketch.client.trust import certificate_fault
 from decaysketch.families import FAMILIES
 
 __all__ = ["serve_check"]
@@ -33,13 +34,14 @@ class Check(NamedTuple):
 def serve_check(
     url: Annotated[str, typer.Argument(help="The aggregator, such as http://localhost:8000.")],
     api_key_file: ApiKeyFile = None,
+    ca_file: CaFile = None,
     timeout_s: TimeoutS = 10.0,
     max_latency_s: Annotated[float, typer.Option(help="A slower query is a fault.")] = 5.0,
     max_clock_s: Annotated[float, typer.Option(help="A larger clock difference is a fault.")] = 5.0,
     as_json: AsJson = False,
 ) -> None:
     """Check an aggregator; exit status 0 if all is well, 1 if not."""
-    with reporting_errors(), api_client(url, api_key_file, timeout_s) as client:
+    with reporting_errors(), api_client(url, api_key_file, timeout_s, ca_file) as client:
         checks = [
             _checked("health", lambda: _status(client, "/healthz")),
             _checked("ready", lambda: _status(client, "/readyz")),
@@ -61,7 +63,8 @@ def _checked(name: str, look: Callable[[], tuple[bool, str]]) -> Check:
     try:
         return Check(name, *look())
     except (httpx2.HTTPError, ValueError, KeyError, TypeError) as fault:
-        return Check(name, False, f"{type(fault).__name__}: {fault}")
+        reason = certificate_fault(fault) or f"{type(fault).__name__}: {fault}"
+        return Check(name, False, reason)
 
 
 def _status(client: httpx2.Client, path: str) -> tuple[bool, str]:

@@ -7,6 +7,7 @@ Small and synchronous. Requests are repeated until answered, as in
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,10 +19,11 @@ from urllib.parse import quote, urlencode
 import httpx2
 
 from decaysketch.client.access import bearer, plain_url
-from decaysketch.client.asking import Asking, PostRefusedError
+from decaysketch.client.asking import Asking, PostRefusedError, UnreachableError
 from decaysketch.client.delivery import Answer, Backoff, Later, Taken, judge
 from decaysketch.client.errors import ClientError
 from decaysketch.client.following import LONGEST_EVENT_BYTES, SILENT_S
+from decaysketch.client.trust import certificate_fault, trust
 from decaysketch.monitor import Spec
 
 __all__ = ["Admin", "MonitorEvent"]
@@ -98,6 +100,7 @@ class Admin:
         timeout_s: seconds to wait for one response.
         attempts: tries per request before it fails.
         trust_env: whether to read proxies and certificates from the environment.
+        ca_file: PEM file with the only certificate authorities to trust, for a private one.
         transport: an httpx2 transport that replaces the network.
         wait: called with the seconds between two attempts.
 
@@ -113,6 +116,7 @@ class Admin:
         timeout_s: float = 30.0,
         attempts: int = 6,
         trust_env: bool = True,
+        ca_file: str | os.PathLike[str] | None = None,
         transport: httpx2.BaseTransport | None = None,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -121,7 +125,7 @@ class Admin:
             headers["authorization"] = bearer(key, "key")
         self._client = httpx2.Client(
             base_url=plain_url(url, "url"), headers=headers, timeout=timeout_s,
-            trust_env=trust_env, transport=transport,
+            trust_env=trust_env, verify=trust(ca_file, "ca_file"), transport=transport,
         )  # fmt: skip
         self._asking = Asking(self._client, attempts=attempts, wait=wait)
         self._timeout_s, self._wait = timeout_s, wait
@@ -211,8 +215,9 @@ class Admin:
                                     yield MonitorEvent.of(said)
                     else:
                         after_s = _later_s(response)
-            except httpx2.TransportError:
-                pass  # as where it ends: it is made again
+            except httpx2.TransportError as fault:  # as where it ends: it is made again
+                if reason := certificate_fault(fault):
+                    raise UnreachableError(f"no events of {stream!r}: {reason}") from None
             self._wait(max(backoff.next_s(), after_s))
 
     def close(self) -> None:

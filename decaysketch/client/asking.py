@@ -12,6 +12,7 @@ import httpx2
 from decaysketch.client import delivery
 from decaysketch.client.delivery import Answer, Backoff, Later, Taken, judge
 from decaysketch.client.errors import ClientError
+from decaysketch.client.trust import certificate_fault
 from decaysketch.errors import ParameterError
 
 __all__ = ["Asking", "PostRefusedError", "UnreachableError", "problem_kind"]
@@ -33,7 +34,7 @@ class PostRefusedError(ClientError):
 
 
 class UnreachableError(ClientError):
-    """The aggregator answered no attempt."""
+    """The aggregator answered no attempt, or its certificate is not valid."""
 
 
 class Asking:
@@ -98,6 +99,8 @@ class Asking:
                     f"{method} {path} cannot be sent: {type(fault).__name__}"
                 ) from None
             except httpx2.RequestError as fault:
+                if reason := certificate_fault(fault):
+                    raise UnreachableError(f"{method} {self._url(path)} failed: {reason}") from None
                 problem, after_s = f"{type(fault).__name__}: {fault}", 0.0
                 continue
             headers = {name.lower(): value for name, value in response.headers.items()}
@@ -115,8 +118,12 @@ class Asking:
                     problem_kind(response),
                 )
             problem, after_s = outcome.reason, outcome.after_s
-        url = self._client.base_url.copy_with(userinfo=b"").join(path)
-        raise UnreachableError(f"{method} {url} failed {self._attempts} times: {problem}")
+        raise UnreachableError(
+            f"{method} {self._url(path)} failed {self._attempts} times: {problem}"
+        )
+
+    def _url(self, path: str) -> httpx2.URL:
+        return self._client.base_url.copy_with(userinfo=b"").join(path)
 
 
 def problem_kind(response: httpx2.Response) -> str:

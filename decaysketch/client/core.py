@@ -40,6 +40,7 @@ from decaysketch.client.policy import Policy
 from decaysketch.client.spool import SpooledDelta
 from decaysketch.client.status import Event, Status
 from decaysketch.client.store import Store, differences
+from decaysketch.client.trust import certificate_fault
 from decaysketch.client.watch import Watch
 from decaysketch.errors import DecaySketchError, ParameterError
 from decaysketch.families import Recipe, recipe_from_dict
@@ -542,6 +543,8 @@ class Core:
 def _outcome(result: Answer | Exception, expected: dict[str, str]) -> Outcome:
     if isinstance(result, Answer):
         return judge(result, expected)
+    if reason := certificate_fault(result):
+        return Paused(reason)
     return Later(f"{type(result).__name__}: {result}")
 
 

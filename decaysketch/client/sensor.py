@@ -26,6 +26,7 @@ from decaysketch.client.errors import ClientError
 from decaysketch.client.following import Follower, follow
 from decaysketch.client.policy import Policy
 from decaysketch.client.status import Event, Status
+from decaysketch.client.trust import trust
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
 
@@ -66,6 +67,7 @@ class _Face:
         max_backoff_s: float = Policy.max_backoff_s,
         on_event: Callable[[Event], None] | None = None,
         trust_env: bool = True,
+        ca_file: str | os.PathLike[str] | None = None,
         transport: Any = None,
     ) -> None:
         """Open the spool; nothing is sent before the sensor is started.
@@ -95,6 +97,7 @@ class _Face:
             backoff_s, max_backoff_s: see :class:`decaysketch.client.delivery.Backoff`.
             on_event: called with each :class:`~decaysketch.client.Event`, from the sending thread.
             trust_env: whether proxies and certificates are taken from the environment.
+            ca_file: PEM file with the only certificate authorities to trust, for a private one.
             transport: of httpx2, in place of the network.
 
         Raises:
@@ -120,6 +123,7 @@ class _Face:
         self._connect_s = min(timeout_s, _CONNECT_S)
         self._options = {
             "base_url": url, "headers": headers, "trust_env": trust_env, "transport": transport,
+            "verify": trust(ca_file, "ca_file"),
             "timeout": httpx2.Timeout(timeout_s, connect=self._connect_s),
         }  # fmt: skip
         # Events are followed by asyncio: they come over a transport that it can use.

@@ -13,6 +13,7 @@ import httpx2
 
 from decaysketch.client.access import bearer, is_secret, plain_url
 from decaysketch.client.posting import Poster
+from decaysketch.client.trust import trust
 from decaysketch.errors import ParameterError
 
 __all__ = ["Address"]
@@ -27,6 +28,8 @@ class Address:
         key_file, key_variable: location of the API key, on every machine that sends; None:
             the aggregator requires none.
         attempts, timeout_s: tries for each request, and time limit for each.
+        ca_file: PEM file, on every machine that sends, with the only authorities to trust. None:
+            the system's.
     """
 
     url: str
@@ -35,6 +38,7 @@ class Address:
     key_variable: str | None = None
     attempts: int = 6
     timeout_s: float = 60.0
+    ca_file: str | None = None
 
     @classmethod
     def of_options(cls, options: Mapping[str, str]) -> Address:
@@ -64,7 +68,7 @@ class Address:
             raise ParameterError(f"timeoutS is {timeout_s}; expected a finite number above 0")
         return cls(
             url, options["stream"], options.get("keyFile"), options.get("keyVariable"),
-            attempts, timeout_s,
+            attempts, timeout_s, options.get("caFile"),
         )  # fmt: skip
 
     @contextmanager
@@ -77,7 +81,10 @@ class Address:
         """
         key = self._key()
         headers = {} if key is None else {"authorization": key}
-        with httpx2.Client(base_url=self.url, headers=headers, timeout=self.timeout_s) as client:
+        verify = trust(self.ca_file, "the option caFile")
+        with httpx2.Client(
+            base_url=self.url, headers=headers, timeout=self.timeout_s, verify=verify
+        ) as client:
             yield Poster(client, self.stream, attempts=self.attempts)
 
     def _key(self) -> str | None:
