@@ -113,11 +113,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggregator:
     """Open the database and read it; what ``stack`` closes is closed in reverse order."""
     compute, questions = pools(settings.compute_threads)
-    decays, opening, large = Threads(1, "decays"), Threads(1, "streams"), Threads(1, "large")
-    for threads in (compute, questions, decays, opening, large):
+    decays, opening = Threads(1, "decays"), Threads(1, "streams")
+    # No long post waits for the merges of other streams.
+    large, long = Threads(1, "large"), Threads(1, "long")
+    for threads in (compute, questions, decays, opening, large, long):
         stack.callback(threads.close)
     app.state.questions, app.state.decays = turns_of(questions, decays, settings, app.state.metrics)
-    app.state.lanes = lanes_of(compute, large, app.state.metrics)
+    app.state.lanes = lanes_of(compute, long, app.state.metrics)
     opened = asyncio.Event()
 
     async def open_streams(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

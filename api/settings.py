@@ -350,8 +350,9 @@ class Settings(BaseModel):
         2,
         1,
         256,
-        "Threads of a worker that decode and merge; what has very many rows has one more. "
-        "Questions have as many of their own but one, and one at least; they go first.",
+        "Threads of a worker that decode and merge. Long posts and large merges have one more "
+        "thread each. Questions have as many of their own but one, and one at least; they go "
+        "first.",
     )
     drain_s: float = _within(
         20.0,

@@ -27,7 +27,7 @@ from decaysketch.families import Sketch
 from decaysketch.ingest.columns import Batch, Columns, Form, Raw, check
 from decaysketch.ingest.readings import Steps
 
-__all__ = ["READERS", "REFUSED", "Reader", "Taken", "build", "count", "read", "take"]
+__all__ = ["READERS", "REFUSED", "Reader", "Taken", "add", "build", "count", "read", "take"]
 
 Reader = Callable[[bytes, Form], Raw | Steps[Raw]]
 """Reads a body; one that takes long does it in steps."""
@@ -172,8 +172,15 @@ def build(stream: Stream, source: str, columns: Columns) -> Sketch:
     Elements that have numbers are named by the source and their number.
     """
     sketch = stream.recipe.empty()
-    _feed(sketch.update, stream, source, columns)
+    add(sketch, stream, source, columns)
     return sketch
+
+
+def add(sketch: Sketch, stream: Stream, source: str, columns: Columns) -> None:
+    """Add observations to a sketch for this stream. Its bytes depend on all rows, and not on
+    their division into calls.
+    """
+    _feed(sketch.update, stream, source, columns)
 
 
 def _feed(method: Callable[..., Any], stream: Stream, source: str, columns: Columns) -> Any:

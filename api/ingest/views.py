@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from api.ingest.building import build
+from api.ingest.building import add
 from api.service.drafts import Incoming
 from api.service.streams import Stream
 from decaysketch import SketchParams
 from decaysketch.families import DEFAULT, Params
 from decaysketch.ingest.columns import Batch, Form, Raw
+from decaysketch.ingest.readings import Steps
 from decaysketch.ingest.views import ViewOf, of_devices
 
 __all__ = ["DEVICES", "NAMES", "ROWS_OF_A_NAME", "Fed", "feed", "view_forms"]
@@ -28,6 +29,8 @@ DEVICES, NAMES = ".devices", ".devices.names"
 
 ROWS_OF_A_NAME = 11
 """What a device of the view of names takes with a name of 40 letters, in rows of 25 bytes."""
+
+_ROWS_A_STEP = 1 << 12  # about 10 ms where names are long
 
 
 @dataclass(frozen=True)
@@ -65,18 +68,29 @@ def view_forms(
     return found
 
 
-def feed(views: Sequence[Stream], raw: Raw, batch: Batch, form: Form) -> list[Fed]:
-    """Sketches of the sound observations of a body, for each view. O(observations)."""
+def feed(views: Sequence[Stream], raw: Raw, batch: Batch, form: Form) -> Steps[list[Fed]]:
+    """Return a sketch of the accepted observations for each derived stream, in steps of
+    ``_ROWS_A_STEP`` rows. O(observations).
+    """
     found = []
     for view in views:
-        form_of_view = Form(
-            view.recipe, form.source, form.latest, form.max_rows, view.row.bind_keys, form.lead
-        )
-        said = ViewOf.from_dict(view.row.view)
-        fed = of_devices(raw, batch.positions, said, form_of_view)
-        incoming = None
-        if len(fed.positions):
-            sketch = build(view, form.source, fed.columns)
-            incoming = Incoming(sketch.to_bytes(), sketch.snapshot())
-        found.append(Fed(view, incoming, len(batch.positions) - len(fed.positions)))
+        fed = yield from _fed(view, raw, batch, form)
+        found.append(fed)
     return found
+
+
+def _fed(view: Stream, raw: Raw, batch: Batch, form: Form) -> Steps[Fed]:
+    of_view = Form(
+        view.recipe, form.source, form.latest, form.max_rows, view.row.bind_keys, form.lead
+    )
+    definition, sketch = ViewOf.from_dict(view.row.view), view.recipe.empty()
+    accepted, rows = batch.positions, 0
+    for begin in range(0, len(accepted), _ROWS_A_STEP):
+        yield
+        part = of_devices(raw, accepted[begin : begin + _ROWS_A_STEP], definition, of_view)
+        rows += len(part.positions)
+        yield
+        add(sketch, view, form.source, part.columns)
+    yield
+    incoming = Incoming(sketch.to_bytes(), sketch.snapshot()) if rows else None
+    return Fed(view, incoming, len(accepted) - rows)

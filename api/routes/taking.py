@@ -56,6 +56,7 @@ __all__ = [
     "take_held",
 ]
 
+_PATIENCE_S = 0.01
 _COST = 32  # to read one takes as long as to decode so many rows of a sketch
 
 M = TypeVar("M", bound=Map)
@@ -301,16 +302,20 @@ def _fed(
     if check_times is not None:
         check_times(taken.batch.columns.times)
     yield
-    with hold, memory.merging(hold.rows):
-        return taken, feed(views, raw, taken.batch, form) if taken.incoming is not None else []
+    if taken.incoming is None:
+        return taken, []
+    return taken, (yield from held(feed(views, raw, taken.batch, form), memory, hold))
 
 
 def held(steps: Steps[T], memory: Memory, hold: Hold) -> Steps[T]:
-    """The same steps, each of which holds the rows, and of many rows is the only one."""
+    """Run the same steps, each of which holds the rows. A step of many rows runs while nothing else
+    merges many rows. It never waits long for that, since other posts wait for its thread.
+    """
     while True:
-        with hold, memory.merging(hold.rows):
+        with hold, memory.merging(hold.rows, _PATIENCE_S) as is_free:
             try:
-                next(steps)
+                if is_free:
+                    next(steps)
             except StopIteration as end:
                 found: T = end.value
                 return found

@@ -274,15 +274,25 @@ class Memory:
         return True
 
     @contextmanager
-    def merging(self, rows: int) -> Iterator[None]:
+    def merging(self, rows: int, wait_s: float = -1) -> Iterator[bool]:
         """Merge so many rows. Merges that take much working memory run one at a time. A thread that
         holds the lock of a sketch must not call this.
+
+        Args:
+            rows: of the merge.
+            wait_s: how long to wait for another merge; -1: until it ends.
+
+        Yields:
+            False if another one still runs. The caller must not merge then.
         """
         if rows < LARGE_ROWS:
-            yield
+            yield True
             return
-        with self._large:
-            try:
-                yield
-            finally:
-                release_scratch()
+        if not self._large.acquire(timeout=wait_s):
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            release_scratch()
+            self._large.release()

@@ -73,7 +73,8 @@ def parts(settings: Settings) -> Iterator[Part]:
     yield Part(
         "rows to be merged", "journaled: as many as may be in flight", waiting * WAITING_BYTES
     )
-    merging = settings.max_sketch_rows + settings.max_post_rows + threads * LARGE_ROWS
+    # One thread more merges, and reads no bodies.
+    merging = settings.max_sketch_rows + settings.max_post_rows + (threads + 1) * LARGE_ROWS
     yield Part(
         "merging",
         f"one sketch of `max_sketch_rows` at a time, and {LARGE_ROWS} rows for each thread",

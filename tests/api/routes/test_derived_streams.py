@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 from service import NOW, problem
 
 from api.access.keys import Role, mint
+from api.ingest import views
 
 Start = Callable[..., TestClient]
 FORM = {"params": {"max_weight": 1, "id_bits": 40, "capacity": 100, "time_unit": "s"}}
@@ -97,3 +98,20 @@ def test_a_capacity_that_cannot_fit_is_refused_and_creates_nothing(start: Start)
     fitting = int(fault["expected"].rpartition(" ")[2])
     form = FORM | {"views": {"devices": {"id": 0, "capacity": fitting}}}
     assert client.put("/v1/streams/v", json=form).status_code == 201
+
+
+def test_the_division_into_steps_changes_nothing(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows without a device, and devices in several steps, among them."""
+    client, found = start(), []
+    keys = [7 if n % 5 == 4 else [f"device-{n % 9}", n] for n in range(50)]
+    rows = [{"value": n, "time": NOW - n, "id": key} for n, key in enumerate(keys)]
+    for name, step in (("a", 1 << 12), ("b", 3), ("c", 1)):
+        monkeypatch.setattr(views, "_ROWS_A_STEP", step)
+        client.put(f"/v1/streams/{name}", json=VIEWS).raise_for_status()
+        path = f"/v1/streams/{name}/observations?source=s"
+        client.post(path, json={"observations": rows}).raise_for_status()
+        states = [client.get(f"/v1/streams/{name}.devices{end}/sketch") for end in ("", ".names")]
+        found.append([each.raise_for_status().content for each in states])
+    assert found[0] == found[1] == found[2]

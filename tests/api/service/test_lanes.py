@@ -13,12 +13,14 @@ from fastapi import Request
 
 from api.http.asker import as_long_as_connected
 from api.http.refusals import ClientLeftError
+from api.routes.taking import held
 from api.service import turns
+from api.service.budget import LARGE_ROWS, Memory
 from api.service.metrics import Metrics
 from api.service.observer import Observer
 from api.service.threads import Threads
 from api.service.turns import by_steps, lanes_of
-from decaysketch.ingest.readings import Steps
+from decaysketch.ingest.readings import Steps, finished
 
 pytestmark = pytest.mark.anyio
 
@@ -145,3 +147,19 @@ async def test_a_cancellation_from_elsewhere_stays_one() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_step_that_may_not_merge_yet_leaves_its_thread(threads: Threads) -> None:
+    """It runs once the merge of many rows that was under way has ended, and no other before."""
+    memory, done = Memory(), list[str]()
+    hold = memory.flight.hold(LARGE_ROWS)
+    steps = held(noted("k", 2, done), memory, hold)
+    with memory.merging(LARGE_ROWS):
+        await threads(next, steps)
+        await threads(next, steps)
+        assert done == []
+        assert memory.flight.rows == 0
+        few = held(noted("f", 2, done), memory, memory.flight.hold(1))
+        assert await threads(finished, few) == "f"
+    assert await threads(finished, steps) == "k"
+    assert done == ["f", "f", "k", "k"]
