@@ -271,12 +271,13 @@ class RowsInFlightError(ServiceError):
 
 
 class RowsAskedError(ServiceError):
-    """The rows read by all concurrent queries exceed the limit of this process."""
+    """The rows read by concurrent queries exceed this process's limit, or that for one caller."""
 
-    def __init__(self, present: int, rows: int, limit: int) -> None:
+    def __init__(self, present: int, rows: int, limit: int, *, of_caller: bool = False) -> None:
+        whose = "other queries with this key" if of_caller else "other queries"
         super().__init__(
-            f"questions that are being answered look at {present} rows, and this one at {rows}; at "
-            f"most {limit} are looked at at a time; ask again later"
+            f"{whose} read {present} rows now, and this one reads {rows}; expected at most {limit} "
+            "at a time (max_read_rows); ask again when they have ended"
         )
 
 

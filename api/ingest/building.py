@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from api.errors import UnknownSourceError
 from api.ingest.arrow import read_arrow
 from api.ingest.json_rows import json_steps, line_steps
 from api.journal.model import Interval
@@ -98,7 +97,7 @@ def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> Steps[tuple
     verdicts = np.full(batch.rows, REFUSED, dtype=np.int8)
     if not len(batch.positions):
         return Taken(batch, verdicts, None), raw
-    before = _before(stream, form.source)
+    before = stream.posted(form.source)
     verdicts[batch.positions] = _feed(before.verdicts, stream, form.source, batch.columns)
     yield
     sketch = build(stream, form.source, batch.columns)
@@ -190,10 +189,3 @@ def _feed(method: Callable[..., Any], stream: Stream, source: str, columns: Colu
     if read.named_by == "ids":
         return method(values, *weighed, times, ids)
     return method(values, *weighed, times, ids, source=source)
-
-
-def _before(stream: Stream, source: str) -> Snapshot:
-    try:
-        return stream.snapshot([source])
-    except UnknownSourceError:
-        return stream.recipe.empty().snapshot()

@@ -156,7 +156,7 @@ class Answerer:
         reading = self._aggregator.memory.reading
         rows = sum(map(len, (planned.snapshot, *planned.others.values())))
         reading.make_room(rows)
-        evaluation = reading.track(Evaluation(planned), rows)
+        evaluation = reading.charge(Evaluation(planned), rows)
         return planned, evaluation, evaluation.work(TURN_S)
 
     def _written(self, planned: Plan, body: bytes, form: Form) -> bytes:

@@ -149,7 +149,7 @@ def _begin(
     rows = sum(map(len, snapshots.values()))
     reading = aggregator.memory.reading
     reading.make_room(rows)
-    return reading.track(CoverageEvaluation(stream.name, snapshots, asked), rows)
+    return reading.charge(CoverageEvaluation(stream.name, snapshots, asked), rows)
 
 
 def usual_settle_s(seen: list[Sender], now_us: int) -> float:

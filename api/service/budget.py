@@ -17,13 +17,13 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol, Self, TypeVar
 
 from api.errors import RowsAskedError, RowsInFlightError
-from api.service.shares import Shares
+from api.service.shares import Shares, charged_caller
 from decaysketch.families import release_scratch
 
 __all__ = [
@@ -182,6 +182,12 @@ class Reading(_Limited):
     A tracked object counts until nothing refers to it. The most recently queried objects are kept,
     and dropped in favour of current queries. Thread-safe.
 
+    A caller without a running query may always start one, as large as the limit if nothing else is
+    alive. A caller's queries may have a quarter together, and more only as long as half the limit
+    stays free. Where other queries fill the limit, a caller without a running query has a reserve,
+    a quarter beside the limit, in snapshots and samples up to a sixteenth each. The thread names
+    the caller (:func:`~api.service.shares.charging`). The server itself has no running query.
+
     Args:
         limit: rows that may be alive. One object may have more, if it is alone.
     """
@@ -190,25 +196,45 @@ class Reading(_Limited):
         super().__init__(limit)
         self._kept: OrderedDict[int, tuple[weakref.ref[Owner], int]] = OrderedDict()
         self._kept_rows = 0
+        self._of: Counter[str] = Counter()  # rows in running queries, by caller
         self._lock = threading.RLock()
 
     def make_room(self, rows: int) -> None:
         """Drop kept objects that no query uses, as far as so many rows need it.
 
         Raises:
-            RowsAskedError: the queries under way leave no space.
+            RowsAskedError: running queries leave no space, or those by the same caller.
         """
-        while self._tally.rows + rows > self.limit and self._let_go():
+        own = self._of[charged_caller() or ""]
+        is_much = own > 0 and own + rows > self.limit // 4
+        most = self.limit // 2 if is_much else self.limit
+        while self._tally.rows + rows > most and self._let_go():
             pass
         present = self._tally.rows
-        if present and present + rows > self.limit:
-            raise RowsAskedError(present, rows, self.limit)
+        if not present or present + rows <= most:
+            return
+        if own or rows > self.limit // 16 or present + rows > self.limit + self.limit // 4:
+            raise RowsAskedError(own if is_much else present, rows, most, of_caller=is_much)
 
     def track(self, thing: T, rows: int) -> T:
         """Count the rows of an object for as long as it is alive."""
         self._tally.change(rows)
         weakref.finalize(thing, self._tally.change, -rows).atexit = False
         return thing
+
+    def charge(self, query: T, rows: int) -> T:
+        """Count rows for a query, and charge them to its caller."""
+        caller = charged_caller()
+        if caller is not None:
+            self._charge(caller, rows)
+            weakref.finalize(query, self._charge, caller, -rows).atexit = False
+        return self.track(query, rows)
+
+    def _charge(self, caller: str, rows: int) -> None:
+        with self._lock:
+            self._of[caller] += rows
+            if not self._of[caller]:
+                del self._of[caller]
 
     def keep(self, owner: Owner, rows: int) -> None:
         """Record that ``owner`` keeps a snapshot of so many rows. ``owner.forget()`` releases it,
@@ -276,10 +302,10 @@ class Memory:
     @contextmanager
     def merging(self, rows: int, wait_s: float = -1) -> Iterator[bool]:
         """Merge so many rows. Merges that take much working memory run one at a time. A thread that
-        holds the lock of a sketch must not call this.
+        holds a sketch lock must not call this.
 
         Args:
-            rows: of the merge.
+            rows: read by the merge.
             wait_s: how long to wait for another merge; -1: until it ends.
 
         Yields:

@@ -81,7 +81,10 @@ def parts(settings: Settings) -> Iterator[Part]:
         merging * MERGING_BYTES,
     )
     read = max(settings.max_read_rows, 2 * settings.max_sketch_rows)
-    yield Part("snapshots and answers", "`max_read_rows`", read * READ_BYTES)
+    read += settings.max_read_rows // 4
+    yield Part(
+        "snapshots and answers", "`max_read_rows`, and a quarter in reserve", read * READ_BYTES
+    )
     yield Part(
         "bodies",
         "twice `max_inflight_bytes`, and `queue_bytes` with one body more",

@@ -92,8 +92,11 @@ class MergeBuffer:
         with self._memory.merging(self.work_rows), self._merging:
             self._fold()
 
-    def merged(self) -> Snapshot:
+    def merged(self, *, has_room: bool = False) -> Snapshot:
         """Return a snapshot of everything that was added before the call, or more.
+
+        Args:
+            has_room: whether the caller has reserved space for the rows among those in flight.
 
         Raises:
             RowsAskedError: it has to be made, and other queries leave no space for it.
@@ -103,7 +106,8 @@ class MergeBuffer:
                 if self._kept:
                     self._memory.reading.asked(self)
                     return self._sketch.snapshot()
-        self._memory.reading.make_room(self.counted_rows)
+        if not has_room:
+            self._memory.reading.make_room(self.counted_rows)
         with self._memory.merging(self.work_rows), self._merging:
             self._fold()
             snapshot = self._sketch.snapshot()

@@ -10,8 +10,28 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
-__all__ = ["Shares"]
+__all__ = ["Shares", "charged_caller", "charging"]
+
+_charged: ContextVar[str | None] = ContextVar("_charged", default=None)
+
+
+@contextmanager
+def charging(caller: str) -> Iterator[None]:
+    """Charge the work of this thread to a caller, as long as the context lasts."""
+    token = _charged.set(caller)
+    try:
+        yield
+    finally:
+        _charged.reset(token)
+
+
+def charged_caller() -> str | None:
+    """Return the caller that the work of this thread is charged to. None: the server itself."""
+    return _charged.get()
 
 
 class Shares:

@@ -376,6 +376,15 @@ class Stream:
             return buffers[wanted[0]].merged()
         return self._join_of(buffers)
 
+    def posted(self, source: str) -> Snapshot:
+        """Return what one source has posted, empty at first. The caller has reserved space for its
+        rows among those in flight, so no query can keep a post out.
+        """
+        entry = self._sources.get(source)
+        return (
+            self.recipe.empty().snapshot() if entry is None else entry.buffer.merged(has_room=True)
+        )
+
     def snapshots(self, sources: Collection[str] | None = None) -> dict[str, Snapshot]:
         """Return the sketch of each source, by name, without joining them: for all that are not
         revoked, or for some. Rejected where ids are bound to their sources: no two of them hear one

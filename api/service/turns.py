@@ -24,6 +24,7 @@ from weakref import WeakValueDictionary
 from api.errors import TooMuchAskedError
 from api.service.budget import LARGE_ROWS
 from api.service.observer import Observer
+from api.service.shares import charging
 from api.service.threads import Compute, Threads
 from api.settings import Settings
 from decaysketch.ingest.readings import Steps
@@ -128,7 +129,7 @@ class Turns:
         with self._threads.going_first():
             await self._come_to_turn(caller)
             try:
-                running = self._threads.submit(function, *args, **kwargs)
+                running = self._threads.submit(_charged, caller, function, *args, **kwargs)
             except BaseException:
                 self._next()
                 raise
@@ -172,6 +173,11 @@ class Turns:
                 turn.set_result(None)
                 return
         self._free += 1
+
+
+def _charged(caller: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    with charging(caller):
+        return function(*args, **kwargs)
 
 
 class Lanes:

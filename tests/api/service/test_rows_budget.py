@@ -22,11 +22,13 @@ from fastapi.testclient import TestClient
 from service import NOW, OCTETS, PARAMS, posted, problem
 
 from api.access.keys import Role, mint
+from api.errors import RowsAskedError
 from api.service import follower
 from api.service.aggregator import Aggregator
-from api.service.budget import PART_ROWS
+from api.service.budget import PART_ROWS, Memory
 from api.service.drafts import Draft, Incoming
 from api.service.memory import bound_bytes, memory_table, parts
+from api.service.shares import charging
 from api.service.streams import Stream
 from api.settings import Settings
 from decaysketch import DecaySketch, SketchParams
@@ -496,9 +498,47 @@ def test_questions_that_leave_no_room_are_sent_away(start: Start) -> None:
     refused = client.post("/v1/streams/s/query", json=QUERY)
     content = problem(refused, 429, "rows-asked")
     assert "9000" in content["detail"]
+    assert "max_read_rows" in content["detail"]
+    # Posts read as well, and no query keeps them out.
+    rows = {"observations": [{"time": 1000, "id": 1}]}
+    for path in ("observations?source=a", "observations?source=new"):
+        client.post(f"/v1/streams/s/{path}", json=rows).raise_for_status()
     assert refused.headers["retry-after"]
     del somebody
     assert client.post("/v1/streams/s/query", json=QUERY).status_code == 200
+
+
+def test_queries_of_one_caller_leave_space_to_others() -> None:
+    class Asked:
+        pass
+
+    def ask(caller: str, rows: int) -> Asked:
+        with charging(caller):
+            reading.make_room(rows)
+            return reading.charge(Asked(), rows)
+
+    reading = Memory(read_rows=16_000).reading
+    first = [ask("a", 9_000)]  # one of any size
+    with pytest.raises(RowsAskedError, match="this key"):
+        ask("a", 1)
+    others = [ask("b", 7_000)]
+    # All of it is taken. Whoever has nothing under way has a reserve of 4,000.
+    with pytest.raises(RowsAskedError, match="other queries read"):
+        ask("c", 1_001)
+    others += [ask(each, 1_000) for each in "cdef"]
+    for caller in "cg":
+        with pytest.raises(RowsAskedError):
+            ask(caller, 1)
+    with pytest.raises(RowsAskedError):  # the server itself
+        reading.make_room(1)
+    del others
+    first.clear()
+    several = [ask("a", 2_000) for _ in range(4)]  # half of it, beyond a quarter
+    with pytest.raises(RowsAskedError, match="this key"):
+        ask("a", 1)
+    assert reading.rows == 8_000
+    several.clear()
+    assert reading.rows == 0
 
 
 def test_streams_that_are_too_large_together_are_not_joined(start: Start) -> None:
