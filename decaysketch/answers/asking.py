@@ -1,11 +1,12 @@
 """Queries to a view: a sketch under one decay and at one time.
 
-A view reads one of four sources:
+A view reads one of five objects:
 
 * samples of rows (:class:`~decaysketch.answers.questions.SampleView`)
 * counters of keys (:class:`~decaysketch.answers.keys.KeyView`)
 * the rows that no later row rules out (:class:`~decaysketch.answers.extremes.ExtremeView`)
 * series with all their rows (:class:`~decaysketch.answers.series.SeriesView`)
+* samples of several sources (:class:`~decaysketch.sources.view.CoverageView`)
 
 Code that forwards queries needs only :class:`View` and :data:`QUESTIONS`.
 """
@@ -126,19 +127,21 @@ class View(ABC):
         """Approximate processor time to answer, in seconds."""
 
     def given(
-        self, where: str | None = None, of: str | None = None, weight: str | None = None
-    ) -> View:
+        self, where: str | None = None, of: str | None = None, weight: str | None = None,
+        set: str | None = None,
+    ) -> View:  # fmt: skip
         """Return a view of a part of the rows, of another column, or under another weight.
 
         Args:
             where: a condition over the columns. The view keeps the rows for which it holds.
             of: the aggregated values, an expression over the columns.
             weight: a number of 0 or more for each row, by which its decay weight is multiplied.
+            set: a set of sources, such as ``a & ~b``, of a view of several sources.
 
         Raises:
             ParameterError: an expression cannot be parsed, or the sketch stores no rows.
         """
-        view: View = self.modified(Modifiers(of=of, where=where, weight=weight))
+        view: View = self.modified(Modifiers(of=of, where=where, weight=weight, set=set))
         return view
 
     def by(
@@ -207,6 +210,7 @@ _HELD: Mapping[Held, str] = {
     "keys": "counters of keys",
     "extremes": "the rows that no later one rules out, as a sketch of the family 'extremes' has",
     "series": "a sample of series, as a sketch of the family 'series' has",
+    "sources": "one sketch for each of several sources",
 }
 
 

@@ -1,4 +1,4 @@
-"""Modifiers of a sample before a query: ``where``, ``of``, ``weight`` and ``by``.
+"""Modifiers of a sample before a query: ``where``, ``set``, ``of``, ``weight`` and ``by``.
 
 A modified sample is a :class:`~decaysketch.answers.sample.Sample`, so every aggregate accepts it.
 
@@ -6,6 +6,8 @@ A modified sample is a :class:`~decaysketch.answers.sample.Sample`, so every agg
 ``where``  keeps the rows for which a condition holds. The size of a hit stays, so that a part
            without rows has an upper bound. What the condition says of time limits it to the bands
            that can have such rows
+``set``    keeps the messages in a set of sources, such as ``a & ~b``. It needs one sketch for each
+           source, see :mod:`decaysketch.sources.restricted`, and combines with ``where``
 ``of``     the values: any expression over the columns
 ``weight`` times the decay weight: a number of 0 or more for each row, which may rise with the age
 ``by``     groups, see :mod:`~decaysketch.answers.grouped`
@@ -37,6 +39,7 @@ from decaysketch.text.expression import MAX_OPERATIONS, NULL_TIME, Bound, Column
 __all__ = [
     "MAX_GROUPS",
     "MAX_KEYS",
+    "SOURCE_KEYS",
     "Modifiers",
     "Order",
     "bound_to",
@@ -50,6 +53,9 @@ MAX_KEYS = 4
 
 MAX_GROUPS = 10_000
 """Groups of a table before its limit."""
+
+SOURCE_KEYS = ("source", "other", "hearers")
+"""Keys of ``by`` that the sources of a message give, not its columns."""
 
 Order = Literal["largest", "smallest", "key"]
 
@@ -68,6 +74,7 @@ class Modifiers:
         by: expressions for the group keys. Empty: no groups.
         limit: the maximum number of listed groups. None: all.
         order: "largest" or "smallest" result first, or by "key".
+        set: a set expression over source names. None: all messages.
 
     Raises:
         ParameterError: there are too many keys, the order is unknown, or a limit has no keys.
@@ -79,11 +86,12 @@ class Modifiers:
     weight: str | None = None
     limit: int | None = None
     order: Order = "largest"
+    set: str | None = None
 
     def __post_init__(self) -> None:
         by: Any = self.by
         object.__setattr__(self, "by", (by,) if isinstance(by, str) else tuple(by))
-        for name in ("of", "where", "weight"):
+        for name in ("of", "where", "weight", "set"):
             if (text := getattr(self, name)) is not None and not isinstance(text, str):
                 raise ParameterError(f"{name} is {text!r:.80}; expected a text")
         if len(self.by) > MAX_KEYS or not all(isinstance(key, str) and key for key in self.by):
@@ -102,16 +110,22 @@ class Modifiers:
 
     def __bool__(self) -> bool:
         """Return whether anything is modified."""
-        return bool(self.of or self.by or self.where or self.weight)
+        return bool(self.of or self.by or self.where or self.weight or self.set)
+
+    @property
+    def of_sources(self) -> bool:
+        """Whether they need one sketch for each source."""
+        return self.set is not None or any(key in SOURCE_KEYS for key in self.by)
 
     def with_more(self, more: Modifiers) -> Modifiers:
-        """Combine both: conditions joined by ``and``, weights multiplied. Values and groups come
-        from ``more`` if it has any.
+        """Combine both: conditions joined by ``and``, sets by ``&``, weights multiplied. Values and
+        groups come from ``more`` if it has any.
         """
         both = [
             None if None in (a, b) else f"({a}){sign}({b})"
             for a, b, sign in (
-                (self.where, more.where, " and "), (self.weight, more.weight, " * ")
+                (self.where, more.where, " and "), (self.weight, more.weight, " * "),
+                (self.set, more.set, " & "),
             )
         ]  # fmt: skip
         return Modifiers(
@@ -121,6 +135,7 @@ class Modifiers:
             weight=both[1] or more.weight or self.weight,
             limit=more.limit,
             order=more.order,
+            set=both[2] or more.set or self.set,
         )
 
     def cost_s(self, rows: int) -> float:
@@ -146,6 +161,12 @@ class Modifiers:
             ParameterError: the message gives the reason and the remedy.
         """
         name = question.name
+        if question.asked_of == "sources":
+            if given := [each for each in ("where", "of", "weight") if getattr(self, each)]:
+                raise ParameterError(
+                    f"{name} compares sets of messages, and has no {', '.join(given)}: use set"
+                )
+            return
         if question.asked_of != "rows" and self:
             given = ", ".join(self.to_dict())
             raise ParameterError(

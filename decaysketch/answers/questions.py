@@ -37,6 +37,7 @@ from decaysketch.answers.asking import (
 )
 from decaysketch.answers.comparing import PairView, RangeView, range_moment
 from decaysketch.answers.contrasts import Comparison
+from decaysketch.answers.covering import SOURCE_QUESTIONS
 from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.estimate import Estimate, as_of
 from decaysketch.answers.extremes import EXTREME_QUESTIONS
@@ -139,6 +140,11 @@ class SampleView(View):
     def modified(self, modifiers: Modifiers) -> Any:
         if not modifiers:
             return self
+        if modifiers.of_sources:
+            raise ParameterError(
+                "set, and by source, other or hearers, need one sketch for each source: ask a "
+                "decaysketch.SourceSet, or a stream, which stores them"
+            )
         together = self._modifiers.with_more(modifiers)
         schema = schema_of_sample(self._drawn[0])
         found = modified(self._drawn, together, schema)
@@ -628,7 +634,7 @@ _LAST = _enter(
     )
 )
 
-for _of_others in (*KEY_QUESTIONS, *EXTREME_QUESTIONS, *SERIES_QUESTIONS):
+for _of_others in (*KEY_QUESTIONS, *EXTREME_QUESTIONS, *SERIES_QUESTIONS, *SOURCE_QUESTIONS):
     _enter(_of_others)
 
 

@@ -29,10 +29,10 @@ A = TypeVar("A")
 
 Arguments = Mapping[str, Any]
 
-Held = Literal["rows", "keys", "extremes", "series"]
+Held = Literal["rows", "keys", "extremes", "series", "sources"]
 """What a question is asked of: a sample of rows, or what a sketch has in place of one."""
 
-_OWN: tuple[Held, ...] = ("keys", "extremes", "series")
+_OWN: tuple[Held, ...] = ("keys", "extremes", "series", "sources")
 
 #: Default of an argument that must be given.
 REQUIRED: Any = object()
@@ -48,7 +48,8 @@ class Argument:
             ``w`` (:mod:`decaysketch.text.predicate`), or in Python a function of their columns;
             a "function" of them, which does not leave the process; "keys", each an integer or a
             text, in Python also bytes or a tuple, and all as ``update`` takes them; a "flag"; or a
-            "sketch" of another stream, in Python itself, elsewhere whatever stands for it there.
+            "sketch" of another stream, in Python itself, elsewhere whatever stands for it there;
+            a "set" expression over sources (:mod:`decaysketch.sources.expression`).
         doc: what it is, a sentence.
         many: whether several may be given; "either" takes one as well.
         least, most, below: bounds of each, where it has such; ``below`` is not one of them.
@@ -61,7 +62,9 @@ class Argument:
     """
 
     name: str
-    kind: Literal["number", "share", "integer", "predicate", "function", "keys", "flag", "sketch"]
+    kind: Literal[
+        "number", "share", "integer", "predicate", "function", "keys", "flag", "sketch", "set"
+    ]
     doc: str
     many: Literal["no", "yes", "either"] = "no"
     least: float | None = None
@@ -187,7 +190,7 @@ class Question(Generic[A]):
         arguments: what it is asked with; one of them at most is leading.
         needs: what a family must provide to be asked: "values" of observations, apart from their
             "weights", and whether these must be "numbers", as those of a stream of labels are not;
-            a "chosen decay"; counters of "keys"; "extremes"; a sample of "series".
+            a "chosen decay"; counters of "keys"; "extremes"; a sample of "series"; one sketch for each of several "sources".
         check: why arguments that are each in their domain are none together, or None.
         most: so many estimates may the answer hold.
         sql: its name in SQL.

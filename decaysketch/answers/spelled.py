@@ -1,6 +1,7 @@
 """A query as a text: an aggregate with its column and arguments, followed by modifiers.
 
     ``quantile(v, 0.9) by bucket(time, '1h') where v > 3 weight exp(-v) limit 20 order key``
+    ``mean(v) set gw7 - gw8 by source where v > -90``
 
 The parts stand in this order. All but the aggregate are optional. A column is any expression
 (:mod:`decaysketch.text.expression`). Without a column, or without brackets, the aggregate is over
@@ -70,7 +71,7 @@ class Spelled(NamedTuple):
     modifiers: Modifiers
 
 
-_CLAUSES = ("by", "where", "weight", "limit", "order")
+_CLAUSES = ("set", "by", "where", "weight", "limit", "order")
 _PIECE = re.compile(
     r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[(),]|[A-Za-z_][0-9A-Za-z_]*|[^'"(),A-Za-z_]+|.""",
     re.DOTALL,
@@ -104,6 +105,7 @@ def query_of(text: str) -> Spelled:
         of=of, by=by, where=parts.get("where"), weight=parts.get("weight"),
         limit=None if limit is None else int(limit),
         order=parts.get("order", "largest"),  # type: ignore[arg-type]  # which is checked
+        set=parts.get("set"),
     )  # fmt: skip
     return Spelled(modified_question(question, modifiers), arguments, modifiers)
 
@@ -125,8 +127,8 @@ def parts_of(text: str) -> dict[str, str]:
             order = ("", *_CLAUSES)
             if order.index(piece) <= order.index(clause):
                 raise ParameterError(
-                    f"the query has {piece!r} at character {at}; expected an aggregate, then by, "
-                    "where, weight, limit and order, each at most once and in this order"
+                    f"the query has {piece!r} at character {at}; expected an aggregate, then set, "
+                    "by, where, weight, limit and order, each at most once and in this order"
                 )
             clause = piece
             parts[clause] = ""
@@ -159,8 +161,8 @@ def _head(text: str) -> tuple[Question[Any], dict[str, Any], str | None]:
         if colon and name.strip() in QUESTIONS:
             return *question_of(text), None
         raise ParameterError(
-            f"the query begins with {text[:40]!r}; expected an aggregate such as mean(v), then by, "
-            "where, weight and limit"
+            f"the query begins with {text[:40]!r}; expected an aggregate such as mean(v), then set, "
+            "by, where, weight and limit"
         )
     question = _aggregate(head[1])
     given = _pieces(head[2]) if head[2] and head[2].strip() else []
@@ -207,6 +209,8 @@ def _read(question: Question[Any], argument: Argument, pieces: list[str]) -> Any
             if argument.many == "no" and len(numbers) > 1:
                 raise ValueError("expected one number")
             return numbers if argument.many != "no" else numbers[0]
+        if argument.kind == "set":
+            return ", ".join(pieces).strip()
         return argument_of(question, ",".join(piece.strip() for piece in pieces))[argument.name]
     except (ValueError, KeyError) as fault:
         if isinstance(fault, ParameterError):
@@ -249,6 +253,8 @@ def argument_of(question: Question[Any], text: str) -> dict[str, Any]:
         raise ValueError("it takes another sketch, which is no text")
     if leading.kind == "predicate":
         return {leading.name: read_predicate(text)}
+    if leading.kind == "set":
+        return {leading.name: text or leading.default}
     if leading.kind == "keys":
         return {leading.name: _keys(text)}
     read = float if leading.kind == "share" else _number

@@ -21,7 +21,7 @@ from decaysketch.answers.shapes import SCALAR, Question
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 from decaysketch.text.expression import Bound, Kind, Schema
 
-__all__ = ["MOST_ONE_BY_ONE", "GroupRow", "GroupTable", "GroupedView"]
+__all__ = ["MOST_ONE_BY_ONE", "GroupRow", "GroupTable", "GroupedView", "as_group"]
 
 MOST_ONE_BY_ONE = 100
 """Groups for which an aggregate is computed that is not computed for all groups at once."""
@@ -300,7 +300,7 @@ class GroupedView:
         for number in chosen.tolist():
             answer = self._of_one(question, given, wholes, keys, number, level, combine)
             small = int(rows[number]) < grouped.FEW
-            found.append(_as_group(answer, confidence, small))
+            found.append(as_group(answer, confidence, small))
         sizes = np.full(keys.size, np.nan)
         if question.shape is SCALAR:
             sizes[chosen] = [each.value for each in found]
@@ -440,7 +440,7 @@ def _is_exact(answer: Any) -> bool:
     return all(_is_exact(each) for each in getattr(answer, "__dict__", {}).values())
 
 
-def _as_group(answer: Any, confidence: float, small: bool) -> Any:
+def as_group(answer: Any, confidence: float, small: bool) -> Any:
     """Return a result at the table's confidence, with the caveat of a small group."""
     if isinstance(answer, Estimate):
         named = answer.caveats
@@ -448,12 +448,12 @@ def _as_group(answer: Any, confidence: float, small: bool) -> Any:
             named = (*named, "small-group")
         return replace(answer, confidence=confidence, caveats=named)
     if isinstance(answer, list):
-        return [_as_group(each, confidence, small) for each in answer]
+        return [as_group(each, confidence, small) for each in answer]
     if isinstance(answer, tuple) and hasattr(answer, "_fields"):
-        return type(answer)(*(_as_group(each, confidence, small) for each in answer))
+        return type(answer)(*(as_group(each, confidence, small) for each in answer))
     if isinstance(answer, query.Group):
         return replace(
-            answer, sum=_as_group(answer.sum, confidence, small),
-            count=_as_group(answer.count, confidence, small),
+            answer, sum=as_group(answer.sum, confidence, small),
+            count=as_group(answer.count, confidence, small),
         )  # fmt: skip
     return answer

@@ -33,14 +33,11 @@ from decaysketch.decay import Decay
 from decaysketch.decay.functions import check_decay
 from decaysketch.errors import IncompatibleSketchError, ParameterError
 from decaysketch.sources.joint import Guards, Joint, Match, guards_of
-from decaysketch.sources.view import CoverageView
+from decaysketch.sources.view import MATCH_ROW_S, CoverageView
 
 __all__ = ["MATCH_ROW_S", "Disagreement", "Guard", "SourceSet"]
 
 Guard = int | str | Literal["auto", "unbounded"]
-
-MATCH_ROW_S = 60e-9
-"""Processor seconds that a row costs to match and to gather, at most."""
 
 _KEPT = 16  # joint samples, those used last
 

@@ -21,17 +21,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.answers.asking import View
 from decaysketch.answers.comparing import PairView
 from decaysketch.answers.contrasts import Moment, Pair
 from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.estimate import Estimate
+from decaysketch.answers.modifiers import Modifiers
 from decaysketch.answers.questions import SampleView
 from decaysketch.answers.sample import Observed, Sample, changed
+from decaysketch.answers.shapes import Question
 from decaysketch.core.labels import LabelBook
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.time_units import Instant, moment_before
@@ -43,11 +46,13 @@ from decaysketch.sources import cover, overlaps, silence, unheard
 from decaysketch.sources.expression import Expression, quoted, read_expression
 from decaysketch.sources.joint import Joint, number_of
 from decaysketch.sources.overlaps import Overlaps
+from decaysketch.sources.restricted import restricted
 
 if TYPE_CHECKING:
     from decaysketch.sources.source_set import Disagreement, SourceSet
 
 __all__ = [
+    "MATCH_ROW_S",
     "CoverageView",
     "Exclusive",
     "Heard",
@@ -61,6 +66,11 @@ __all__ = [
 BoolArray = npt.NDArray[np.bool_]
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
+
+MATCH_ROW_S = 60e-9
+"""Processor seconds that a row costs to match and to gather, at most."""
+
+_READ_ROW_S, _SET_S = 60e-9, 1e-3  # to draw and read a row of a set, and of each set
 
 PAIR_STEP_S = 3e-9
 """Processor seconds of a pair of sources of one message."""
@@ -186,10 +196,14 @@ class _Read:
         return book.held([joint.value_keys for joint in self.joints])
 
 
-class CoverageView:
+class CoverageView(View):
     """Coverage under a decay and at a time. :meth:`SourceSet.at` makes one.
 
     An expression is a text such as ``a & ~b``: see :mod:`decaysketch.sources.expression`.
+
+    As a view it answers every sample query, about all messages or about a set:
+    ``view.given(set="a - b", where="v > 3").ask("mean")``, ``view.by("source").ask("mean")``. See
+    :mod:`decaysketch.sources.restricted`.
 
     Attributes:
         decay: weight by age.
@@ -201,9 +215,62 @@ class CoverageView:
     ) -> None:
         self.sources = sources
         self.decay = decay
-        self.now = now
+        self._now = now
         self.without_silence = without_silence
         self._reads: dict[tuple[int, ...], _Read] = {}
+
+    # ------------------------------------------------------------------------------------- queries
+
+    @property
+    def now(self) -> int:
+        return self._now
+
+    @property
+    def verified(self) -> Literal["proof", "grid"]:
+        return "grid" if getattr(self.decay, "verified", None) == "grid" else "proof"
+
+    @property
+    def drawn_s(self) -> float:
+        return 0.0
+
+    def modified(self, modifiers: Modifiers) -> Any:
+        return restricted(self, modifiers)
+
+    def ask(
+        self, question: Question[Any] | str, *, confidence: float = 0.95,
+        combine: Combine = "average", **arguments: Any,
+    ) -> Any:  # fmt: skip
+        view = restricted(self, Modifiers())
+        return view.ask(question, confidence=confidence, combine=combine, **arguments)
+
+    def cost_s(
+        self, question: Question[Any] | str, *, combine: Combine = "average", **arguments: Any
+    ) -> float:
+        cost: float = restricted(self, Modifiers()).cost_s(question, combine=combine, **arguments)
+        return cost
+
+    def reading_s(self, expressions: Sequence[str]) -> float:
+        """Return the approximate processor time to read sets, in seconds, from the row counts of
+        their sources: nothing is matched."""
+        seen: set[tuple[int, ...]] = set()
+        cost = 0.0
+        for text in expressions:
+            among = self._among(read_expression(text))
+            rows = sum(len(self.sources.snapshots[number]) for number in among)
+            cost += _SET_S + rows * (_READ_ROW_S + (0 if among in seen else MATCH_ROW_S))
+            seen.add(among)
+        return cost
+
+    def degrees(self, expression: str) -> list[int]:
+        """Return the numbers of sources that heard a message in a set, rising."""
+        wanted = read_expression(expression)
+        read = self._read(self._everyone)
+        heard = [
+            joint.degrees[mask]
+            for joint, mask in zip(read.joints, read.masks(wanted), strict=True)
+        ]
+        found: list[int] = np.unique(np.concatenate(heard)).tolist()
+        return found
 
     # ------------------------------------------------------------------------------------ reading
 
@@ -264,7 +331,10 @@ class CoverageView:
             copy, rows = number_of(sample)
             keep = masks[copy][rows]
             found = sample.only(keep)
-            return replace(filled(found, copy, rows[keep]), noted=(*found.noted, *noted))
+            return replace(
+                filled(found, copy, rows[keep]), noted=(*found.noted, *noted),
+                whole=lambda: filled(sample, copy, rows),
+            )  # fmt: skip
 
         return changed(read.samples if samples is None else samples, change)
 
@@ -296,6 +366,22 @@ class CoverageView:
         wanted = read_expression(expression)
         read = self._read(self._among(wanted))
         return SampleView(self._restricted(read, read.masks(wanted), self._valued(read)))
+
+    def against(
+        self, then: tuple[Decay | str, Instant | timedelta | None], expression: str = "any"
+    ) -> PairView:
+        """Return the view of two moments of the messages in a set, from one sample of both.
+
+        Args:
+            then: a decay, and a time or a length before ``now``, such as "7d".
+            expression: the set.
+
+        Raises:
+            ParameterError, UnanswerableQueryError: as :meth:`where`.
+        """
+        wanted = read_expression(expression)
+        read = self._read(self._among(wanted))
+        return self._paired(read, then, read.masks(wanted), self._valued(read))
 
     def count(
         self, expression: str, *, confidence: float = 0.95, combine: Combine = "average"
@@ -460,6 +546,12 @@ class CoverageView:
             )
         ]  # fmt: skip
 
+    @property
+    def reads_all_pairs(self) -> bool:
+        """Whether :meth:`overlaps` has a result: one hash function, and weights of 1."""
+        params = self.sources.params
+        return getattr(params, "copies", 1) == 1 and params.max_weight == 1
+
     @cached_property
     def _pairs(self) -> Overlaps:
         joints = self.sources.joints(self._everyone)
@@ -481,11 +573,9 @@ class CoverageView:
 
     def heard_by(self, *, confidence: float = 0.95, combine: Combine = "average") -> list[HeardBy]:
         """Return messages by the number of sources that heard them, for each number that occurs."""
-        read = self._read(self._everyone)
-        numbers = np.unique(np.concatenate([joint.degrees for joint in read.joints]))
         return [
             HeardBy(j, self.count(f"exactly({j})", confidence=confidence, combine=combine))
-            for j in numbers.tolist()
+            for j in self.degrees("any")
         ]
 
     def histories(
@@ -595,22 +685,25 @@ class CoverageView:
             The difference. Its ``changed`` is whether 0 lies outside the interval.
         """
         wanted, among = read_expression(expression), read_expression(of, "of")
-        unit = self.sources.params.time_unit
-        decay = decay_in(then[0], unit)
-        before = moment_before(then[1], self.now, unit, name="then")
-        first, second = Moment(self.decay, self.now), Moment(decay, before)
         read = self._read(self._among(wanted, among))
         filled = self._indicator(read, read.masks(wanted))
+        view = self._paired(read, then, read.masks(among), filled)
+        return view.ask("rank", confidence=confidence, combine=combine, value=0)
+
+    def _paired(
+        self, read: _Read, then: tuple[Decay | str, Instant | timedelta | None],
+        masks: Sequence[BoolArray], filled: _Filled,
+    ) -> PairView:  # fmt: skip
+        unit = self.sources.params.time_unit
+        before = moment_before(then[1], self.now, unit, name="then")
+        first, second = Moment(self.decay, self.now), Moment(decay_in(then[0], unit), before)
         reach, latest = _reach(read, first, second)
         drawn = [
             [joint.draw(*moment) for joint in read.joints]
             for moment in ((reach, latest), first, second)
         ]
-        of_masks = read.masks(among)
-        sides = [self._restricted(read, of_masks, filled, samples) for samples in drawn]
-        pairs = [Pair(*each) for each in zip(*sides, strict=True)]
-        view = PairView(pairs, first, second)
-        return view.ask("rank", confidence=confidence, combine=combine, value=0)
+        sides = [self._restricted(read, masks, filled, samples) for samples in drawn]
+        return PairView([Pair(*each) for each in zip(*sides, strict=True)], first, second)
 
     # ------------------------------------------------------------------------ reasons for not heard
 

@@ -1,0 +1,355 @@
+"""Queries to the messages in a set of sources: ``set``, and groups by source.
+
+A set of sources restricts the sample before a query, as ``where`` does
+(:mod:`decaysketch.answers.modifiers`). Both combine: ``mean(v) set gw7 - gw8 where v > -90``.
+
+Three keys of ``by`` come from the sources that heard a message:
+
+==========  ===================================================================================
+``source``  a group for each source. A message belongs to the group of every source that heard it
+``other``   with ``source``: a group for each pair of sources, of the messages that both heard
+``hearers`` a group for each number of sources that heard a message
+==========  ===================================================================================
+
+They combine with keys over columns: ``mean(v) by source, hour(time)``. ``share by source, other``
+is the table of delivery ratios: the share of the messages of ``other`` that ``source`` heard.
+
+A plain ``count`` uses the estimator with the least variance for its set
+(:meth:`~decaysketch.sources.view.CoverageView.count`). Every other aggregate reads the joint
+sample.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from decaysketch.answers import grouped
+from decaysketch.answers.asking import View, given_to
+from decaysketch.answers.comparing import RangeView
+from decaysketch.answers.covering import SOURCE_QUESTIONS
+from decaysketch.answers.ensemble import Combine, check_combine
+from decaysketch.answers.estimate import Estimate, check_confidence
+from decaysketch.answers.modifiers import SOURCE_KEYS, Modifiers
+from decaysketch.answers.shapes import Question
+from decaysketch.answers.tables import GroupTable, as_group
+from decaysketch.errors import ParameterError
+from decaysketch.sources.expression import quoted, read_expression
+from decaysketch.text.expression import Kind
+
+if TYPE_CHECKING:
+    from decaysketch.sources.view import CoverageView
+
+__all__ = ["MOST_CELLS", "SetView", "SourceTables", "restricted"]
+
+MOST_CELLS = 1000
+"""Groups by source, or pairs of sources, of one table."""
+
+_KEYS = (("source",), ("other", "source"), ("hearers",))
+
+
+def restricted(of: CoverageView, modifiers: Modifiers) -> Any:
+    """Return the view of the messages in a set, under further modifiers.
+
+    Raises:
+        ParameterError: the set cannot be parsed, or it names an unknown source. Or ``other`` is a
+            key without ``source``.
+    """
+    if modifiers.set is not None:
+        for name in read_expression(modifiers.set).names:
+            of.sources.index(name)
+    keys = [key for key in modifiers.by if key in SOURCE_KEYS]
+    if not keys and modifiers.by:
+        rest = replace(modifiers, set=None)
+        return of.where(modifiers.set or "any").modified(rest)
+    if not keys:
+        return SetView(of, modifiers)
+    if tuple(sorted(keys)) not in _KEYS:
+        raise ParameterError(
+            f"by has {', '.join(keys)}; expected source, source and other, or hearers"
+        )
+    return SourceTables(of, modifiers)
+
+
+class SetView(View):
+    """Queries to the messages in one set.
+
+    Args:
+        of: the sources, under a decay and at a time.
+        modifiers: the set, and modifiers over columns, without keys.
+    """
+
+    def __init__(self, of: CoverageView, modifiers: Modifiers) -> None:
+        self._of = of
+        self._modifiers = modifiers
+        self._set = "any" if modifiers.set is None else modifiers.set
+        self._rest = replace(modifiers, set=None)
+        self._view: Any = None
+
+    @property
+    def now(self) -> int:
+        return self._of.now
+
+    @property
+    def verified(self) -> Literal["proof", "grid"]:
+        return self._of.verified
+
+    @property
+    def drawn_s(self) -> float:
+        return self._of.reading_s([self._set])
+
+    def modified(self, modifiers: Modifiers) -> Any:
+        return restricted(self._of, self._modifiers.with_more(modifiers))
+
+    def _rows(self) -> Any:
+        """Return the view of the rows in the set."""
+        if self._view is None:
+            self._view = self._of.where(self._set).modified(self._rest)
+        return self._view
+
+    @property
+    def rows(self) -> int:
+        """Rows of the set in the joint sample."""
+        found: int = self._of.where(self._set).rows
+        return found
+
+    def ask(
+        self, question: Question[Any] | str, *, confidence: float = 0.95,
+        combine: Combine = "average", **arguments: Any,
+    ) -> Any:  # fmt: skip
+        if _is_of_sources(question):
+            found, given = given_to(question, arguments, of="sources")
+            self._modifiers.check(found)
+            return found.answer(self, confidence=confidence, combine=combine, **given)
+        if _name_of(question) == "count" and not (self._rest or arguments):
+            return self._of.count(self._set, confidence=confidence, combine=combine)
+        return self._rows().ask(question, confidence=confidence, combine=combine, **arguments)
+
+    def share_among(self, among: str, *, confidence: float, combine: Combine) -> Estimate:
+        """Return the share of the set among another. See :meth:`CoverageView.share`."""
+        return self._of.share(self._set, among, confidence=confidence, combine=combine)
+
+    def cost_s(
+        self, question: Question[Any] | str, *, combine: Combine = "average", **arguments: Any
+    ) -> float:
+        if _is_of_sources(question) or (_name_of(question) == "count" and not self._rest):
+            return self.drawn_s
+        cost: float = self._rows().cost_s(question, combine=combine, **arguments)
+        return cost
+
+
+class _Cell(NamedTuple):
+    """A group by source.
+
+    Attributes:
+        keys: values of the keys that come from sources.
+        text: its set.
+        among: of ``share``, the set that it is a share of. None: as given.
+    """
+
+    keys: dict[str, Any]
+    text: str
+    among: str | None = None
+
+
+class _Row(NamedTuple):
+    keys: dict[str, Any]
+    answer: Any
+    rows: int
+
+
+class SourceTables:
+    """Queries that have a row for each source, pair of sources or number of hearers.
+
+    Args:
+        of: the sources, under a decay and at a time.
+        modifiers: with at least one key from sources.
+    """
+
+    def __init__(self, of: CoverageView, modifiers: Modifiers) -> None:
+        self._of = of
+        self._modifiers = modifiers
+        self._inner = tuple(key for key in modifiers.by if key not in SOURCE_KEYS)
+        self._outer = tuple(key for key in modifiers.by if key in SOURCE_KEYS)
+        self._view: View = of
+
+    @property
+    def now(self) -> int:
+        """The query time."""
+        return self._of.now
+
+    def over(self, span: int) -> SourceTables:
+        """Return the same view, with rates over a length of time."""
+        self._view = RangeView(self._of, span)
+        return self
+
+    def ask(
+        self, question: Question[Any] | str, *, confidence: float = 0.95,
+        combine: Combine = "average", **arguments: Any,
+    ) -> GroupTable:  # fmt: skip
+        """Return an aggregate for each group. The intervals of all groups hold at once.
+
+        Raises:
+            ParameterError: there are more than 1,000 groups, or as in
+                :meth:`decaysketch.answers.asking.View.ask`.
+        """
+        check_combine(combine)
+        check_confidence(confidence)
+        of = "sources" if _is_of_sources(question) else "rows"
+        found, given = given_to(question, arguments, of=of)  # type: ignore[arg-type]
+        self._modifiers.check(found)
+        if self._plain_pairs(found):
+            return self._of_pairs(found, given, confidence)
+        if self._inner and of == "sources":
+            raise ParameterError(f"{found.name} has groups by {', '.join(SOURCE_KEYS)} alone")
+        cells = self._cells(found, given)
+        level = 1.0 - (1.0 - confidence) / max(len(cells), 1)
+        rows, kinds, unseen = self._listed(cells, found, given, level, combine)
+        rows = [each._replace(answer=_told(each, confidence)) for each in rows]
+        return self._table(found, given, rows, kinds, unseen)
+
+    def cost_s(
+        self, question: Question[Any] | str, *, combine: Combine = "average", **arguments: Any
+    ) -> float:
+        """Approximate processor time to answer, in seconds."""
+        of = "sources" if _is_of_sources(question) else "rows"
+        found, given = given_to(question, arguments, of=of)  # type: ignore[arg-type]
+        self._modifiers.check(found)
+        if self._plain_pairs(found):
+            return self._of.reading_s(["any"]) + self._of.pairs_cost_s()
+        cells = self._cells(found, given)
+        return self._of.reading_s([each.text for each in cells])
+
+    # ------------------------------------------------------------------------------------- groups
+
+    def _cells(self, question: Question[Any], given: Mapping[str, Any]) -> list[_Cell]:
+        names = self._of.names
+        shared = question.asked_of == "sources"
+        if "other" in self._outer and shared and given["among"] != "any":
+            raise ParameterError(
+                "share by other is among the messages of the other source: leave among out"
+            )
+        pairs = len(names) * (len(names) - 1) // (1 if shared else 2)
+        count = {"other": pairs, "source": len(names)}.get(max(self._outer, key=_detail), 0)
+        if count > MOST_CELLS:
+            raise ParameterError(
+                f"by {', '.join(self._outer)} has {count} groups; expected at most {MOST_CELLS}: "
+                "name fewer sources"
+            )
+        return list(self._each(shared))
+
+    def _each(self, shared: bool) -> Iterator[_Cell]:
+        names = self._of.names
+        if self._outer == ("hearers",):
+            for j in self._of.degrees(self._modifiers.set or "any"):
+                yield _Cell({"hearers": j}, self._and(f"exactly({j})"))
+        elif "other" not in self._outer:
+            # With silences skipped, another source has to say when a source was silent.
+            also = " & at_least(1)" if self._of.without_silence else ""
+            for name in names:
+                yield _Cell({"source": name}, self._and(quoted(name) + also))
+        elif shared:
+            for one, other in itertools.permutations(names, 2):
+                keys = {"source": one, "other": other}
+                both = f"{quoted(one)} & {quoted(other)}"
+                yield _Cell(keys, self._and(both), self._and(quoted(other)))
+        else:
+            for one, other in itertools.combinations(names, 2):
+                text = f"{quoted(one)} & {quoted(other)}"
+                yield _Cell({"source": one, "other": other}, self._and(text))
+
+    def _and(self, text: str) -> str:
+        """Return a set within the set of the modifiers."""
+        return text if self._modifiers.set is None else f"({self._modifiers.set}) & {text}"
+
+    def _listed(
+        self, cells: Sequence[_Cell], question: Question[Any], given: Mapping[str, Any],
+        level: float, combine: Combine,
+    ) -> tuple[list[_Row], tuple[Kind, ...], float]:  # fmt: skip
+        rows: list[_Row] = []
+        kinds: tuple[Kind, ...] = ()
+        unseen = 0.0
+        for cell in cells:
+            inner = replace(self._modifiers, set=cell.text, by=self._inner, limit=None)
+            view = self._view.modified(inner)
+            asked = dict(given) if cell.among is None else given | {"among": cell.among}
+            found = view.ask(question, confidence=level, combine=combine, **asked)
+            if isinstance(found, GroupTable):
+                kinds, unseen = found.kinds, max(unseen, found.unseen_at_most)
+                rows += [_Row(cell.keys | row.by, row.answer, row.rows) for row in found]
+                continue
+            held = found.rows if isinstance(found, Estimate) else SetView(self._of, inner).rows
+            rows.append(_Row(cell.keys, found, held))
+        return rows, kinds, unseen
+
+    # -------------------------------------------------------------------------------- all pairs
+
+    def _plain_pairs(self, question: Question[Any]) -> bool:
+        """Whether it is the count of every pair, which one pass reads."""
+        bare = replace(self._modifiers, by=())
+        plain = "other" in self._outer and not (bare or self._inner)
+        return plain and question.name == "count" and self._of.reads_all_pairs
+
+    def _of_pairs(
+        self, question: Question[Any], given: Mapping[str, Any], confidence: float
+    ) -> GroupTable:
+        k = len(self._of.names)
+        level = 1.0 - (1.0 - confidence) / max(k * (k - 1) // 2, 1)
+        rows = [
+            _Row({"source": source, "other": other}, estimate, estimate.rows)
+            for source, other, estimate in self._of.overlaps(confidence=level)
+        ]
+        rows = [each._replace(answer=_told(each, confidence)) for each in rows]
+        return self._table(question, given, rows, (), 0.0)
+
+    # ------------------------------------------------------------------------------------- tables
+
+    def _table(
+        self, question: Question[Any], given: Mapping[str, Any], rows: list[_Row],
+        kinds: Sequence[Kind], unseen: float,
+    ) -> GroupTable:  # fmt: skip
+        rows = _ordered(rows, self._modifiers, self._outer)
+        total, rows = len(rows), rows[: self._modifiers.limit]
+        by = self._modifiers.by
+        inner = dict(zip(self._inner, kinds, strict=False))
+        return GroupTable(
+            question, given, by,
+            tuple(inner.get(key, "number" if key == "hearers" else "text") for key in by),
+            tuple([row.keys[key] for row in rows] for key in by),
+            [row.answer for row in rows], np.array([row.rows for row in rows], np.int64), None,
+            total, unseen, self._of.sources.params.time_unit, self.now,
+        )  # fmt: skip
+
+
+def _ordered(rows: list[_Row], modifiers: Modifiers, outer: Sequence[str]) -> list[_Row]:
+    if modifiers.order == "key":
+        return sorted(rows, key=lambda row: tuple(row.keys[key] for key in outer))
+    sign = 1.0 if modifiers.order == "smallest" else -1.0
+
+    def size(row: _Row) -> float:
+        value = row.answer.value if isinstance(row.answer, Estimate) else float(row.rows)
+        return math.inf if math.isnan(value) else sign * value
+
+    return sorted(rows, key=size)
+
+
+def _told(row: _Row, confidence: float) -> Any:
+    return as_group(row.answer, confidence, row.rows < grouped.FEW)
+
+
+def _detail(key: str) -> int:
+    return ("hearers", "source", "other").index(key)
+
+
+def _name_of(question: Question[Any] | str) -> str:
+    return question if isinstance(question, str) else question.name
+
+
+def _is_of_sources(question: Question[Any] | str) -> bool:
+    return _name_of(question) in {each.name for each in SOURCE_QUESTIONS}
+
