@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from decaysketch.batch import RESULT_FIELDS, ColumnMapping, KeyedBuilder, key_fields
 from decaysketch.batch.frames import Columns, names_of, table_of
-from decaysketch.engines import moments, questions, spelled
+from decaysketch.engines import moments, questions, sources, spelled
 from decaysketch.engines.asking import NAMES, recipes_of
 from decaysketch.engines.questions import FUNCTIONS, FunctionError
 from decaysketch.errors import (
@@ -47,7 +47,8 @@ def register(connection: DuckDBPyConnection, streams: Sequence[BuiltWith] = ()) 
     """Make the functions known to a database: to this connection and its cursors.
 
     They are ``sketch_merge``, ``sketch_union``, ``sketch_info``, ``decayed_between``,
-    ``decayed_compare``, ``decayed_query`` and, in both forms, those of the questions. Registered
+    ``decayed_compare``, ``decayed_query``, those for maps of sketches by source
+    (:mod:`decaysketch.engines.sources`) and, in both forms, those of the questions. Registered
     again by the same connection they are replaced.
 
     Args:
@@ -68,6 +69,9 @@ def register(connection: DuckDBPyConnection, streams: Sequence[BuiltWith] = ()) 
     of_moments = {moments.BETWEEN: _between(recipes), moments.COMPARE: _compare(recipes)}
     functions |= {name: (each, moments.answer_type(name)) for name, each in of_moments.items()}
     functions[spelled.QUERY] = (_query(recipes), spelled.TYPE)
+    functions |= {
+        name: (_of_sources(name, recipes), sources.answer_type(name)) for name in sources.NAMES
+    }
     answers = [pa.array([], kind) for _, kind in functions.values()]
     # By DuckDB's own reading of Arrow's types; by a cursor, as the connection may have a result
     # that is still read.
@@ -100,6 +104,16 @@ def _query(recipes: Sequence[Recipe]) -> Function:
         return spelled.answer(recipes, (sketch, decay, now, *query), {})
 
     return query
+
+
+def _of_sources(called: str, recipes: Sequence[Recipe]) -> Function:
+    def table(sketches: Any, decay: Any, *now: Any) -> pa.Array:
+        return sources.answer(called, recipes, (sketches, decay, *now), {})
+
+    def of_set(sketches: Any, of: Any, decay: Any, *now: Any) -> pa.Array:
+        return sources.answer(called, recipes, (sketches, of, decay, *now), {})
+
+    return of_set if sources.takes_set(called) else table
 
 
 def _between(recipes: Sequence[Recipe]) -> Function:

@@ -31,7 +31,7 @@ import polars as pl
 import pyarrow as pa
 
 from decaysketch.core.time_units import instant
-from decaysketch.engines import aggregates, moments, questions, spelled
+from decaysketch.engines import aggregates, moments, questions, sources, spelled
 from decaysketch.engines.asking import NAMES, Asked, asking, recipes_of
 from decaysketch.engines.questions import FunctionError
 from decaysketch.engines.texts import text_of
@@ -155,6 +155,41 @@ class SketchExpr:
         given += [] if confidence is None else [_literal(confidence)]
         return _elementwise([self._sketches, *given], answer, spelled.TYPE)
 
+    def decayed_coverage(self, decay: Any, now: Any, **said: Any) -> pl.Expr:
+        """Of a column with lists of structs, a source name and its sketch: the share of all heard
+        messages that each source heard. See
+        :func:`decaysketch.spark.functions.decayed_coverage`."""
+        return self._of_sources("decayed_coverage", [], decay, now, **said)
+
+    def decayed_delivery(self, decay: Any, now: Any, **said: Any) -> pl.Expr:
+        """See :func:`decaysketch.spark.functions.decayed_delivery`."""
+        return self._of_sources("decayed_delivery", [], decay, now, **said)
+
+    def decayed_exclusive(self, decay: Any, now: Any, **said: Any) -> pl.Expr:
+        """See :func:`decaysketch.spark.functions.decayed_exclusive`."""
+        return self._of_sources("decayed_exclusive", [], decay, now, **said)
+
+    def decayed_overlap(self, decay: Any, now: Any, **said: Any) -> pl.Expr:
+        """See :func:`decaysketch.spark.functions.decayed_overlap`."""
+        return self._of_sources("decayed_overlap", [], decay, now, **said)
+
+    def decayed_set_count(self, set: pl.Expr | str, decay: Any, now: Any, **said: Any) -> pl.Expr:
+        """See :func:`decaysketch.spark.functions.decayed_set_count`."""
+        return self._of_sources("decayed_set_count", [_literal(set)], decay, now, **said)
+
+    def _of_sources(
+        self, called: str, given: list[pl.Expr], decay: Any, now: Any, *, confidence: Any = None,
+        streams: Iterable[BuiltWith] = (),
+    ) -> pl.Expr:  # fmt: skip
+        recipes = recipes_of(streams)
+
+        def answer(columns: Sequence[pa.Array]) -> pa.Array:
+            return sources.answer(called, recipes, columns, {})
+
+        columns = [*given, _literal(text_of(decay)), _time(now)]
+        columns += [] if confidence is None else [_literal(confidence)]
+        return _elementwise([self._sketches, *columns], answer, sources.answer_type(called))
+
     def _of_moments(
         self, called: str, given: list[pl.Expr], said: list[Any], streams: Iterable[BuiltWith]
     ) -> pl.Expr:
@@ -224,6 +259,17 @@ def _ask_series(namespace: SketchSeries, asked: Asked) -> pl.Series:
     return namespace._select(_ask(SketchExpr(pl.first()), asked))
 
 
+def _series_of_sources(called: str) -> Callable[..., pl.Series]:
+    def ask(namespace: SketchSeries, *given: Any, **said: Any) -> pl.Series:
+        return namespace._select(getattr(SketchExpr(pl.first()), called)(*given, **said))
+
+    ask.__name__ = ask.__qualname__ = called
+    ask.__doc__ = f"See :func:`decaysketch.spark.functions.{called}`."
+    return ask
+
+
+for _name in sources.NAMES:
+    setattr(SketchSeries, _name, _series_of_sources(_name))
 for _name in NAMES:
     setattr(SketchExpr, _name, asking(_name, _ask, _ARGUMENTS))
     setattr(SketchSeries, _name, asking(_name, _ask_series, _ARGUMENTS))

@@ -37,8 +37,11 @@ def asked(question: Question[Any]) -> dict[str, Any]:
 
 
 def has_examples(question: Question[Any]) -> bool:
-    """Whether they are all that it needs: another sketch is nobody's example."""
-    return all(each.example is not None or not each.required for each in question.arguments)
+    """Whether they are all that it needs: another sketch is nobody's example, nor are others of
+    several sources."""
+    return question.asked_of != "sources" and all(
+        each.example is not None or not each.required for each in question.arguments
+    )
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from api.queries.evaluation import Evaluation
 from api.queries.groups import Joins
 from api.queries.planning import Plan, Texts, plan
 from api.queries.requests import GroupRequest, QueryRequest
+from api.queries.sources import SourceSets
 from api.queries.tables import Form, write
 from api.service import clock
 from api.service.aggregator import Aggregator
@@ -145,7 +146,8 @@ class Answerer:
         turn was enough. None if it was not enough to read the texts."""
         if not texts.work(TURN_S):
             return None
-        planned = plan(streams, texts, self._joins, now_ns, others)
+        sets = SourceSets(streams, texts.request.sources, self._aggregator)
+        planned = plan(streams, texts, self._joins, now_ns, others, sets)
         if known(tag := tag_of(planned.tag, form)):
             return planned, None, None
         if (kept := self._answers.get(tag)) is not None:
@@ -154,7 +156,7 @@ class Answerer:
             return planned, None, self._written(planned, kept, form)
         # Until it has ended, it holds samples of the rows it looks at.
         reading = self._aggregator.memory.reading
-        rows = sum(map(len, (planned.snapshot, *planned.others.values())))
+        rows = sum(map(len, (planned.snapshot, *planned.others.values()))) + sets.rows
         reading.make_room(rows)
         evaluation = reading.charge(Evaluation(planned), rows)
         return planned, evaluation, evaluation.work(TURN_S)

@@ -17,25 +17,21 @@ from pydantic import BaseModel, Field
 from api.errors import Fault, InvalidRequestError
 from api.queries.answers import EstimateModel
 from api.queries.caching import etag
-from api.queries.evaluation import MAX_WORK_S
-from api.queries.planning import refusal
+from api.queries.limits import refusal
+from api.queries.sources import check_count, check_work
 from decaysketch import Snapshot
 from decaysketch.answers.estimate import CAVEATS
 from decaysketch.errors import ParameterError
 from decaysketch.sources import CoverageView, SourceSet
 from decaysketch.sources.report import parts
-from decaysketch.sources.source_set import MATCH_ROW_S
+from decaysketch.sources.view import MATCH_ROW_S
 
 __all__ = [
-    "MOST_SOURCES",
     "CoverageAsked",
     "CoverageEvaluation",
     "CoverageResponse",
     "check_cost",
 ]
-
-MOST_SOURCES = 1000
-"""Sources that one request may read."""
 
 _SOURCE_S = 2e-3  # of an exclusive count, and of what else each source has
 _SOURCE_ROW_S = 10e-9  # of a row of all sources, for each source
@@ -264,7 +260,7 @@ class CoverageEvaluation:
     def _compute(self) -> Iterator[tuple[str, Any]]:
         view, asked = self._view, self._asked
         squares = view.pairs_cost_s()
-        _check_work(squares, self._sources.rows, len(view.names))
+        check_work(squares, self._sources.rows, len(view.names))
         caveats: dict[str, str] = {}
         if asked.expression is not None:
             found = _one_set(view, asked.expression, asked)
@@ -302,19 +298,8 @@ def check_cost(rows: int, count: int) -> None:
     Raises:
         InvalidRequestError: it would, or there is no source, or there are too many.
     """
-    if not 0 < count <= MOST_SOURCES:
-        reason = f"{count} sources are to be read; expected 1 to {MOST_SOURCES}: name some"
-        raise refusal([Fault(field="source", reason=reason, value=count)])
-    _check_work(rows * MATCH_ROW_S + count * (_SOURCE_S + rows * _SOURCE_ROW_S), rows, count)
-
-
-def _check_work(work_s: float, rows: int, count: int) -> None:
-    if work_s > MAX_WORK_S:
-        reason = (
-            f"takes about {work_s:.3g} s of a processor over {rows} rows of {count} sources; at "
-            f"most {MAX_WORK_S:g} s are given: name fewer sources"
-        )
-        raise refusal([Fault(field="source", reason=reason, expected=MAX_WORK_S)])
+    check_count(count)
+    check_work(rows * MATCH_ROW_S + count * (_SOURCE_S + rows * _SOURCE_ROW_S), rows, count)
 
 
 def _refused(error: ParameterError) -> InvalidRequestError:

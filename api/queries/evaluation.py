@@ -14,17 +14,17 @@ from collections.abc import Iterator
 
 from api.errors import Fault, UnanswerableQueriesError
 from api.queries.answers import GroupResponse, PointAnswer, QueryResponse, SeriesAnswer
-from api.queries.planning import Plan, refusal
+from api.queries.limits import MAX_WORK_S, refusal
+from api.queries.planning import Plan
 from api.queries.requests import GroupRequest
+from api.queries.sources import Asked
 from decaysketch.answers.questions import View
 from decaysketch.core.plausible_times import doubts_of_query, told
 from decaysketch.decay import Decay
 from decaysketch.errors import ObservationError, ParameterError, UnanswerableQueryError
+from decaysketch.sources import CoverageView
 
 __all__ = ["MAX_WORK_S", "Evaluation"]
-
-MAX_WORK_S = 5.0
-"""Processor time that one request gets, in seconds of one core of a usual machine."""
 
 _FADED = 1e-3  # of a weight, which is next to nothing
 
@@ -47,11 +47,12 @@ class Evaluation:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         numbers: dict[Decay | None, int] = {}
-        asked: dict[tuple[int, int], list[_Place]] = {}
+        asked: dict[tuple[int, int, Asked | None], list[_Place]] = {}
         for position, decay in enumerate(plan.decays):
             number = numbers.setdefault(decay, len(numbers))
             for point, now in enumerate(plan.times(position)):
-                asked.setdefault((number, now), []).append((position, point))
+                key = (number, now, plan.sources[position])
+                asked.setdefault(key, []).append((position, point))
         self._asked = asked
         self._asked_in_all = sum(map(len, asked.values()))
         self._found: dict[_Place, PointAnswer] = {}
@@ -89,10 +90,10 @@ class Evaluation:
 
     def _answer_all(self) -> Iterator[int]:
         """Answer one query after the other. Yield the position of each answered query."""
-        for (_, now), places in self._asked.items():
+        for (_, now, sources), places in self._asked.items():
             first = places[0][0]
             try:
-                view = self._plan.snapshot.at(self._plan.decays[first], now)
+                view = self._view(self._plan.decays[first], now, sources)
             except UnanswerableQueryError as error:
                 self._refused |= dict.fromkeys(places, error)
                 yield first
@@ -103,6 +104,11 @@ class Evaluation:
             self._spend(view.drawn_s)
             yield from self._read(view, places)
 
+    def _view(self, decay: Decay | None, now: int, sources: Asked | None) -> View:
+        if sources is None:
+            return self._plan.snapshot.at(decay, now)
+        return sources.sources.at(decay, now, without_silence=sources.without_silence)
+
     def _read(self, view: View, places: list[_Place]) -> Iterator[int]:
         """Answer every query about one decay and time, from the rows visible then."""
         answered: dict[str, PointAnswer] = {}
@@ -112,6 +118,8 @@ class Evaluation:
             if question not in answered:
                 query = self._plan.request.queries[position]
                 try:
+                    if isinstance(view, CoverageView):
+                        self._spend(view.reading_s([query.set or "any"]))
                     if query.versus is None:
                         self._spend(query.modifiers.cost_s(len(self._plan.snapshot)))
                         prepared = query.prepared(view)
@@ -139,6 +147,8 @@ class Evaluation:
         assert other is not None
         assert other.decay is not None
         then = other.decay, other.at(view.now)
+        if isinstance(view, CoverageView):
+            return query.compare_sources(view, then)
         pair = self._plan.snapshot.against((decay, view.now), then)
         self._spend(pair.cost_s(query.how))
         return query.compare(pair, view)
@@ -166,7 +176,7 @@ class Evaluation:
         return response.model_dump_json().encode()
 
     def _warnings(self) -> list[str]:
-        held, nows = self._plan.snapshot, {now for _, now in self._asked}
+        held, nows = self._plan.snapshot, {now for _, now, _ in self._asked}
         found = doubts_of_query(held.params.time_unit, held.oldest, held.newest, nows)
         if not found and (faded := self._faded()) is not None:
             found.append(faded)

@@ -18,12 +18,15 @@ from api.errors import Fault, InvalidRequestError, UnsupportedAggregateError
 from api.queries.caching import etag
 from api.queries.decays import DecayModel, PiecewiseDecay, decay_asked, is_expression
 from api.queries.groups import Joins, common_recipe
+from api.queries.limits import refusal
 from api.queries.requests import AnyQuery, GroupRequest, QueryRequest
+from api.queries.sources import Asked, SourceSets
 from api.service.clock import now_in
 from api.service.streams import Stream
 from api.settings import Settings
 from decaysketch import Snapshot
 from decaysketch.answers.columns import schema_of
+from decaysketch.answers.covering import SOURCE_QUESTIONS
 from decaysketch.answers.questions import read_predicate
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.time_units import instant
@@ -32,6 +35,7 @@ from decaysketch.decay.integral import IntegralDecay
 from decaysketch.decay.read import fields_of
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
+from decaysketch.sources.expression import read_expression
 from decaysketch.text.expression import Kind, Schema, bind
 
 __all__ = ["MAX_ESTIMATES", "MAX_STEPS", "Plan", "Texts", "plan", "refusal"]
@@ -75,6 +79,7 @@ class Plan:
             time have equal answers.
         now: the time of queries that name none; None where all name one.
         tag: entity tag of the answers.
+        sources: of each query that reads the sketch of each source, these sketches; of others None.
     """
 
     request: QueryRequest | GroupRequest
@@ -86,6 +91,7 @@ class Plan:
     questions: tuple[str, ...]
     now: int | None
     tag: str
+    sources: tuple[Asked | None, ...]
 
     def times(self, position: int) -> Sequence[int]:
         """The times that a query asks about, one or several."""
@@ -158,6 +164,7 @@ def plan(
     joins: Joins,
     clock_ns: int,
     others: Sequence[Stream] = (),
+    sets: SourceSets | None = None,
 ) -> Plan:
     """Check a request against what it asks, and name its answers.
 
@@ -167,6 +174,7 @@ def plan(
         joins: of streams.
         clock_ns: the time, for queries that name none.
         others: streams that queries compare these with.
+        sets: the sketches by source, for queries that read these.
 
     Raises:
         InvalidRequestError: a decay, predicate or time that is missing, that cannot
@@ -185,6 +193,7 @@ def plan(
     snapshot = joins.snapshot(streams, request.sources)
     compared = {each.name: each.snapshot() for each in others}
     now = _now(recipe, snapshot, request.queries, clock_ns)
+    sources = _sources(sets, request.queries)
     queries = [each.model_dump(mode="json", exclude={"decay"}) for each in request.queries]
     tag = etag(
         type(request).__name__,
@@ -193,12 +202,29 @@ def plan(
         *(compared[name].digest for name in sorted(compared)),
         json.dumps([*zip(map(str, chosen), queries, strict=True)]),
         str(now),
+        *(digest for each in {*sources} if each is not None for digest in each.digests),
     )
     questions = tuple(
         json.dumps({name: each[name] for name in each.keys() - _NO_PART_OF_IT}, sort_keys=True)
         for each in queries
     )
-    return Plan(request, names, snapshot, compared, chosen, versus, questions, now, tag)
+    return Plan(request, names, snapshot, compared, chosen, versus, questions, now, tag, sources)
+
+
+def _sources(sets: SourceSets | None, queries: Sequence[AnyQuery]) -> tuple[Asked | None, ...]:
+    """Return for each query the sketches by source, if it reads these."""
+    found: list[Asked | None] = []
+    for position, each in enumerate(queries):
+        found.append(None)
+        if sets is not None and each.of_sources:
+            try:
+                found[-1] = sets.asked(each)
+            except ParameterError as error:
+                named = str(error).split(maxsplit=1)[0]
+                field = named if named in ("guard", "settle", "set", "among") else "set"
+                fault = Fault(field=f"queries[{position}].{field}", reason=str(error))
+                raise refusal([fault]) from None
+    return tuple(found)
 
 
 def _at(request: QueryRequest | GroupRequest, time_unit: str) -> QueryRequest | GroupRequest:
@@ -237,6 +263,7 @@ def _check_limits(request: QueryRequest | GroupRequest, settings: Settings) -> N
     texts = {decay for decay in named if is_expression(decay)}
     predicates = {text for each in queries for text in each.predicates.values()}
     modifiers = {text for each in queries for text in each.expressions.values()}
+    modifiers |= {text for each in queries for text in each.sets.values()}
     expressions = len(texts) + len(predicates) + len(modifiers)
     _at_most("queries", expressions, "different expressions", settings.max_expressions)
 
@@ -251,6 +278,8 @@ def _at_most(field: str, given: int, what: str, most: int) -> None:
 
 def _check_aggregates(names: Sequence[str], recipe: Recipe, queries: Sequence[AnyQuery]) -> None:
     known = recipe.kind.questions
+    if recipe.kind.joining is not None:
+        known |= {each.name for each in SOURCE_QUESTIONS}
     unknown = {i: each.aggregate for i, each in enumerate(queries) if each.aggregate not in known}
     if unknown:
         raise UnsupportedAggregateError(names[0], recipe.family, known, unknown)
@@ -296,6 +325,9 @@ def _decays(recipe: Recipe, texts: Texts) -> tuple[Decay | None, ...]:
                 kinds: tuple[Kind, ...] = _KINDS.get(name, ())
                 role = name.partition("[")[0].removeprefix("versus.")
                 bind(role, text, _schema(recipe), *kinds)
+            for name, text in each.sets.items():
+                field = f"queries[{position}].{name}"
+                read_expression(text, name)
         except ParameterError as error:
             faults.append(Fault(field=field, reason=str(error)))
     if faults:
@@ -367,11 +399,3 @@ def _now(
     if snapshot.clock is not None:
         now = max(now, snapshot.clock)  # what had expired by its clock is not known any more
     return min(now, TIME_LIMIT)
-
-
-def refusal(faults: Sequence[Fault]) -> InvalidRequestError:
-    """Return a rejection of a request that names the parts at fault."""
-    detail = "; ".join(f"{fault.field}: {fault.reason}" for fault in faults[:3])
-    if len(faults) > 3:
-        detail += f"; and {len(faults) - 3} more"
-    return InvalidRequestError(detail, faults)

@@ -28,7 +28,7 @@ from decaysketch import Snapshot
 from decaysketch.answers.comparing import PairView, RangeView, check_compared, range_moment
 from decaysketch.answers.contrasts import Comparison
 from decaysketch.answers.ensemble import Combine
-from decaysketch.answers.modifiers import MAX_GROUPS, MAX_KEYS, Modifiers, Order
+from decaysketch.answers.modifiers import MAX_GROUPS, MAX_KEYS, SOURCE_KEYS, Modifiers, Order
 from decaysketch.answers.questions import QUESTIONS, View
 from decaysketch.answers.shapes import REQUIRED, SCALAR, Argument, Question
 from decaysketch.answers.spelled import query_of
@@ -36,8 +36,11 @@ from decaysketch.answers.tables import GroupTable
 from decaysketch.core.hashing import MAX_KEY_BYTES
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.time_units import duration, instant
+from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
+from decaysketch.sources import CoverageView
 from decaysketch.text.expression import MAX_EXPRESSION
+from decaysketch.text.grammar import MAX_TEXT
 
 __all__ = [
     "MOST_QUERIES",
@@ -113,6 +116,12 @@ Ago = Annotated[
 
 
 _Expression = Annotated[str, Field(min_length=1, max_length=MAX_EXPRESSION)]
+_Set = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
+_Length = Annotated[
+    Annotated[int, Field(ge=0, le=TIME_LIMIT), Tag("integer")]
+    | Annotated[str, Field(min_length=1, max_length=40), Tag("length of time")],
+    Discriminator(lambda length: "length of time" if isinstance(length, str) else "integer"),
+]
 
 
 class Versus(RequestModel):
@@ -189,11 +198,19 @@ class Modified(RequestModel):
         description="A number of 0 or more for each row, by which its decay weight is multiplied.",
         examples=["exp(-v)"],
     )
+    set: _Set | None = Field(
+        default=None,
+        description="Only messages in this set of sources: names, quoted unless they are "
+        "identifiers, `&`, `|`, `-`, `~`, `any`, `all`, `exactly(j)`, `at_least(j)`. With "
+        "`streams`, names are streams.",
+        examples=['"gw-1" - "gw-2"'],
+    )
     by: list[_Expression] = Field(
         default=[],
         max_length=MAX_KEYS,
-        description="Groups: an expression over the columns for each key. The intervals of all "
-        "groups hold at once.",
+        description="Groups: an expression over the columns for each key, or `source` (a group for "
+        "each source, with every message that it heard), `source` and `other` (pairs), `hearers` "
+        "(the number of sources). The intervals of all groups hold at once.",
         examples=[["bucket(time, '15min')"]],
     )
     groups: int | None = Field(
@@ -212,13 +229,22 @@ class Modified(RequestModel):
     def modifiers(self) -> Modifiers:
         """The same as the library has them."""
         groups = self.groups if self.groups is not None or not self.by else MOST_GROUPS
-        return Modifiers(self.of, tuple(self.by), self.where, self.weight, groups, self.order)
+        return Modifiers(
+            self.of, tuple(self.by), self.where, self.weight, groups, self.order, self.set
+        )
+
+    @property
+    def sets(self) -> dict[str, str]:
+        """Set expressions, by their place in JSON."""
+        given = {name: getattr(self, name, None) for name in ("set", "among")}
+        return {name: text for name, text in given.items() if text is not None}
 
     @property
     def expressions(self) -> dict[str, str]:
         """Texts, by their place in JSON."""
         given = {name: getattr(self, name) for name in ("where", "of", "weight")}
-        given |= {f"by[{place}]": key for place, key in enumerate(self.by)}
+        keys = {f"by[{place}]": key for place, key in enumerate(self.by)}
+        given |= {place: key for place, key in keys.items() if key not in SOURCE_KEYS}
         if (versus := getattr(self, "versus", None)) is not None:
             given["versus.where"] = versus.where
         return {name: text for name, text in given.items() if text is not None}
@@ -274,6 +300,23 @@ class Query(Modified):
     combine: Combine = Field(
         default="average",
         description="How the answers of several hash functions (`copies`) make one.",
+    )
+    guard: _Length = Field(
+        default="auto",
+        description="Of `set` and groups by source: bound on the difference in time between "
+        "duplicates of a message, in the stream's unit or such as `2s`. `auto`: twice the largest "
+        "observed difference; `unbounded`.",
+    )
+    settle: _Length | None = Field(
+        default=None,
+        description="Of `set` and groups by source: look back by this time, so that late posts are "
+        "included. Left out: the largest usual gap of a source that is not silent, and how much "
+        "later than another it is.",
+    )
+    without_silence: bool = Field(
+        default=False,
+        description="Of `set` and groups by source: leave out spells in which a source heard "
+        "nothing.",
     )
 
     @model_validator(mode="after")
@@ -391,6 +434,22 @@ class Query(Modified):
         return self
 
     @property
+    def of_sources(self) -> bool:
+        """Whether it reads the sketch of each source, not their join."""
+        return self.modifiers.of_sources or self.question.asked_of == "sources"
+
+    @model_validator(mode="after")
+    def _asks_of_sources(self) -> Self:
+        named = {"guard", "settle", "without_silence"} & self.model_fields_set
+        if named and not self.of_sources:
+            raise PydanticCustomError(
+                "no_sources",
+                "{named} belongs to a query with set, or by source: give one, or leave it out",
+                {"named": ", ".join(sorted(named))},
+            )
+        return self
+
+    @property
     def question(self) -> Question[Any]:
         """What is asked; a sum of a column is the total."""
         named = self.aggregate == "sum" and self.of is not None
@@ -464,6 +523,19 @@ class Query(Modified):
         answer: PointAnswer = PointAnswer.of(self.question, found, arguments, view)
         return answer
 
+    def compare_sources(self, view: CoverageView, then: tuple[Decay, int]) -> PointAnswer:
+        """The answer from the sketches of sources against that at another moment."""
+        if self.question.asked_of != "sources":
+            return self.compare(view.against(then, self.set or "any"), view)
+        if self.how != "difference":
+            raise ParameterError(f"how is {self.how!r}; expected 'difference' for {self.aggregate}")
+        found = view.versus(
+            self.set or "any", self.arguments["among"], then=then, confidence=self.confidence,
+            combine=self.combine,
+        )  # fmt: skip
+        answer: PointAnswer = PointAnswer.of(self.question, found, self.arguments, view)
+        return answer
+
     def compare(self, pair: PairView, view: View) -> PointAnswer:
         """The answer at the time of a view against that at another moment."""
         found = pair.ask(
@@ -492,7 +564,7 @@ def _field(argument: Argument) -> Any:
     bounds = {"ge": argument.least, "le": argument.most, "lt": argument.below}
     kinds: dict[str, Any] = {
         "number": AnyNumber, "share": float, "integer": int, "predicate": str, "keys": _AnyKey,
-        "flag": bool, "sketch": StreamText,
+        "flag": bool, "sketch": StreamText, "set": _Set,
     }  # fmt: skip
     bounded: dict[str, Any] = {name: each for name, each in bounds.items() if each is not None}
     kind: Any = kinds[argument.kind]

@@ -16,13 +16,12 @@ from api.queries.coverage import (
     CoverageResponse,
     check_cost,
 )
+from api.queries.sources import settle_of
 from api.routes.common import CLIENT_LEFT, TheAggregator, TheQuestions, TheStream
 from api.service.aggregator import Aggregator
-from api.service.senders import Sender
 from api.service.streams import Stream
 from api.service.turns import TURN_S
 from decaysketch.answers.spelled import is_integer
-from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.text.grammar import MAX_TEXT
 
 __all__ = ["router"]
@@ -141,25 +140,12 @@ def _begin(
     check_cost(sum(each[0].counted_rows for each in held if each is not None), len(names) or 1)
     snapshots = stream.snapshots(sources)
     if asked.settle is None:
-        senders = aggregator.senders.of_stream(stream.id)
-        seen = [sender for name, sender in senders.items() if name in snapshots]
-        size = NANOSECONDS.get(stream.recipe.params.time_unit)
-        settle = 0 if size is None else int(usual_settle_s(seen, aggregator.now_us()) * 1e9 / size)
+        settle = settle_of(stream, snapshots, aggregator)
         asked = asked._replace(settle=settle)
     rows = sum(map(len, snapshots.values()))
     reading = aggregator.memory.reading
     reading.make_room(rows)
     return reading.charge(CoverageEvaluation(stream.name, snapshots, asked), rows)
-
-
-def usual_settle_s(seen: list[Sender], now_us: int) -> float:
-    """How long after a message every source that is not silent has usually posted it: the largest
-    gap between posts, and how much later than the least late source one is. 0 until the gaps of a
-    source are known: a log that is posted at once is as late as it is old."""
-    posting = [each for each in seen if each.is_silent(now_us) is False]
-    gaps = [each.gap_s for each in posting if each.gap_s is not None]
-    late = [each.latest_late_s for each in posting if each.latest_late_s is not None]
-    return max(gaps, default=0.0) + (max(late) - min(late) if late else 0.0)
 
 
 def _number(text: str) -> int | str:

@@ -394,12 +394,7 @@ class Stream:
             UnknownSourceError: nothing came from one of ``sources``, or it is revoked.
             InvalidRequestError: the stream binds ids to sources.
         """
-        if self.row.bind_keys:
-            reason = "the stream has `bind_keys`, so no two sources have an id in common"
-            raise InvalidRequestError(
-                f"the sources of stream {self.name!r} cannot be compared: {reason}",
-                [Fault(field="name", reason=reason, value=self.name)],
-            )
+        self.check_comparable()
         revoked = set(self.revoked)
         wanted = sorted({*self._sources} - revoked if sources is None else {*sources})
         unknown = [name for name in wanted if name not in self._sources or name in revoked]
@@ -407,6 +402,19 @@ class Stream:
             raise UnknownSourceError(self.name, unknown)
         found = {name: self._sources.get(name) for name in wanted}
         return {name: each.buffer.merged() for name, each in found.items() if each is not None}
+
+    def check_comparable(self) -> None:
+        """Reject a stream that binds ids to sources: no two of them hear one message.
+
+        Raises:
+            InvalidRequestError: it does.
+        """
+        if self.row.bind_keys:
+            reason = "the stream has `bind_keys`, so no two sources have an id in common"
+            raise InvalidRequestError(
+                f"the sources of stream {self.name!r} cannot be compared: {reason}",
+                [Fault(field="name", reason=reason, value=self.name)],
+            )
 
     def _join_of(self, buffers: Mapping[str, MergeBuffer]) -> Snapshot:
         """Return the join of some sources. A few joins are kept, as long as there is space."""

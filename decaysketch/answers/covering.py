@@ -39,6 +39,7 @@ SOURCE_QUESTIONS: list[Question[Any]] = [
             ),
         ),
         frozenset({"sources"}),
+        compared=True,
     )
 ]
 """Every query to several sources, in the order of documents."""

@@ -166,6 +166,8 @@ class Modifiers:
                 raise ParameterError(
                     f"{name} compares sets of messages, and has no {', '.join(given)}: use set"
                 )
+            if any(key not in SOURCE_KEYS for key in self.by):
+                raise ParameterError(f"{name} has groups by {', '.join(SOURCE_KEYS)} alone")
             return
         if question.asked_of != "rows" and self:
             given = ", ".join(self.to_dict())

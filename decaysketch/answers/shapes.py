@@ -190,7 +190,8 @@ class Question(Generic[A]):
         arguments: what it is asked with; one of them at most is leading.
         needs: what a family must provide to be asked: "values" of observations, apart from their
             "weights", and whether these must be "numbers", as those of a stream of labels are not;
-            a "chosen decay"; counters of "keys"; "extremes"; a sample of "series"; one sketch for each of several "sources".
+            a "chosen decay"; counters of "keys"; "extremes"; a sample of "series"; one
+            sketch for each of several "sources".
         check: why arguments that are each in their domain are none together, or None.
         most: so many estimates may the answer hold.
         sql: its name in SQL.

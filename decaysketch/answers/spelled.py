@@ -161,8 +161,8 @@ def _head(text: str) -> tuple[Question[Any], dict[str, Any], str | None]:
         if colon and name.strip() in QUESTIONS:
             return *question_of(text), None
         raise ParameterError(
-            f"the query begins with {text[:40]!r}; expected an aggregate such as mean(v), then set, "
-            "by, where, weight and limit"
+            f"the query begins with {text[:40]!r}; expected an aggregate such as mean(v), then "
+            "set, by, where, weight and limit"
         )
     question = _aggregate(head[1])
     given = _pieces(head[2]) if head[2] and head[2].strip() else []

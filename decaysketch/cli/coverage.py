@@ -10,6 +10,8 @@ from rich.table import Table
 
 from decaysketch import families
 from decaysketch.answers.estimate import CAVEATS
+from decaysketch.answers.modifiers import Modifiers
+from decaysketch.answers.spelled import query_of
 from decaysketch.cli.output import (
     AsJson,
     CommandError,
@@ -18,6 +20,7 @@ from decaysketch.cli.output import (
     show,
 )
 from decaysketch.cli.recipes import IdKeyFile, parse_decay, read_id_key
+from decaysketch.cli.sketches import Asked, answers_to
 from decaysketch.core.plausible_times import told
 from decaysketch.sources import CoverageView, SourceSet
 from decaysketch.sources.report import UNHEARD_NOTE, report
@@ -46,6 +49,15 @@ def coverage(
         ),
     ] = None,
     of: Annotated[str, typer.Option(help="With --set: the share among this set.")] = "any",
+    queries: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--query",
+            help="Answer this query instead, for example 'mean(v) set a - b by source where v > 3' "
+            "or 'share by source, other'. With --set: of the messages in that set. May be given "
+            "several times.",
+        ),
+    ] = None,
     missing: Annotated[
         int, typer.Option(min=0, help="With --set: list this many ids, latest first.")
     ] = 0,
@@ -70,6 +82,7 @@ def coverage(
     sources that cover a share, silences, and a range for messages that no source heard.
 
     With --set, show one set: its count, its share, the time at which that share changed, and ids.
+    With --query, answer any query to a sketch, of a set or by source.
     """
     with reporting_errors():
         id_key = read_id_key(id_key_file)
@@ -79,7 +92,10 @@ def coverage(
         unit = sources.params.time_unit
         at: Any = None if now == "latest" else int(now) if now.lstrip("-").isdigit() else now
         view = sources.at(parse_decay(decay, unit), at, without_silence=without_silence)
-        if expression is None:
+        if queries:
+            found = _answers(view, queries, expression, confidence)
+            show(as_json, found, _answer_table(found))
+        elif expression is None:
             everything = report(view, confidence=confidence)
             show(as_json, everything, *_tables(everything, unit))
         else:
@@ -137,6 +153,41 @@ def _one_set(
         "missing": [each._asdict() for each in view.missing(expression, missing)],
         "caveats": {name: CAVEATS[name] for name in sorted({*count.caveats, *share.caveats})},
     }
+
+
+def _answers(
+    view: CoverageView, queries: list[str], expression: str | None, confidence: float
+) -> dict[str, Any]:
+    """Return the results for queries as texts, each of the messages in a set if one is given."""
+    answers: list[dict[str, Any]] = []
+    for text in queries:
+        question, arguments, modifiers = query_of(text)
+        if expression is not None:
+            modifiers = Modifiers(set=expression).with_more(modifiers)
+
+        def ask(asked: Any, modifiers: Modifiers, **given: Any) -> Any:
+            return view.modified(modifiers).ask(asked, **given)
+
+        for label, extra, estimate in answers_to(
+            ask, Asked(text, question, arguments, modifiers), confidence
+        ):
+            content = {} if estimate is None else estimate.to_dict()
+            answers.append({"query": text, "label": label, **extra, **content})
+    caveats = sorted({name for each in answers for name in each.get("caveats", ())})
+    return {
+        "now": view.now,
+        "answers": answers,
+        "unsettled": list(view.unsettled),
+        "caveats": {name: CAVEATS[name] for name in caveats},
+    }
+
+
+def _answer_table(found: dict[str, Any]) -> Table:
+    caption = "\n".join(f"{name}: {text}" for name, text in found["caveats"].items())
+    table = Table("result", *_ENDS, caption=caption or None)
+    for each in found["answers"][:_SHOWN]:
+        table.add_row(each["label"], *(_cells(each) if "lower" in each else ["", "", "", ""]))
+    return table
 
 
 def _cells(estimate: dict[str, Any]) -> list[str]:

@@ -270,7 +270,7 @@ def query(
         several = len(moments.decays) > 1
         for name, ask in moments.asks(opened):
             for asked in questions:
-                found = _ask(ask, asked, confidence)
+                found = answers_to(ask, asked, confidence)
                 shown = found[: _shown(asked)]
                 left_out += len(found) - len(shown)
                 for label, extra, estimate in found:
@@ -357,7 +357,7 @@ def _meant(name: str) -> str:
     return f"; {name} is asked of what is built with --family {' or '.join(others)}" * bool(others)
 
 
-def _ask(ask: Callable[..., Any], asked: Asked, confidence: float) -> Answers:
+def answers_to(ask: Callable[..., Any], asked: Asked, confidence: float) -> Answers:
     """Return the results for one aggregate: label, further fields, and the estimate if there is
     one.
     """

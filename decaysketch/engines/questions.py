@@ -97,6 +97,8 @@ class Form(NamedTuple):
 
 def _forms() -> Iterator[tuple[str, Form]]:
     for question in QUESTIONS.values():
+        if question.asked_of == "sources":  # of a map: see decaysketch.engines.sources
+            continue
         if question.leading is not None and question.leading.many == "either":
             yield question.sql, Form(question, one=True)
             yield f"{question.sql}s", Form(question)

@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from decaysketch.answers.asking import View
 from decaysketch.answers.frames import rows_of
 from decaysketch.answers.spelled import Spelled, query_of
 from decaysketch.answers.tables import GroupTable
 from decaysketch.batch.columns import is_text
+from decaysketch.decay import Decay
 from decaysketch.engines.opened import OpenedSketch, opened
 from decaysketch.engines.questions import (
     Recipes,
@@ -30,8 +32,10 @@ from decaysketch.engines.questions import (
     number_of,
     refusal,
 )
+from decaysketch.engines.sources import is_map, set_of
 from decaysketch.engines.texts import decay_of
 from decaysketch.errors import DecaySketchError, ParameterError
+from decaysketch.sources import SourceSet
 
 __all__ = ["QUERY", "ROW", "TYPE", "answer", "query_table"]
 
@@ -79,14 +83,16 @@ def answer(
     Args:
         recipes: see :func:`decaysketch.engines.opened.decoded`.
         columns, named: arguments by place and by name: ``sketch, decay, now, query`` and perhaps
-            ``confidence``.
+            ``confidence``. A sketch may be a map of source names to sketches.
 
     Raises:
         FunctionError: a column with a wrong type, or a row without a result.
     """
     arguments = bound(QUERY, _NAMES, ("confidence",), columns, named)
     sketches = arguments["sketch"]
-    check_type(QUERY, "sketch", sketches, is_blob(sketches.type), "the bytes of sketches")
+    of_sources = is_map(sketches.type)
+    known = of_sources or is_blob(sketches.type)
+    check_type(QUERY, "sketch", sketches, known, "the bytes of sketches, or maps of them")
     for name in ("decay", "query"):
         kind = arguments[name].type
         check_type(QUERY, name, arguments[name], is_text(kind) or pa.types.is_null(kind), "texts")
@@ -101,7 +107,7 @@ def answer(
             found.append(None)
             continue
         try:
-            sketch = opened(blob, recipes)
+            sketch = _Sources(set_of(blob, recipes)) if of_sources else opened(blob, recipes)
             now = times.at(row, sketch.time_unit)
             if now is None or (decay is None and not sketch.has_fixed_decay):
                 found.append(None)
@@ -113,11 +119,30 @@ def answer(
     return pa.array(found, TYPE)
 
 
+class _Sources(NamedTuple):
+    """A map of names to sketches, as :class:`OpenedSketch` is one sketch."""
+
+    sources: SourceSet
+
+    @property
+    def time_unit(self) -> str:
+        unit: str = self.sources.params.time_unit
+        return unit
+
+    @property
+    def has_fixed_decay(self) -> bool:
+        return self.sources.has_fixed_decay
+
+    def at(self, decay: Decay | None, now: int) -> View:
+        return self.sources.at(decay, now)
+
+
 def _rows(
-    sketch: OpenedSketch, decay: str | None, now: int, text: str, confidence: float
+    sketch: OpenedSketch | _Sources, decay: str | None, now: int, text: str, confidence: float
 ) -> Iterator[dict[str, Any]]:
     question, arguments, modifiers = _asked(text)
-    check_has(sketch, question)
+    if isinstance(sketch, OpenedSketch):
+        check_has(sketch, question)
     if sketch.has_fixed_decay and decay is not None:
         raise ParameterError(
             f"decay is {decay!r}; expected NULL: that of this sketch was fixed when it was built"

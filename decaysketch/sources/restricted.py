@@ -205,8 +205,6 @@ class SourceTables:
         self._modifiers.check(found)
         if self._plain_pairs(found):
             return self._of_pairs(found, given, confidence)
-        if self._inner and of == "sources":
-            raise ParameterError(f"{found.name} has groups by {', '.join(SOURCE_KEYS)} alone")
         cells = self._cells(found, given)
         level = 1.0 - (1.0 - confidence) / max(len(cells), 1)
         rows, kinds, unseen = self._listed(cells, found, given, level, combine)
@@ -352,4 +350,3 @@ def _name_of(question: Question[Any] | str) -> str:
 
 def _is_of_sources(question: Question[Any] | str) -> bool:
     return _name_of(question) in {each.name for each in SOURCE_QUESTIONS}
-

@@ -113,6 +113,11 @@ class SourceSet:
         return self.snapshots[0].params
 
     @property
+    def has_fixed_decay(self) -> bool:
+        """Whether the decay was chosen when the sketches were built."""
+        return getattr(self.snapshots[0], "decay", None) is not None
+
+    @property
     def rows(self) -> int:
         """Number of rows in all sources."""
         return sum(map(len, self.snapshots))

@@ -266,8 +266,7 @@ class CoverageView(View):
         wanted = read_expression(expression)
         read = self._read(self._everyone)
         heard = [
-            joint.degrees[mask]
-            for joint, mask in zip(read.joints, read.masks(wanted), strict=True)
+            joint.degrees[mask] for joint, mask in zip(read.joints, read.masks(wanted), strict=True)
         ]
         found: list[int] = np.unique(np.concatenate(heard)).tolist()
         return found

@@ -14,6 +14,7 @@ functions: an aggregate makes the bytes, scalar functions read them.
 ``sketch_info``                             the properties of a sketch
 ``decayed_mean``, and so on                 the queries of :mod:`decaysketch.answers.questions`
 ``decayed_between``, ``decayed_compare``    one of them over a range of times, or two moments
+``decayed_coverage``, and so on             of a map of source names to sketches, what each heard
 ==========================================  ======================================================
 
 Each query has two forms: ``decayed_mean`` gives ``struct<value, lower, upper, exact>`` and
@@ -33,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import pyarrow as pa
 
 from decaysketch.core.time_units import instant
-from decaysketch.engines import aggregates, moments, questions, spelled
+from decaysketch.engines import aggregates, moments, questions, sources, spelled
 from decaysketch.engines.asking import NAMES, Asked, asking, recipes_of
 from decaysketch.engines.texts import text_of
 from decaysketch.errors import ParameterError
@@ -45,7 +46,12 @@ if TYPE_CHECKING:
 __all__ = [
     "decayed_between",
     "decayed_compare",
+    "decayed_coverage",
+    "decayed_delivery",
+    "decayed_exclusive",
+    "decayed_overlap",
     "decayed_query",
+    "decayed_set_count",
     "register",
     "sketch_build",
     "sketch_build_counted",
@@ -185,6 +191,77 @@ def decayed_query(
     return _query_udf(recipes_of(streams))(_column(sketch), *given)
 
 
+def decayed_coverage(
+    sketches: Column | str, decay: Any, now: Any, *,
+    confidence: float | None = None, streams: Iterable[BuiltWith] = (),
+) -> Column:  # fmt: skip
+    """Return the share of all heard messages that each source heard: an array with a struct
+    ``source, value, lower, upper, exact`` for each source.
+
+    Args:
+        sketches: column with a map of source names to sketch bytes, such as
+            ``map_from_entries(collect_list(struct(source, sketch)))``.
+        decay, now, confidence, streams: as in the other functions.
+    """
+    return _of_sources("decayed_coverage", sketches, [], decay, now, confidence, streams)
+
+
+def decayed_delivery(
+    sketches: Column | str, decay: Any, now: Any, *,
+    confidence: float | None = None, streams: Iterable[BuiltWith] = (),
+) -> Column:  # fmt: skip
+    """Return the delivery ratio of each pair, the share of the messages of ``other`` that
+    ``source`` heard: an array of structs ``source, other, value, lower, upper, exact``. Arguments
+    as :func:`decayed_coverage`.
+    """
+    return _of_sources("decayed_delivery", sketches, [], decay, now, confidence, streams)
+
+
+def decayed_exclusive(
+    sketches: Column | str, decay: Any, now: Any, *,
+    confidence: float | None = None, streams: Iterable[BuiltWith] = (),
+) -> Column:  # fmt: skip
+    """Return the messages that each source alone heard: an array of structs
+    ``source, value, lower, upper, exact``. Arguments as :func:`decayed_coverage`.
+    """
+    return _of_sources("decayed_exclusive", sketches, [], decay, now, confidence, streams)
+
+
+def decayed_overlap(
+    sketches: Column | str, decay: Any, now: Any, *,
+    confidence: float | None = None, streams: Iterable[BuiltWith] = (),
+) -> Column:  # fmt: skip
+    """Return the messages that each pair of sources both heard: an array of structs
+    ``source, other, value, lower, upper, exact``. Arguments as :func:`decayed_coverage`.
+    """
+    return _of_sources("decayed_overlap", sketches, [], decay, now, confidence, streams)
+
+
+def decayed_set_count(
+    sketches: Column | str, set: Column | str, decay: Any, now: Any, *,
+    confidence: float | None = None, streams: Iterable[BuiltWith] = (),
+) -> Column:  # fmt: skip
+    """Return the messages in a set of sources: ``struct<value, lower, upper, exact>``.
+
+    Args:
+        sketches: as of :func:`decayed_coverage`.
+        set: a text, or a column of them, such as ``"a & ~b"``.
+        decay, now, confidence, streams: as in the other functions.
+    """
+    given = [_literal(set)]
+    return _of_sources("decayed_set_count", sketches, given, decay, now, confidence, streams)
+
+
+def _of_sources(
+    called: str, sketches: Any, given: list[Column], decay: Any, now: Any, confidence: Any,
+    streams: Iterable[BuiltWith],
+) -> Column:  # fmt: skip
+    columns = [_column(sketches), *given, _literal(text_of(decay)), _time(now)]
+    if confidence is not None:
+        columns.append(_literal(confidence))
+    return _sources_udf(called, recipes_of(streams))(*columns)
+
+
 def _of_moments(
     called: str,
     sketch: Any,
@@ -310,6 +387,7 @@ def register(spark: SparkSession, streams: Mapping[str, BuiltWith] | None = None
     }
     functions |= {called: _question_udf(called, recipes) for called in _ASKING}
     functions |= {called: _moments_udf(called, recipes) for called in moments.MOMENTS}
+    functions |= {called: _sources_udf(called, recipes) for called in sources.NAMES}
     functions[spelled.QUERY] = _query_udf(recipes)
     for name, function in functions.items():
         spark.udf.register(name, function)
@@ -333,6 +411,13 @@ def _moments_udf(called: str, recipes: Sequence[Recipe]) -> Function:
         return moments.answer(called, recipes, columns, named)
 
     return _udf(ask, called, moments.answer_type(called))
+
+
+def _sources_udf(called: str, recipes: Sequence[Recipe]) -> Function:
+    def ask(*columns: pa.Array, **named: pa.Array) -> pa.Array:
+        return sources.answer(called, recipes, columns, named)
+
+    return _udf(ask, called, sources.answer_type(called))
 
 
 def _query_udf(recipes: Sequence[Recipe]) -> Function:

@@ -56,6 +56,7 @@ def test_an_entry_is_complete(name: str) -> None:
         "keys",
         "extremes",
         "series",
+        "sources",
     }
     assert sum(each.leading for each in question.arguments) <= 1
     for each in question.arguments:
@@ -67,11 +68,11 @@ def test_an_entry_is_complete(name: str) -> None:
 
 def test_families_answer_what_they_provide_for() -> None:
     everything = set(QUESTIONS)
-    keyed, extremes, series = (
+    keyed, extremes, series, sources = (
         {name for name, each in QUESTIONS.items() if each.asked_of == held}
-        for held in ("keys", "extremes", "series")
+        for held in ("keys", "extremes", "series", "sources")
     )
-    others = keyed | extremes | series
+    others = keyed | extremes | series | sources
     assert {
         name: everything - type(case.build(0, 0)).questions for name, case in CASES.items()
     } == {

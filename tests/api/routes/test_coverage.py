@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from service import problem
 
 import decaysketch as ds
-from api.routes.coverage import usual_settle_s
+from api.queries.sources import usual_settle_s
 from api.service.senders import Sender
 from decaysketch.sources.report import UNHEARD_NOTE, report
 
@@ -116,7 +116,7 @@ def test_parameters_that_cannot_be_read_are_named(
 def test_what_would_take_too_long_is_refused_before_it_is_read(
     field: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.queries.coverage.MAX_WORK_S", 1e-4)
+    monkeypatch.setattr("api.queries.sources.MAX_WORK_S", 1e-4)
     monkeypatch.setattr(
         "api.service.streams.Stream.snapshots", lambda *_: pytest.fail("sources were read")
     )

@@ -1,0 +1,152 @@
+"""The sketch of each source, for queries with a set of sources or groups by source.
+
+A request to one stream reads the sketch of each of its sources. A request to several streams reads
+the join of each stream, and the names in a set are the names of streams. Row counts decide whether
+a request costs too much, before a row is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from api.errors import Fault
+from api.queries.limits import MAX_WORK_S, refusal
+from api.queries.requests import Query
+from api.service.aggregator import Aggregator
+from api.service.senders import Sender
+from api.service.streams import Stream
+from decaysketch import Snapshot
+from decaysketch.core.time_units import NANOSECONDS
+from decaysketch.sources import SourceSet
+from decaysketch.sources.view import MATCH_ROW_S
+
+__all__ = ["MOST_SOURCES", "Asked", "SourceSets", "check_work", "settle_of", "usual_settle_s"]
+
+MOST_SOURCES = 1000
+"""Sources that one request may read."""
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What a query reads.
+
+    Attributes:
+        sources: the sketches.
+        without_silence: skip the spells in which a source heard nothing.
+        digests: of the sketches, with their names.
+    """
+
+    sources: SourceSet
+    without_silence: bool
+    digests: tuple[str, ...]
+
+
+class SourceSets:
+    """The sketches by source that the queries of one request read.
+
+    Args:
+        streams: one, or those whose names the sets have.
+        wanted: sources of one stream. None: all that are not revoked.
+        aggregator: the owner of the streams.
+    """
+
+    def __init__(
+        self, streams: Sequence[Stream], wanted: Collection[str] | None, aggregator: Aggregator
+    ) -> None:
+        self._streams = streams
+        self._wanted = wanted
+        self._aggregator = aggregator
+        self._read: Mapping[str, Snapshot] | None = None
+        self._asked: dict[tuple[object, ...], Asked] = {}
+
+    @property
+    def rows(self) -> int:
+        """Rows of the sketches that were read."""
+        return sum(map(len, self._read.values())) if self._read is not None else 0
+
+    def asked(self, query: Query) -> Asked:
+        """Return the sketches that a query reads.
+
+        Raises:
+            ParameterError: the guard, the settling time or the family is not possible.
+            InvalidRequestError: too many sources or rows, or ids that are bound to their sources.
+            UnknownSourceError: nothing came from a source, or it is revoked.
+        """
+        key = (query.guard, query.settle, query.without_silence, query.start is None)
+        if key not in self._asked:
+            settle = query.settle
+            if settle is None and len(self._streams) == 1 and query.start is None:
+                settle = settle_of(self._streams[0], self._snapshots, self._aggregator)
+            sources = SourceSet(self._snapshots, guard=query.guard, settle=settle)
+            digests = [f"{name} {each.digest}" for name, each in sorted(self._snapshots.items())]
+            said = (str(sources.settle), *digests)
+            self._asked[key] = Asked(sources, query.without_silence, said)
+        return self._asked[key]
+
+    @property
+    def _snapshots(self) -> Mapping[str, Snapshot]:
+        if self._read is None:
+            self._read = self._of_streams() if len(self._streams) > 1 else self._of_sources()
+            self._aggregator.memory.reading.make_room(self.rows)
+        return self._read
+
+    def _of_sources(self) -> dict[str, Snapshot]:
+        (stream,) = self._streams
+        check_rows(stream, self._wanted)
+        return stream.snapshots(self._wanted)
+
+    def _of_streams(self) -> dict[str, Snapshot]:
+        for stream in self._streams:
+            stream.check_comparable()
+        rows = sum(stream.joined_rows for stream in self._streams)
+        check_work(rows * MATCH_ROW_S, rows, len(self._streams))
+        return {stream.name: stream.snapshot(self._wanted) for stream in self._streams}
+
+
+def check_rows(stream: Stream, wanted: Collection[str] | None) -> None:
+    """Reject sources that take too long to match, by their row counts.
+
+    Raises:
+        InvalidRequestError: they do, or there is no source, or there are too many.
+    """
+    names = [name for name in stream.source_names if wanted is None or name in wanted]
+    held = (stream.source(name) for name in names)
+    rows = sum(each[0].counted_rows for each in held if each is not None)
+    check_count(len(names) or 1)
+    check_work(rows * MATCH_ROW_S, rows, len(names))
+
+
+def check_count(count: int) -> None:
+    """Reject no sources, and too many."""
+    if not 0 < count <= MOST_SOURCES:
+        reason = f"{count} sources are to be read; expected 1 to {MOST_SOURCES}: name some"
+        raise refusal([Fault(field="source", reason=reason, value=count)])
+
+
+def check_work(work_s: float, rows: int, count: int) -> None:
+    """Reject work that takes longer than ``MAX_WORK_S``."""
+    if work_s > MAX_WORK_S:
+        reason = (
+            f"takes about {work_s:.3g} s of a processor over {rows} rows of {count} sources; at "
+            f"most {MAX_WORK_S:g} s are given: name fewer sources"
+        )
+        raise refusal([Fault(field="source", reason=reason, expected=MAX_WORK_S)])
+
+
+def settle_of(stream: Stream, names: Collection[str], aggregator: Aggregator) -> int:
+    """Return the usual settling time of sources, in the unit of a stream. 0 if it has no clock."""
+    senders = aggregator.senders.of_stream(stream.id)
+    seen = [sender for name, sender in senders.items() if name in names]
+    size = NANOSECONDS.get(stream.recipe.params.time_unit)
+    return 0 if size is None else int(usual_settle_s(seen, aggregator.now_us()) * 1e9 / size)
+
+
+def usual_settle_s(seen: list[Sender], now_us: int) -> float:
+    """How long after a message every source that is not silent has usually posted it: the largest
+    gap between posts, and how much later than the least late source one is. 0 until the gaps of a
+    source are known: a log that is posted at once is as late as it is old."""
+    posting = [each for each in seen if each.is_silent(now_us) is False]
+    gaps = [each.gap_s for each in posting if each.gap_s is not None]
+    late = [each.latest_late_s for each in posting if each.latest_late_s is not None]
+    return max(gaps, default=0.0) + (max(late) - min(late) if late else 0.0)
