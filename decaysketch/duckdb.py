@@ -47,7 +47,7 @@ def register(connection: DuckDBPyConnection, streams: Sequence[BuiltWith] = ()) 
     """Make the functions known to a database: to this connection and its cursors.
 
     They are ``sketch_merge``, ``sketch_union``, ``sketch_info``, ``decayed_between``,
-    ``decayed_compare``, ``decayed_query``, those for maps of sketches by source
+    ``decayed_compare``, ``decayed_query``, those for source maps
     (:mod:`decaysketch.engines.sources`) and, in both forms, those of the questions. Registered
     again by the same connection they are replaced.
 

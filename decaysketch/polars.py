@@ -156,8 +156,8 @@ class SketchExpr:
         return _elementwise([self._sketches, *given], answer, spelled.TYPE)
 
     def decayed_coverage(self, decay: Any, now: Any, **said: Any) -> pl.Expr:
-        """Of a column with lists of structs, a source name and its sketch: the share of all heard
-        messages that each source heard. See
+        """Return each source's share in all heard messages. Structs in the lists have
+        a source name and its sketch. See
         :func:`decaysketch.spark.functions.decayed_coverage`."""
         return self._of_sources("decayed_coverage", [], decay, now, **said)
 

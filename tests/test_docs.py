@@ -19,6 +19,7 @@ from api.queries.document import questions_table
 from decaysketch.core.sizing import capacity_for
 from decaysketch.engines.moments import moments_table
 from decaysketch.engines.questions import functions_table
+from decaysketch.engines.sources import functions_table as sources_table
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = ["decaysketch"] + [
@@ -171,6 +172,7 @@ def test_links_of_the_readme_lead_somewhere() -> None:
         ("http-api.md", "questions", "python -m api questions", questions_table()),
         ("spark.md", "questions", "python -m decaysketch.spark", functions_table()),
         ("spark.md", "moments", "python -m decaysketch.spark moments", moments_table()),
+        ("spark.md", "sources", "python -m decaysketch.spark sources", sources_table()),
     ],
 )
 def test_the_tables_of_questions_are_those_of_the_code(

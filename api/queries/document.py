@@ -7,6 +7,7 @@ from typing import Any
 
 from decaysketch.answers.questions import QUESTIONS
 from decaysketch.answers.shapes import Argument, Column, Question
+from decaysketch.contract.family import Family
 from decaysketch.families import FAMILIES
 
 __all__ = ["questions_table"]
@@ -19,11 +20,7 @@ def questions_table() -> str:
 
 
 def _line(question: Question[Any]) -> str:
-    without = (
-        f"`{family}`"
-        for family, recipe in FAMILIES.items()
-        if question.name not in recipe.sketch.questions
-    )
+    without = (f"`{family}`" for family, recipe in FAMILIES.items() if not _has(recipe, question))
     cells = (
         f"`{question.name}`",
         "; ".join(map(_argument, question.travelling)),
@@ -34,8 +31,17 @@ def _line(question: Question[Any]) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
+def _has(family: Family, question: Question[Any]) -> bool:
+    if question.asked_of == "sources":
+        return family.joining is not None
+    return question.name in family.sketch.questions
+
+
 def _argument(argument: Argument) -> str:
-    left_out = "" if argument.served is None or argument.required else f" ({argument.served:,})"
+    left_out = ""
+    if argument.served is not None and not argument.required:
+        shown = argument.served
+        left_out = f" ({shown if isinstance(shown, str) else format(shown, ',')})"
     return f"`{argument.json}`{left_out}: {argument.doc.removesuffix('.')}"
 
 

@@ -1,4 +1,4 @@
-"""The processor time that a request gets, and the rejection of a request beyond a limit."""
+"""The processor time that a request gets, and rejections beyond a limit."""
 
 from __future__ import annotations
 

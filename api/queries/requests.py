@@ -112,7 +112,7 @@ Ago = Annotated[
     | Annotated[str, Field(max_length=100, examples=["1h30m", "90s"]), Tag(_LENGTH)],
     Discriminator(lambda ago: _LENGTH if isinstance(ago, str) else _INTEGER),
 ]
-"""A length of time, which is read once the stream's unit is known."""
+"""A length, such as 2h, which is read once the stream's unit is known."""
 
 
 _Expression = Annotated[str, Field(min_length=1, max_length=MAX_EXPRESSION)]
@@ -200,7 +200,7 @@ class Modified(RequestModel):
     )
     set: _Set | None = Field(
         default=None,
-        description="Only messages in this set of sources: names, quoted unless they are "
+        description="Only messages in this source set: names, quoted unless they are "
         "identifiers, `&`, `|`, `-`, `~`, `any`, `all`, `exactly(j)`, `at_least(j)`. With "
         "`streams`, names are streams.",
         examples=['"gw-1" - "gw-2"'],
@@ -235,7 +235,7 @@ class Modified(RequestModel):
 
     @property
     def sets(self) -> dict[str, str]:
-        """Set expressions, by their place in JSON."""
+        """Set expressions by JSON field."""
         given = {name: getattr(self, name, None) for name in ("set", "among")}
         return {name: text for name, text in given.items() if text is not None}
 
@@ -435,7 +435,7 @@ class Query(Modified):
 
     @property
     def of_sources(self) -> bool:
-        """Whether it reads the sketch of each source, not their join."""
+        """Whether it reads a sketch per source, not their join."""
         return self.modifiers.of_sources or self.question.asked_of == "sources"
 
     @model_validator(mode="after")
@@ -524,7 +524,7 @@ class Query(Modified):
         return answer
 
     def compare_sources(self, view: CoverageView, then: tuple[Decay, int]) -> PointAnswer:
-        """The answer from the sketches of sources against that at another moment."""
+        """The answer from source sketches against that at another moment."""
         if self.question.asked_of != "sources":
             return self.compare(view.against(then, self.set or "any"), view)
         if self.how != "difference":

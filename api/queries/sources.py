@@ -1,7 +1,7 @@
-"""The sketch of each source, for queries with a set of sources or groups by source.
+"""Sketches by source, for queries with a source set or groups by source.
 
-A request to one stream reads the sketch of each of its sources. A request to several streams reads
-the join of each stream, and the names in a set are the names of streams. Row counts decide whether
+A request to one stream reads a sketch per source. A request to several streams reads each stream's
+join, and a set names streams. Row counts decide whether
 a request costs too much, before a row is read.
 """
 
@@ -34,7 +34,7 @@ class Asked:
     Attributes:
         sources: the sketches.
         without_silence: skip the spells in which a source heard nothing.
-        digests: of the sketches, with their names.
+        digests: names and sketch digests.
     """
 
     sources: SourceSet
@@ -43,12 +43,12 @@ class Asked:
 
 
 class SourceSets:
-    """The sketches by source that the queries of one request read.
+    """The sketches by source that the queries in one request read.
 
     Args:
         streams: one, or those whose names the sets have.
-        wanted: sources of one stream. None: all that are not revoked.
-        aggregator: the owner of the streams.
+        wanted: sources in one stream. None: all that are not revoked.
+        aggregator: the streams' owner.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SourceSets:
 
     @property
     def rows(self) -> int:
-        """Rows of the sketches that were read."""
+        """Rows in the sketches that were read."""
         return sum(map(len, self._read.values())) if self._read is not None else 0
 
     def asked(self, query: Query) -> Asked:
@@ -135,7 +135,7 @@ def check_work(work_s: float, rows: int, count: int) -> None:
 
 
 def settle_of(stream: Stream, names: Collection[str], aggregator: Aggregator) -> int:
-    """Return the usual settling time of sources, in the unit of a stream. 0 if it has no clock."""
+    """Return the usual settling time, in the stream's unit. 0 if it has no clock."""
     senders = aggregator.senders.of_stream(stream.id)
     seen = [sender for name, sender in senders.items() if name in names]
     size = NANOSECONDS.get(stream.recipe.params.time_unit)

@@ -404,7 +404,7 @@ class Stream:
         return {name: each.buffer.merged() for name, each in found.items() if each is not None}
 
     def check_comparable(self) -> None:
-        """Reject a stream that binds ids to sources: no two of them hear one message.
+        """Reject a stream that binds ids to sources: no two sources hear one message.
 
         Raises:
             InvalidRequestError: it does.

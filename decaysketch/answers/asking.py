@@ -6,7 +6,7 @@ A view reads one of five objects:
 * counters of keys (:class:`~decaysketch.answers.keys.KeyView`)
 * the rows that no later row rules out (:class:`~decaysketch.answers.extremes.ExtremeView`)
 * series with all their rows (:class:`~decaysketch.answers.series.SeriesView`)
-* samples of several sources (:class:`~decaysketch.sources.view.CoverageView`)
+* samples from several sources (:class:`~decaysketch.sources.view.CoverageView`)
 
 Code that forwards queries needs only :class:`View` and :data:`QUESTIONS`.
 """
@@ -136,7 +136,7 @@ class View(ABC):
             where: a condition over the columns. The view keeps the rows for which it holds.
             of: the aggregated values, an expression over the columns.
             weight: a number of 0 or more for each row, by which its decay weight is multiplied.
-            set: a set of sources, such as ``a & ~b``, of a view of several sources.
+            set: a source set such as ``a & ~b``, for a view with several sources.
 
         Raises:
             ParameterError: an expression cannot be parsed, or the sketch stores no rows.

@@ -1,6 +1,6 @@
-"""Queries to several sources: the share of one set of messages among another.
+"""Queries to several sources: the share that one message set has in another.
 
-A view of several sources answers them: see :mod:`decaysketch.sources.restricted`.
+A coverage view answers them: see :mod:`decaysketch.sources.restricted`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ A modified sample is a :class:`~decaysketch.answers.sample.Sample`, so every agg
 ``where``  keeps the rows for which a condition holds. The size of a hit stays, so that a part
            without rows has an upper bound. What the condition says of time limits it to the bands
            that can have such rows
-``set``    keeps the messages in a set of sources, such as ``a & ~b``. It needs one sketch for each
+``set``    keeps the messages in a source set, such as ``a & ~b``. It needs one sketch for each
            source, see :mod:`decaysketch.sources.restricted`, and combines with ``where``
 ``of``     the values: any expression over the columns
 ``weight`` times the decay weight: a number of 0 or more for each row, which may rise with the age
@@ -55,7 +55,7 @@ MAX_GROUPS = 10_000
 """Groups of a table before its limit."""
 
 SOURCE_KEYS = ("source", "other", "hearers")
-"""Keys of ``by`` that the sources of a message give, not its columns."""
+"""Keys in ``by`` that come from sources, not from columns."""
 
 Order = Literal["largest", "smallest", "key"]
 

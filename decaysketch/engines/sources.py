@@ -1,6 +1,6 @@
-"""Queries to several sources, for columns with a map of names to sketches.
+"""Queries to several sources, for columns with a map from names to sketches.
 
-A map has the sketch of each source: ``map_from_entries(collect_list(struct(source, sketch)))`` in
+A map has one sketch per source: ``map_from_entries(collect_list(struct(source, sketch)))`` in
 Spark, ``map(list(source), list(sketch))`` in DuckDB, a list of structs in polars. Each function
 represents a query as one text (:mod:`decaysketch.answers.spelled`), and ``decayed_query`` accepts a
 map for any other. The intervals for all rows of a table hold at once.
@@ -82,7 +82,7 @@ def takes_set(called: str) -> bool:
 
 
 def answer_type(called: str) -> pa.DataType:
-    """Return the Arrow type of a function's results."""
+    """Return a function's result type in Arrow."""
     if takes_set(called):
         return pa.struct(ESTIMATE)
     keys = [(name, pa.string()) for name in query_of(_FORMS[called].query).modifiers.by]
@@ -169,7 +169,7 @@ def _struct(keys: Mapping[str, Any], estimate: Estimate) -> dict[str, Any]:
 
 
 def is_map(kind: pa.DataType) -> bool:
-    """Return whether a column has maps of texts to bytes, or lists of pairs."""
+    """Return whether a column has maps from texts to bytes, or lists with such pairs."""
     if pa.types.is_map(kind):
         return is_text(kind.key_type) and is_binary(kind.item_type)
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
@@ -186,10 +186,10 @@ _lock = Lock()
 
 
 def set_of(given: Sequence[Any], recipes: Recipes) -> SourceSet:
-    """Return the sources of a map. The last sets are kept with their matches.
+    """Return the sources in a map. The last sets are kept with their matches.
 
     Args:
-        given: pairs of a name and the bytes of a sketch, or structs of these.
+        given: pairs or structs, each a name and sketch bytes.
         recipes: see :func:`decaysketch.engines.opened.decoded`.
 
     Raises:

@@ -1,18 +1,19 @@
-"""Queries to the messages in a set of sources: ``set``, and groups by source.
+"""Queries to the messages in a source set: ``set``, and groups by source.
 
-A set of sources restricts the sample before a query, as ``where`` does
+A source set restricts the sample before a query, as ``where`` does
 (:mod:`decaysketch.answers.modifiers`). Both combine: ``mean(v) set gw7 - gw8 where v > -90``.
 
-Three keys of ``by`` come from the sources that heard a message:
+Three keys in ``by`` come from the sources that heard a message:
 
 ==========  ===================================================================================
-``source``  a group for each source. A message belongs to the group of every source that heard it
-``other``   with ``source``: a group for each pair of sources, of the messages that both heard
-``hearers`` a group for each number of sources that heard a message
+``source``  a group for each source. A message belongs to the group for every source that heard it
+``other``   with ``source``: a group for each pair, with the messages that both heard
+``hearers`` a group for each hearer count
 ==========  ===================================================================================
 
 They combine with keys over columns: ``mean(v) by source, hour(time)``. ``share by source, other``
-is the table of delivery ratios: the share of the messages of ``other`` that ``source`` heard.
+is the table with delivery ratios: the share that ``source`` heard among the messages that
+``other`` heard.
 
 A plain ``count`` uses the estimator with the least variance for its set
 (:meth:`~decaysketch.sources.view.CoverageView.count`). Every other aggregate reads the joint
@@ -48,13 +49,13 @@ if TYPE_CHECKING:
 __all__ = ["MOST_CELLS", "SetView", "SourceTables", "restricted"]
 
 MOST_CELLS = 1000
-"""Groups by source, or pairs of sources, of one table."""
+"""Groups by source or by pair in one table."""
 
 _KEYS = (("source",), ("other", "source"), ("hearers",))
 
 
 def restricted(of: CoverageView, modifiers: Modifiers) -> Any:
-    """Return the view of the messages in a set, under further modifiers.
+    """Return the view for the messages in a set, under further modifiers.
 
     Raises:
         ParameterError: the set cannot be parsed, or it names an unknown source. Or ``other`` is a
@@ -107,14 +108,14 @@ class SetView(View):
         return restricted(self._of, self._modifiers.with_more(modifiers))
 
     def _rows(self) -> Any:
-        """Return the view of the rows in the set."""
+        """Return the view for the rows in the set."""
         if self._view is None:
             self._view = self._of.where(self._set).modified(self._rest)
         return self._view
 
     @property
     def rows(self) -> int:
-        """Rows of the set in the joint sample."""
+        """Joint sample rows in the set."""
         found: int = self._of.where(self._set).rows
         return found
 
@@ -131,7 +132,7 @@ class SetView(View):
         return self._rows().ask(question, confidence=confidence, combine=combine, **arguments)
 
     def share_among(self, among: str, *, confidence: float, combine: Combine) -> Estimate:
-        """Return the share of the set among another. See :meth:`CoverageView.share`."""
+        """Return the set's share in another. See :meth:`CoverageView.share`."""
         return self._of.share(self._set, among, confidence=confidence, combine=combine)
 
     def cost_s(
@@ -147,9 +148,9 @@ class _Cell(NamedTuple):
     """A group by source.
 
     Attributes:
-        keys: values of the keys that come from sources.
+        keys: values for the keys that come from sources.
         text: its set.
-        among: of ``share``, the set that it is a share of. None: as given.
+        among: the other set in ``share``. None: as given.
     """
 
     keys: dict[str, Any]
@@ -164,7 +165,7 @@ class _Row(NamedTuple):
 
 
 class SourceTables:
-    """Queries that have a row for each source, pair of sources or number of hearers.
+    """Queries that have a row for each source, pair or hearer count.
 
     Args:
         of: the sources, under a decay and at a time.
@@ -192,7 +193,7 @@ class SourceTables:
         self, question: Question[Any] | str, *, confidence: float = 0.95,
         combine: Combine = "average", **arguments: Any,
     ) -> GroupTable:  # fmt: skip
-        """Return an aggregate for each group. The intervals of all groups hold at once.
+        """Return an aggregate for each group. All intervals hold at once.
 
         Raises:
             ParameterError: there are more than 1,000 groups, or as in
@@ -262,7 +263,7 @@ class SourceTables:
                 yield _Cell({"source": one, "other": other}, self._and(text))
 
     def _and(self, text: str) -> str:
-        """Return a set within the set of the modifiers."""
+        """Return a set within the modifiers' set."""
         return text if self._modifiers.set is None else f"({self._modifiers.set}) & {text}"
 
     def _listed(
@@ -288,7 +289,7 @@ class SourceTables:
     # -------------------------------------------------------------------------------- all pairs
 
     def _plain_pairs(self, question: Question[Any]) -> bool:
-        """Whether it is the count of every pair, which one pass reads."""
+        """Whether it counts every pair, which one pass reads."""
         bare = replace(self._modifiers, by=())
         plain = "other" in self._outer and not (bare or self._inner)
         return plain and question.name == "count" and self._of.reads_all_pairs

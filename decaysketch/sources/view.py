@@ -70,10 +70,10 @@ Int64Array = npt.NDArray[np.int64]
 MATCH_ROW_S = 60e-9
 """Processor seconds that a row costs to match and to gather, at most."""
 
-_READ_ROW_S, _SET_S = 60e-9, 1e-3  # to draw and read a row of a set, and of each set
+_READ_ROW_S, _SET_S = 60e-9, 1e-3  # to draw and read a row, and for each set
 
 PAIR_STEP_S = 3e-9
-"""Processor seconds of a pair of sources of one message."""
+"""Processor seconds for a pair of sources and one message."""
 
 MOST_WATCHED = 64
 """With more sources, silences are looked for on request only."""
@@ -201,7 +201,7 @@ class CoverageView(View):
 
     An expression is a text such as ``a & ~b``: see :mod:`decaysketch.sources.expression`.
 
-    As a view it answers every sample query, about all messages or about a set:
+    As a view it answers every sample query, about all messages or a set:
     ``view.given(set="a - b", where="v > 3").ask("mean")``, ``view.by("source").ask("mean")``. See
     :mod:`decaysketch.sources.restricted`.
 
@@ -250,8 +250,9 @@ class CoverageView(View):
         return cost
 
     def reading_s(self, expressions: Sequence[str]) -> float:
-        """Return the approximate processor time to read sets, in seconds, from the row counts of
-        their sources: nothing is matched."""
+        """Return the approximate processor time to read sets, in seconds, from row counts:
+        nothing is matched.
+        """
         seen: set[tuple[int, ...]] = set()
         cost = 0.0
         for text in expressions:
@@ -262,7 +263,7 @@ class CoverageView(View):
         return cost
 
     def degrees(self, expression: str) -> list[int]:
-        """Return the numbers of sources that heard a message in a set, rising."""
+        """Return the hearer counts that occur in a set, rising."""
         wanted = read_expression(expression)
         read = self._read(self._everyone)
         heard = [
@@ -351,7 +352,7 @@ class CoverageView(View):
     # ------------------------------------------------------------------------------------- results
 
     def where(self, expression: str) -> SampleView:
-        """Return the messages in a set, for every sample query: ``where("a & ~b").ask("mean")``.
+        """Return messages in a set, for every sample query: ``where("a & ~b").ask("mean")``.
 
         The value of a message is the value of its latest duplicate among the sources that are read.
 
@@ -369,7 +370,7 @@ class CoverageView(View):
     def against(
         self, then: tuple[Decay | str, Instant | timedelta | None], expression: str = "any"
     ) -> PairView:
-        """Return the view of two moments of the messages in a set, from one sample of both.
+        """Return the view for two moments and the messages in a set, from one sample for both.
 
         Args:
             then: a decay, and a time or a length before ``now``, such as "7d".
@@ -547,7 +548,7 @@ class CoverageView(View):
 
     @property
     def reads_all_pairs(self) -> bool:
-        """Whether :meth:`overlaps` has a result: one hash function, and weights of 1."""
+        """Whether :meth:`overlaps` has a result: one hash function, and no weight above 1."""
         params = self.sources.params
         return getattr(params, "copies", 1) == 1 and params.max_weight == 1
 

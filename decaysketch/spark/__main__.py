@@ -1,5 +1,6 @@
 """``python -m decaysketch.spark`` writes the SQL functions that query sketches, as listed in the
-documentation. With ``moments``, it writes the functions for ranges and comparisons.
+documentation. With ``moments``, it writes the functions for ranges and comparisons, with
+``sources`` those for several sources.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ import sys
 
 from decaysketch.engines.moments import moments_table
 from decaysketch.engines.questions import functions_table
+from decaysketch.engines.sources import functions_table as sources_table
+
+TABLES = {"": functions_table, "moments": moments_table, "sources": sources_table}
 
 if __name__ == "__main__":
-    sys.stdout.write(moments_table() if sys.argv[1:] == ["moments"] else functions_table())
+    sys.stdout.write(TABLES["".join(sys.argv[1:])]())

@@ -14,7 +14,7 @@ functions: an aggregate makes the bytes, scalar functions read them.
 ``sketch_info``                             the properties of a sketch
 ``decayed_mean``, and so on                 the queries of :mod:`decaysketch.answers.questions`
 ``decayed_between``, ``decayed_compare``    one of them over a range of times, or two moments
-``decayed_coverage``, and so on             of a map of source names to sketches, what each heard
+``decayed_coverage``, and so on             tables for a map from source names to sketches
 ==========================================  ======================================================
 
 Each query has two forms: ``decayed_mean`` gives ``struct<value, lower, upper, exact>`` and
@@ -195,11 +195,11 @@ def decayed_coverage(
     sketches: Column | str, decay: Any, now: Any, *,
     confidence: float | None = None, streams: Iterable[BuiltWith] = (),
 ) -> Column:  # fmt: skip
-    """Return the share of all heard messages that each source heard: an array with a struct
+    """Return each source's share in all heard messages: an array with a struct
     ``source, value, lower, upper, exact`` for each source.
 
     Args:
-        sketches: column with a map of source names to sketch bytes, such as
+        sketches: column with a map from source names to sketch bytes, such as
             ``map_from_entries(collect_list(struct(source, sketch)))``.
         decay, now, confidence, streams: as in the other functions.
     """
@@ -210,8 +210,8 @@ def decayed_delivery(
     sketches: Column | str, decay: Any, now: Any, *,
     confidence: float | None = None, streams: Iterable[BuiltWith] = (),
 ) -> Column:  # fmt: skip
-    """Return the delivery ratio of each pair, the share of the messages of ``other`` that
-    ``source`` heard: an array of structs ``source, other, value, lower, upper, exact``. Arguments
+    """Return each pair's delivery ratio, the share that ``source`` heard among the messages that
+    ``other`` heard: an array with structs ``source, other, value, lower, upper, exact``. Arguments
     as :func:`decayed_coverage`.
     """
     return _of_sources("decayed_delivery", sketches, [], decay, now, confidence, streams)
@@ -221,7 +221,7 @@ def decayed_exclusive(
     sketches: Column | str, decay: Any, now: Any, *,
     confidence: float | None = None, streams: Iterable[BuiltWith] = (),
 ) -> Column:  # fmt: skip
-    """Return the messages that each source alone heard: an array of structs
+    """Return the messages that each source alone heard: an array with structs
     ``source, value, lower, upper, exact``. Arguments as :func:`decayed_coverage`.
     """
     return _of_sources("decayed_exclusive", sketches, [], decay, now, confidence, streams)
@@ -231,7 +231,7 @@ def decayed_overlap(
     sketches: Column | str, decay: Any, now: Any, *,
     confidence: float | None = None, streams: Iterable[BuiltWith] = (),
 ) -> Column:  # fmt: skip
-    """Return the messages that each pair of sources both heard: an array of structs
+    """Return the messages that two sources both heard: an array with structs
     ``source, other, value, lower, upper, exact``. Arguments as :func:`decayed_coverage`.
     """
     return _of_sources("decayed_overlap", sketches, [], decay, now, confidence, streams)
@@ -241,10 +241,10 @@ def decayed_set_count(
     sketches: Column | str, set: Column | str, decay: Any, now: Any, *,
     confidence: float | None = None, streams: Iterable[BuiltWith] = (),
 ) -> Column:  # fmt: skip
-    """Return the messages in a set of sources: ``struct<value, lower, upper, exact>``.
+    """Return the messages in a source set: ``struct<value, lower, upper, exact>``.
 
     Args:
-        sketches: as of :func:`decayed_coverage`.
+        sketches: as in :func:`decayed_coverage`.
         set: a text, or a column of them, such as ``"a & ~b"``.
         decay, now, confidence, streams: as in the other functions.
     """
