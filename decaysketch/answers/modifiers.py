@@ -162,9 +162,9 @@ class Modifiers:
         """
         name = question.name
         if question.asked_of == "sources":
-            if given := [each for each in ("where", "of", "weight") if getattr(self, each)]:
+            if columns := [each for each in ("where", "of", "weight") if getattr(self, each)]:
                 raise ParameterError(
-                    f"{name} compares sets of messages, and has no {', '.join(given)}: use set"
+                    f"{name} compares sets of messages, and has no {', '.join(columns)}: use set"
                 )
             if any(key not in SOURCE_KEYS for key in self.by):
                 raise ParameterError(f"{name} has groups by {', '.join(SOURCE_KEYS)} alone")

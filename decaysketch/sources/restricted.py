@@ -276,7 +276,7 @@ class SourceTables:
         for cell in cells:
             inner = replace(self._modifiers, set=cell.text, by=self._inner, limit=None)
             view = self._view.modified(inner)
-            asked = dict(given) if cell.among is None else given | {"among": cell.among}
+            asked = dict(given) if cell.among is None else {**given, "among": cell.among}
             found = view.ask(question, confidence=level, combine=combine, **asked)
             if isinstance(found, GroupTable):
                 kinds, unseen = found.kinds, max(unseen, found.unseen_at_most)

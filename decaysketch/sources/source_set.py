@@ -140,7 +140,7 @@ class SourceSet:
 
     def at(
         self,
-        decay: Decay | str,
+        decay: Decay | str | None,
         now: Instant | None = None,
         *,
         without_silence: bool = False,
