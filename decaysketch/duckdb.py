@@ -31,7 +31,6 @@ from decaysketch.errors import (
     ObservationError,
     ParameterError,
     TimeZoneWarning,
-    UnlikelyClockWarning,
 )
 from decaysketch.families import BuiltWith, Recipe
 
@@ -242,14 +241,12 @@ def build(
             except ObservationError as fault:
                 raise _counted_from(first, fault) from None
             first += batch.num_rows
-    told: dict[type[Warning], str | None] = {
-        DisagreeingCopiesWarning: builder.doubt_of_ids or builder.replaced_readings(),
-        TimeZoneWarning: builder.zoneless and f"{builder.zoneless}; time_zone says which it is",
-        UnlikelyClockWarning: builder.clocks,
-    }
-    for category, said in told.items():
-        if said is not None:
-            warnings.warn(said, category, stacklevel=2)
+    found = builder.warnings()
+    if builder.doubt_of_ids is not None:
+        found[DisagreeingCopiesWarning] = builder.doubt_of_ids
+    for category, said in found.items():
+        remedy = "; time_zone says which it is" if category is TimeZoneWarning else ""
+        warnings.warn(said + remedy, category, stacklevel=2)
     return pa.Table.from_batches(builder.batches(), schema)
 
 

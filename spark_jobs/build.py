@@ -27,6 +27,7 @@ log. Sketches that were told none keep all that their capacity allows, and may b
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,6 +39,8 @@ from decaysketch.cli.recipes import (
     Accuracy,
     IdKeyFile,
     Parameters,
+    TimeFormat,
+    TimeZone,
     mapping_from_options,
     names,
     read_id_key,
@@ -55,7 +58,7 @@ from spark_jobs.options import Master, Overwrite, check_free, run
 from spark_jobs.quarantine import check_quarantine
 from spark_jobs.session import DEFAULT_MASTER, spark_session
 from spark_jobs.spec import BuildSpec, time_in_units
-from spark_jobs.work import build
+from spark_jobs.work import build, with_fallback
 
 __all__ = ["main", "tell"]
 
@@ -100,11 +103,16 @@ def main(
     ] = None,
     time_column: Annotated[str, typer.Option(help="When the thing happened.")] = "event_us",
     fallback_time_column: Annotated[
-        str, typer.Option(help="Taken where that is null; '' for none.")
-    ] = "arrival_us",
+        str | None,
+        typer.Option(
+            help="Replaces a null time; '' for none. If not given, arrival_us if the log has it."
+        ),
+    ] = None,
     column_unit: Annotated[
         str, typer.Option(help="Unit of times that are plain numbers: ns, us, ms, s, min, h or d.")
     ] = "us",
+    time_zone: TimeZone = None,
+    time_format: TimeFormat = None,
     id_columns: Annotated[
         str, typer.Option(help="Columns that together identify a message, with commas.")
     ] = "source,msg",
@@ -178,6 +186,7 @@ def main(
             time=time_column, value=value_column, weight=weight_column,
             fallback_time=fallback_time_column, time_unit=column_unit,
         )  # fmt: skip
+        mapping = replace(mapping, time_zone=time_zone, time_format=time_format)
         if has_secret(log):
             raise CommandError("LOG has a secret in it, which the table would keep and show")
         if fingerprint not in FINGERPRINTS:
@@ -202,6 +211,8 @@ def main(
             refuse_uri(quarantine)
             check_quarantine(quarantine, overwrite)
         with spark_session("decaysketch build", master) as session:
+            if fallback_time_column is None:
+                spec = with_fallback(session, spec, "arrival_us")
             table = build(
                 session, spec, out, recipe, overwrite=overwrite, count_copies=count_copies
             )  # fmt: skip
@@ -226,12 +237,11 @@ def tell(table: SketchTable, as_json: bool) -> None:
 
 def _details(said: dict[str, Any]) -> list[str]:
     lines = []
-    if said["missing_values"] or said["fallback_times"]:
-        fallback = said["build"]["mapping"]["fallback_time"]
-        lines.append(
-            f"{said['missing_values']:,} without a value, "
-            f"{said['fallback_times']:,} timed by {fallback}"
-        )
+    fallback = said["build"]["mapping"]["fallback_time"]
+    odd = [f"{said['missing_values']:,} without a value"] * bool(said["missing_values"])
+    odd += [f"{said['fallback_times']:,} timed by {fallback}"] * bool(said["fallback_times"])
+    if odd:
+        lines.append(", ".join(odd))
     if said["held"] is not None:
         lines.append(f"{said['held']:,} observations held; {_copies(said)}")
     if said.get("newest") is not None:
@@ -248,7 +258,8 @@ def _copies(said: dict[str, Any]) -> str:
     if said["copies"] is None:
         return "how many deliveries were duplicates is not known"
     if said["copies_exact"]:
-        return f"{said['copies']:,} deliveries were duplicates of others with the same key"
+        part = " in the same part of the log" if said["build"]["apart"] else ""
+        return f"{said['copies']:,} deliveries were duplicates of others with the same key{part}"
     # Deliveries less estimated observations: the error of the estimate may be larger than that.
     return "the number of duplicates is not known, because observations are estimated"
 

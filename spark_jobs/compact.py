@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
-from decaysketch.cli.output import AsJson, CommandError, human_bytes, report, show
+from decaysketch.cli.output import AsJson, CommandError, human_bytes, report, show, warn
 from decaysketch.cli.recipes import IdKeyFile, names, read_id_key
 from decaysketch.spark._names import quoted
 from decaysketch.spark.build import merge_table
 from decaysketch.spark.tables import SketchTable
 from spark_jobs.failures import reporting_errors
-from spark_jobs.options import Master, Overwrite, check_free, open_table, run
+from spark_jobs.options import Master, Overwrite, check_free, open_table, replaced_since, run
 from spark_jobs.session import DEFAULT_MASTER, spark_session, with_progress
 
 if TYPE_CHECKING:
@@ -232,6 +232,8 @@ def main(
                 f"{before:,} sketches -> {after.counts['sketches']:,} ({size}) in {after.path}",
                 soft_wrap=True,
             )
+        for line in replaced_since([opened.counts], after.counts):
+            warn(line)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from decaysketch.cli.output import (
     refuse_uri,
     report,
     show,
+    warn,
     write_whole,
 )
 from decaysketch.cli.recipes import IdKeyFile, read_id_key
@@ -33,7 +34,7 @@ from decaysketch.families import Recipe
 from decaysketch.spark.build import merge_table
 from decaysketch.spark.tables import SketchTable
 from spark_jobs.failures import reporting_errors
-from spark_jobs.options import Master, Overwrite, check_free, open_table, run
+from spark_jobs.options import Master, Overwrite, check_free, open_table, replaced_since, run
 from spark_jobs.session import DEFAULT_MASTER, spark_session, with_progress
 
 if TYPE_CHECKING:
@@ -68,6 +69,15 @@ def merge_all(session: SparkSession, tables: Sequence[SketchTable]) -> bytes:
     """One sketch of everything in the tables, as bytes.
 
     Raises:
+        CommandError, IncompatibleSketchError: see :func:`merged_row`.
+    """
+    return bytes(merged_row(session, tables)["sketch"])
+
+
+def merged_row(session: SparkSession, tables: Sequence[SketchTable]) -> dict[str, Any]:
+    """Return one sketch for all tables, and its counts; see ``RESULT_FIELDS``.
+
+    Raises:
         CommandError: there are no sketches.
         IncompatibleSketchError: see :func:`common_recipe`.
     """
@@ -75,9 +85,9 @@ def merge_all(session: SparkSession, tables: Sequence[SketchTable]) -> bytes:
     rows: list[DataFrame] = [table.stored(session).drop(*table.by) for table in filled]
     many = sum(table.counts["sketches"] for table in filled) > _MERGED_APART
     union = reduce(lambda some, more: some.unionByName(more), rows)
-    whole = merge_table(union, (), recipe, salts=_PARTS if many else 1).select("sketch")
+    whole = merge_table(union, (), recipe, salts=_PARTS if many else 1)
     [row] = with_progress(session, "merging", whole.collect)
-    return bytes(row["sketch"])
+    return row.asDict()
 
 
 def merge_per_key(
@@ -155,9 +165,11 @@ def main(
         with spark_session("decaysketch merge", master) as session:
             if per_key:
                 said = merge_per_key(session, opened, out, overwrite=overwrite).summary
+                counts = said
                 size, sketches = said["sketch_bytes"], said["sketches"]
             else:
-                blob = merge_all(session, opened)
+                counts = merged_row(session, opened)
+                blob = bytes(counts["sketch"])
                 write_whole(out, blob)
                 said = {**recipe.to_dict(), "sketches": 1, "sketch_bytes": len(blob)}
                 size, sketches = len(blob), 1
@@ -167,6 +179,8 @@ def main(
             report.print(
                 f"{count:,} sketches -> {sketches:,} ({human_bytes(size)}) in {out}", soft_wrap=True
             )
+        for line in replaced_since([each.counts for each in opened], counts):
+            warn(line)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from decaysketch.cli.output import CommandError, refuse_uri
+from decaysketch.core.replaced import replaced_readings
 from decaysketch.spark.tables import SketchTable
 
-__all__ = ["Master", "Overwrite", "check_free", "open_table", "run"]
+__all__ = ["Master", "Overwrite", "check_free", "open_table", "replaced_since", "run"]
 
 Master = Annotated[str, typer.Option(help="Where Spark runs: local[N], or a cluster's address.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run wrote.")]
@@ -35,6 +36,18 @@ def check_free(out: Path, overwrite: bool) -> None:
     refuse_uri(out)
     if SketchTable.exists(out) and not overwrite:
         raise CommandError(f"{out} holds sketches already; --overwrite replaces them")
+
+
+def replaced_since(before: Sequence[Mapping[str, int]], after: Mapping[str, int]) -> list[str]:
+    """Return a warning if a merge met many readings that a later one with their id replaced.
+
+    Args:
+        before: counts of the tables that were merged.
+        after: counts of the merge.
+    """
+    replaced = after["replaced"] - sum(counts["replaced"] for counts in before)
+    said = replaced_readings(replaced, after["rows"], read=True)
+    return [] if said is None else [said]
 
 
 def open_table(path: Path, id_key: bytes | None = None) -> SketchTable:

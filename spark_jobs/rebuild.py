@@ -21,7 +21,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from decaysketch.cli.output import AsJson, human_bytes, report, show
+from decaysketch.cli.output import AsJson, human_bytes, report, show, warn
 from decaysketch.cli.recipes import IdKeyFile, read_id_key
 from spark_jobs.failures import reporting_errors
 from spark_jobs.options import Master, open_table, run
@@ -68,6 +68,8 @@ def _tell(rebuilt: Rebuilt, as_json: bool) -> None:
             },
         )
         return
+    for line in said.get("warnings", ()) if rebuilt.done else ():
+        warn(line)
     if rebuilt.done:
         rows = Table("input", "", "why")
         for label, (what, why) in list(rebuilt.done.items())[:_SHOWN]:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from decaysketch.batch.keyed import warnings_of
 from decaysketch.cli.output import CommandError
+from decaysketch.cli.recipes import told
 from decaysketch.core.plausible_times import doubt
 from decaysketch.families import Recipe
 from decaysketch.spark.build import (
@@ -33,7 +35,9 @@ from spark_jobs.spec import BuildSpec
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
 
-__all__ = ["Rebuilt", "build", "each_row_counts", "rebuild"]
+__all__ = ["Rebuilt", "build", "each_row_counts", "rebuild", "with_fallback"]
+
+_MORE_COUNTS = ("missing_values", "replaced", "undated", "zoneless")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +185,8 @@ class _Part:
             epoch=spec.epoch_of(part.label) if recipe.kind.input.sited else 0,
         )  # fmt: skip
         sums = ["coalesce(sum(rows), 0) AS rows", "coalesce(sum(refused), 0) AS refused"]
-        sums += ["coalesce(sum(missing_values), 0) AS missing_values", "count(*) AS sketches"]
+        sums += [f"coalesce(sum({name}), 0) AS {name}" for name in _MORE_COUNTS]
+        sums += ["count(*) AS sketches"]
         if count_copies:
             sums += ["coalesce(sum(__held), 0) AS held", "sum(__observations) AS observations"]
             sums += ["count(__observations) AS known", "coalesce(every(__exact), true) AS exact"]
@@ -206,7 +211,7 @@ class _Part:
             "filtered": self._rows_read() - counted["rows"] - counted["refused"],
             "rows": counted["rows"],
             "refused": counted["refused"],
-            "missing_values": counted["missing_values"],
+            **{name: counted[name] for name in _MORE_COUNTS},
             "held": counted["held"] if self._count_copies else None,
             "observations": (counted["observations"] or 0.0) if known else None,
             "exact": bool(known and counted["exact"] and each_row_counts(spec, self._recipe)),
@@ -236,6 +241,14 @@ class _Part:
         paths = [file.path for file in files]
         base = spec.log if in_folders else None
         return read_log(self._session, paths, self._format, spec.schema, base=base)
+
+
+def with_fallback(session: SparkSession, spec: BuildSpec, name: str) -> BuildSpec:
+    """Return the same with a column as the fallback time, if the log has it."""
+    format = spec.format or detect_format(spec.log)
+    if name not in read_log(session, spec.log, format, spec.schema).columns:
+        return spec
+    return replace(spec, mapping=replace(spec.mapping, fallback_time=name))
 
 
 def _with_settled_schema(session: SparkSession, spec: BuildSpec) -> BuildSpec:
@@ -280,6 +293,9 @@ def _notes(
         each = [part[name] for part in parts.values()]
         return None if None in each else sum(each)
 
+    counts = {
+        name: sum(part.get(name, 0) for part in parts.values()) for name in ("rows", *_MORE_COUNTS)
+    }
     oldest, newest = (
         choose((part[name] for part in parts.values() if part.get(name) is not None), default=None)
         for name, choose in (("oldest", min), ("newest", max))
@@ -301,7 +317,10 @@ def _notes(
         "time_unit": recipe.params.time_unit,
         "oldest": oldest,
         "newest": newest,
-        "warnings": _doubts(recipe.params.time_unit, oldest, newest),
+        "warnings": [
+            *_doubts(recipe.params.time_unit, oldest, newest),
+            *told(warnings_of(counts, total("held"), spec.mapping, recipe.params.time_unit)),
+        ],
         "seconds": round(time.monotonic() - started, 3),
         "parts": dict(parts),
     }

@@ -183,13 +183,14 @@ def feed(
 
 def _warn_of_clocks(log: LogColumns, time: str, unit: str) -> None:
     """Warn about times without a zone, and about times from clocks that were not set."""
-    if log.zoneless:
+    if log.zoneless.any():
         warn_caller(f"{zoneless(time)}; time_zone says which it is", TimeZoneWarning)
     times = log.columns["timestamps"]
     outside = undated(unit, times)
     if outside.any():
         found = times[outside]
-        said = of_another_clock(unit, len(times), len(found), found.min(), found.max())
+        ends = int(found.min()), int(found.max())
+        said = of_another_clock(unit, len(times), len(found), ends)
         if said is not None:
             warn_caller(said, UnlikelyClockWarning)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -28,25 +28,37 @@ from decaysketch.contract.many import HeldByKey, Many
 from decaysketch.core.params import check_integer
 from decaysketch.core.plausible_times import of_another_clock, undated
 from decaysketch.core.replaced import replaced_readings
-from decaysketch.errors import OtherTypeError, ParameterError, TimeUnitWarning
+from decaysketch.errors import (
+    DisagreeingCopiesWarning,
+    OtherTypeError,
+    ParameterError,
+    TimeUnitWarning,
+    TimeZoneWarning,
+    UnlikelyClockWarning,
+)
 from decaysketch.families import BuiltWith, Sketch
 
-__all__ = ["RESULT_FIELDS", "KeyedBuilder", "key_fields", "sketches_by_key"]
+__all__ = ["RESULT_FIELDS", "KeyedBuilder", "key_fields", "sketches_by_key", "warnings_of"]
 
 Key = tuple[Entry, ...]  # one of each key column
 Int64Array = npt.NDArray[np.int64]
 
-#: What stands beside the key columns in a table of sketches: four counts of the deliveries that
-#: were read, and the sketch.
+#: The columns next to the keys in a sketch table: delivery counts, and the sketch. ``replaced``
+#: counts readings that a later one with their id replaced (:mod:`decaysketch.core.replaced`),
+#: ``undated`` times outside 1990 to 2099, ``zoneless`` times without a zone, read as UTC.
 RESULT_FIELDS = (
     pa.field("rows", pa.int64()),
     pa.field("missing_values", pa.int64()),
     pa.field("fallback_times", pa.int64()),
     pa.field("refused", pa.int64()),
+    pa.field("replaced", pa.int64()),
+    pa.field("undated", pa.int64()),
+    pa.field("zoneless", pa.int64()),
     pa.field("sketch", pa.binary()),
     pa.field("digest", pa.string()),
 )
-COUNTS = ("rows", "missing_values", "fallback_times", "refused")
+COUNTS = tuple(field.name for field in RESULT_FIELDS if pa.types.is_int64(field.type))
+_READ = COUNTS[:4]  # those that one kernel counts
 
 _SKETCHES_AT_A_TIME = 64  # sketch objects handed on at once
 _ROWS_AT_A_TIME = 1 << 17  # retained rows, of sketches held together, and
@@ -128,7 +140,6 @@ class KeyedBuilder:
         doubt_of_ids: reason why rows with one id are unlikely duplicates, if checked; None: they
             are.
         kinds: content of the columns that name rows: "integers", "text", "bytes" or "timestamps".
-        zoneless: reports times without a zone that were read as UTC, once there were such.
         doubt: reason why the times are unlikely in their unit, once there were such; None: there
             were none. A :class:`~decaysketch.TimeUnitWarning` reports it too, once.
 
@@ -181,8 +192,7 @@ class KeyedBuilder:
         self.doubt: str | None = None
         self.doubt_of_ids: str | None = None
         self.kinds: dict[str, str] = {}
-        self.zoneless: str | None = None
-        self._clocks = (0, 0, 0, 0)  # times, those of no date, and the first and last of these
+        self._undated: tuple[int, int] | None = None  # the oldest and the newest
         many = self.recipe.kind.many
         self._many = many(self.recipe.params) if many is not None and self.keys else None
         self._fields: list[pa.Field] = []
@@ -191,7 +201,8 @@ class KeyedBuilder:
     def clear(self) -> None:
         """Forget all rows, after they were forwarded."""
         self._numbers: KeyNumbers | None = None
-        self._counts = np.zeros((0, len(COUNTS)), dtype=np.int64)
+        self._counts = np.zeros((0, len(_READ)), dtype=np.int64)
+        self._odd_times = np.zeros((2, 0), dtype=np.int64)  # undated and zoneless ones, by key
         self._sketches: dict[int, Sketch] = {}
         self._epochs: list[int] = []  # of the keys, where they are counted by site
         self._rows: HeldByKey | None = None
@@ -249,7 +260,7 @@ class KeyedBuilder:
         if self._check_ids and self.doubt_of_ids is None:
             self.doubt_of_ids = doubt_of_ids(log, self.mapping, self.recipe, codes)
         self._count(codes, log)
-        self._look_at_clocks(log)
+        self._count_odd_times(codes, log)
         if self._rows is not None:
             self._rows.add(len(self._numbers), codes, log.columns, log.left_out)
         else:
@@ -258,26 +269,32 @@ class KeyedBuilder:
                     self._sketches[code] = self.recipe.empty(self.now)
                 log.update(self._sketches[code], rows, **self._site_of(code))
 
-    def _look_at_clocks(self, log: LogColumns) -> None:
-        """Count the times that come from clocks that were not set."""
-        if log.zoneless and self.zoneless is None:
-            self.zoneless = zoneless(self.mapping.time)
+    def _count_odd_times(self, codes: npt.NDArray[np.int32], log: LogColumns) -> None:
+        """Count the times that come from clocks that were not set, and those without a zone."""
+        assert self._numbers is not None
+        known = self._odd_times.shape[1]
+        if len(self._numbers) > known:
+            self._odd_times = np.pad(self._odd_times, ((0, 0), (0, len(self._numbers) - known)))
         times = log.columns["timestamps"]
-        outside = undated(self.recipe.params.time_unit, times)
-        rows, before, oldest, newest = self._clocks
-        rows += len(times) - int(log.refused.sum())
-        found = times[outside & ~log.refused] if outside.any() else times[:0]
-        if len(found):
-            first, last = int(found.min()), int(found.max())
-            oldest, newest = (min(oldest, first), max(newest, last)) if before else (first, last)
-        self._clocks = (rows, before + len(found), oldest, newest)
+        outside = undated(self.recipe.params.time_unit, times) & ~log.refused
+        for counts, mask in zip(self._odd_times, (outside, log.zoneless), strict=True):
+            if mask.any():
+                counts += np.bincount(codes[mask], minlength=len(counts))
+        if outside.any():
+            found = times[outside]
+            oldest, newest = self._undated or (found[0], found[0])
+            self._undated = int(min(oldest, found.min())), int(max(newest, found.max()))
 
-    @property
-    def clocks(self) -> str | None:
-        """Return why some times come from clocks that were not set. None: there are none, or all
-        times count from an origin of their own.
+    def warnings(self) -> dict[type[UserWarning], str]:
+        """Return the log's faults, from its counts since the last :meth:`clear`; see
+        :func:`warnings_of`. O(rows stored).
         """
-        return of_another_clock(self.recipe.params.time_unit, *self._clocks)
+        held = 0 if self._rows is None else self._rows.held
+        held += sum(map(len, self._sketches.values()))
+        undated, zoneless = self._odd_times.sum(axis=1).tolist()
+        odd = {"replaced": int(self._replaced().sum()), "undated": undated, "zoneless": zoneless}
+        unit = self.recipe.params.time_unit
+        return warnings_of(self.totals | odd, held, self.mapping, unit, self._undated)
 
     def _kinds(self, schema: pa.Schema) -> dict[str, str]:
         types = {name: schema.field(name).type for name in self.mapping.naming}
@@ -298,7 +315,7 @@ class KeyedBuilder:
         assert self._numbers is not None
         known = len(self._numbers)
         if known > len(self._counts):
-            grown = np.zeros((max(known, 2 * len(self._counts)), len(COUNTS)), dtype=np.int64)
+            grown = np.zeros((max(known, 2 * len(self._counts)), len(_READ)), dtype=np.int64)
             grown[: len(self._counts)] = self._counts
             self._counts = grown
         missing, fallback, refused = (
@@ -362,24 +379,17 @@ class KeyedBuilder:
         """
         return {key: self._counts[code] for code, key in enumerate(self._keys())}
 
-    def replaced_readings(self) -> str | None:
-        """Return why many readings were replaced by a later one with the same id, since the last
-        :meth:`clear`. None: they are few, or the family has no ids. O(rows stored).
-        """
-        if not self.recipe.kind.input.joined:
-            return None
+    def _replaced(self) -> Int64Array:
+        """Return the number of replaced readings for each key. O(rows stored)."""
         if self._rows is not None:
-            replaced, held = self._rows.replaced, self._rows.held
-        else:
-            replaced = sum(each.replaced for each in self._sketches.values())
-            held = sum(map(len, self._sketches.values())) if replaced else 0
-        return replaced_readings(replaced, held, self.mapping.ids)
+            return self._rows.replaced
+        return np.array([each.replaced for _, each in sorted(self._sketches.items())], np.int64)
 
     @property
     def totals(self) -> dict[str, int]:
         """The sums of :attr:`counts`, by name."""
         sums = self._counts.sum(axis=0).tolist()
-        return dict(zip(COUNTS, sums, strict=True))
+        return dict(zip(_READ, sums, strict=True))
 
     def _keys(self) -> list[Key]:
         if self._numbers is None:
@@ -402,9 +412,11 @@ class KeyedBuilder:
                 stop = min(start + _SKETCHES_AT_A_TIME, len(self._numbers))
                 yield self._encoded(start, stop, digests, forget)
             return
+        replaced = self._replaced()
         for start, stop in self._rows.ranges(_ROWS_AT_A_TIME, _KEYS_AT_A_TIME):
             many = self._rows.sketches(start, stop)
-            yield self._batch(start, blobs_of(many), many.digests() if digests else None)
+            named = many.digests() if digests else None
+            yield self._batch(start, blobs_of(many), replaced[start:stop], named)
 
     def finished(self, *, digests: bool = True) -> Iterator[pa.RecordBatch]:
         """Return and forget all keys except the last one, as rows like :meth:`batches`. If rows
@@ -415,6 +427,7 @@ class KeyedBuilder:
         last = len(self._numbers) - 1
         key, sketch = self._numbers.keys(last, last + 1), self._sketches[last]
         counts, epochs = self._counts[last : last + 1].copy(), self._epochs[last : last + 1]
+        odd_times = self._odd_times[:, last : last + 1].copy()
         for start in range(0, last, _SKETCHES_AT_A_TIME):
             stop = min(start + _SKETCHES_AT_A_TIME, last)
             yield self._encoded(start, stop, digests, forget=True)
@@ -422,25 +435,58 @@ class KeyedBuilder:
         self._numbers = KeyNumbers(self._fields)
         self._numbers.number(pa.Table.from_arrays(key, schema=pa.schema(self._fields)))
         self._sketches[0], self._counts, self._epochs = sketch, counts, epochs
+        self._odd_times = odd_times
 
     def _encoded(self, start: int, stop: int, digests: bool, forget: bool) -> pa.RecordBatch:
-        blobs, named = [], []
+        blobs, replaced, named = [], [], []
         for code in range(start, stop):
             sketch = self._sketches.pop(code) if forget else self._sketches[code]
             blobs.append(sketch.to_bytes())
+            replaced.append(sketch.replaced)
             if digests:
                 named.append(sketch.digest())
-        return self._batch(start, pa.array(blobs, pa.binary()), named if digests else None)
+        encoded = pa.array(blobs, pa.binary())
+        return self._batch(start, encoded, np.array(replaced, np.int64), named if digests else None)
 
-    def _batch(self, start: int, blobs: pa.Array, digests: list[str] | None) -> pa.RecordBatch:
+    def _batch(
+        self, start: int, blobs: pa.Array, replaced: Int64Array, digests: list[str] | None
+    ) -> pa.RecordBatch:
         assert self._numbers is not None
         stop = start + len(blobs)
-        counts = [pa.array(column) for column in self._counts[start:stop].T.copy()]
+        columns = [*self._counts[start:stop].T, replaced, *self._odd_times[:, start:stop]]
+        counts = [pa.array(np.ascontiguousarray(column)) for column in columns]
         named = pa.nulls(len(blobs), pa.string()) if digests is None else pa.array(digests)
         return pa.RecordBatch.from_arrays(
             [*self._numbers.keys(start, stop), *counts, blobs, named],
             schema=pa.schema([*self._fields, *RESULT_FIELDS]),
         )
+
+
+def warnings_of(
+    counts: Mapping[str, int],
+    held: int | None,
+    mapping: ColumnMapping,
+    unit: str,
+    undated: tuple[int, int] | None = None,
+) -> dict[type[UserWarning], str]:
+    """Return a log's faults, which its counts show, each by its warning category.
+
+    Args:
+        counts: sums of the columns in :data:`RESULT_FIELDS`.
+        held: rows that the sketches store, if it is known.
+        mapping: the mapping that read the log.
+        unit: of the sketches' times.
+        undated: the oldest and the newest time outside 1990 to 2099, if they are known.
+    """
+    rows = counts["rows"] if held is None else held
+    found = {
+        DisagreeingCopiesWarning: replaced_readings(
+            counts["replaced"], rows, mapping.ids, read=held is None
+        ),
+        TimeZoneWarning: zoneless(mapping.time) if counts["zoneless"] else None,
+        UnlikelyClockWarning: of_another_clock(unit, counts["rows"], counts["undated"], undated),
+    }
+    return {category: said for category, said in found.items() if said is not None}
 
 
 def blobs_of(many: Many) -> pa.Array:

@@ -82,9 +82,9 @@ class LogColumns(NamedTuple):
         return self.refusals.mask
 
     @property
-    def zoneless(self) -> int:
-        """The number of times without a zone that were read as UTC."""
-        return self.refusals.zoneless
+    def zoneless(self) -> BoolArray:
+        """bool, rows whose time has no zone and was read as UTC."""
+        return self.refusals.zoneless & ~self.refused
 
     @property
     def left_out(self) -> BoolArray:
@@ -136,7 +136,7 @@ class ColumnMapping:
         time_unit: unit of times that are plain numbers ("ns", "us", "ms", "s", "min", "h", "d");
             None: the stream's own. If the stream's unit is coarser, times are rounded down.
         time_zone: for timestamps and texts that name no zone ("Europe/Berlin", "+02:00"). None:
-            they are read as UTC, and counted in :attr:`LogColumns.zoneless`.
+            they are read as UTC, and marked in :attr:`LogColumns.zoneless`.
         time_format: for texts, as in ``strptime``. None: ISO 8601, ``31.01.2026 12:00``, or a
             number in ``time_unit``.
         decimal, thousands: format of numbers that are texts; see
@@ -405,10 +405,11 @@ class ColumnMapping:
         )  # fmt: skip
         # What is not needed is not looked at: a row must not depend on those beside it.
         other = pc.if_else(pa.array(fallback), other, pa.scalar(None, other.type))
-        own, instead = (
-            self._ticks(without_gaps(c), name, params, refusals)
-            for c, name in ((column, self.time), (other, self.fallback_time))
-        )
+        own = self._ticks(without_gaps(column), self.time, params, refusals)
+        of_own = refusals.zoneless & ~fallback
+        refusals.zoneless[:] = False
+        instead = self._ticks(without_gaps(other), self.fallback_time, params, refusals)
+        np.copyto(refusals.zoneless, of_own, where=~fallback)
         return np.where(fallback, instead, own), fallback
 
     def ticks(self, column: pa.Array, params: Params) -> Int64Array:
@@ -476,7 +477,7 @@ class ColumnMapping:
         if column.type.tz is not None:
             return column
         if zone is None:
-            refusals.zoneless += len(column) - column.null_count
+            refusals.zoneless |= ~nulls_of(column)
             return column
         moments, there = local_to_utc(column, zone)
         refusals.refuse(

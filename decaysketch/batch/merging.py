@@ -57,20 +57,22 @@ def merge_blobs(
     if recipe is not None and id_key is not None:
         raise ParameterError("give recipe or id_key, not both: a recipe holds its key")
     decode = partial(families.decode, id_key=id_key) if recipe is None else recipe.decode
-    merged = _merged(blobs, decode)
+    merged, _ = _merged(blobs, decode)
     if merged is None:
         raise ParameterError("expected at least one sketch to merge")
     return merged.to_bytes()
 
 
-def _merged(blobs: Iterable[bytes], decode: Decode) -> Sketch | None:
-    remaining = iter(blobs)
+def _merged(blobs: Iterable[bytes], decode: Decode) -> tuple[Sketch | None, int]:
+    """Return the merge, and how many readings a later one with their id replaced in it."""
+    remaining, replaced = iter(blobs), 0
     merged: Sketch | None = None
     while some := list(islice(remaining, _SKETCHES_AT_A_TIME)):
         _family_to_merge(some[0])
         sketches = list(map(decode, some))
         merged = families.merge(sketches if merged is None else [merged, *sketches])
-    return merged
+        replaced += merged.replaced
+    return merged, replaced
 
 
 def _family_to_merge(blob: bytes) -> Family:
@@ -88,10 +90,8 @@ def _result_schema(schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:
 
 
 def _counts_of(batch: pa.RecordBatch | pa.Table, name: str) -> Int64Array:
-    """Return a column of counts. Tables from releases that did not count refusals have no such
-    column.
-    """
-    if name == "refused" and name not in batch.schema.names:
+    """Return a column of counts. Tables from releases that did not count it have no such column."""
+    if name not in batch.schema.names:
         return np.zeros(batch.num_rows, dtype=np.int64)
     column: Int64Array = batch.column(name).to_numpy()
     return column
@@ -140,10 +140,7 @@ def partition_merger(
 
 
 def _needed(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    counts = [
-        pa.array(_counts_of(batch, name)) if name == "refused" else batch.column(name)
-        for name in COUNTS
-    ]
+    counts = [pa.array(_counts_of(batch, name)) for name in COUNTS]
     sketch = batch.column("sketch").cast(pa.binary())
     digest = pa.nulls(batch.num_rows, pa.string())
     columns = [*(batch.column(name) for name in names), *counts, sketch, digest]
@@ -212,10 +209,11 @@ class _RunMerger:
         sketches = pa.nulls(runs, pa.binary())
         digests = [""] * runs
         tallies: list[Tally | None] = [None] * runs
+        replaced = np.zeros(runs, np.int64)
         small = offsets[end] - offsets[begin] <= 2 * _BYTES_AT_A_TIME
         if self._many is not None and small:
             part = offsets[begin : end + 1]
-            merged, simple = self._many.merge(
+            merged, simple, replaced = self._many.merge(
                 data[part[0] : part[-1]], part - part[0], run_of_row, runs
             )
             if simple.any():
@@ -226,20 +224,21 @@ class _RunMerger:
             blobs = sketches.to_pylist()
             for run in np.flatnonzero(~simple).tolist():
                 rows = column.slice(int(starts[run]), int(starts[run + 1] - starts[run]))
-                sketch = _merged((blob.as_py() for blob in rows), self._decode)
+                sketch, replaced[run] = _merged((blob.as_py() for blob in rows), self._decode)
                 assert sketch is not None
                 blobs[run], digests[run] = sketch.to_bytes(), sketch.digest()
                 if tally:
                     tallies[run] = sketch.snapshot().tally()
             sketches = pa.array(blobs, pa.binary())
         firsts = pa.array(starts[:-1])
-        counts = [
-            pa.array(np.add.reduceat(_counts_of(table, name)[begin:end], starts[:-1] - begin))
+        counts = {
+            name: np.add.reduceat(_counts_of(table, name)[begin:end], starts[:-1] - begin)
             for name in COUNTS
-        ]
+        }
+        counts["replaced"] += replaced  # those between the sketches that were merged
         keys = [_one_chunk(table.column(name).take(firsts)) for name in names]
         rows = pa.RecordBatch.from_arrays(
-            [*keys, *counts, sketches, pa.array(digests, pa.string())],
+            [*keys, *map(pa.array, counts.values()), sketches, pa.array(digests, pa.string())],
             schema=_result_schema(table.schema, names),
         )
         return rows, tallies

@@ -46,13 +46,13 @@ class Refusals:
 
     Attributes:
         mask: bool[rows], rejected rows so far.
-        zoneless: number of times without a zone, if none was given, so that they were read as UTC.
+        zoneless: bool[rows], times without a zone that were read as UTC, because none was given.
     """
 
     def __init__(self, rows: int, places: Int64Array | None = None, *, raises: bool) -> None:
         self.mask: BoolArray = np.zeros(rows, dtype=bool)
         self.raises = raises
-        self.zoneless = 0
+        self.zoneless: BoolArray = np.zeros(rows, dtype=bool)
         self._places = places
         self._found: list[_Found] = []
 

@@ -287,7 +287,7 @@ def ticks(column: pa.Array, name: str, how: TimeTexts, refusals: Refusals) -> In
         column: texts, null where there is none.
         name: the column's name.
         how: their format.
-        refusals: receives the rows whose text is no time, and counts times without a zone.
+        refusals: receives the rows whose text is no time, and marks times without a zone.
 
     Returns:
         int64[n]; 0 where the text is null, or rejected. O(n).
@@ -308,7 +308,7 @@ def ticks(column: pa.Array, name: str, how: TimeTexts, refusals: Refusals) -> In
         text = texts[row].as_py()
         try:
             found[row] = how.tick(text)
-            refusals.zoneless += how.zone is None and _is_zoneless(text, how)
+            refusals.zoneless[row] = how.zone is None and _is_zoneless(text, how)
         except TextError as fault:
             faults[row] = str(fault)
     _refuse(faults, name, texts, refusals)
@@ -380,7 +380,7 @@ def _enter(
     found[rows[read]] = given[read]
     todo[rows[read]] = False
     if zoneless and how.zone is None:
-        refusals.zoneless += int(read.sum())
+        refusals.zoneless[rows[read]] = True
 
 
 def _cast_by_halves(texts: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -35,6 +35,7 @@ from decaysketch.cli.recipes import (
     CaFile,
     IdKeyFile,
     Parameters,
+    TimeFormat,
     TimeoutS,
     TimeZone,
     api_client,
@@ -79,13 +80,7 @@ def build(
         typer.Option(help="Unit of times that are plain numbers; the stream's if not given."),
     ] = None,
     time_zone: TimeZone = None,
-    time_format: Annotated[
-        str | None,
-        typer.Option(
-            help="Format of times as text, for strptime, such as '%d/%m/%Y %H:%M:%S'; "
-            "ISO 8601 or 31.01.2026 12:00 if not given."
-        ),
-    ] = None,
+    time_format: TimeFormat = None,
     separator: Annotated[
         str | None,
         typer.Option(help="The separator of CSV cells, or 'tab'; from the heading if not given."),

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from decaysketch.batch import KeyedBuilder, refusal_finder
 from decaysketch.cli.dialect import TextOptions
 from decaysketch.cli.output import CommandError, report, warn, writing_whole
+from decaysketch.cli.recipes import told
 from decaysketch.cli.tables import (
     FORMATS,
     Faults,
@@ -25,7 +26,13 @@ from decaysketch.cli.tables import (
     format_of,
     otherwise_written,
 )
-from decaysketch.errors import ObservationError, OtherTypeError, OtherUnitError, ParameterError
+from decaysketch.errors import (
+    DisagreeingCopiesWarning,
+    ObservationError,
+    OtherTypeError,
+    OtherUnitError,
+    ParameterError,
+)
 
 __all__ = ["fold"]
 
@@ -86,10 +93,11 @@ def fold(
                 bar.update(task, completed=before + share * size, rows=files.rows)
 
             files.add(path, progress)
-        if (clocks := builder.clocks) is not None:
-            warn(f"{clocks}; they are accepted")
-        if not files.joined and (replaced := builder.replaced_readings()) is not None:
-            warn(f"{replaced} (--id-columns takes several, with commas)")
+        found = builder.warnings()
+        if files.joined:  # reported for one of the files
+            found.pop(DisagreeingCopiesWarning, None)
+        for line in told(found):
+            warn(line)
         return files.refused
 
 
@@ -107,7 +115,7 @@ class _Files:
         self.builder, self.format, self.texts, self.kept = builder, format, texts, kept
         self.options = options
         self.rows = self.refused = 0
-        self.doubted = self.lost = self.joined = self.zoneless = False
+        self.doubted = self.lost = self.joined = False
 
     def add(self, path: Path, progress: Callable[[float], None]) -> None:
         builder = self.builder
@@ -131,9 +139,6 @@ class _Files:
             if builder.doubt_of_ids is not None and not self.joined:
                 warn(f"{path}: {builder.doubt_of_ids}; --id-columns takes several, with commas")
                 self.joined = True
-            if builder.zoneless is not None and not self.zoneless:
-                warn(f"{path}: {builder.zoneless}; --time-zone says which it is")
-                self.zoneless = True
         if self.refused > before[1] and self.rows == before[0]:
             warn(f"{path}: all of its rows were refused, {self.refused - before[1]:,}")
 

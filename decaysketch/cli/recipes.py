@@ -26,6 +26,7 @@ from decaysketch.client.trust import certificate_fault, trust
 from decaysketch.core.params import Option, SketchParams
 from decaysketch.core.sizing import CAPACITY_BY_KEY, read_accuracy
 from decaysketch.decay import Decay
+from decaysketch.errors import DisagreeingCopiesWarning, TimeZoneWarning, UnlikelyClockWarning
 from decaysketch.families import DEFAULT, FAMILIES, Recipe, recipe_from_dict
 from decaysketch.text.grammar import json_object
 
@@ -35,6 +36,7 @@ __all__ = [
     "CaFile",
     "IdKeyFile",
     "Parameters",
+    "TimeFormat",
     "TimeZone",
     "TimeoutS",
     "api_client",
@@ -45,6 +47,7 @@ __all__ = [
     "recipe_from_options",
     "recipe_from_server",
     "taking_parameters",
+    "told",
 ]
 
 Accuracy = Annotated[
@@ -73,6 +76,13 @@ TimeZone = Annotated[
     typer.Option(
         help="Zone of times that name none, such as Europe/Berlin or +02:00; UTC, with a warning, "
         "if not given."
+    ),
+]
+TimeFormat = Annotated[
+    str | None,
+    typer.Option(
+        help="Format of times as text, for strptime, such as '%d/%m/%Y %H:%M:%S'; "
+        "ISO 8601 or 31.01.2026 12:00 if not given."
     ),
 ]
 TimeoutS = Annotated[float, typer.Option(min=0.1, help="Time limit for one response, in seconds.")]
@@ -147,6 +157,18 @@ class _TakingParameters:
 def _names(family: str) -> tuple[str, ...]:
     """Return the parameters of a family."""
     return tuple(option.name for option in FAMILIES[family].options)
+
+
+_REMEDIES: dict[type[UserWarning], str] = {
+    DisagreeingCopiesWarning: " (--id-columns takes several, with commas)",
+    TimeZoneWarning: "; --time-zone says which it is",
+    UnlikelyClockWarning: "; they are accepted",
+}
+
+
+def told(warnings: Mapping[type[UserWarning], str]) -> list[str]:
+    """Return the faults from :meth:`decaysketch.batch.KeyedBuilder.warnings`, with remedies."""
+    return [said + _REMEDIES[category] for category, said in warnings.items()]
 
 
 def names(text: str) -> tuple[str, ...]:

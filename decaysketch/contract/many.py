@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from decaysketch.contract.sketch import Sketch
 from decaysketch.contract.snapshot import Tally
 from decaysketch.core.arrays import Column
 
-__all__ = ["HeldByKey", "Many", "ManyKeys"]
+__all__ = ["HeldByKey", "Many", "ManyKeys", "Merged"]
 
 BoolArray = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
@@ -45,6 +46,22 @@ class Many(ABC):
     @abstractmethod
     def sketch(self, number: int) -> Sketch:
         """Return one of them as an independent sketch."""
+
+
+class Merged(NamedTuple):
+    """The result of a merge key by key.
+
+    Attributes:
+        sketches: one for each key.
+        done: bool[keys]. A key is not done if one of its sketches is not flawless and plain. Its
+            other entries have no meaning. Read its sketches one by one: this either merges them or
+            reports the fault.
+        replaced: int64[keys], see :attr:`HeldByKey.replaced`.
+    """
+
+    sketches: Many
+    done: BoolArray
+    replaced: Int64Array
 
 
 class HeldByKey(ABC):
@@ -78,9 +95,9 @@ class HeldByKey(ABC):
 
     @property
     @abstractmethod
-    def replaced(self) -> int:
-        """Number of readings that a later reading with the same id replaced, far away in time
-        (:mod:`decaysketch.core.replaced`), for all keys. Compacts.
+    def replaced(self) -> Int64Array:
+        """int64[keys]: readings that a later reading with the same id replaced, far away in time
+        (:mod:`decaysketch.core.replaced`). Compacts.
         """
 
     @property
@@ -109,9 +126,7 @@ class ManyKeys(ABC):
         """
 
     @abstractmethod
-    def merge(
-        self, data: Bytes, offsets: Int64Array, keys: Int32Array, count: int
-    ) -> tuple[Many, BoolArray]:
+    def merge(self, data: Bytes, offsets: Int64Array, keys: Int32Array, count: int) -> Merged:
         """Merge sketches that lie in one buffer, key by key.
 
         Args:
@@ -119,8 +134,4 @@ class ManyKeys(ABC):
             offsets: int64[sketches + 1] into them.
             keys: int32[sketches], the key number for each, ascending and below ``count``.
             count: number of keys.
-
-        Returns: (merged, done bool[count]). A key is not done if one of its sketches is not
-            flawless and plain. The state for such a key has no meaning. Read its sketches one by
-            one: this either merges them or reports the fault.
         """

@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -99,7 +99,9 @@ def undated(unit: str, times: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     return (times < -(-_SINCE_NS // size)) | (times >= -(-_UNTIL_NS // size))
 
 
-def of_another_clock(unit: str, rows: int, outside: int, oldest: Any, newest: Any) -> str | None:
+def of_another_clock(
+    unit: str, rows: int, outside: int, ends: tuple[int, int] | None = None
+) -> str | None:
     """The sentence for times that no clock shows, beside others that are dates.
 
     Times that count from a beginning of their own (a simulation) are all outside: then nothing is
@@ -108,22 +110,24 @@ def of_another_clock(unit: str, rows: int, outside: int, oldest: Any, newest: An
     Args:
         unit: of the times.
         rows, outside: how many times there were, and how many of them :func:`undated`.
-        oldest, newest: of those outside.
+        ends: the oldest and the newest of those outside, if they are known.
 
     Returns:
         None: nothing is suspicious.
 
     Example:
-        >>> print(of_another_clock("s", 10, 1, 0, 0))
+        >>> print(of_another_clock("s", 10, 1, (0, 0)))
         1 of 10 times lies outside the years 1990 to 2099 (0 s): a clock that was not set
     """
     if not outside or outside == rows:
         return None
-    which = f"{oldest} {unit}" if oldest == newest else f"{oldest} to {newest} {unit}"
+    which = ""
+    if ends is not None:
+        which = f" ({' to '.join(str(each) for each in dict.fromkeys(ends))} {unit})"
     lie = "lies" if outside == 1 else "lie"
     return (
-        f"{outside:,} of {rows:,} times {lie} outside the years 1990 to 2099 ({which}): a clock "
-        "that was not set"
+        f"{outside:,} of {rows:,} times {lie} outside the years 1990 to 2099{which}: a clock that "
+        "was not set"
     )
 
 

@@ -56,12 +56,15 @@ def far_apart(unit: str) -> tuple[int, int]:
     return (_NEVER, _NEVER) if size is None else (_OTHER_NS // size, _ANY_NS // size)
 
 
-def replaced_readings(replaced: int, held: int, names: Sequence[str] = ()) -> str | None:
+def replaced_readings(
+    replaced: int, held: int, names: Sequence[str] = (), *, read: bool = False
+) -> str | None:
     """The sentence for readings that were replaced; None: they are few.
 
     Args:
         replaced: as of ``stats().replaced``.
         held: rows that are left.
+        read: whether ``held`` counts the rows that were read instead, with their duplicates.
         names: of the columns, or paths, that the id is made of.
 
     Example:
@@ -72,8 +75,9 @@ def replaced_readings(replaced: int, held: int, names: Sequence[str] = ()) -> st
         return None
     of = f" (of {', '.join(map(repr, names))})" if names else ""
     readings = "1 reading was" if replaced == 1 else f"{replaced:,} readings were"
+    rest = f"of {held:,} rows" if read else f"{held:,} are left"
     return (
         f"{readings} replaced by a later one of the same id{of}, more than a minute away with "
-        f"another value or more than a day away; {held:,} are left. The id comes again, as after a "
-        f"counter restarted: {REMEDY}"
+        f"another value or more than a day away; {rest}. The id comes again, as after a counter "
+        f"restarted: {REMEDY}"
     )

@@ -35,14 +35,17 @@ _SKETCHES_AT_A_TIME = 64
 _LEADING = ("value", "weight", "time")
 _CALL = "value, weight, time, id, ..."
 
-#: What the counting form gives: the sketch, and counts of rows, of those taken and those refused.
+#: The result of the counting form: the sketch, counts of accepted and rejected rows, and the faults
+#: of the group that its counts show (:func:`decaysketch.batch.keyed.warnings_of`).
 BUILT = pa.struct(
     [
         ("sketch", pa.binary()),
         ("rows", pa.int64()),
         ("missing_values", pa.int64()),
         ("refused", pa.int64()),
+        ("replaced", pa.int64()),
         ("first_refusal", pa.string()),
+        ("warnings", pa.list_(pa.string())),
     ]
 )
 
@@ -172,7 +175,9 @@ def _built(
     if not rows:
         return None
     [row] = rows
-    return {**{name: row[name] for name in BUILT.names[:-1]}, "first_refusal": first_refusal}
+    built = {name: row[name] for name in BUILT.names if name in row}
+    said = list(builder.warnings().values())
+    return built | {"first_refusal": first_refusal, "warnings": said}
 
 
 def _refused(builder: KeyedBuilder) -> bool:

@@ -22,8 +22,6 @@ class ByKey:
         salt: int,
         far: tuple[int, int],
     ) -> None: ...
-    @property
-    def replaced(self) -> int: ...
     def take(
         self,
         codes: _Int32Array,
@@ -42,6 +40,7 @@ class ByKey:
         shift: int,
         largest: int,
         after: _States,
+        replaced: _Int64Array,
     ) -> None: ...
     def write(
         self,

@@ -62,6 +62,7 @@ cdef extern from "querytime/rows_by_key.h" nogil:
         ds_scratch scratch
         int64_t *starts
         int64_t *next
+        int64_t *replaced
 
     ctypedef struct ds_by_key_kernels:
         int64_t (*take)(
@@ -168,15 +169,11 @@ cdef class ByKey:
         max_weight, capacity, levels: of every sketch.
         salt: an odd number that keys tables of identities.
         far: see :class:`decaysketch.querytime._native.Rows`.
-
-    Attributes:
-        replaced: readings that a later one of their identity replaced, far away in time.
     """
 
     cdef Hash hash
     cdef ds_common c
     cdef uint64_t far_other, far_any
-    cdef readonly int64_t replaced
 
     def __init__(
         self, Hash hash not None, *, int64_t max_weight, int64_t capacity, int levels,
@@ -218,7 +215,7 @@ cdef class ByKey:
 
     def build(
         self, before, int64_t[:, ::1] records, const int64_t[::1] partitions, int shift,
-        int64_t largest, after,
+        int64_t largest, after, int64_t[::1] replaced,
     ):
         """The state of every key.
 
@@ -228,16 +225,20 @@ cdef class ByKey:
                 those from partitions[p] to partitions[p + 1].
             largest: rows of a partition at the most, those before included.
             after: like ``before``, out, with room for all.
+            replaced: int64[keys]; readings that a later one of their identity replaced, far away
+                in time, are added.
         """
         cdef _States old = _States(*before), new = _States(*after)
         cdef ds_record *incoming = _records(records)
         if new.c.keys != old.c.keys or (partitions.shape[0] - 1) << shift < old.c.keys:
             raise ValueError(f"{partitions.shape[0] - 1} partitions of {old.c.keys} keys")
+        if replaced.shape[0] != old.c.keys:
+            raise ValueError(f"{replaced.shape[0]} counts of {old.c.keys} keys")
         cdef _Room room = _Room(largest, (<int64_t> 1) << shift)
+        room.c.replaced = &replaced[0]
         room.c.scratch.replaced = ds_replaced(self.far_other, self.far_any, 0)
         with nogil:
             kernels.build(&self.c, &old.c, incoming, &partitions[0], shift, &new.c, &room.c)
-        self.replaced += room.c.scratch.replaced.rows
 
     def write(
         self, states, int64_t largest, int64_t[::1] times, int64_t[::1] ids, int64_t[::1] weights,

@@ -245,7 +245,9 @@ static void build(
             const ds_rows bag = from_row(&room->bag, starts[k]);
             const int64_t kept = had[k + 1] - had[k];
             for (int64_t r = 0; r < kept; r++) load(&bag, r, &before->records[had[k] + r]);
+            const int64_t replaced = room->scratch.replaced.rows;
             build_key(c, &parting, before, first + k, &bag, kept, n, after, &room->scratch);
+            room->replaced[first + k] += room->scratch.replaced.rows - replaced;
         }
     }
 }

@@ -39,6 +39,7 @@ typedef struct {
     ds_rows bag;
     ds_scratch scratch;
     int64_t *starts, *next; /* one more than keys */
+    int64_t *replaced; /* of each key in all partitions: readings that a later one replaced; added up */
 } ds_by_key_room;
 
 typedef struct {

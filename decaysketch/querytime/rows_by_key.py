@@ -93,6 +93,7 @@ class RowsByKey:
         self._spare = _no_records(0)  # memory for the next states: touching new memory is dear
         self._sorted = _no_records(0)  # and for records that came, by partitions
         self._keys = 0
+        self._replaced = np.zeros(0, np.int64)
 
     @property
     def rows(self) -> int:
@@ -167,6 +168,7 @@ class RowsByKey:
         """Bring every key to its state. O(rows held + keys)."""
         if len(self._kept.offsets) == self._keys + 1 and not self._came:
             return
+        self._replaced = self.replaced
         before = self._kept._replace(
             offsets=_padded(self._kept.offsets, self._keys + 1),
             mark_offsets=_padded(self._kept.mark_offsets, self._keys + 1),
@@ -190,7 +192,7 @@ class RowsByKey:
         if len(records) < rows:
             records = _no_records(rows)
         after = _States(records, offsets, mark_offsets, marks)
-        self._kernels.build(before, incoming, partitions, shift, largest, after)
+        self._kernels.build(before, incoming, partitions, shift, largest, after, self._replaced)
         self._came = 0
         self._spare = before.records if before.records.base is None else before.records.base
         self._kept = after._replace(
@@ -240,16 +242,18 @@ class RowsByKey:
         return found
 
     @property
-    def replaced(self) -> int:
-        """Number of readings that a later reading with their id replaced, far away in time, in the
-        compactions so far. See :mod:`decaysketch.core.replaced`.
+    def replaced(self) -> Int64Array:
+        """int64[keys]: readings that a later reading with their id replaced, far away in time, in
+        the compactions so far. See :mod:`decaysketch.core.replaced`.
         """
-        return self._kernels.replaced
+        counts = np.zeros(self._keys, np.int64)
+        counts[: len(self._replaced)] = self._replaced
+        return counts
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory at the peak of the next compaction."""
-        per_key = self._keys * 16
+        per_key = self._keys * 24
         return self.rows * BYTES_OF_A_ROW + self._kept.marks.nbytes + per_key
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.contract.many import HeldByKey, Many, ManyKeys
+from decaysketch.contract.many import HeldByKey, Many, ManyKeys, Merged
 from decaysketch.contract.snapshot import Tally
 from decaysketch.core.observations import encode_values
 from decaysketch.core.params import SketchParams
@@ -92,7 +92,7 @@ class _Held(HeldByKey):
         return self._rows.rows
 
     @property
-    def replaced(self) -> int:
+    def replaced(self) -> Int64Array:
         self._rows.compact()
         return self._rows.replaced
 
@@ -114,9 +114,7 @@ class _ManyKeys(ManyKeys):
     def hold(self, memory_bytes: int | None) -> HeldByKey:
         return _Held(self._params, memory_bytes)
 
-    def merge(
-        self, data: Bytes, offsets: Int64Array, keys: Int32Array, count: int
-    ) -> tuple[Many, BoolArray]:
+    def merge(self, data: Bytes, offsets: Int64Array, keys: Int32Array, count: int) -> Merged:
         decoded, read = decode_many(self._params, data, offsets)
         done = np.ones(count, dtype=bool)
         done[keys[~read]] = False
@@ -124,4 +122,4 @@ class _ManyKeys(ManyKeys):
         rows.raise_marks(*joined_marks(self._params, decoded, keys, count))
         codes = np.repeat(keys, np.diff(decoded.offsets))
         rows.add(count, codes, decoded.value_keys, decoded.weights, decoded.times, decoded.ids)
-        return _Many(self._params, rows.sketches(0, count)), done
+        return Merged(_Many(self._params, rows.sketches(0, count)), done, rows.replaced)

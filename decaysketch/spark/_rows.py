@@ -80,7 +80,7 @@ def row_schema(schema: pa.Schema, by: Sequence[str]) -> pa.Schema:
         TableError: a column is missing.
         ParameterError: a column that cannot be grouped by.
     """
-    if missing := {*by, *COLUMNS} - {"refused", *schema.names}:
+    if missing := {*by, *COLUMNS} - {*COUNTS[3:], *schema.names}:
         raise TableError(f"rows to be stored lack the columns {', '.join(sorted(missing))}")
     fields = [
         # Spark's usual form of an instant in Parquet, which does not say that it is UTC.

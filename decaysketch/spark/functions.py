@@ -300,8 +300,8 @@ def sketch_build(
         weight: integers 0..max_weight. None: every weight is 1.
         now: the time for a sketch with a clock.
         refused: "raise": a rejected row (no time, no id, a weight out of range) fails the
-            query. "count": it is dropped, and the result is ``struct<sketch, rows,
-            missing_values, refused, first_refusal>``, as in :func:`sketch_build_counted`.
+            query. "count": it is dropped, and the result is the struct of
+            :func:`sketch_build_counted`.
 
     The complete group goes through one task, in bounded memory. For large logs, and for very many
     keys, make a sketch table with :func:`decaysketch.spark.build.sketch_table`.
@@ -324,9 +324,11 @@ def sketch_build_counted(
 ) -> Column:
     """Aggregate: as :func:`sketch_build`, without the rejected rows, which are counted.
 
-    ``struct<sketch, rows, missing_values, refused, first_refusal>``: the bytes, the number of
-    accepted rows, the number without a value among them, the number of rejected rows, and the first
-    rejected row with its reason. Duplicates count as rows.
+    ``struct<sketch, rows, missing_values, refused, replaced, first_refusal, warnings>``: the bytes,
+    counts: accepted rows, those without a value among them, rejected rows, and readings that a
+    later one with their id replaced although their times lie far apart
+    (:mod:`decaysketch.core.replaced`), the first rejected row with its reason, and sentences about
+    replaced readings, times without a zone, and clocks that were not set. Duplicates count as rows.
     """
     return sketch_build(stream, value, time, ids, weight=weight, now=now, refused="count")
 

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import decaysketch as ds
+from decaysketch import batch
 from decaysketch.batch import ColumnMapping, KeyedBuilder
 from decaysketch.core.replaced import far_apart, replaced_readings
+from decaysketch.errors import DisagreeingCopiesWarning, TimeZoneWarning, UnlikelyClockWarning
 
 FAMILIES: dict[str, Callable[..., Any]] = {
     "decay": lambda **more: ds.DecaySketch(ds.SketchParams(time_unit="s", max_weight=1000, **more)),
@@ -126,11 +128,43 @@ def test_keys_that_are_held_together_count_as_well() -> None:
         for keys in (("key",), ()):
             builder = KeyedBuilder(params, mapping, keys)
             builder.add(table)
-            assert builder.replaced_readings() is not None
+            assert DisagreeingCopiesWarning in builder.warnings()
             clean = KeyedBuilder(params, mapping, keys)
             clean.add(table.slice(n))
             clean.add(table.slice(n))
-            assert clean.replaced_readings() is None
+            assert not clean.warnings()
+
+
+@pytest.mark.parametrize("copies", [1, 2])  # one is merged for many keys at once, two one by one
+@pytest.mark.parametrize("keys", [(), ("key",)])
+def test_partial_sketches_count_in_themselves_and_when_they_are_merged(
+    keys: tuple[str, ...], copies: int
+) -> None:
+    rows = np.arange(4000)
+    times = np.append(START + 600 * rows[:-1], 0)
+    table = pa.table(
+        {
+            "time": pa.array(times, pa.timestamp("s")), "key": rows % 2,
+            "id": rows % 1000, "value": rows * 1.0,
+        }
+    )  # fmt: skip
+    mapping = ColumnMapping(time="time", ids=("id",), value="value")
+    params = ds.SketchParams(time_unit="s", capacity=2000, copies=copies)
+    whole = KeyedBuilder(params, mapping, keys)
+    whole.add(table)
+    build = batch.partial_builder(params, mapping, keys)
+    parts = [row for k in range(4) for row in build(iter(table[k * 1000 :][:1000].to_batches()))]
+    partials = pa.Table.from_batches(parts)
+    partials = partials.sort_by("key") if keys else partials
+    merged = batch.partition_merger(keys)(iter(partials.combine_chunks().to_batches()))
+    for rows_of in (whole.batches(), merged):
+        found = [row for each in rows_of for row in each.to_pylist()]
+        assert len(found) == (2 if keys else 1)
+        assert sum(row["replaced"] for row in found) == 3000
+        assert sum(row["undated"] for row in found) == 1
+        assert sum(row["zoneless"] for row in found) == 4000
+    said = [DisagreeingCopiesWarning, TimeZoneWarning, UnlikelyClockWarning]
+    assert list(whole.warnings()) == said
 
 
 def test_units_and_the_sentence() -> None:

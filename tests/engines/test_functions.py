@@ -486,7 +486,7 @@ class TestBuild:
         some = arrow(value=pa.array([None, *range(1, ROWS)], pa.float64()))
         assert counted(arrow()) == {
             "sketch": sketch.to_bytes(), "rows": ROWS, "missing_values": 0, "refused": 0,
-            "first_refusal": None,
+            "replaced": 0, "first_refusal": None, "warnings": [],
         }  # fmt: skip
         assert (counted(some) or {})["missing_values"] == 1
         assert counted() is None

@@ -190,7 +190,7 @@ static void build(call *c) {
     const int shift = (int)of[3];
     const int64_t partitions = partitions_of(keys, shift), width = 1LL << shift;
     ds_by_key_room working = {
-        rows_room(2 * n), scratch_for(2 * n), room(width + 1, 8), room(width + 1, 8)
+        rows_room(2 * n), scratch_for(2 * n), room(width + 1, 8), room(width + 1, 8), room(keys, 8)
     };
     ds_states states = states_room(keys, 0, 0);
     for (int64_t round = 0, start = 0; round < 2; round++, start = first) {

@@ -245,7 +245,7 @@ class TestKeys:
 
     def test_keys_that_spark_takes_for_equal(self, session: SparkSession, log: pa.Table) -> None:
         [(_, sketch)] = sketches_by_key(log, PARAMS, MAPPING).items()
-        rows = [(name, 1, 0, 0, 0, sketch.to_bytes(), sketch.digest()) for name in "aAaAaA"]
+        rows = [(name, 1, *[0] * 6, sketch.to_bytes(), sketch.digest()) for name in "aAaAaA"]
         table = session.createDataFrame(rows, ["site", *RESULT_NAMES])
         for kind in ("UTF8_LCASE", "UTF8_BINARY"):
             collated = table.selectExpr(f"collate(site, '{kind}') AS site", *RESULT_NAMES)

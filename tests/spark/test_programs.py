@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -24,6 +25,7 @@ import decaysketch as ds
 from decaysketch import families
 from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.batch import ColumnMapping, sketches_by_key
+from decaysketch.cli import app as cli
 from decaysketch.cli.output import CommandError
 from decaysketch.ecm import ECMParams
 from decaysketch.families import Recipe, recipe_of
@@ -136,6 +138,48 @@ class TestPrograms:
             [s.rows for s in SketchTable.open(tmp_path / n).sketches()] for n in ("keys", "out")
         ]
         assert rows[0] == [2 * n for n in rows[1]]
+
+    def test_faults_of_a_log_are_reported_as_by_the_command_line(self, tmp_path: Path) -> None:
+        """A counter that restarts weekly, times without a zone, a clock that was not set, and no
+        column with the arrival."""
+        log, per_day = tmp_path / "log", 20
+        log.mkdir()
+        for day in range(30):
+            numbers = np.arange(per_day) + day % 7 * per_day
+            times = 1_780_000_000 + 86_400 * day + 60 * np.arange(per_day)
+            if day == 29:
+                times[-1] = 0
+            columns = {"dev": ["a"] * per_day, "seq": numbers, "ts": pa.array(times)}
+            columns |= {"v": day * 100.0 + np.arange(per_day)}
+            table = pa.table(columns).set_column(2, "ts", pa.array(times, pa.timestamp("s")))
+            pq.write_table(table, log / f"{day:02}.parquet")
+        asked = [log, "--by", "dev", "--time-column", "ts", "--id-columns", "dev,seq"]
+        asked += ["--value-column", "v"]
+        out = tmp_path / "table"
+        status, told = run(build.main, *asked, "--out", out, "--time-unit", "s")
+        assert status == 0, told
+        by_cli = CliRunner().invoke(
+            cli, ["build", *map(str, asked), "--out", f"{tmp_path}/b", "--time-unit", "s"]
+        )
+        warned = " ".join(by_cli.stderr.split()).split("warning: ")[1:]
+        assert len(warned) == 3
+        for line in warned:  # the years alone, without the times, which no table stores
+            assert line.replace(" (0 s)", "").strip() in told
+        table = SketchTable.open(out)
+        assert [table.counts[name] for name in ("replaced", "undated", "zoneless")] == [460, 1, 600]
+        # The named remedies work, and nothing is left to report.
+        mended = [*asked[:6], "dev,seq,ts", *asked[7:], "--time-zone", "UTC", "--out", out]
+        status, told = run(build.main, *mended, "--time-unit", "s", "--overwrite")
+        assert status == 0
+        assert "replaced" not in told
+        assert "time zone" not in told
+        assert "600 observations held; 0 deliveries were duplicates" in told
+        # Sketches of parts that were built apart meet when they are merged.
+        status, told = run(build.main, *asked, "--out", out, "--apart", "--overwrite")
+        assert "replaced" not in told
+        assert "in the same part of the log" in told
+        status, told = run(merge.main, out, "--out", tmp_path / "one.sketch")
+        assert (status, "460 readings were replaced by a later one" in told) == (0, True)
 
     def test_parameters_from_a_file_and_a_secret_from_another(self, tmp_path: Path) -> None:
         log, key = delivery_log(300), bytes(range(16))

@@ -72,7 +72,8 @@ class TestVersions:
         assert (opened.version, opened.by, opened.recipe) == (1, ("path",), RECIPE)
         sizes = [len(blob) for blob in rows.column("sketch").to_pylist()]
         assert opened.counts == {
-            "sketches": 5, "rows": 600, "refused": 0, "sketch_bytes": sum(sizes),
+            "sketches": 5, "rows": 600, "refused": 0, "sketch_bytes": sum(sizes), "replaced": 0,
+            "undated": 0, "zoneless": 0,
             "missing_values": sum(rows.column("missing_values").to_pylist()),
             "fallback_times": sum(rows.column("fallback_times").to_pylist()),
         }  # fmt: skip
