@@ -7,6 +7,7 @@ their readings, and hashed once. The number is the time, or the number of the pe
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from decaysketch.ingest.readings import Parsed
 
@@ -46,6 +47,17 @@ class Points:
         self.series.append(series)
         self.fields.append(name)
         return len(self.series) - 1
+
+    def add(
+        self, code: int, number: int, time_ns: int, value: Any, weight: int, place: int
+    ) -> None:
+        """Add a reading."""
+        self.codes.append(code)
+        self.numbers.append(number)
+        self.times_ns.append(time_ns)
+        self.values.append(value)
+        self.weights.append(weight)
+        self.places.append(place)
 
     def key(self, row: int) -> tuple[str, str, int]:
         """Return the key of a reading: ``observation_ids(*key)`` is its id."""

@@ -15,6 +15,7 @@ text.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from pydantic import Field
 
 from decaysketch.ingest.mapping import Texts
 from decaysketch.ingest.points import Points
+from decaysketch.ingest.protobuf import BYTES, FIXED64, VARINT, fields, varint
 from decaysketch.ingest.readings import RefusedError, Steps, UnreadableError, finished
 from decaysketch.ingest.series import (
     Name,
@@ -42,12 +44,11 @@ _NS = 1_000_000  # of a millisecond
 _PLAN_BYTES, _TARGET_BYTES = 500, 250  # without texts
 _SERIES_A_STEP = 64
 _MOST_LABELS = 1000  # of a series
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _NAME = "__name__"
 _DOUBLE = struct.Struct("<d")
-_LABEL = 1 << 3 | _BYTES
+_LABEL = 1 << 3 | BYTES
 _PLAIN_SAMPLE = struct.Struct("<BBBdB")  # tag, length, tag, value, tag; then the time
-_SAMPLE_TAGS = (2 << 3 | _BYTES, 1 << 3 | _FIXED64, 2 << 3 | _VARINT)
+_SAMPLE_TAGS = (2 << 3 | BYTES, 1 << 3 | FIXED64, 2 << 3 | VARINT)
 _SAMPLE_SIZES = range(_PLAIN_SAMPLE.size + 1, _PLAIN_SAMPLE.size + 11)
 _TIMES_KEPT = 1000
 
@@ -62,23 +63,23 @@ class _Layout(NamedTuple):
     foreign: tuple[int, ...]  # of the other version
 
 
-_SAMPLES = 2 << 3 | _BYTES
-_LABEL_NAME, _LABEL_TEXT = 1 << 3 | _BYTES, 2 << 3 | _BYTES
-_SYMBOLS = 4 << 3 | _BYTES  # of version 2: texts, which labels have by their number
+_SAMPLES = 2 << 3 | BYTES
+_LABEL_NAME, _LABEL_TEXT = 1 << 3 | BYTES, 2 << 3 | BYTES
+_SYMBOLS = 4 << 3 | BYTES  # of version 2: texts, which labels have by their number
 _LAYOUTS = {
     1: _Layout(
-        1 << 3 | _BYTES,
-        (1 << 3 | _BYTES,),
+        1 << 3 | BYTES,
+        (1 << 3 | BYTES,),
         _SAMPLES,
-        4 << 3 | _BYTES,
-        (_SYMBOLS, 5 << 3 | _BYTES),
+        4 << 3 | BYTES,
+        (_SYMBOLS, 5 << 3 | BYTES),
     ),
     2: _Layout(
-        5 << 3 | _BYTES,
-        (1 << 3 | _BYTES, 1 << 3 | _VARINT),  # together, or one by one
+        5 << 3 | BYTES,
+        (1 << 3 | BYTES, 1 << 3 | VARINT),  # together, or one by one
         _SAMPLES,
-        3 << 3 | _BYTES,
-        (1 << 3 | _BYTES,),
+        3 << 3 | BYTES,
+        (1 << 3 | BYTES,),
     ),
 }
 
@@ -114,7 +115,7 @@ def plain_length(body: bytes) -> int:
         UnreadableError: it declares none.
     """
     try:
-        return _varint(body, 0)[0]
+        return varint(body, 0)[0]
     except IndexError:
         raise UnreadableError("the body is no Snappy block") from None
 
@@ -168,10 +169,10 @@ def _read(
     layout = _LAYOUTS[version]
     symbols = None
     if version == 2:
-        symbols = [str(text, "utf-8") for tag, text in _fields(body) if tag == _SYMBOLS]
+        symbols = [str(text, "utf-8") for tag, text in fields(body) if tag == _SYMBOLS]
     read = _Reader(index, symbols)
     place = 0
-    for tag, series in _fields(body):
+    for tag, series in fields(body):
         if tag in layout.foreign:
             raise UnreadableError(
                 f"the body has fields that version {version} of remote write has not; content-type "
@@ -189,7 +190,7 @@ def _read(
         labels: list[bytes] = []
         samples: list[bytes] = []
         histograms = 0
-        for tag, content in _fields(series):
+        for tag, content in fields(series):
             if tag in layout.labels:
                 labels.append(content)
             elif tag == layout.samples:
@@ -220,6 +221,7 @@ class _Plan:
         targets: of mappings that read the series.
         faults: reasons why other matching mappings cannot.
         plain: whether every mapping of the metric reads the series, and values as they are sent.
+        only: the target if there is one, which takes every finite number as it is.
         bytes: memory, about.
     """
 
@@ -228,6 +230,7 @@ class _Plan:
     targets: tuple[_Target, ...] = ()
     faults: tuple[str, ...] = ()
     plain: bool = False
+    only: _Target | None = None
     bytes: int = 0
 
 
@@ -273,9 +276,16 @@ class _Reader:
         key = series[:at]
         plan = self._plans.recent.get(key) or self._plans.get(key)
         if plan is None:
-            plan = self._planned(tuple(content for _, content in _fields(key)), key)
+            plan = self._planned(tuple(content for _, content in fields(key)), key)
         if not (time_ns and plan.plain):
             return False
+        only = plan.only
+        if only is not None and math.isfinite(value):
+            code = self._codes.get(only)
+            if code is None:
+                code = self._codes[only] = self.points.enter(only.series, plan.name)
+            self.points.add(code, time_ns // only.map.period_ns, time_ns, value, 1, place)
+            return True
         try:
             for target in plan.targets:
                 self._add(target, value, time_ns, place)
@@ -285,7 +295,7 @@ class _Reader:
 
     def _time(self, written: bytes) -> int:
         """Return the nanoseconds of a time. 0 if it is none."""
-        time_ms, end = _varint(written, 0)
+        time_ms, end = varint(written, 0)
         if end != len(written) or time_ms >> 63:
             return 0
         if len(self._times) < _TIMES_KEPT:
@@ -319,7 +329,8 @@ class _Reader:
         size += size_of(each.series for each in targets) + _TARGET_BYTES * len(targets)
         named = len(readers.maps)
         plain = len(targets) == named and not any(each.map.changes for each in targets)
-        return _Plan(name, named, tuple(targets), tuple(faults), plain, size)
+        only = targets[0] if plain and named == 1 and not targets[0].map.labels else None
+        return _Plan(name, named, tuple(targets), tuple(faults), plain, only, size)
 
     def take(self, plan: _Plan, samples: Sequence[bytes], histograms: int, place: int) -> None:
         """Add the readings of a series."""
@@ -358,12 +369,7 @@ class _Reader:
         code = self._codes.get(target)
         if code is None:
             code = self._codes[target] = points.enter(target.series, each.metric)
-        points.codes.append(code)
-        points.numbers.append(time_ns // each.period_ns)
-        points.times_ns.append(time_ns)
-        points.values.append(given)
-        points.weights.append(1)
-        points.places.append(place)
+        points.add(code, time_ns // each.period_ns, time_ns, given, 1, place)
 
     def _labels(self, parts: Sequence[bytes]) -> dict[str, str]:
         """Raises RefusedError: there are too many, or one is there twice."""
@@ -380,7 +386,7 @@ class _Reader:
 
 def _pairs(parts: Iterable[bytes]) -> Iterator[tuple[str, str]]:
     for part in parts:
-        given = dict(_fields(part))
+        given = dict(fields(part))
         yield str(given.get(_LABEL_NAME, b""), "utf-8"), str(given.get(_LABEL_TEXT, b""), "utf-8")
 
 
@@ -397,66 +403,17 @@ def _numbers(parts: Iterable[bytes]) -> Iterator[int]:
     for part in parts:
         at = 0
         while at < len(part):
-            number, at = _varint(part, at)
+            number, at = varint(part, at)
             yield number
 
 
 def _sample(sample: bytes) -> tuple[float, int]:
     """Return value and time in ms. Writers omit a 0."""
     value, time = 0.0, 0
-    for tag, content in _fields(sample):
-        if tag == 1 << 3 | _FIXED64:
+    for tag, content in fields(sample):
+        if tag == 1 << 3 | FIXED64:
             (value,) = _DOUBLE.unpack(content)
-        elif tag == 2 << 3 | _VARINT:
-            time = _varint(content, 0)[0]
+        elif tag == 2 << 3 | VARINT:
+            time = varint(content, 0)[0]
             time -= (time >> 63) << 64
     return value, time
-
-
-# --------------------------------------------------------------------------------------- protobuf
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """Return a number of 64 bits, and its end. Raises IndexError if it has no end."""
-    number = shift = 0
-    while True:
-        byte = message[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number & (1 << 64) - 1, at
-        shift += 7
-        if shift > 63:
-            raise IndexError
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the fields of a message: the tag, and the content as it is written. Raises IndexError
-    if the message ends too early or is none.
-    """
-    at, end = 0, len(message)
-    while at < end:
-        tag = message[at]
-        at += 1
-        if tag > 0x7F:
-            tag, at = _varint(message, at - 1)
-            if tag < 0x80:  # in more bytes than it takes, which no writer does
-                raise IndexError
-        wire = tag & 7
-        if wire == _BYTES:
-            size = message[at]
-            at += 1
-            if size > 0x7F:
-                size, at = _varint(message, at - 1)
-        elif wire == _VARINT:
-            size = _varint(message, at)[1] - at
-        elif wire == _FIXED64:
-            size = 8
-        elif wire == _FIXED32:
-            size = 4
-        else:
-            raise IndexError
-        begin, at = at, at + size
-        if at > end:
-            raise IndexError
-        yield tag, message[begin:at]

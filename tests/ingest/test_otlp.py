@@ -6,6 +6,7 @@ import json
 import random
 import time
 import tracemalloc
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -383,14 +384,36 @@ def test_both_ways_give_the_same(seed: int) -> None:
     sent = changed(draw, "otlp")
     plain = _outcome(sent), _outcome(body)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(otlp._Reader, "_plain", lambda *_: False)
+        patched.setattr(otlp, "_numbers", lambda _data, count: repeat(None, count))
         assert (_outcome(sent), _outcome(body)) == plain
 
 
+def test_data_points_of_every_layout_are_read_alike() -> None:
+    """The fast reader must leave each unusual layout to the other one, and stay in step."""
+    many = {"asDouble": 1.5, "timeUnixNano": str(T + 1)}
+    text = {"key": "k", "value": {"stringValue": "x" * 130}}  # a length of two bytes
+    points = [
+        many, {}, many | {"flags": 1}, many | {"flags": 1, "attributes": [text]},
+        many | {"attributes": [text], "startTimeUnixNano": str(T)},
+        {"timeUnixNano": str(T), "asInt": "3"}, {"asDouble": 2.0}, {"timeUnixNano": str(T)},
+        many | {"exemplars": [{"asDouble": 1.0}]}, many | {"attributes": [text, text]},
+        {"asDouble": "Infinity", "timeUnixNano": str(T)}, many | {"attributes": [text]}, many,
+    ]  # fmt: skip
+    body = in_protobuf(json.dumps(request(gauge(*points, name="m"))).encode())
+    assert body is not None
+    fast = _outcome(body)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(otlp, "_numbers", lambda _data, count: repeat(None, count))
+        series.forget_plans()
+        assert _outcome(body) == fast
+    assert [len(found) for found, _ in fast] == [6, 6]
+
+
 def _outcome(body: bytes) -> Any:
-    given = {"metric": "m"}, {"metric": "m", "where": {"a": "1"}, "scale": 2.0}
+    one, another = {"metric": "m"}, {"metric": "m", "where": {"a": "1"}, "scale": 2.0}
     try:
-        found = parse(body, maps(*given), max_weight=10, most=10_000)
+        found = [parse(body, maps(*given), max_weight=10, most=10_000)
+                 for given in ((one,), (one, another))]  # fmt: skip
     except UnreadableError as error:
         return str(error)
-    return readings(found), found.told
+    return [(readings(each), each.told) for each in found]
