@@ -133,14 +133,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class _Watch:
-    """Programs that an unmarked test has started."""
+    """Programs that an unmarked test has started, and whether a test connected to a server."""
 
     started: list[str] | None = None
+    connected = False
 
 
 def _audit(event: str, arguments: tuple[object, ...]) -> None:
     if event == "subprocess.Popen" and _Watch.started is not None:
         _Watch.started.append(str(arguments[0]))
+    elif event == "socket.connect":
+        _Watch.connected = True
 
 
 sys.addaudithook(_audit)
@@ -158,6 +161,15 @@ def no_unmarked_program(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     started, _Watch.started = _Watch.started, None
     assert not started, f"mark this test or its file in tests/conftest.py: it starts {started[0]}"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_socket_left_open() -> Iterator[None]:
+    """A socket that a test leaves open fails its own file, and not a later one at random."""
+    _Watch.connected = False
+    yield
+    if _Watch.connected:
+        gc.collect()
 
 
 def pytest_runtest_logreport() -> None:

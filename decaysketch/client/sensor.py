@@ -25,6 +25,7 @@ from decaysketch.client.delivery import Answer
 from decaysketch.client.errors import ClientError
 from decaysketch.client.following import Follower, follow
 from decaysketch.client.policy import Policy
+from decaysketch.client.shared_client import SharedClient
 from decaysketch.client.status import Event, Status
 from decaysketch.client.trust import trust
 from decaysketch.errors import ParameterError
@@ -263,6 +264,7 @@ class Sensor(_Face):
         return httpx2.Client(**options)
 
     def _prepare(self) -> None:
+        self._shared = SharedClient(self._client)
         self._woken = threading.Event()
         self._core.wake = self._woken.set
         self._progress = threading.Condition()
@@ -343,7 +345,7 @@ class Sensor(_Face):
     def _send(self, request: Request) -> Answer | Exception:
         reading = _Reading(time.monotonic() + self._timeout_s)
         try:
-            with self._client.stream(
+            with self._shared as client, client.stream(
                 request.method, request.path, params=request.params, content=request.content,
                 headers=request.headers,
             ) as response:  # fmt: skip
@@ -493,7 +495,7 @@ class Sensor(_Face):
                     self._follower.stop(self._timeout_s)
                 if self._thread is not None and not self._is_sender():
                     self._thread.join(self._timeout_s)
-                self._client.close()
+                self._shared.close()
         return self._core.status()
 
     def _is_sender(self) -> bool:
