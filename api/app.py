@@ -15,14 +15,14 @@ from api import access, logs, monitors, routes
 from api.http import middleware, problems, request_log
 from api.http.openapi import describe
 from api.journal.sql import SqlStorage
-from api.monitors.questions import Configured
+from api.monitors.saved_queries import Configured
 from api.operations.signals import told_to_stop
 from api.operations.starting import Starting, tell_failure
 from api.routes.plain_posts import PlainPosts
 from api.service.aggregator import Aggregator, Limits
+from api.service.fair_queue import lanes_of, turns_of
 from api.service.metrics import Metrics
 from api.service.threads import Compute, Threads, pools
-from api.service.turns import lanes_of, turns_of
 from api.settings import Settings
 from decaysketch.core import special
 

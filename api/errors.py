@@ -31,6 +31,7 @@ __all__ = [
     "Fault",
     "ForeignSiteError",
     "IncompatibleStreamsError",
+    "IngestBusyError",
     "IntervalConflictError",
     "InvalidRequestError",
     "KeyChangedError",
@@ -41,7 +42,6 @@ __all__ = [
     "ObservationsOnlyError",
     "PartialWriteError",
     "RevokedSourceError",
-    "RoadBusyError",
     "RowsAskedError",
     "RowsInFlightError",
     "ServiceError",
@@ -401,7 +401,7 @@ class BusyError(ServiceError):
         super().__init__("too much waits to be written; nothing was taken, send it again later")
 
 
-class RoadBusyError(ServiceError):
+class IngestBusyError(ServiceError):
     """The same, for a client that repeats a request only after 503."""
 
 

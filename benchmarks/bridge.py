@@ -16,14 +16,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from decaysketch.bridge.config import Config
-from decaysketch.bridge.metrics import Metrics
-from decaysketch.bridge.running import Taker
-from decaysketch.bridge.translating import Arrived, Translator
-from decaysketch.bridge.views import Views
 from decaysketch.client import Sensor
 from decaysketch.core.params import SketchParams
 from decaysketch.families import recipe_of
+from decaysketch.ingest.bridge.config import Config
+from decaysketch.ingest.bridge.metrics import Metrics
+from decaysketch.ingest.bridge.running import Taker
+from decaysketch.ingest.bridge.translating import Arrived, Translator
+from decaysketch.ingest.bridge.views import Views
 from decaysketch.ingest.documents import Message
 from decaysketch.ingest.views import ViewOf
 

@@ -24,7 +24,7 @@ from benchmarks.report import Comparison, Section, Table
 from benchmarks.timing import processor_seconds_of
 from benchmarks.updates import rate_and_ratio
 from decaysketch.ecm.cells import Cells, compact, minimum
-from decaysketch.ecm.layers import Layer
+from decaysketch.ecm.levels import Layer
 from decaysketch.ecm.sizing import Kind, slots_for
 
 __all__ = ["measure"]

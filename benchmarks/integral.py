@@ -17,8 +17,8 @@ from benchmarks.report import Section, Table
 from benchmarks.streams import Stream
 from benchmarks.timing import processor_seconds_of, summary
 from benchmarks.updates import BATCHES, CAPACITIES, feed_singly, plain_rows, rate_and_ratio
-from decaysketch.answers import query
 from decaysketch.integral import wire
+from decaysketch.query import aggregates
 
 __all__ = ["DECAYS", "feed", "feed_singly_told", "measure"]
 
@@ -150,7 +150,7 @@ def _finished_actions(
         f"merge {_PARTS}": lambda: ds.merge(parts).state(),
         "first sum": lambda: fresh(state).sum(now=now),
         "sum, warm": lambda: sketch.sum(now=now),
-        "sum by level": lambda: query.sum(sketch.sample(now=now, estimator="level")),
+        "sum by level": lambda: aggregates.sum(sketch.sample(now=now, estimator="level")),
         "encode": lambda: wire.encode(state),
         "decode": lambda: wire.decode(blob, decay=decay),
     }

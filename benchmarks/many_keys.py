@@ -18,7 +18,7 @@ import decaysketch as ds
 from benchmarks import machine
 from benchmarks.report import Section, Table, show
 from benchmarks.timing import processor_seconds_of, summary
-from decaysketch.batch import ColumnMapping, KeyedBuilder, partition_merger
+from decaysketch.tables import ColumnMapping, KeyedBuilder, partition_merger
 
 __all__ = ["main", "measure"]
 

@@ -38,10 +38,10 @@ from rich.table import Table
 
 from benchmarks.machine import describe
 from decaysketch import SketchParams
-from decaysketch.batch import ColumnMapping, FileSplit
 from decaysketch.spark.build import OfSplits, sketch_table
 from decaysketch.spark.settings import session_settings
 from decaysketch.spark.splits import TaskSplits, find_files, parquet_tasks
+from decaysketch.tables import ColumnMapping, FileSplit
 from spark_jobs.java import ensure_java
 
 if TYPE_CHECKING:

@@ -23,9 +23,6 @@ except ImportError as missing:
 
 from decaysketch import asyncwindow, decay, families
 from decaysketch import minhit as minhit
-from decaysketch.answers.estimate import Estimate
-from decaysketch.answers.sample import Sample
-from decaysketch.answers.tables import GroupTable
 from decaysketch.contract.snapshot import Snapshot
 from decaysketch.core import hashing as hashing
 from decaysketch.core.observations import observation_ids, scale_weights
@@ -48,6 +45,9 @@ from decaysketch.errors import (
 from decaysketch.families import decode, merge
 from decaysketch.integral.sketch import IntegralDecaySketch, IntegralStats
 from decaysketch.integral.state import IntegralState as IntegralState
+from decaysketch.query.estimate import Estimate
+from decaysketch.query.sample import Sample
+from decaysketch.query.tables import GroupTable
 from decaysketch.querytime import wire as wire
 from decaysketch.querytime.devices import Device, Devices
 from decaysketch.querytime.sketch import DecaySketch, SketchStats

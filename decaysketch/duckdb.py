@@ -5,8 +5,8 @@
 
 Each is a vectorised function of Python: Arrow columns of up to 2,048 rows in, one out. The names,
 arguments and answers are those of :mod:`decaysketch.spark.functions`, from the same table of
-questions, and the same functions answer (:mod:`decaysketch.engines`). What DuckDB does not have is
-done otherwise: its functions of Python cannot be aggregates, so sketches are merged as a list,
+questions, and the same functions answer (:mod:`decaysketch.tables.sql`). What DuckDB does not have
+is done otherwise: its functions of Python cannot be aggregates, so sketches are merged as a list,
 ``sketch_merge(list(sketch))``, and built by :func:`build`.
 
 Needs pyarrow and duckdb; ``docs/engines.md`` has the SQL.
@@ -21,11 +21,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from decaysketch.batch import RESULT_FIELDS, ColumnMapping, KeyedBuilder, key_fields
-from decaysketch.batch.frames import Columns, names_of, table_of
-from decaysketch.engines import moments, questions, sources, spelled
-from decaysketch.engines.asking import NAMES, recipes_of
-from decaysketch.engines.questions import FUNCTIONS, FunctionError
 from decaysketch.errors import (
     DisagreeingCopiesWarning,
     ObservationError,
@@ -33,6 +28,11 @@ from decaysketch.errors import (
     TimeZoneWarning,
 )
 from decaysketch.families import BuiltWith, Recipe
+from decaysketch.tables import RESULT_FIELDS, ColumnMapping, KeyedBuilder, key_fields
+from decaysketch.tables.frames import Columns, names_of, table_of
+from decaysketch.tables.sql import queries, query_syntax, sources, time_ranges
+from decaysketch.tables.sql.queries import FUNCTIONS, FunctionError
+from decaysketch.tables.sql.signatures import NAMES, recipes_of
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -47,7 +47,7 @@ def register(connection: DuckDBPyConnection, streams: Sequence[BuiltWith] = ()) 
 
     They are ``sketch_merge``, ``sketch_union``, ``sketch_info``, ``decayed_between``,
     ``decayed_compare``, ``decayed_query``, those for source maps
-    (:mod:`decaysketch.engines.sources`) and, in both forms, those of the questions. Registered
+    (:mod:`decaysketch.tables.sql.sources`) and, in both forms, those of the questions. Registered
     again by the same connection they are replaced.
 
     Args:
@@ -62,12 +62,12 @@ def register(connection: DuckDBPyConnection, streams: Sequence[BuiltWith] = ()) 
     functions: dict[str, tuple[Function, pa.DataType]] = {
         "sketch_merge": (_merging(recipes), pa.binary()),
         "sketch_union": (_uniting(recipes), pa.binary()),
-        "sketch_info": (_describing(recipes), questions.INFO),
+        "sketch_info": (_describing(recipes), queries.INFO),
     }
-    functions |= {name: (_asking(name, recipes), questions.answer_type(name)) for name in NAMES}
-    of_moments = {moments.BETWEEN: _between(recipes), moments.COMPARE: _compare(recipes)}
-    functions |= {name: (each, moments.answer_type(name)) for name, each in of_moments.items()}
-    functions[spelled.QUERY] = (_query(recipes), spelled.TYPE)
+    functions |= {name: (_asking(name, recipes), queries.answer_type(name)) for name in NAMES}
+    of_moments = {time_ranges.BETWEEN: _between(recipes), time_ranges.COMPARE: _compare(recipes)}
+    functions |= {name: (each, time_ranges.answer_type(name)) for name, each in of_moments.items()}
+    functions[query_syntax.QUERY] = (_query(recipes), query_syntax.TYPE)
     functions |= {
         name: (_of_sources(name, recipes), sources.answer_type(name)) for name in sources.NAMES
     }
@@ -90,17 +90,17 @@ def register(connection: DuckDBPyConnection, streams: Sequence[BuiltWith] = ()) 
 
 def _asking(called: str, recipes: Sequence[Recipe]) -> Function:
     def without(sketch: Any, decay: Any, *now: Any) -> pa.Array:
-        return questions.answer(called, recipes, (sketch, decay, *now), {})
+        return queries.answer(called, recipes, (sketch, decay, *now), {})
 
     def with_argument(sketch: Any, argument: Any, decay: Any, *now: Any) -> pa.Array:
-        return questions.answer(called, recipes, (sketch, argument, decay, *now), {})
+        return queries.answer(called, recipes, (sketch, argument, decay, *now), {})
 
     return without if FUNCTIONS[called.removesuffix("_value")].argument is None else with_argument
 
 
 def _query(recipes: Sequence[Recipe]) -> Function:
     def query(sketch: Any, decay: Any, now: Any, *query: Any) -> pa.Array:
-        return spelled.answer(recipes, (sketch, decay, now, *query), {})
+        return query_syntax.answer(recipes, (sketch, decay, now, *query), {})
 
     return query
 
@@ -117,7 +117,9 @@ def _of_sources(called: str, recipes: Sequence[Recipe]) -> Function:
 
 def _between(recipes: Sequence[Recipe]) -> Function:
     def between(sketch: Any, aggregate: Any, start: Any, *stop: Any) -> pa.Array:
-        return moments.answer(moments.BETWEEN, recipes, (sketch, aggregate, start, *stop), {})
+        return time_ranges.answer(
+            time_ranges.BETWEEN, recipes, (sketch, aggregate, start, *stop), {}
+        )
 
     return between
 
@@ -127,7 +129,7 @@ def _compare(recipes: Sequence[Recipe]) -> Function:
         sketch: Any, aggregate: Any, decay: Any, now: Any, then_decay: Any, *then_now: Any
     ) -> pa.Array:
         given = (sketch, aggregate, decay, now, then_decay, *then_now)
-        return moments.answer(moments.COMPARE, recipes, given, {})
+        return time_ranges.answer(time_ranges.COMPARE, recipes, given, {})
 
     return compare
 
@@ -140,21 +142,21 @@ def _merging(recipes: Sequence[Recipe]) -> Function:
                 f"sketch_merge: sketches is of type {kind}; expected a list of sketches: "
                 "sketch_merge(list(sketch))"
             )
-        return questions.unite("sketch_merge", recipes, [sketches])
+        return queries.unite("sketch_merge", recipes, [sketches])
 
     return sketch_merge
 
 
 def _uniting(recipes: Sequence[Recipe]) -> Function:
     def sketch_union(*sketches: Any) -> pa.Array:
-        return questions.unite("sketch_union", recipes, sketches)
+        return queries.unite("sketch_union", recipes, sketches)
 
     return sketch_union
 
 
 def _describing(recipes: Sequence[Recipe]) -> Function:
     def sketch_info(sketch: Any) -> pa.Array:
-        return questions.describe("sketch_info", recipes, sketch)
+        return queries.describe("sketch_info", recipes, sketch)
 
     return sketch_info
 
@@ -191,7 +193,7 @@ def build(
         stream: what sketches are built with: parameters, or a recipe
             (:func:`decaysketch.families.recipe_of`).
         time, value, key, source, sequence, weight: columns; see
-            :class:`decaysketch.batch.ColumnMapping`.
+            :class:`decaysketch.tables.ColumnMapping`.
         id: the column, or columns, that together identify an observation.
         by: the column, or columns, of the keys; none: one sketch of everything.
         column_unit: of times that are plain integers; that of the stream unless given.
@@ -199,7 +201,7 @@ def build(
             warning, unless given.
         now: the time that sketches with a clock are told.
         site, epoch: where rows are counted for a site; see
-            :class:`decaysketch.batch.KeyedBuilder`.
+            :class:`decaysketch.tables.KeyedBuilder`.
         refused: "raise" for a row that is refused (no time, no id, a weight out of range), or leave
             it out and "count" it.
         check_units: refuse integers that are hardly times of their unit (but for few).

@@ -9,16 +9,16 @@
 ``merge``                                   aggregate: sketches to a sketch
 ``union``                                   the merge of the sketches of one row
 ``info``                                    what a sketch holds
-``decayed_mean``, and so on                 the questions of :mod:`decaysketch.answers.questions`
+``decayed_mean``, and so on                 the questions of :mod:`decaysketch.query.catalog`
 ``decayed_query``                           a query as one text
 ``decayed_between``, ``decayed_compare``    one of them of a range of times, or of two moments
 ==========================================  ======================================================
 
 Names, arguments and answers are those of :mod:`decaysketch.spark.functions`, from the same table of
-questions, and the same functions answer (:mod:`decaysketch.engines`). What is asked is elementwise,
-so it works in every context, lazily and in the streaming engine too.
+questions, and the same functions answer (:mod:`decaysketch.tables.sql`). What is asked is
+elementwise, so it works in every context, lazily and in the streaming engine too.
 
-Needs pyarrow and polars; sketches are made by ``from_frame`` (:mod:`decaysketch.batch.frames`).
+Needs pyarrow and polars; sketches are made by ``from_frame`` (:mod:`decaysketch.tables.frames`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ import polars as pl
 import pyarrow as pa
 
 from decaysketch.core.time_units import instant
-from decaysketch.engines import aggregates, moments, questions, sources, spelled
-from decaysketch.engines.asking import NAMES, Asked, asking, recipes_of
-from decaysketch.engines.questions import FunctionError
-from decaysketch.engines.texts import text_of
 from decaysketch.families import BuiltWith
+from decaysketch.tables.sql import aggregates, queries, query_syntax, sources, time_ranges
+from decaysketch.tables.sql.arguments import text_of
+from decaysketch.tables.sql.queries import FunctionError
+from decaysketch.tables.sql.signatures import NAMES, Asked, asking, recipes_of
 
 __all__ = ["SketchExpr", "SketchSeries"]
 
@@ -54,7 +54,7 @@ _ARGUMENTS = """
             with a table as their decay, or with a fingerprint in place of parameters.
 
     A null in any of them gives a null. Raises
-    :class:`~decaysketch.engines.questions.FunctionError`: a row that cannot be read or answered.
+    :class:`~decaysketch.tables.sql.queries.FunctionError`: a row that cannot be read or answered.
 """
 
 
@@ -87,7 +87,7 @@ class SketchExpr:
         recipes = recipes_of(streams)
 
         def united(columns: Sequence[pa.Array]) -> pa.Array:
-            return questions.unite("union", recipes, columns)
+            return queries.unite("union", recipes, columns)
 
         return _elementwise([self._sketches, *others], united, pa.binary())
 
@@ -97,9 +97,9 @@ class SketchExpr:
         recipes = recipes_of(streams)
 
         def described(columns: Sequence[pa.Array]) -> pa.Array:
-            return questions.describe("info", recipes, *columns)
+            return queries.describe("info", recipes, *columns)
 
-        return _elementwise([self._sketches], described, questions.INFO)
+        return _elementwise([self._sketches], described, queries.INFO)
 
     def decayed_between(
         self,
@@ -113,7 +113,7 @@ class SketchExpr:
         """A question of the observations of ``[start, stop)``; see
         :func:`decaysketch.spark.functions.decayed_between`."""
         given = [_literal(aggregate), _time(start), _time(stop)]
-        return self._of_moments(moments.BETWEEN, given, [confidence], streams)
+        return self._of_moments(time_ranges.BETWEEN, given, [confidence], streams)
 
     def decayed_compare(
         self,
@@ -134,7 +134,7 @@ class SketchExpr:
         for of, at in sides:
             given += [_literal(text_of(of)), _time(at)]
         said = ["difference" if how is None else how, confidence]
-        return self._of_moments(moments.COMPARE, given, said, streams)
+        return self._of_moments(time_ranges.COMPARE, given, said, streams)
 
     def decayed_query(
         self,
@@ -149,11 +149,11 @@ class SketchExpr:
         recipes = recipes_of(streams)
 
         def answer(columns: Sequence[pa.Array]) -> pa.Array:
-            return spelled.answer(recipes, columns, {})
+            return query_syntax.answer(recipes, columns, {})
 
         given = [_literal(text_of(decay)), _time(now), _literal(query)]
         given += [] if confidence is None else [_literal(confidence)]
-        return _elementwise([self._sketches, *given], answer, spelled.TYPE)
+        return _elementwise([self._sketches, *given], answer, query_syntax.TYPE)
 
     def decayed_coverage(self, decay: Any, now: Any, **said: Any) -> pl.Expr:
         """Return each source's share in all heard messages. Structs in the lists have
@@ -196,10 +196,10 @@ class SketchExpr:
         recipes = recipes_of(streams)
 
         def answer(columns: Sequence[pa.Array]) -> pa.Array:
-            return moments.answer(called, recipes, columns, {})
+            return time_ranges.answer(called, recipes, columns, {})
 
         optional = [_literal(each) for each in said if each is not None]
-        returns = moments.answer_type(called)
+        returns = time_ranges.answer_type(called)
         return _elementwise([self._sketches, *given, *optional], answer, returns)
 
 
@@ -246,12 +246,12 @@ class SketchSeries:
 
 def _ask(namespace: SketchExpr, asked: Asked) -> pl.Expr:
     def answer(columns: Sequence[pa.Array]) -> pa.Array:
-        return questions.answer(asked.function, asked.recipes, columns, {})
+        return queries.answer(asked.function, asked.recipes, columns, {})
 
     columns = [*map(_literal, asked.argument), _literal(text_of(asked.decay)), _time(asked.now)]
     if asked.confidence is not None:
         columns.append(_literal(asked.confidence))
-    returns = questions.answer_type(asked.function)
+    returns = queries.answer_type(asked.function)
     return _elementwise([namespace._sketches, *columns], answer, returns)
 
 

@@ -23,13 +23,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.asking import QUESTIONS, View, Views, read_predicate
-from decaysketch.answers.estimate import Estimate, Interval, check_confidence, share_interval
-from decaysketch.answers.query import Predicate
 from decaysketch.contract.sketch import Held
 from decaysketch.contract.snapshot import Snapshot
 from decaysketch.decay import Decay, none, window
 from decaysketch.errors import ParameterError
+from decaysketch.query.aggregates import Predicate
+from decaysketch.query.dispatch import QUESTIONS, View, Views, read_predicate
+from decaysketch.query.estimate import Estimate, Interval, check_confidence, share_interval
 
 __all__ = ["Selection", "Statistics"]
 

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 import decaysketch as ds
-from decaysketch.answers import query
+from decaysketch.query import aggregates as query
 from demo.questions import QUANTILES, Cell
 from demo.scores import Answer, Reading, Score, Truth, score_by_aggregate
 

@@ -35,7 +35,7 @@ RUN UV_PYTHON_INSTALL_DIR=/opt/python uv venv --python ${PYTHON} /opt/decaysketc
 
 # Machine code of the kernels, for the kind of processor that builds the image.
 ENV NUMBA_CACHE_DIR=/opt/kernels
-RUN /opt/decaysketch/bin/python -c "from decaysketch.batch import warm_up; warm_up()" \
+RUN /opt/decaysketch/bin/python -c "from decaysketch.tables import warm_up; warm_up()" \
     && chown -R spark:spark /opt/kernels
 
 ENV PYSPARK_PYTHON=/opt/decaysketch/bin/python \

@@ -37,9 +37,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import decaysketch as ds
-from decaysketch.answers import query
-from decaysketch.answers.contrasts import Moment, compare
 from decaysketch.decay.area import area
+from decaysketch.query import aggregates as query
+from decaysketch.query.difference import Moment, compare
 
 CONFIDENCE = 0.95
 Z = 1.959963984540054

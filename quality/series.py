@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 import decaysketch as ds
-from decaysketch.answers.estimate import Estimate
+from decaysketch.query.estimate import Estimate
 from decaysketch.series import SeriesParams, SeriesSketch
 
 __all__ = ["Stream", "collected", "covered", "main", "population"]

@@ -24,8 +24,8 @@ from rich.progress import track
 import decaysketch as ds
 from decaysketch import decay
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
-from decaysketch.batch import ColumnMapping, sketches_by_key
 from decaysketch.errors import CorruptSketchError
+from decaysketch.tables import ColumnMapping, sketches_by_key
 
 __all__ = ["main"]
 

@@ -39,10 +39,10 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 import decaysketch as ds
-from decaysketch.batch import ColumnMapping, KeyedBuilder
 from decaysketch.families import recipe_of
 from decaysketch.spark.streaming import merge_into
 from decaysketch.spark.tables import SketchTable
+from decaysketch.tables import ColumnMapping, KeyedBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -45,7 +45,7 @@ __all__ = ["PATHS", "Trace", "main", "traced"]
 
 _ROOT = Path(ds.__file__).parents[1]
 _PRODUCT = tuple(f"{_ROOT / name}/" for name in ("api", "decaysketch"))
-_CARRIERS = ("api.", "decaysketch.ingest.", "decaysketch.bridge.", "decaysketch.client.")
+_CARRIERS = ("api.", "decaysketch.ingest.", "decaysketch.ingest.bridge.", "decaysketch.client.")
 _STORING = ("api.service.", "api.journal.")
 _TOKEN = re.compile(r".+:[0-9a-f]{16}:[0-9]+")
 _LINES = 13  # a number of lines that no other column of a request has as its length
@@ -238,12 +238,12 @@ class _Bridge:
     """A bridge without a broker, with one mapping."""
 
     def __init__(self, folder: Path) -> None:
-        from decaysketch.bridge.config import Config
-        from decaysketch.bridge.metrics import Metrics
-        from decaysketch.bridge.running import Taker
-        from decaysketch.bridge.translating import Arrived
         from decaysketch.client import Sensor
         from decaysketch.families import recipe_of
+        from decaysketch.ingest.bridge.config import Config
+        from decaysketch.ingest.bridge.metrics import Metrics
+        from decaysketch.ingest.bridge.running import Taker
+        from decaysketch.ingest.bridge.translating import Arrived
         from decaysketch.ingest.documents import Message
 
         url = "http://localhost:1"

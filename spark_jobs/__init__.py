@@ -1,5 +1,5 @@
 """Spark programs: build sketches from a delivery log, merge them, post them to the aggregator.
 
-Driver code only. The executor code is in :mod:`decaysketch.batch`, because Spark ships an
+Driver code only. The executor code is in :mod:`decaysketch.tables`, because Spark ships an
 importable function by its name, and an executor has the library but not this folder.
 """

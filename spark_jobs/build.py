@@ -33,7 +33,6 @@ from typing import Annotated, Any
 
 import typer
 
-from decaysketch.batch import KeyedBuilder
 from decaysketch.cli.output import AsJson, CommandError, human_bytes, refuse_uri, report, show
 from decaysketch.cli.recipes import (
     Accuracy,
@@ -52,13 +51,14 @@ from decaysketch.core.plausible_times import span
 from decaysketch.core.sizing import DEFAULT_CAPACITY
 from decaysketch.families import DEFAULT, FAMILIES
 from decaysketch.spark.tables import SketchTable
+from decaysketch.tables import KeyedBuilder
 from spark_jobs.failures import reporting_errors
 from spark_jobs.inputs import FINGERPRINTS, inputs
 from spark_jobs.options import Master, Overwrite, check_free, run
+from spark_jobs.pipeline import build, with_fallback
 from spark_jobs.quarantine import check_quarantine
 from spark_jobs.session import DEFAULT_MASTER, spark_session
 from spark_jobs.spec import BuildSpec, time_in_units
-from spark_jobs.work import build, with_fallback
 
 __all__ = ["main", "tell"]
 

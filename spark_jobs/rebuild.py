@@ -25,8 +25,8 @@ from decaysketch.cli.output import AsJson, human_bytes, report, show, warn
 from decaysketch.cli.recipes import IdKeyFile, read_id_key
 from spark_jobs.failures import reporting_errors
 from spark_jobs.options import Master, open_table, run
+from spark_jobs.pipeline import Rebuilt, rebuild
 from spark_jobs.session import DEFAULT_MASTER, spark_session
-from spark_jobs.work import Rebuilt, rebuild
 
 __all__ = ["main"]
 

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
-from decaysketch.batch import ColumnMapping, RowFilter, epoch_of, parse_where
 from decaysketch.cli.output import CommandError
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ParameterError
+from decaysketch.tables import ColumnMapping, RowFilter, epoch_of, parse_where
 from spark_jobs.inputs import Fingerprint
 
 __all__ = ["BuildSpec", "time_in_units"]
@@ -29,7 +29,7 @@ class BuildSpec:
         by: the key columns.
         now: the time that every sketch gets, or None.
         since, until: rows with ``since <= time < until`` are taken, in the unit of the sketches.
-        where: rows are taken for which this holds; see :func:`decaysketch.batch.parse_where`.
+        where: rows are taken for which this holds; see :func:`decaysketch.tables.parse_where`.
         format: "parquet", "csv" or "json"; None: by suffix.
         schema: column types (Spark DDL); None: as the files say, or inferred.
         read_in_workers: let workers read Parquet themselves, where the log allows it.

@@ -14,12 +14,12 @@ import pytest
 from service import NOW, PARAMS
 
 from decaysketch import DecaySketch, IntegralDecaySketch, decay
-from decaysketch.answers.questions import QUESTIONS, View
-from decaysketch.answers.shapes import Question
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
 from decaysketch.ecm import ECMCollection, ECMParams
 from decaysketch.extremes import ExtremesParams, ExtremesSketch
 from decaysketch.families import FAMILIES, Family, recipe_from_dict
+from decaysketch.query.catalog import QUESTIONS, View
+from decaysketch.query.shapes import Question
 from decaysketch.series import SeriesParams, SeriesSketch
 
 WINDOW = decay.window(3_000)

@@ -17,9 +17,9 @@ from packaging.specifiers import SpecifierSet
 import decaysketch
 from api.queries.document import questions_table
 from decaysketch.core.sizing import capacity_for
-from decaysketch.engines.moments import moments_table
-from decaysketch.engines.questions import functions_table
-from decaysketch.engines.sources import functions_table as sources_table
+from decaysketch.tables.sql.queries import functions_table
+from decaysketch.tables.sql.sources import functions_table as sources_table
+from decaysketch.tables.sql.time_ranges import moments_table
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = ["decaysketch"] + [

@@ -25,10 +25,10 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = [
     ["decaysketch.errors"],
     ["decaysketch.core"],
-    ["decaysketch.text"],
+    ["decaysketch.core.text"],
     ["decaysketch.decay"],
-    ["decaysketch.codec", "decaysketch.minhit"],
-    ["decaysketch.answers"],
+    ["decaysketch.core.codec", "decaysketch.minhit"],
+    ["decaysketch.query"],
     ["decaysketch.contract"],
     ["decaysketch.monitor", "decaysketch.sources", "decaysketch.statistics", "decaysketch.topk"],
     [
@@ -40,8 +40,8 @@ LAYERS = [
         "decaysketch.series",
     ],
     ["decaysketch.families"],
-    ["decaysketch.batch", "decaysketch.client", "decaysketch.ingest"],
-    ["decaysketch.bridge", "decaysketch.engines"],
+    ["decaysketch.tables", "decaysketch.client", "decaysketch.ingest"],
+    ["decaysketch.ingest.bridge", "decaysketch.tables.sql"],
     ["decaysketch"],
     ["decaysketch.spark", "decaysketch.duckdb", "decaysketch.polars", "decaysketch.cli"],
     ["api", "spark_jobs"],
@@ -133,9 +133,9 @@ class TestImports:
     @pytest.mark.parametrize("module", [m for m in MODULES if m.startswith("decaysketch")])
     def test_of_the_library_need_nothing_but_its_dependencies(self, module: str) -> None:
         allowed = {"decaysketch", "numpy", "scipy", "sympy"}
-        if module.startswith("decaysketch.batch"):
+        if module.startswith("decaysketch.tables"):
             allowed.add("pyarrow")
-        if module == "decaysketch.answers.frames":
+        if module == "decaysketch.query.frames":
             allowed.add("pandas")  # imported by to_frame alone
         if module.startswith("decaysketch.client"):
             allowed.add("httpx2")
@@ -143,9 +143,9 @@ class TestImports:
             allowed.add("pydantic")
         if module == "decaysketch.ingest.otlp":
             allowed |= {"google", "opentelemetry"}
-        if module.startswith("decaysketch.bridge"):
+        if module.startswith("decaysketch.ingest.bridge"):
             allowed |= {"httpx2", "paho", "prometheus_client", "pydantic"}
-        if module.startswith("decaysketch.engines"):
+        if module.startswith("decaysketch.tables.sql"):
             allowed.add("pyarrow")
         if module in ("decaysketch.duckdb", "decaysketch.polars"):
             allowed |= {"pyarrow", module.rpartition(".")[2]}

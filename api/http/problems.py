@@ -35,8 +35,8 @@ from api.journal.model import ReplayError, StorageError
 from api.logs import Seldom
 from api.schemas import SOURCE
 from decaysketch import errors as library
-from decaysketch.answers.spelled import meant
 from decaysketch.ingest.mapping import without_echoes
+from decaysketch.query.query_syntax import meant
 
 __all__ = [
     "PROBLEM_JSON",
@@ -155,7 +155,7 @@ TABLE: dict[type[Exception], _Kind] = {
     errors.RowsAskedError: _Kind(429, "rows-asked", "Too many rows are being looked at"),
     errors.TooMuchAskedError: _Kind(429, "too-much-asked", "Too much is being worked at"),
     errors.BusyError: _Kind(429, "busy", "Too much waits to be written"),
-    errors.RoadBusyError: _Kind(503, "busy", "Too much waits to be written"),
+    errors.IngestBusyError: _Kind(503, "busy", "Too much waits to be written"),
     errors.ClosingError: _Kind(503, "stopping", "The server is stopping"),
     errors.NotCaughtUpError: _Kind(503, "not-caught-up", "The post has not arrived here yet"),
     ReplayError: _Kind(

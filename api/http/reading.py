@@ -16,9 +16,9 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
-from api.http.asker import asker
+from api.http.caller import asker
 from api.http.json_body import not_json, parse
-from api.service.turns import Turns
+from api.service.fair_queue import Turns
 
 __all__ = ["asked_in_body", "body_described", "read_request"]
 

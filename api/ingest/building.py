@@ -13,15 +13,15 @@ import numpy.typing as npt
 from api.ingest.arrow import read_arrow
 from api.ingest.json_rows import json_steps, line_steps
 from api.journal.model import Interval
-from api.service.drafts import Incoming
-from api.service.sites import Site
+from api.service.local_sources import Site
+from api.service.posts import Incoming
 from api.service.streams import Stream
 from decaysketch import Snapshot
 from decaysketch.contract.snapshot import Rowed
-from decaysketch.core.disagreements import between, joined, replaced_between, within
+from decaysketch.core.conflicting_duplicates import between, joined, replaced_between, within
 from decaysketch.core.hashing import HashedKeys
 from decaysketch.core.plausible_times import count_undated, dated
-from decaysketch.core.verdicts import Verdict
+from decaysketch.core.row_status import Verdict
 from decaysketch.families import Sketch
 from decaysketch.ingest.columns import Batch, Columns, Form, Raw, check
 from decaysketch.ingest.readings import Steps

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.ingest.building import add
-from api.service.drafts import Incoming
+from api.service.posts import Incoming
 from api.service.streams import Stream
 from decaysketch import SketchParams
 from decaysketch.families import DEFAULT, Params

@@ -17,11 +17,11 @@ from contextlib import AsyncExitStack
 
 from api.journal.storage import Storage
 from api.monitors.engine import Monitors
-from api.monitors.lists import Lists
 from api.monitors.outbox import Outbox
+from api.monitors.topk import Lists
 from api.monitors.webhooks import Webhooks
 from api.service.aggregator import Aggregator
-from api.service.background import Background
+from api.service.supervisor import Background
 from api.settings import Settings
 
 __all__ = ["Lists", "Monitors", "start"]

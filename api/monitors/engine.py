@@ -35,11 +35,11 @@ from api.journal.model import StorageError
 from api.journal.storage import Reader, Storage, Writer
 from api.logs import Seldom
 from api.monitors import alerts, history, outbox, store
+from api.monitors.coalesced_reads import Looks
 from api.monitors.defining import refused
 from api.monitors.evaluation import LONGEST_S, SHORTEST_S, UNREAD, Evaluation, Task, evaluate
+from api.monitors.event_fanout import Mailboxes
 from api.monitors.history import Entry, Retention
-from api.monitors.looks import Looks
-from api.monitors.mailboxes import Mailboxes
 from api.monitors.outbox import Outbox
 from api.monitors.schedule import Schedule
 from api.monitors.store import MonitorRow

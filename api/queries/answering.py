@@ -17,9 +17,9 @@ from api.queries.sources import SourceSets
 from api.queries.tables import Form, write
 from api.service import clock
 from api.service.aggregator import Aggregator
+from api.service.fair_queue import TURN_S, Turns
 from api.service.metrics import Metrics
 from api.service.streams import Stream
-from api.service.turns import TURN_S, Turns
 from api.settings import Settings
 
 __all__ = ["Answerer", "Answers"]

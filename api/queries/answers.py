@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, Self, Union
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from decaysketch.answers.estimate import CAVEATS, Estimate
-from decaysketch.answers.questions import QUESTIONS, View
-from decaysketch.answers.shapes import Column, Question, Shape
-from decaysketch.answers.tables import GroupTable
+from decaysketch.query.catalog import QUESTIONS, View
+from decaysketch.query.estimate import CAVEATS, Estimate
+from decaysketch.query.shapes import Column, Question, Shape
+from decaysketch.query.tables import GroupTable
 
 __all__ = [
     "EstimateModel",

@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 from api.queries.requests import AnyQuery, QueryRequest, spelled_out
 from api.queries.tables import rows_of
 from api.schemas import RequestModel
-from decaysketch.answers.questions import QUESTIONS
+from decaysketch.query.catalog import QUESTIONS
 
 __all__ = ["MOST_ESTIMATES", "QuestionDefinition", "exposition", "read_query"]
 

@@ -20,8 +20,8 @@ from api.queries.caching import etag
 from api.queries.limits import refusal
 from api.queries.sources import check_count, check_work
 from decaysketch import Snapshot
-from decaysketch.answers.estimate import CAVEATS
 from decaysketch.errors import ParameterError
+from decaysketch.query.estimate import CAVEATS
 from decaysketch.sources import CoverageView, SourceSet
 from decaysketch.sources.report import parts
 from decaysketch.sources.view import MATCH_ROW_S

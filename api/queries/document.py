@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from decaysketch.answers.questions import QUESTIONS
-from decaysketch.answers.shapes import Argument, Column, Question
 from decaysketch.contract.family import Family
 from decaysketch.families import FAMILIES
+from decaysketch.query.catalog import QUESTIONS
+from decaysketch.query.shapes import Argument, Column, Question
 
 __all__ = ["questions_table"]
 

@@ -18,10 +18,10 @@ from api.queries.limits import MAX_WORK_S, refusal
 from api.queries.planning import Plan
 from api.queries.requests import GroupRequest
 from api.queries.sources import Asked
-from decaysketch.answers.questions import View
 from decaysketch.core.plausible_times import doubts_of_query, told
 from decaysketch.decay import Decay
 from decaysketch.errors import ObservationError, ParameterError, UnanswerableQueryError
+from decaysketch.query.catalog import View
 from decaysketch.sources import CoverageView
 
 __all__ = ["MAX_WORK_S", "Evaluation"]

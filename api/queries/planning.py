@@ -25,18 +25,18 @@ from api.service.clock import now_in
 from api.service.streams import Stream
 from api.settings import Settings
 from decaysketch import Snapshot
-from decaysketch.answers.columns import schema_of
-from decaysketch.answers.covering import SOURCE_QUESTIONS
-from decaysketch.answers.questions import read_predicate
 from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.core.text.expression import Kind, Schema, bind
 from decaysketch.core.time_units import instant
 from decaysketch.decay import Decay, integral
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.decay.read import fields_of
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
+from decaysketch.query.catalog import read_predicate
+from decaysketch.query.columns import schema_of
+from decaysketch.query.covering import SOURCE_QUESTIONS
 from decaysketch.sources.expression import read_expression
-from decaysketch.text.expression import Kind, Schema, bind
 
 __all__ = ["MAX_ESTIMATES", "MAX_STEPS", "Plan", "Texts", "plan", "refusal"]
 

@@ -25,22 +25,22 @@ from api.queries.answers import GroupedAnswer, PointAnswer
 from api.queries.decays import AnyDecay, AnyNumber
 from api.schemas import MAX_KEY_PARTS, RequestModel, SourceText
 from decaysketch import Snapshot
-from decaysketch.answers.comparing import PairView, RangeView, check_compared, range_moment
-from decaysketch.answers.contrasts import Comparison
-from decaysketch.answers.ensemble import Combine
-from decaysketch.answers.modifiers import MAX_GROUPS, MAX_KEYS, SOURCE_KEYS, Modifiers, Order
-from decaysketch.answers.questions import QUESTIONS, View
-from decaysketch.answers.shapes import REQUIRED, SCALAR, Argument, Question
-from decaysketch.answers.spelled import query_of
-from decaysketch.answers.tables import GroupTable
 from decaysketch.core.hashing import MAX_KEY_BYTES
 from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.core.text.expression import MAX_EXPRESSION
+from decaysketch.core.text.grammar import MAX_TEXT
 from decaysketch.core.time_units import duration, instant
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
+from decaysketch.query.catalog import QUESTIONS, View
+from decaysketch.query.difference import Comparison
+from decaysketch.query.ensemble import Combine
+from decaysketch.query.modifiers import MAX_GROUPS, MAX_KEYS, SOURCE_KEYS, Modifiers, Order
+from decaysketch.query.pair_view import PairView, RangeView, check_compared, range_moment
+from decaysketch.query.query_syntax import query_of
+from decaysketch.query.shapes import REQUIRED, SCALAR, Argument, Question
+from decaysketch.query.tables import GroupTable
 from decaysketch.sources import CoverageView
-from decaysketch.text.expression import MAX_EXPRESSION
-from decaysketch.text.grammar import MAX_TEXT
 
 __all__ = [
     "MOST_QUERIES",

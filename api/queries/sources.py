@@ -14,7 +14,7 @@ from api.errors import Fault
 from api.queries.limits import MAX_WORK_S, refusal
 from api.queries.requests import Query
 from api.service.aggregator import Aggregator
-from api.service.senders import Sender
+from api.service.source_stats import Sender
 from api.service.streams import Stream
 from decaysketch import Snapshot
 from decaysketch.core.time_units import NANOSECONDS

@@ -20,9 +20,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from decaysketch.answers.questions import QUESTIONS
-from decaysketch.answers.shapes import Question, Rows
 from decaysketch.core.time_units import NANOSECONDS
+from decaysketch.query.catalog import QUESTIONS
+from decaysketch.query.shapes import Question, Rows
 
 __all__ = ["COLUMNS", "Form", "media_type_of", "preferred", "rows_of", "write"]
 

@@ -15,13 +15,13 @@ from fastapi.exceptions import RequestValidationError
 from starlette.routing import BaseRoute
 
 from api import schemas
-from api.http.asker import asker
+from api.http.caller import asker
 from api.http.json_body import not_json
 from api.http.refusals import CLIENT_LEFT, UnsupportedMediaTypeError
 from api.service.aggregator import Aggregator
+from api.service.fair_queue import Turns
 from api.service.streams import Stream
 from api.service.threads import Compute
-from api.service.turns import Turns
 from api.settings import Settings
 
 __all__ = [

@@ -19,10 +19,10 @@ from api.queries.coverage import (
 from api.queries.sources import settle_of
 from api.routes.common import CLIENT_LEFT, TheAggregator, TheQuestions, TheStream
 from api.service.aggregator import Aggregator
+from api.service.fair_queue import TURN_S
 from api.service.streams import Stream
-from api.service.turns import TURN_S
-from decaysketch.answers.spelled import is_integer
-from decaysketch.text.grammar import MAX_TEXT
+from decaysketch.core.text.grammar import MAX_TEXT
+from decaysketch.query.query_syntax import is_integer
 
 __all__ = ["router"]
 

@@ -15,9 +15,9 @@ from api.queries.answers import EstimateModel
 from api.routes.common import TheAggregator, TheQuestions, TheStream
 from api.service.streams import Stream
 from decaysketch import Device, Devices
-from decaysketch.answers.spelled import is_integer
 from decaysketch.core.time_units import in_units
 from decaysketch.errors import UnanswerableQueryError
+from decaysketch.query.query_syntax import is_integer
 
 __all__ = ["router"]
 

@@ -16,10 +16,10 @@ from pydantic import BaseModel, Field
 from api.http.guard import reads
 from api.queries import is_known
 from api.queries.caching import etag
-from decaysketch.answers.questions import QUESTIONS
-from decaysketch.answers.shapes import Argument, Column, Question
 from decaysketch.core.params import Option
 from decaysketch.families import FAMILIES, Family
+from decaysketch.query.catalog import QUESTIONS
+from decaysketch.query.shapes import Argument, Column, Question
 
 __all__ = ["router"]
 

@@ -28,8 +28,8 @@ from api.http.guard import writes, writes_buckets
 from api.http.problems import ProblemResponse, problems
 from api.ingest.series import SeriesReader
 from api.routes.common import TheAggregator, TheSettings
-from api.routes.taking import bring_series, form_of, index_of, precision_check
-from api.routes.understood import BAD, as_understood, translated, understood_by
+from api.routes.error_dialects import BAD, as_understood, translated, understood_by
+from api.routes.ingest import bring_series, form_of, index_of, precision_check
 from api.service.aggregator import Aggregator
 from api.settings import Settings
 from decaysketch.ingest.columns import Form

@@ -21,7 +21,7 @@ from api import schemas
 from api.access.cache import KeyCache
 from api.access.keys import Caller
 from api.http import server_sent
-from api.http.asker import asker
+from api.http.caller import asker
 from api.http.guard import Reads, check_scope
 from api.http.problems import answer_to, problems
 from api.http.refusals import UnauthenticatedError

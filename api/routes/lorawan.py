@@ -19,8 +19,8 @@ from api.http.json_body import JsonRoute
 from api.http.problems import problems
 from api.ingest.messages import MessageReader
 from api.routes.common import TheAggregator, TheSettings, TheStream, json_only
-from api.routes.taking import bring, form_of, maps_of
-from decaysketch.core.verdicts import Verdict
+from api.routes.ingest import bring, form_of, maps_of
+from decaysketch.core.row_status import Verdict
 from decaysketch.ingest import chirpstack
 from decaysketch.ingest.columns import Refusal
 from decaysketch.ingest.documents import DocumentMap

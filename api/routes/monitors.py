@@ -22,16 +22,16 @@ from api.http.json_body import JsonRoute
 from api.http.problems import answer_to, problems
 from api.http.refusals import UnauthenticatedError
 from api.http.server_sent import EventResponse, Places, event
-from api.monitors import lists
+from api.monitors import topk
 from api.monitors.engine import Monitors, Watched, definition, explained, summary
+from api.monitors.event_fanout import Mailbox
 from api.monitors.history import Entry
-from api.monitors.mailboxes import Mailbox
 from api.routes.common import TheAggregator, TheQuestions, TheStream, asked_json, json_only
 from api.service.streams import Stream
+from decaysketch.core.text.grammar import shortened
 from decaysketch.core.time_units import duration, instant
 from decaysketch.errors import ParameterError
 from decaysketch.monitor import Report
-from decaysketch.text.grammar import shortened
 
 __all__ = ["router"]
 
@@ -430,7 +430,7 @@ async def _events(
         for watched in monitors.of_stream(stream):
             _put_present(mailbox, watched)
         for listed in app.state.lists.of_stream(stream) if source is None else ():
-            mailbox.put("topk", listed.row.name, lists.summary(listed))
+            mailbox.put("topk", listed.row.name, topk.summary(listed))
         while clock() < end and not app.state.closing.is_set():
             for kind, data in mailbox.take():
                 beat = clock() + server_sent.BEAT_S

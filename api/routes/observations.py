@@ -21,13 +21,13 @@ from api.http.guard import writes
 from api.http.problems import ProblemResponse, presentable, problem_of, problems
 from api.ingest.arrow import read_arrow
 from api.ingest.building import READERS, Reader, Taken, count, read
-from api.ingest.doubts import (
+from api.ingest.intervals import check_length, interval_of
+from api.ingest.post_warnings import (
     doubts_of_columns,
     doubts_of_copies,
     doubts_of_ids,
     refuse_other_unit,
 )
-from api.ingest.intervals import check_length, interval_of
 from api.journal.model import Interval
 from api.routes.common import (
     PLAIN_TEXT,
@@ -38,15 +38,15 @@ from api.routes.common import (
     require_media_type,
     route_named,
 )
-from api.routes.taking import Work, form_of, held, take_held
+from api.routes.ingest import Work, form_of, held, take_held
 from api.service.aggregator import Aggregator, Receipt
 from api.service.budget import Hold
-from api.service.drafts import Draft
-from api.service.notes import notes_of, warnings_of
-from api.service.sites import Site
+from api.service.local_sources import Site
+from api.service.posts import Draft
 from api.service.streams import Scoped, Stream
+from api.service.suspicious_readings import notes_of, warnings_of
+from decaysketch.core.row_status import Verdict
 from decaysketch.core.text_values import zone_of
-from decaysketch.core.verdicts import Verdict
 from decaysketch.errors import ParameterError
 from decaysketch.families import Sketch
 from decaysketch.ingest.columns import REFUSALS_LISTED, Batch, Form, Refusal, check

@@ -23,8 +23,8 @@ from api.http.refusals import BodyTooLargeError
 from api.ingest.json_weight import parts
 from api.ingest.series import SeriesReader
 from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
-from api.routes.taking import bring_series, form_of, index_of, precision_check
-from api.routes.understood import BAD, BUSY, as_understood, translated, understood_by
+from api.routes.error_dialects import BAD, BUSY, as_understood, translated, understood_by
+from api.routes.ingest import bring_series, form_of, index_of, precision_check
 from decaysketch.ingest.columns import Form
 from decaysketch.ingest.otlp import OtlpMap, steps
 from decaysketch.ingest.points import Points

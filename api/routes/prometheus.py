@@ -14,13 +14,13 @@ from pydantic import BaseModel, Field
 from api import schemas
 from api.access.keys import Caller
 from api.errors import ServiceError, UnanswerableQueriesError, UnknownQuestionError
-from api.http.asker import asker
+from api.http.caller import asker
 from api.http.guard import Reads, administers, check_scope, reads
 from api.http.json_body import JsonRoute
 from api.http.problems import answer_to, problems
 from api.http.reading import asked_in_body, body_described
 from api.http.refusals import ForbiddenError
-from api.monitors.questions import Configured, ConfiguredQuestion
+from api.monitors.saved_queries import Configured, ConfiguredQuestion
 from api.queries import Answerer, QueryRequest
 from api.queries.configured import QuestionDefinition, exposition, read_query
 from api.routes.common import CLIENT_LEFT, TheStream, json_only

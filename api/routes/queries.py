@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
 
 from api import schemas
-from api.http.asker import asker
+from api.http.caller import asker
 from api.http.guard import check_scope, reads, reads_body_streams
 from api.http.json_body import JsonRoute
 from api.http.problems import problems

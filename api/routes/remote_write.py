@@ -21,8 +21,8 @@ from api.http.problems import ProblemResponse, problems
 from api.http.refusals import BodyTooLargeError, UnsupportedMediaTypeError
 from api.ingest.series import SeriesReader
 from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
-from api.routes.taking import bring_series, form_of, index_of, precision_check
-from api.routes.understood import BAD, BUSY, as_understood, translated, understood_by
+from api.routes.error_dialects import BAD, BUSY, as_understood, translated, understood_by
+from api.routes.ingest import bring_series, form_of, index_of, precision_check
 from decaysketch.ingest.readings import UnreadableError
 from decaysketch.ingest.remote_write import RemoteWriteMap, most_samples, plain_length, steps
 

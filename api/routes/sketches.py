@@ -16,9 +16,9 @@ from api import schemas
 from api.errors import InvalidRequestError
 from api.http.guard import reads, writes
 from api.http.problems import problems
-from api.ingest.doubts import doubts_of_sketches
+from api.ingest.clock_skew import check_times
 from api.ingest.intervals import check_interval, interval_of
-from api.ingest.skew import check_times
+from api.ingest.post_warnings import doubts_of_sketches
 from api.journal.model import Interval
 from api.monitors.engine import Monitors, Reporting
 from api.queries import is_known
@@ -32,11 +32,11 @@ from api.routes.common import (
 )
 from api.service.aggregator import Aggregator, Receipt
 from api.service.budget import PART_ROWS, Hold, Memory
-from api.service.drafts import Draft, Incoming
+from api.service.posts import Draft, Incoming
 from api.service.streams import Stream
 from api.settings import Settings
 from decaysketch import Snapshot
-from decaysketch.monitor import HELD_HEADER, SITE_HEADER, Report
+from decaysketch.monitor import GRANTS_HEADER, SITE_HEADER, Report
 
 __all__ = ["PLAIN", "router"]
 
@@ -98,8 +98,8 @@ async def post_sketches(
     """Once this is answered the sketches survive a crash: all of the body, or none of it if one is
     refused. Post them as often as you like: what is there already changes nothing.
 
-    With the headers `Decaysketch-Site` and `Decaysketch-Held` it is the report of a site that takes
-    part in the monitors of the stream, too, and the answer has its `grants`."""
+    With the headers `Decaysketch-Site` and `Decaysketch-Grants` it is the report of a site that
+    takes part in the monitors of the stream, too, and the answer has its `grants`."""
     # The answer is one that nobody has to look at again.
     media = require_media_type(request, SKETCH, SKETCHES)
     aggregator: Aggregator = request.app.state.aggregator
@@ -196,7 +196,7 @@ def _reporting(request: Request, stream: Stream, source: str, rows: int) -> Repo
     site = request.headers.get(SITE_HEADER)
     if site is None:
         return None
-    report = Report.from_headers(site, request.headers.get(HELD_HEADER, ""))
+    report = Report.from_headers(site, request.headers.get(GRANTS_HEADER, ""))
     monitors: Monitors = request.app.state.monitors
     return monitors.reporting(stream, source, report, rows)
 

@@ -15,7 +15,7 @@ from api.http.reasons import in_words
 from api.journal.model import Totals
 from api.routes.common import TheAggregator, TheQuestions, TheStream
 from api.service.clock import utc
-from api.service.senders import KNOWN_POSTS, LATE_S, SILENT_GAPS, SILENT_S, Sender, Senders
+from api.service.source_stats import KNOWN_POSTS, LATE_S, SILENT_GAPS, SILENT_S, Sender, Senders
 from api.service.streams import Stream
 
 __all__ = ["router"]

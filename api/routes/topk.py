@@ -12,7 +12,7 @@ from api import schemas
 from api.http.guard import administers, reads, writes
 from api.http.json_body import JsonRoute
 from api.http.problems import problems
-from api.monitors.lists import Listed, Lists
+from api.monitors.topk import Listed, Lists
 from api.routes.common import TheQuestions, TheStream, asked_json, json_only
 from api.service.streams import Stream
 from decaysketch.topk import Ask

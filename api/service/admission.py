@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from api.errors import NoRoomError, TooManySourcesError
 from api.service.budget import PART_ROWS, ROW_BYTES, Memory
-from api.service.drafts import Draft
+from api.service.posts import Draft
 from api.service.streams import Scoped, Stream, Streams
 from api.service.threads import Compute
 from decaysketch.core.labels import BYTES_BESIDE_TEXT

@@ -37,24 +37,24 @@ from api.errors import (
 from api.journal import log
 from api.journal.model import Head, Interval, ReplayError, StorageError, StreamRow
 from api.journal.storage import Storage, Writer
-from api.service.accepted import Trial
 from api.service.admission import Admission, RowLimits
-from api.service.background import Background, pause_s
 from api.service.budget import BUFFER_ROWS, LARGE_ROWS, Hold, Memory, give_back
 from api.service.committer import Committer, Outcome, Submission
 from api.service.compactor import Compactor
-from api.service.drafts import Draft
 from api.service.follower import Follower
+from api.service.join_check import Trial
+from api.service.local_sources import Sites
 from api.service.merging import MergeBuffer
-from api.service.notes import Notes
 from api.service.observer import Observer
-from api.service.replacements import Replacements
-from api.service.senders import Senders
+from api.service.overwrites import Replacements
+from api.service.posts import Draft
 from api.service.shares import Shares
-from api.service.sites import Sites
+from api.service.source_stats import Senders
 from api.service.streams import Scoped, Stream, Streams, differences, table_rows
+from api.service.supervisor import Background, pause_s
+from api.service.suspicious_readings import Notes
 from api.service.threads import Compute
-from api.service.writability import Writability
+from api.service.write_probe import Writability
 from api.settings import Settings
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.decay import integral

@@ -33,12 +33,12 @@ from api.journal.model import (
     StorageError,
 )
 from api.journal.storage import Storage, Writer
-from api.service.accepted import Trial
 from api.service.budget import Hold
-from api.service.drafts import Draft
+from api.service.join_check import Trial
 from api.service.observer import Observer
+from api.service.posts import Draft
 from api.service.shares import Shares
-from api.service.writability import Writability
+from api.service.write_probe import Writability
 
 __all__ = ["Committer", "Outcome", "Submission"]
 

@@ -24,11 +24,11 @@ from api.journal.model import (
 )
 from api.journal.storage import Storage
 from api.logs import Seldom
-from api.service.background import Background
 from api.service.follower import Follower
 from api.service.merging import MergeBuffer
 from api.service.observer import Observer
 from api.service.streams import Stream, Streams
+from api.service.supervisor import Background
 from api.service.threads import Compute
 
 __all__ = ["Compactor"]

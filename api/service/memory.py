@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from api.service.budget import LARGE_ROWS
-from api.service.turns import LONG_UNDER_WAY
+from api.service.fair_queue import LONG_UNDER_WAY
 from api.settings import Settings
 from decaysketch.ingest.series import MOST_PLAN_BYTES, MOST_TEXT_BYTES
 

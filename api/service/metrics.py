@@ -199,8 +199,8 @@ class Metrics(Observer):
             name: gauge(f"{name}_waiting", f"{text}; of all workers.", "livesum")
             for name, text in QUEUES.items()
         }
-        self._turned_away = counter(
-            "turned_away",
+        self._rejected = counter(
+            "rejected",
             "Requests refused (429) because as much was under way as may be: of their caller, or "
             "of all.",
             "queue",
@@ -405,9 +405,9 @@ class Metrics(Observer):
         """Add or subtract time slices that wait in a queue, one of ``QUEUES``."""
         self._waiting[queue].inc(change)
 
-    def turned_away(self, queue: str, of: str) -> None:
+    def rejected(self, queue: str, of: str) -> None:
         """Count a rejected request: the limit of its ``caller``, or of ``all``, was reached."""
-        self._turned_away.labels(queue, of).inc()
+        self._rejected.labels(queue, of).inc()
 
     def live(self, change: int) -> None:
         """Count a live connection that opened (1) or closed (-1)."""

@@ -28,7 +28,7 @@ class Observer:
         """
 
     def suspicious(self, stream: str, kind: str, count: int) -> None:
-        """Suspicious readings were accepted. See :mod:`api.service.notes`."""
+        """Suspicious readings were accepted. See :mod:`api.service.suspicious_readings`."""
 
     def left_out(self, stream: str) -> None:
         """A part of an acknowledged post contradicts present content, and is not in the stream."""
@@ -69,7 +69,7 @@ class Observer:
     def waiting(self, queue: str, change: int) -> None:
         """So many more time slices wait in a queue, or fewer."""
 
-    def turned_away(self, queue: str, of: str) -> None:
+    def rejected(self, queue: str, of: str) -> None:
         """A request was rejected, since the limit of its ``caller``, or of ``all``, was reached."""
 
     def watched(

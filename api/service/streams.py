@@ -27,10 +27,10 @@ from api.errors import (
     UnknownStreamError,
 )
 from api.journal.model import Revocation, Row, StreamRow, Totals
-from api.service.accepted import Accepted, LeftOut
 from api.service.budget import BUFFER_ROWS, ROW_BYTES, Memory, Tally
+from api.service.join_check import Accepted, LeftOut
 from api.service.merging import MergeBuffer
-from api.service.notes import Notes
+from api.service.suspicious_readings import Notes
 from decaysketch import Snapshot
 from decaysketch.core.params import Form
 from decaysketch.families import Recipe, peek, recipe_from_dict

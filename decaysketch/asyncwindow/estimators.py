@@ -28,13 +28,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.bands import Bands
-from decaysketch.answers.sample import Aged, Fading, Observed, Sample, Values, check_answerable
 from decaysketch.asyncwindow.state import WindowState
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.decay import Decay
 from decaysketch.decay.functions import NoDecay, Window, check_decay
 from decaysketch.errors import ParameterError, UnanswerableQueryError
+from decaysketch.query.bands import Bands
+from decaysketch.query.sample import Aged, Fading, Observed, Sample, Values, check_answerable
 
 __all__ = [
     "Estimator",

@@ -1,8 +1,8 @@
 """Quantiles of a sample with equally weighted elements, by selection instead of sorting.
 
 MedianQuery reads one level, at which every element represents ``2^i``. Then a quantile's rank
-interval (:func:`decaysketch.answers.query.quantile`: the values that may have the requested rank)
-depends on counts alone, and the three order statistics it needs are selected.
+interval (:func:`decaysketch.query.aggregates.quantile`: the values that may have the requested
+rank) depends on counts alone, and the three order statistics it needs are selected.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.estimate import Estimate, Interval, first_true, part_interval, rank_balance
 from decaysketch.core.observations import decode_values
 from decaysketch.core.special import ndtri
+from decaysketch.query.estimate import Estimate, Interval, first_true, part_interval, rank_balance
 
 __all__ = ["quantiles"]
 
@@ -35,8 +35,8 @@ def quantiles(
         q: relative ranks, 0..1.
         confidence: of each interval.
 
-    Returns: The result that :func:`decaysketch.answers.query.quantile` gives for the single-level
-        sample. O(n) for each.
+    Returns: The result that :func:`decaysketch.query.aggregates.quantile` gives for the
+        single-level sample. O(n) for each.
     """
     n = len(value_keys)
     if not n:

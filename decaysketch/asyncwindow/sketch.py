@@ -34,19 +34,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast, g
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.asking import check_how
-from decaysketch.answers.estimate import check_confidence
-from decaysketch.answers.questions import (
-    Asked,
-    AskedOfValues,
-    AskedOfWeights,
-    How,
-    SampleView,
-    View,
-    questions_of,
-)
-from decaysketch.answers.sample import Sample
-from decaysketch.answers.shapes import Question
 from decaysketch.asyncwindow import coins, estimators, selection, wire
 from decaysketch.asyncwindow.estimators import Estimator, Strata
 from decaysketch.asyncwindow.params import MedianParams, SumParams
@@ -65,12 +52,25 @@ from decaysketch.core.observations import (
 )
 from decaysketch.core.pending import ENOUGH, Pending
 from decaysketch.core.plausible_times import span, told
+from decaysketch.core.row_status import Identified, compare
 from decaysketch.core.time_units import Instant, in_units
-from decaysketch.core.verdicts import Identified, compare
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
 from decaysketch.decay.read import decay_in
 from decaysketch.errors import ObservationError, ParameterError
+from decaysketch.query.catalog import (
+    Asked,
+    AskedOfValues,
+    AskedOfWeights,
+    How,
+    SampleView,
+    View,
+    questions_of,
+)
+from decaysketch.query.dispatch import check_how
+from decaysketch.query.estimate import check_confidence
+from decaysketch.query.sample import Sample
+from decaysketch.query.shapes import Question
 
 __all__ = ["MedianSampler", "Source", "SumSampler", "WindowStats"]
 
@@ -297,7 +297,7 @@ class Sampler(Asked, Sketch, Generic[P]):
         Nothing changes.
 
         Returns:
-            int8[n]: a :class:`~decaysketch.core.verdicts.Verdict` per row. A row that no
+            int8[n]: a :class:`~decaysketch.core.row_status.Verdict` per row. A row that no
             window reaches by the clock, or with value 0 in a sum, is below the watermark.
 
         Raises:

@@ -6,13 +6,13 @@ from functools import cached_property
 
 import numpy as np
 
-from decaysketch.answers.sample import Sample
 from decaysketch.asyncwindow import estimators, wire
 from decaysketch.asyncwindow.rows import RetainedElements
 from decaysketch.asyncwindow.state import WindowState
 from decaysketch.contract.snapshot import Fed, OneState, Sampled, marks_of
-from decaysketch.core.verdicts import Identified
+from decaysketch.core.row_status import Identified
 from decaysketch.decay import Decay
+from decaysketch.query.sample import Sample
 
 __all__ = ["WindowSnapshot"]
 

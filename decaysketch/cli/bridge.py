@@ -21,11 +21,11 @@ from rich.text import Text
 from decaysketch.cli.output import CommandError, number, report, reporting_errors, show
 
 if TYPE_CHECKING:
-    from decaysketch.bridge.config import Config
-    from decaysketch.bridge.metrics import Metrics
-    from decaysketch.bridge.running import Loop, Taker
-    from decaysketch.bridge.tail import Tail
-    from decaysketch.bridge.translating import Translated
+    from decaysketch.ingest.bridge.config import Config
+    from decaysketch.ingest.bridge.metrics import Metrics
+    from decaysketch.ingest.bridge.running import Loop, Taker
+    from decaysketch.ingest.bridge.tail import Tail
+    from decaysketch.ingest.bridge.translating import Translated
 
 __all__ = ["bridge"]
 
@@ -44,7 +44,7 @@ def _config(path: Path) -> Config:
         raise CommandError(
             f"the bridge needs {', '.join(missing)}; expected the extra: pip install '.[bridge]'"
         )
-    from decaysketch.bridge.config import read
+    from decaysketch.ingest.bridge.config import read
 
     return read(path)
 
@@ -75,12 +75,12 @@ def mqtt(
         if check:
             _check(config)
             return
-        from decaysketch.bridge.broker import Connection
+        from decaysketch.ingest.bridge.broker import Connection
 
         if look:
             _look(config, look)
             return
-        from decaysketch.bridge.running import Bridge
+        from decaysketch.ingest.bridge.running import Bridge
 
         how: Any = ack or broker.ack
         with _taking(config) as (taker, metrics):
@@ -116,13 +116,13 @@ def tail(
         if check:
             _check(config)
             return
-        from decaysketch.bridge.tail import Tail, place_of
+        from decaysketch.ingest.bridge.tail import Tail, place_of
 
         if look:
             nowhere = config.spool / "none"
             _look_into(Tail(path, nowhere, topic, config.max_message_bytes), config, look)
             return
-        from decaysketch.bridge.running import FileLoop
+        from decaysketch.ingest.bridge.running import FileLoop
 
         with _taking(config, part="tail", deliver=once) as (taker, metrics):
             place = place_of(config.spool, path)
@@ -153,10 +153,10 @@ def _taking(
         part: of the spool, for programs that may run along with a bridge.
         deliver: report an error if the aggregator does not have all messages at the end.
     """
-    from decaysketch.bridge.dead import DeadLetters
-    from decaysketch.bridge.metrics import Metrics
-    from decaysketch.bridge.opening import open_streams
-    from decaysketch.bridge.running import Taker
+    from decaysketch.ingest.bridge.dead_letters import DeadLetters
+    from decaysketch.ingest.bridge.metrics import Metrics
+    from decaysketch.ingest.bridge.opening import open_streams
+    from decaysketch.ingest.bridge.running import Taker
 
     metrics = Metrics()
     stop_serving = None if config.metrics is None else metrics.serve(config.metrics)
@@ -185,7 +185,7 @@ def _end_by_signals(running: Loop) -> None:
 
 
 def _check(config: Config) -> None:
-    from decaysketch.bridge.checking import checks
+    from decaysketch.ingest.bridge.checking import checks
 
     wrong = 0
     for what, fault in checks(config):
@@ -196,9 +196,9 @@ def _check(config: Config) -> None:
 
 
 def _look(config: Config, most: int) -> None:
-    from decaysketch.bridge.broker import Connection
-    from decaysketch.bridge.metrics import Metrics
-    from decaysketch.bridge.translating import Translator
+    from decaysketch.ingest.bridge.broker import Connection
+    from decaysketch.ingest.bridge.metrics import Metrics
+    from decaysketch.ingest.bridge.translating import Translator
 
     connection = Connection(config, Metrics(), passing=True)
     translator = Translator(config.map, config.max_message_bytes)
@@ -223,7 +223,7 @@ def _look(config: Config, most: int) -> None:
 
 
 def _look_into(tail: Tail, config: Config, most: int) -> None:
-    from decaysketch.bridge.translating import Translator
+    from decaysketch.ingest.bridge.translating import Translator
 
     arrived = tail.read(most)
     tail.close()
@@ -274,10 +274,10 @@ def replay(
     """
     with reporting_errors():
         config = _config(config_file)
-        from decaysketch.bridge.metrics import Metrics
-        from decaysketch.bridge.opening import open_streams
-        from decaysketch.bridge.replay import batches, files_of
-        from decaysketch.bridge.running import Taker
+        from decaysketch.ingest.bridge.metrics import Metrics
+        from decaysketch.ingest.bridge.opening import open_streams
+        from decaysketch.ingest.bridge.replay import batches, files_of
+        from decaysketch.ingest.bridge.running import Taker
 
         files = files_of(path)
         if not files:

@@ -14,10 +14,8 @@ import pyarrow as pa
 import typer
 from rich.table import Table
 
-from decaysketch.batch import KeyedBuilder
-from decaysketch.batch.texts import holds_numbers, looks_like_numbers, numerals_of
 from decaysketch.cli.dialect import TextOptions
-from decaysketch.cli.folding import fold
+from decaysketch.cli.file_builder import fold
 from decaysketch.cli.output import (
     AsJson,
     CommandError,
@@ -52,6 +50,8 @@ from decaysketch.core.sizing import DEFAULT_BY_KEY, accuracy_of, capacity_for
 from decaysketch.core.text_values import Numerals
 from decaysketch.errors import TimeUnitWarning
 from decaysketch.families import DEFAULT, FAMILIES, Family, Recipe
+from decaysketch.tables import KeyedBuilder
+from decaysketch.tables.texts import holds_numbers, looks_like_numbers, numerals_of
 
 __all__ = ["build", "file_name"]
 

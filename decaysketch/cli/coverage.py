@@ -9,9 +9,6 @@ import typer
 from rich.table import Table
 
 from decaysketch import families
-from decaysketch.answers.estimate import CAVEATS
-from decaysketch.answers.modifiers import Modifiers
-from decaysketch.answers.spelled import query_of
 from decaysketch.cli.output import (
     AsJson,
     CommandError,
@@ -22,6 +19,9 @@ from decaysketch.cli.output import (
 from decaysketch.cli.recipes import IdKeyFile, parse_decay, read_id_key
 from decaysketch.cli.sketches import Asked, answers_to
 from decaysketch.core.plausible_times import told
+from decaysketch.query.estimate import CAVEATS
+from decaysketch.query.modifiers import Modifiers
+from decaysketch.query.query_syntax import query_of
 from decaysketch.sources import CoverageView, SourceSet
 from decaysketch.sources.report import UNHEARD_NOTE, report
 

@@ -19,16 +19,16 @@ import httpx2
 import typer
 
 from decaysketch import decay as decays
-from decaysketch.batch import ColumnMapping
 from decaysketch.cli.output import CommandError, warn
 from decaysketch.client.access import bearer, plain_url
 from decaysketch.client.trust import certificate_fault, trust
 from decaysketch.core.params import Option, SketchParams
 from decaysketch.core.sizing import CAPACITY_BY_KEY, read_accuracy
+from decaysketch.core.text.grammar import json_object
 from decaysketch.decay import Decay
 from decaysketch.errors import DisagreeingCopiesWarning, TimeZoneWarning, UnlikelyClockWarning
 from decaysketch.families import DEFAULT, FAMILIES, Recipe, recipe_from_dict
-from decaysketch.text.grammar import json_object
+from decaysketch.tables import ColumnMapping
 
 __all__ = [
     "Accuracy",
@@ -167,7 +167,7 @@ _REMEDIES: dict[type[UserWarning], str] = {
 
 
 def told(warnings: Mapping[type[UserWarning], str]) -> list[str]:
-    """Return the faults from :meth:`decaysketch.batch.KeyedBuilder.warnings`, with remedies."""
+    """Return the faults from :meth:`decaysketch.tables.KeyedBuilder.warnings`, with remedies."""
     return [said + _REMEDIES[category] for category, said in warnings.items()]
 
 

@@ -14,23 +14,6 @@ from rich.table import Column, Table
 
 from decaysketch import decay as decays
 from decaysketch import families
-from decaysketch.answers.estimate import CAVEATS, Estimate
-from decaysketch.answers.modifiers import Modifiers
-from decaysketch.answers.questions import QUESTIONS
-from decaysketch.answers.shapes import Question
-from decaysketch.answers.spelled import PERCENTILE, argument_of, meant, query_of
-from decaysketch.answers.tables import GroupTable
-from decaysketch.batch import merge_blobs
-from decaysketch.cli.moments import (
-    Chosen,
-    How,
-    Moments,
-    Start,
-    Stop,
-    VersusAgo,
-    VersusDecay,
-    VersusNow,
-)
 from decaysketch.cli.output import (
     AsJson,
     CommandError,
@@ -44,13 +27,30 @@ from decaysketch.cli.output import (
     write_whole,
 )
 from decaysketch.cli.recipes import IdKeyFile, parse_decay, read_id_key
+from decaysketch.cli.time_options import (
+    Chosen,
+    How,
+    Moments,
+    Start,
+    Stop,
+    VersusAgo,
+    VersusDecay,
+    VersusNow,
+)
 from decaysketch.core.plausible_times import doubt, doubts_of_query, told
 from decaysketch.errors import CorruptSketchError
 from decaysketch.families import Sketch
+from decaysketch.query.catalog import QUESTIONS
+from decaysketch.query.estimate import CAVEATS, Estimate
+from decaysketch.query.modifiers import Modifiers
+from decaysketch.query.query_syntax import PERCENTILE, argument_of, meant, query_of
+from decaysketch.query.shapes import Question
+from decaysketch.query.tables import GroupTable
+from decaysketch.tables import merge_blobs
 
 __all__ = ["inspect", "merge", "query"]
 
-# A query with brackets or clauses, see decaysketch.answers.spelled.
+# A query with brackets or clauses, see decaysketch.query.query_syntax.
 _SPELLED = re.compile(r"\(|\b(by|where|weight|limit|order)\b")
 _SHOWN = 20  # rows of a table, where as many are found as there are values
 

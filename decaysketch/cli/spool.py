@@ -20,7 +20,7 @@ from decaysketch.cli.output import (
     write_whole,
 )
 from decaysketch.cli.recipes import IdKeyFile, read_id_key
-from decaysketch.client.parked import Piece, look, read_card, recover
+from decaysketch.client.salvage import Piece, look, read_card, recover
 
 __all__ = ["spool"]
 

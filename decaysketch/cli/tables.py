@@ -1,7 +1,7 @@
 """Files of observations, read a batch at a time: Parquet, CSV, NDJSON and Arrow.
 
 CSV cells are read as texts, and only in the wanted columns, so that no block of a
-file decides a column's type. :mod:`decaysketch.batch.texts` converts numbers and times row by row.
+file decides a column's type. :mod:`decaysketch.tables.texts` converts numbers and times row by row.
 Columns that name rows have a type, because 12 and "12" are two names. The first megabyte determines
 it. A cell with another type rejects its row. NDJSON is read a few megabytes at a time. If a block
 has several types in one column, its lines are read one by one.
@@ -27,12 +27,12 @@ import pyarrow.ipc
 import pyarrow.json
 import pyarrow.parquet as pq
 
-from decaysketch.batch.columns import holds_text, in_plain_text, is_text
-from decaysketch.batch.refusals import Refusals
-from decaysketch.batch.texts import numbers
 from decaysketch.cli.dialect import Dialect, TextOptions, dialect_of, encoding_of, opened
 from decaysketch.cli.output import CommandError
 from decaysketch.core.text_values import PLAIN
+from decaysketch.tables.columns import holds_text, in_plain_text, is_text
+from decaysketch.tables.rejections import Refusals
+from decaysketch.tables.texts import numbers
 
 __all__ = [
     "FORMATS",

@@ -19,10 +19,10 @@ from urllib.parse import quote, urlencode
 import httpx2
 
 from decaysketch.client.access import bearer, plain_url
-from decaysketch.client.asking import Asking, PostRefusedError, UnreachableError
 from decaysketch.client.delivery import Answer, Backoff, Later, Taken, judge
 from decaysketch.client.errors import ClientError
-from decaysketch.client.following import LONGEST_EVENT_BYTES, SILENT_S
+from decaysketch.client.event_stream import LONGEST_EVENT_BYTES, SILENT_S
+from decaysketch.client.retrying_client import Asking, PostRefusedError, UnreachableError
 from decaysketch.client.trust import certificate_fault, trust
 from decaysketch.monitor import Spec
 

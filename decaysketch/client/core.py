@@ -5,9 +5,9 @@ A transport calls :meth:`Core.next_step`, performs the step, and reports the out
 unacknowledged data. A failing disk stops new deltas, but not the delivery of existing ones, which
 frees space.
 
-For a source that participates in monitors, :class:`~decaysketch.client.watch.Watch` decides when to
-post or to report. Every post with the last sealed data is a report too. The transport brings events
-to :meth:`Core.hear`.
+For a source that participates in monitors, :class:`~decaysketch.client.monitor_source.Watch`
+decides when to post or to report. Every post with the last sealed data is a report too. The
+transport brings events to :meth:`Core.hear`.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from decaysketch.client.delivery import (
     judge,
 )
 from decaysketch.client.errors import ClientError, SpoolInUseError, StreamUnknownError
+from decaysketch.client.monitor_source import Watch
 from decaysketch.client.policy import Policy
 from decaysketch.client.spool import SpooledDelta
 from decaysketch.client.status import Event, Status
 from decaysketch.client.store import Store, differences
 from decaysketch.client.trust import certificate_fault
-from decaysketch.client.watch import Watch
 from decaysketch.errors import DecaySketchError, ParameterError
 from decaysketch.families import Recipe, recipe_from_dict
 from decaysketch.monitor import Report

@@ -27,9 +27,14 @@ from urllib.parse import quote
 
 import httpx2
 
-from decaysketch.client.asking import Asking, PostRefusedError, UnreachableError, problem_kind
 from decaysketch.client.delivery import Answer, Outcome, Taken, judge
 from decaysketch.client.errors import ClientError
+from decaysketch.client.retrying_client import (
+    Asking,
+    PostRefusedError,
+    UnreachableError,
+    problem_kind,
+)
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
 from decaysketch.families import Recipe, decode, merge, recipe_from_dict
 

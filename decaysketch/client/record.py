@@ -13,7 +13,7 @@ import struct
 import zlib
 from typing import NamedTuple
 
-from decaysketch.codec.fields import MAGIC
+from decaysketch.core.codec.fields import MAGIC
 
 __all__ = ["HEAD_BYTES", "Gap", "Interval", "LogRecord", "pack", "scan"]
 

@@ -23,7 +23,7 @@ from decaysketch.client.access import bearer
 from decaysketch.client.core import Core, Request, Wait
 from decaysketch.client.delivery import Answer
 from decaysketch.client.errors import ClientError
-from decaysketch.client.following import Follower, follow
+from decaysketch.client.event_stream import Follower, follow
 from decaysketch.client.policy import Policy
 from decaysketch.client.shared_client import SharedClient
 from decaysketch.client.status import Event, Status

@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from decaysketch.client.card import card_bytes, parse_card, parse_form
 from decaysketch.client.files import OWNER_ALONE, TEMPORARY, sync_directory, write_whole
 from decaysketch.client.folder_lock import FolderLock, is_at
+from decaysketch.client.metadata import card_bytes, parse_card, parse_form
 from decaysketch.client.record import Gap, Interval, LogRecord, pack, scan
 
 __all__ = [

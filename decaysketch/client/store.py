@@ -33,8 +33,8 @@ from decaysketch.client.clock import AggregatorClock
 from decaysketch.client.delta import Delta
 from decaysketch.client.errors import ClientError, SpoolFullError, StreamUnknownError
 from decaysketch.client.policy import Policy
+from decaysketch.client.send_queue import Waiting
 from decaysketch.client.spool import Interval, LogRecord, Spool
-from decaysketch.client.waiting import Waiting
 from decaysketch.core.params import Differences
 from decaysketch.core.plausible_times import doubt
 from decaysketch.errors import DecaySketchError, TimeUnitWarning

@@ -23,8 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from decaysketch.codec.fields import family_number
-from decaysketch.codec.header import Header
+from decaysketch.core.codec.fields import family_number
+from decaysketch.core.codec.header import Header
 from decaysketch.core.params import BuildParams, Form, Option
 from decaysketch.errors import CorruptSketchError, ParameterError
 
@@ -130,7 +130,7 @@ class Head:
 
     @classmethod
     def of(cls, family: str, header: Header) -> Self:
-        """Return the head of bytes in the format of :mod:`decaysketch.codec`."""
+        """Return the head of bytes in the format of :mod:`decaysketch.core.codec`."""
         return cls(family, header.capacity, tuple(copy.rows for copy in header.copies))
 
     @property

@@ -21,8 +21,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.comparing import PairView
-from decaysketch.answers.questions import Views
 from decaysketch.contract.snapshot import Snapshot, State
 from decaysketch.core.bags import Retained
 from decaysketch.core.labels import LabelBook, Labels
@@ -35,6 +33,8 @@ from decaysketch.core.view import Summarized
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
 from decaysketch.errors import IncompatibleSketchError, TimeUnitWarning
+from decaysketch.query.catalog import Views
+from decaysketch.query.pair_view import PairView
 
 __all__ = ["Held", "Sketch", "Stats"]
 
@@ -212,7 +212,7 @@ class Sketch(Held):
             id: the column, or columns, that together identify the event, as in
                 :func:`decaysketch.observation_ids`.
             key, source, sequence: replace ids if the family counts keys or numbers its elements.
-                See :class:`decaysketch.batch.ColumnMapping`.
+                See :class:`decaysketch.tables.ColumnMapping`.
             weight: column with integer weights, or one weight for all rows.
             params: build parameters. Without them weights are 1, values are labels if the column is
                 of text, and ``accuracy`` and ``time_unit`` give the rest. Sketches that are to be
@@ -278,7 +278,7 @@ class Sketch(Held):
         """Return the status that :meth:`update` would give to each row. Changes nothing.
 
         Returns:
-            int8[n]: a :class:`~decaysketch.core.verdicts.Verdict` for each row.
+            int8[n]: a :class:`~decaysketch.core.row_status.Verdict` for each row.
         """
 
     def _look_at(self, timestamps: Any) -> None:
@@ -490,7 +490,7 @@ def _frames() -> Any:
     """Import the data frame reader by name at first use. It stands above all families, and needs a
     library that sketches do not need.
     """
-    return import_module("decaysketch.batch.frames")
+    return import_module("decaysketch.tables.frames")
 
 
 def _labels_of(sketch: Sketch | Snapshot) -> Any:

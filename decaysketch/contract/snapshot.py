@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers import query
-from decaysketch.answers.comparing import PairView
-from decaysketch.answers.contrasts import Moment, Pair
-from decaysketch.answers.questions import SampleView, View
-from decaysketch.answers.sample import Sample, pool
 from decaysketch.core.bags import Bag
 from decaysketch.core.labels import Labels
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.params import BuildParams
+from decaysketch.core.row_status import Identified
 from decaysketch.core.time_units import Instant, in_units, moment_before
-from decaysketch.core.verdicts import Identified
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay, none, window
 from decaysketch.decay.read import decay_in
 from decaysketch.errors import ParameterError, UnanswerableQueryError
+from decaysketch.query import aggregates
+from decaysketch.query.catalog import SampleView, View
+from decaysketch.query.difference import Moment, Pair
+from decaysketch.query.pair_view import PairView
+from decaysketch.query.sample import Sample, pool
 
 if TYPE_CHECKING:
     from decaysketch.contract.sketch import Sketch
@@ -311,7 +311,7 @@ class Sampled(Rowed):
             sample = pool(self.samples(none(), self.newest))
         except UnanswerableQueryError:
             return Fed(None, False)
-        estimate = query.count(sample)
+        estimate = aggregates.count(sample)
         return Fed(estimate.value, estimate.exact)
 
 

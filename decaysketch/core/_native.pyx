@@ -151,7 +151,7 @@ cdef extern from "core/sort.h" nogil:
         uint64_t *keys[2]
         uint32_t *words[2]
 
-cdef extern from "core/verdicts.h" nogil:
+cdef extern from "core/row_status.h" nogil:
     ctypedef struct ds_copies:
         const int64_t *first
         const int64_t *second

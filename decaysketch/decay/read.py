@@ -27,6 +27,7 @@ from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from decaysketch.core.text.grammar import NUMBER, Token, Tokens, json_object, shortened
 from decaysketch.core.time_units import (
     LENGTHS,
     NANOSECONDS,
@@ -41,7 +42,6 @@ from decaysketch.decay.functions import Decay
 from decaysketch.decay.symbolic import expression
 from decaysketch.decay.terms import FUNCTIONS
 from decaysketch.errors import ParameterError
-from decaysketch.text.grammar import NUMBER, Token, Tokens, json_object, shortened
 
 __all__ = [
     "MAX_TEXT",

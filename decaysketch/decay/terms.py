@@ -1,8 +1,8 @@
 """Text to term: the permitted syntax of an expression.
 
-Texts arrive over networks. :mod:`decaysketch.text.grammar` reads them and never executes them. Only
-the tree nodes listed here are accepted. Powers are limited as well as length, depth and digits, so
-time and memory are too.
+Texts arrive over networks. :mod:`decaysketch.core.text.grammar` reads them and never executes them.
+Only the tree nodes listed here are accepted. Powers are limited as well as length, depth and
+digits, so time and memory are too.
 
 =====================================  ============================================================
 ``x`` (the age), numbers, ``e, pi``    numbers in decimals, ``0.25`` or ``1e-3``, are kept exactly
@@ -22,7 +22,7 @@ import ast
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from decaysketch.text.grammar import MAX_DEPTH, MAX_DIGITS, MAX_TEXT, Formula
+from decaysketch.core.text.grammar import MAX_DEPTH, MAX_DIGITS, MAX_TEXT, Formula
 
 if TYPE_CHECKING:
     from decaysketch.decay.normal import Term

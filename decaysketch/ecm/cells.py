@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from decaysketch.ecm import _native
 from decaysketch.ecm.hashing import columns, minimum
-from decaysketch.ecm.layers import Layer
+from decaysketch.ecm.levels import Layer
 from decaysketch.ecm.sizing import Kind, cell_error
 
 __all__ = ["LIMIT", "Cells", "compact", "minimum"]

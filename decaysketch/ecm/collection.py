@@ -40,13 +40,13 @@ from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.contract.snapshot import Snapshot
 from decaysketch.core.observations import TIME_LIMIT, check_range, check_time
 from decaysketch.core.plausible_times import told
+from decaysketch.core.row_status import Verdict, VerdictArray
 from decaysketch.core.time_units import Instant, in_units
-from decaysketch.core.verdicts import Verdict, VerdictArray
 from decaysketch.ecm import sizing, wire
 from decaysketch.ecm.cells import Cells, compact
-from decaysketch.ecm.late import Events
+from decaysketch.ecm.key_queries import AskedOfCells
 from decaysketch.ecm.params import ECMParams
-from decaysketch.ecm.questions import AskedOfCells
+from decaysketch.ecm.reorder import Events
 from decaysketch.ecm.sketch import (
     ENOUGH,
     ECMSketch,

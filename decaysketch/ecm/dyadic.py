@@ -44,13 +44,13 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.estimate import Estimate, check_confidence
-from decaysketch.answers.keys import HeavyKey, HeavyKeys
 from decaysketch.core.special import ndtri
-from decaysketch.ecm import noise
-from decaysketch.ecm.grids import Estimator, Grid, LayerGrid, check_estimator, is_exact
-from decaysketch.ecm.points import check_word, counts, share_of, total
+from decaysketch.ecm import collision_error
+from decaysketch.ecm.matrix import Estimator, Grid, LayerGrid, check_estimator, is_exact
+from decaysketch.ecm.point_queries import check_word, counts, share_of, total
 from decaysketch.errors import ParameterError, UnanswerableQueryError
+from decaysketch.query.estimate import Estimate, check_confidence
+from decaysketch.query.keys import HeavyKey, HeavyKeys
 
 __all__ = ["HeavyKey", "HeavyKeys", "heavy_hitters", "quantile", "range_count", "rank"]
 
@@ -83,7 +83,7 @@ def heavy_hitters(
             ``threshold``.
         threshold: decayed count, above 0.
         confidence: of each interval.
-        estimator: for the counts; see :func:`~decaysketch.ecm.points.counts`.
+        estimator: for the counts; see :func:`~decaysketch.ecm.point_queries.counts`.
         most: maximum number of nodes per layer whose children are checked.
 
     Returns: All keys with a guaranteed upper bound at the threshold or above, under ``phi`` at its
@@ -92,7 +92,7 @@ def heavy_hitters(
 
     Raises:
         ParameterError: the sketch has no ``key_bits``; both or none of ``phi`` and ``threshold``,
-            or one outside its domain; as :func:`~decaysketch.ecm.points.counts`.
+            or one outside its domain; as :func:`~decaysketch.ecm.point_queries.counts`.
         UnanswerableQueryError: more nodes than ``most`` may reach the threshold, or any key may,
             because of the weight rejected as too late.
     """
@@ -384,7 +384,7 @@ def _heavy(
     """
     depth = grid.layer.depth
     found = [[_NOTHING] for _ in range(depth)]
-    noises = [noise.most(np.delete(grid.ranked, row, 0), 0.5) for row in range(depth)]
+    noises = [collision_error.most(np.delete(grid.ranked, row, 0), 0.5) for row in range(depth)]
     chunk = _CHUNK // depth
     step = max(1, chunk >> fan)
     for start in range(0, len(parents), step):

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from decaysketch.core import hashing
 from decaysketch.ecm import _native
-from decaysketch.ecm.layers import Layer
+from decaysketch.ecm.levels import Layer
 
 __all__ = ["MOST_ROWS", "columns", "columns_of", "minimum", "rows_of"]
 

@@ -11,7 +11,7 @@ Interval. The variance of such a row is at most
 ``(F2_a F2_b + (a . b)^2 - 2 sum_x f_a(x)^2 f_b(x)^2) / (w - 1)``, with ``F2`` the self-joins. For
 one stream it is ``2 (F2^2 - F4) / (w - 1)``. It is estimated from the rows themselves. The last
 term, which is everything in a stream with one key, comes from the cells that stand out in them. The
-median over ``d`` rows has ``c_d^2`` times it (see :mod:`decaysketch.answers.ensemble`). As the
+median over ``d`` rows has ``c_d^2`` times it (see :mod:`decaysketch.query.ensemble`). As the
 variance grows with the result, the bounds are the results that are just this number of deviations
 from the estimate. The estimated self-joins grow with the estimate, too: if cells are normal,
 ``F2_a F2_b`` errs by ``4 x F2_a F2_b / (F2_a F2_b + x^2)`` for each unit that the estimate errs by,
@@ -30,11 +30,18 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.ensemble import median_deviation
-from decaysketch.answers.estimate import Estimate, check_confidence
 from decaysketch.core.special import ndtri
-from decaysketch.ecm import noise
-from decaysketch.ecm.grids import Estimator, Grid, LayerGrid, check_alike, check_estimator, is_exact
+from decaysketch.ecm import collision_error
+from decaysketch.ecm.matrix import (
+    Estimator,
+    Grid,
+    LayerGrid,
+    check_alike,
+    check_estimator,
+    is_exact,
+)
+from decaysketch.query.ensemble import median_deviation
+from decaysketch.query.estimate import Estimate, check_confidence
 
 __all__ = ["inner", "moment_of", "self_join"]
 
@@ -189,7 +196,7 @@ def _answer(
         value = min(float(rows.products.min()), most)
         if not math.isfinite(most):
             return _Answer(value, 0.0, most, math.inf)
-        share = noise.markov(layer.depth, layer.width, 1.0 - confidence)
+        share = collision_error.markov(layer.depth, layer.width, 1.0 - confidence)
         pairs = share * float((a.hi.sum(axis=1) * b.hi.sum(axis=1)).min())
         lower = max(float((a.lo * b.lo).sum(axis=1).min()) - pairs, 0.0)
         return _Answer(value, lower, most, (most - lower) / _UNIFORM)

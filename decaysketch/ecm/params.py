@@ -32,7 +32,7 @@ from decaysketch.core import hashing
 from decaysketch.core.observations import TIME_LIMIT, integer_column
 from decaysketch.core.params import BuildParams, Option, check_integer, check_time_unit
 from decaysketch.ecm import sizing
-from decaysketch.ecm.layers import ROOT, Layer
+from decaysketch.ecm.levels import ROOT, Layer
 from decaysketch.ecm.sizing import (
     MAX_CELLS,
     MAX_DEPTH,
@@ -77,7 +77,7 @@ class ECMParams(BuildParams):
         horizon: how far back queries may reach, in time units, up to 2^62. The bytes skip data that
             only older windows need. None: any window.
         lanes: in how many orders events may arrive interleaved, 1 to 64; see
-            :mod:`decaysketch.ecm.late`.
+            :mod:`decaysketch.ecm.reorder`.
         hold: events are buffered and sorted for this number of time units, and counted exactly
             meanwhile; 0 to 2^62.
         key_bits: keys are integers below ``2^key_bits``, 1 to 64, and support ranges. None:

@@ -1,7 +1,7 @@
 """ECMSketch: recent counts per key, from one source, under any decay that you choose at query time.
 
 Contents
-    For each lane (:mod:`decaysketch.ecm.late`) and layer (``params.layers``), a Count-Min sketch
+    For each lane (:mod:`decaysketch.ecm.reorder`) and layer (``params.layers``), a Count-Min sketch
     with cells that know time: the number of ones that each cell saw, and the times of some. See
     ``state.py``.
 Guarantees
@@ -33,7 +33,6 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.keys import is_key
 from decaysketch.contract.sketch import Held
 from decaysketch.core.hashing import MAX_KEY_BYTES
 from decaysketch.core.observations import TIME_LIMIT, check_range, check_time, integer_column
@@ -42,12 +41,13 @@ from decaysketch.core.plausible_times import told
 from decaysketch.core.time_units import Instant, in_units
 from decaysketch.ecm import wire
 from decaysketch.ecm.cells import Cells
-from decaysketch.ecm.late import Events, lane_bounds
+from decaysketch.ecm.key_queries import AskedOfCells
 from decaysketch.ecm.params import ECMParams
-from decaysketch.ecm.questions import AskedOfCells
+from decaysketch.ecm.reorder import Events, lane_bounds
 from decaysketch.ecm.snapshot import ECMSnapshot
 from decaysketch.ecm.state import ECMState, Lane, Source
 from decaysketch.errors import CorruptSketchError, ObservationError, ParameterError
+from decaysketch.query.keys import is_key
 
 __all__ = [
     "ENOUGH",
@@ -218,8 +218,8 @@ class ECMSketch(Held, AskedOfCells):
     ) -> None:
         """Count events: columns, or one event as a key and a plain time.
 
-        Columns count as if they arrived in time order. :mod:`decaysketch.ecm.late` describes late
-        events, and how late they may be.
+        Columns count as if they arrived in time order. :mod:`decaysketch.ecm.reorder` describes
+        late events, and how late they may be.
 
         Args:
             keys: one key (an integer, a text, bytes, or a tuple of these), or a list or an array of
@@ -298,7 +298,7 @@ class ECMSketch(Held, AskedOfCells):
 
     def take(self, events: Events, late: Late = "refuse") -> None:
         """Buffer or count events: at least one, in time order, validated, none
-        with weight 0; see :mod:`decaysketch.ecm.late`.
+        with weight 0; see :mod:`decaysketch.ecm.reorder`.
         """
         hold, before = self._params.hold, self._clock
         newest = int(events.times[-1])

@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy.typing as npt
 
-from decaysketch.answers.estimate import check_confidence
-from decaysketch.answers.keys import AskedOfKeys, is_key
-from decaysketch.answers.questions import questions_of
 from decaysketch.contract.snapshot import Fed, Snapshot
 from decaysketch.core.observations import check_time
 from decaysketch.core.time_units import Instant
 from decaysketch.decay import Decay, Window
-from decaysketch.ecm import grids, wire
-from decaysketch.ecm.each import WindowCounts, starts_of, widths_of, window_counts
-from decaysketch.ecm.grids import Estimator, Grid, check_estimator
+from decaysketch.ecm import matrix, wire
+from decaysketch.ecm.matrix import Estimator, Grid, check_estimator
 from decaysketch.ecm.params import ECMParams
+from decaysketch.ecm.per_key_windows import WindowCounts, starts_of, widths_of, window_counts
 from decaysketch.ecm.state import CollectionState, ECMState, Source
 from decaysketch.ecm.view import CellView
 from decaysketch.errors import ParameterError, UnanswerableQueryError
+from decaysketch.query.catalog import questions_of
+from decaysketch.query.estimate import check_confidence
+from decaysketch.query.keys import AskedOfKeys, is_key
 
 __all__ = ["ECMSnapshot"]
 
@@ -133,7 +133,7 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
         sources: Iterable[Source] | None = None,
     ) -> Grid:
         """Return the cells of every layer under a decay and at a time, as arrays; see
-        :class:`~decaysketch.ecm.grids.Grid`.
+        :class:`~decaysketch.ecm.matrix.Grid`.
 
         Raises:
             ParameterError: ``decay`` is not a decay that falls with the age, or reaches back
@@ -183,7 +183,7 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
     def _read(self, states: Iterable[ECMState], decay: Decay, now: int) -> Grid:
         params = self.params
         counters = [state.counters for state in states]
-        return grids.read(
+        return matrix.read(
             counters, params.layers, params.seed, decay, now, key_bits=params.key_bits
         )
 

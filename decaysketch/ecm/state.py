@@ -9,10 +9,10 @@ events. Otherwise it depends on which events were late, and by how much.
 ``horizon``. If queries reach back no further than ``horizon``, times before the *edge*,
 ``clock - horizon``, are only needed to show that they are before it, and to interpolate up to the
 time after. Among the times that a cell keeps, the state stores, for every ``l``, the newest with a
-rank that ``2^l`` divides (:mod:`decaysketch.ecm.ranks`). The others read as the next newer stored
-one. Nothing later depends on more times. As a cell fills up, it drops an old rank no later than any
-older one that a lower power of two divides, so the newest one before any later edge is among these.
-A cell evolves in the same way with or without the others.
+rank that ``2^l`` divides (:mod:`decaysketch.ecm.retention`). The others read as the next newer
+stored one. Nothing later depends on more times. As a cell fills up, it drops an old rank no later
+than any older one that a lower power of two divides, so the newest one before any later edge is
+among these. A cell evolves in the same way with or without the others.
 
 *Versions*. A source only moves on: one of its states is a prefix of each later one, in which no
 count (the clock, seen, refused or moved weight) is smaller. Among two states with one source and
@@ -38,11 +38,11 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.ecm.cells import Cells
-from decaysketch.ecm.grids import Counters, Held
-from decaysketch.ecm.late import NOTHING, Events
-from decaysketch.ecm.layers import Layer
+from decaysketch.ecm.levels import Layer
+from decaysketch.ecm.matrix import Counters, Held
 from decaysketch.ecm.params import ECMParams
-from decaysketch.ecm.ranks import chained, kept_ranks
+from decaysketch.ecm.reorder import NOTHING, Events
+from decaysketch.ecm.retention import chained, kept_ranks
 
 __all__ = ["CellColumns", "CollectionState", "ECMState", "Lane", "LaneColumns", "Source", "name_of"]
 

@@ -9,13 +9,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.asking import Views
-from decaysketch.answers.estimate import Estimate
-from decaysketch.answers.keys import HeavyKeys, KeyView, is_key
-from decaysketch.ecm import dyadic, joins, points
-from decaysketch.ecm.grids import Estimator, Grid
-from decaysketch.ecm.points import Counts
+from decaysketch.ecm import dyadic, joins, point_queries
+from decaysketch.ecm.matrix import Estimator, Grid
+from decaysketch.ecm.point_queries import Counts
 from decaysketch.errors import ParameterError
+from decaysketch.query.dispatch import Views
+from decaysketch.query.estimate import Estimate
+from decaysketch.query.keys import HeavyKeys, KeyView, is_key
 
 __all__ = ["CellView"]
 
@@ -56,7 +56,9 @@ class CellView(KeyView):
 
     def counts(self, keys: Any, *, confidence: float) -> Counts:
         words = self._words([keys] if is_key(keys) else keys)
-        return points.counts(self.grid, words, confidence=confidence, estimator=self.estimator)
+        return point_queries.counts(
+            self.grid, words, confidence=confidence, estimator=self.estimator
+        )
 
     def _words(self, keys: Any) -> npt.NDArray[np.uint64]:
         """Words for keys. A list may contain several types."""
@@ -74,11 +76,13 @@ class CellView(KeyView):
         return words
 
     def shares(self, keys: Any, *, confidence: float) -> list[Estimate]:
-        whole = points.total(self.grid)
-        return [points.share_of(each, whole) for each in self.counts(keys, confidence=confidence)]
+        whole = point_queries.total(self.grid)
+        return [
+            point_queries.share_of(each, whole) for each in self.counts(keys, confidence=confidence)
+        ]
 
     def total(self, *, confidence: float) -> Estimate:
-        return points.total(self.grid, confidence=confidence)
+        return point_queries.total(self.grid, confidence=confidence)
 
     def self_join(self, *, confidence: float) -> Estimate:
         return joins.self_join(self.grid, confidence=confidence, estimator=self.estimator)

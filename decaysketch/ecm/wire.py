@@ -8,7 +8,7 @@ first and last time and, for every layer of cells, the number of ones per cell a
 its distance to the lane's clock, or to the next newer one in the cell. The ranks follow from the
 numbers of ones. With a horizon, they also follow from the newest rank in each cell that lies
 before it (see :mod:`decaysketch.ecm.state`). Number columns are packed as in
-:mod:`decaysketch.codec.numbers`.
+:mod:`decaysketch.core.codec.numbers`.
 
 Guarantees of decoding
     For any bytes, :func:`decode` returns a state whose bytes they are, or raises
@@ -45,17 +45,17 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.codec import fields
-from decaysketch.codec.fields import Reader, refuse
-from decaysketch.codec.numbers import read_numbers
+from decaysketch.core.codec import fields
+from decaysketch.core.codec.fields import Reader, refuse
+from decaysketch.core.codec.numbers import read_numbers
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.ecm import _native
 from decaysketch.ecm.cells import Cells
-from decaysketch.ecm.late import NOTHING, Events
-from decaysketch.ecm.layers import Layer
+from decaysketch.ecm.levels import Layer
 from decaysketch.ecm.params import Clock, ECMParams
-from decaysketch.ecm.ranks import chained, digits, kept_after, kept_ranks
+from decaysketch.ecm.reorder import NOTHING, Events
+from decaysketch.ecm.retention import chained, digits, kept_after, kept_ranks
 from decaysketch.ecm.sizing import Kind
 from decaysketch.ecm.state import (
     CellColumns,
@@ -195,7 +195,7 @@ def _put_lane(
 
 
 def _packed(column: Int64Array | npt.NDArray[np.uint64]) -> bytes:
-    """A number column, as :func:`~decaysketch.codec.numbers.pack_numbers` writes it."""
+    """A number column, as :func:`~decaysketch.core.codec.numbers.pack_numbers` writes it."""
     return _native.pack_column(np.ascontiguousarray(column).view(np.uint64))
 
 
@@ -491,7 +491,7 @@ class _EntryReader:
         self.left -= count
 
     def column(self, reader: Reader, count: int, name: str) -> npt.NDArray[np.uint64]:
-        """The next number column: :func:`~decaysketch.codec.numbers.read_numbers`."""
+        """The next number column: :func:`~decaysketch.core.codec.numbers.read_numbers`."""
         numbers = np.empty(count, np.uint64)
         end = _native.read_column(self._blob, reader.at, len(reader.body), numbers)
         if end < 0:

@@ -27,14 +27,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.extremes import AskedOfExtremes
-from decaysketch.answers.questions import questions_of
 from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.core.observations import MISSING_KEY, Observations, prepare
 from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span
+from decaysketch.core.row_status import Identified, compare
 from decaysketch.core.time_units import Instant, in_units
-from decaysketch.core.verdicts import Identified, compare
 from decaysketch.decay import Decay
 from decaysketch.errors import ObservationError, ParameterError
 from decaysketch.extremes import wire
@@ -43,6 +41,8 @@ from decaysketch.extremes.rows import Staircases
 from decaysketch.extremes.snapshot import ExtremesSnapshot
 from decaysketch.extremes.state import ExtremesState
 from decaysketch.extremes.view import StairView
+from decaysketch.query.catalog import questions_of
+from decaysketch.query.extremes import AskedOfExtremes
 
 __all__ = ["ExtremesSketch"]
 
@@ -170,7 +170,7 @@ class ExtremesSketch(AskedOfExtremes, Sketch):
         changes.
 
         Returns:
-            int8[n]: a :class:`~decaysketch.core.verdicts.Verdict` per row. A row that a later
+            int8[n]: a :class:`~decaysketch.core.row_status.Verdict` per row. A row that a later
             one rules out, or with weight 0, is below the watermark.
 
         Raises:

@@ -8,14 +8,14 @@ from typing import Literal
 
 import numpy as np
 
-from decaysketch.answers.estimate import Estimate, check_confidence
-from decaysketch.answers.extremes import ExtremeView, Observed
 from decaysketch.core.observations import TIME_LIMIT, decode_values
 from decaysketch.decay import Decay
 from decaysketch.errors import UnanswerableQueryError
 from decaysketch.extremes import _native
 from decaysketch.extremes.rows import Staircase
 from decaysketch.extremes.state import ExtremesState
+from decaysketch.query.estimate import Estimate, check_confidence
+from decaysketch.query.extremes import ExtremeView, Observed
 
 __all__ = ["StairView"]
 

@@ -29,14 +29,14 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch import minhit
-from decaysketch.answers.sample import Observed, Sample
-from decaysketch.answers.spread import hit_spread, weighed
 from decaysketch.core.observations import check_time
 from decaysketch.core.params import SketchParams
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 from decaysketch.integral import _native
 from decaysketch.integral.state import NO_CLOCK, IntegralState
 from decaysketch.integral.tables import integral_plan
+from decaysketch.query.hash_variance import hit_spread, weighed
+from decaysketch.query.sample import Observed, Sample
 
 __all__ = ["Estimator", "draw"]
 

@@ -41,17 +41,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers import query
-from decaysketch.answers.questions import AskedOfItsDecay, SampleView, questions_of
-from decaysketch.answers.sample import Sample
 from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.core.labels import LabelBook, codes_of
 from decaysketch.core.observations import check_time, prepare
 from decaysketch.core.params import Differences, SketchParams
 from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span, told
+from decaysketch.core.row_status import Identified, compare
 from decaysketch.core.time_units import Instant, in_units
-from decaysketch.core.verdicts import Identified, compare
 from decaysketch.decay import Decay
 from decaysketch.decay.integral import IntegralDecay, parse
 from decaysketch.errors import ParameterError
@@ -60,6 +57,9 @@ from decaysketch.integral.rows import IntegralRows
 from decaysketch.integral.sampling import Estimator, draw
 from decaysketch.integral.snapshot import IntegralSnapshot
 from decaysketch.integral.state import IntegralState, spec_of
+from decaysketch.query import aggregates
+from decaysketch.query.catalog import AskedOfItsDecay, SampleView, questions_of
+from decaysketch.query.sample import Sample
 
 __all__ = ["IntegralDecaySketch", "IntegralStats"]
 
@@ -231,7 +231,7 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         changes.
 
         Returns:
-            int8[n]: a :class:`~decaysketch.core.verdicts.Verdict` per row. A row that has
+            int8[n]: a :class:`~decaysketch.core.row_status.Verdict` per row. A row that has
             expired by the clock, or whose initial weight is 0, is below the watermark.
 
         Raises:
@@ -345,7 +345,7 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         now = max(int(state.times[0]), state.clock)
         if not int(state.watermarks[-1]) <= now < int(state.watermarks[0]):
             return ()  # cannot be answered, or is exact
-        return query.warnings(self.at(None, now).samples)
+        return aggregates.warnings(self.at(None, now).samples)
 
     # -------------------------------------------------------------------------------------- query
 

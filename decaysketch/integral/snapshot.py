@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from decaysketch.answers.sample import Sample
 from decaysketch.contract.snapshot import Fed, OneState, Sampled, marks_of
 from decaysketch.core.labels import Labels
-from decaysketch.core.verdicts import Identified
+from decaysketch.core.row_status import Identified
 from decaysketch.decay import Decay
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.integral import sampling, wire
 from decaysketch.integral.rows import IntegralRows
 from decaysketch.integral.state import IntegralState
+from decaysketch.query.sample import Sample
 
 __all__ = ["IntegralSnapshot"]
 

@@ -20,12 +20,12 @@ from decaysketch.monitor.alert import Alert
 from decaysketch.monitor.bounds import Reading
 from decaysketch.monitor.explanation import explain
 from decaysketch.monitor.hub import Account, Expected, Granted, Monitor, State
-from decaysketch.monitor.messages import HELD_HEADER, SITE_HEADER, Answer, Grant, Held, Report
+from decaysketch.monitor.messages import GRANTS_HEADER, SITE_HEADER, Answer, Grant, Held, Report
 from decaysketch.monitor.site import BudgetSite
 from decaysketch.monitor.spec import SPECS, Spec, Threshold, spec_from_dict
 
 __all__ = [
-    "HELD_HEADER",
+    "GRANTS_HEADER",
     "SITE_HEADER",
     "SPECS",
     "Account",

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from decaysketch.core.text.grammar import shortened
 from decaysketch.errors import ParameterError
-from decaysketch.text.grammar import shortened
 
 __all__ = [
     "LARGEST",

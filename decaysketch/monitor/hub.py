@@ -37,8 +37,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.asking import View, read_predicate
-from decaysketch.answers.estimate import Estimate
 from decaysketch.contract.recipe import Recipe
 from decaysketch.decay.area import area
 from decaysketch.errors import ParameterError
@@ -55,6 +53,8 @@ from decaysketch.monitor.fields import (
 from decaysketch.monitor.messages import Grant, Report
 from decaysketch.monitor.pending import unit_s
 from decaysketch.monitor.spec import Threshold
+from decaysketch.query.dispatch import View, read_predicate
+from decaysketch.query.estimate import Estimate
 
 __all__ = ["Account", "Expected", "Granted", "Monitor", "State"]
 

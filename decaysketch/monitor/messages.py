@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
+from decaysketch.core.text.grammar import shortened
 from decaysketch.errors import ParameterError
 from decaysketch.monitor.fields import (
     MAX_MONITORS,
@@ -27,14 +28,13 @@ from decaysketch.monitor.fields import (
     take_known,
     whole,
 )
-from decaysketch.text.grammar import shortened
 
-__all__ = ["HELD_HEADER", "SITE_HEADER", "Answer", "Grant", "Held", "Report"]
+__all__ = ["GRANTS_HEADER", "SITE_HEADER", "Answer", "Grant", "Held", "Report"]
 
 SITE_HEADER: Final = "Decaysketch-Site"
 """Header of a report: ``<inc>.<seq>``."""
 
-HELD_HEADER: Final = "Decaysketch-Held"
+GRANTS_HEADER: Final = "Decaysketch-Grants"
 """Header of a report: ``<monitor>:<epoch>.<serial>``, by commas; empty where nothing is held."""
 
 _DIGITS = r"[0-9]{1,16}"
@@ -106,7 +106,7 @@ class Report:
     def headers(self) -> dict[str, str]:
         """The headers with which a posted sketch carries the report."""
         held = ",".join(f"{name}:{h.epoch}.{h.serial}" for name, h in self.held.items())
-        return {SITE_HEADER: f"{self.inc}.{self.seq}", HELD_HEADER: held}
+        return {SITE_HEADER: f"{self.inc}.{self.seq}", GRANTS_HEADER: held}
 
     @classmethod
     def from_headers(cls, site: str, held: str = "") -> Self:
@@ -120,7 +120,7 @@ class Report:
             raise ParameterError(f"{SITE_HEADER} is {shortened(site)}; expected <inc>.<seq>")
         if len(held) > _LONGEST:
             raise ParameterError(
-                f"{HELD_HEADER} has {len(held)} characters; expected at most {_LONGEST}"
+                f"{GRANTS_HEADER} has {len(held)} characters; expected at most {_LONGEST}"
             )
         parts = [part.strip() for part in held.split(",")] if held.strip() else []
         _count(len(parts))
@@ -129,12 +129,12 @@ class Report:
             match = _HELD.fullmatch(part)
             if match is None:
                 raise ParameterError(
-                    f"{HELD_HEADER} has {shortened(part)}; expected <monitor>:<epoch>.<serial>"
+                    f"{GRANTS_HEADER} has {shortened(part)}; expected <monitor>:<epoch>.<serial>"
                 )
             name, *numbers = match.groups()
             if name in of:
-                raise ParameterError(f"{HELD_HEADER} names {name} twice; expected once")
-            of[name] = Held(*(whole(f"{HELD_HEADER} of {name}", int(each)) for each in numbers))
+                raise ParameterError(f"{GRANTS_HEADER} names {name} twice; expected once")
+            of[name] = Held(*(whole(f"{GRANTS_HEADER} of {name}", int(each)) for each in numbers))
         inc, seq = (whole(SITE_HEADER, int(each)) for each in found.groups())
         return cls(inc, seq, of)
 

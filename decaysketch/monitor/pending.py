@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.asking import read_predicate
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.decay import Decay, Exponential
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.monitor.spec import QUESTIONS, Threshold
+from decaysketch.query.dispatch import read_predicate
 
 if TYPE_CHECKING:
     from decaysketch.contract.recipe import Recipe

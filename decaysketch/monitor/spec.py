@@ -16,7 +16,6 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
-from decaysketch.answers.asking import read_predicate
 from decaysketch.contract.family import Family
 from decaysketch.contract.recipe import Recipe
 from decaysketch.decay import Decay
@@ -32,6 +31,7 @@ from decaysketch.monitor.fields import (
     take_known,
     text_of,
 )
+from decaysketch.query.dispatch import read_predicate
 
 __all__ = ["QUESTIONS", "SPECS", "Question", "Spec", "Threshold", "kind", "spec_from_dict"]
 

@@ -3,7 +3,7 @@
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 
-from decaysketch.codec._native cimport (
+from decaysketch.core.codec._native cimport (
     columns_of, ds_limits, ds_reading_words, ds_rows, limits_of,
 )
 from decaysketch.minhit._native cimport Hash, ds_hash

@@ -29,11 +29,11 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch import minhit
-from decaysketch.answers.bands import Bands
-from decaysketch.answers.sample import Aged, Origin, Sample, Values, check_answerable
-from decaysketch.answers.spread import hit_spread
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
+from decaysketch.query.bands import Bands
+from decaysketch.query.hash_variance import hit_spread
+from decaysketch.query.sample import Aged, Origin, Sample, Values, check_answerable
 from decaysketch.querytime.state import SketchState
 from decaysketch.querytime.stratified import assemble, bands_of
 

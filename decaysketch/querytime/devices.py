@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.estimate import Estimate
 from decaysketch.contract.snapshot import Snapshot
 from decaysketch.core.labels import label_of, values_of
 from decaysketch.core.observations import observation_ids
@@ -28,6 +27,7 @@ from decaysketch.core.params import SketchParams
 from decaysketch.core.time_units import Instant, duration, in_units
 from decaysketch.decay import Decay, none, window
 from decaysketch.errors import ParameterError, UnanswerableQueryError
+from decaysketch.query.estimate import Estimate
 from decaysketch.querytime.sketch import DecaySketch
 from decaysketch.querytime.snapshot import QueryTimeSnapshot
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from decaysketch.answers.bands import Bands
-from decaysketch.answers.sample import Sample
 from decaysketch.core.params import SketchParams
 from decaysketch.decay import Decay
+from decaysketch.query.bands import Bands
+from decaysketch.query.sample import Sample
 from decaysketch.querytime import stratified
 from decaysketch.querytime.snapshot import QueryTimeSnapshot
 from decaysketch.querytime.state import SketchState

@@ -36,9 +36,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers import query
-from decaysketch.answers.questions import AskedOfValues, AskedOfWeights, View, questions_of
-from decaysketch.answers.sample import Sample
 from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.core.labels import LabelBook
 from decaysketch.core.observations import prepare
@@ -48,6 +45,9 @@ from decaysketch.core.plausible_times import span, told
 from decaysketch.core.time_units import Instant, in_units
 from decaysketch.decay import Decay, none, window
 from decaysketch.errors import ParameterError
+from decaysketch.query import aggregates
+from decaysketch.query.catalog import AskedOfValues, AskedOfWeights, View, questions_of
+from decaysketch.query.sample import Sample
 from decaysketch.querytime import wire
 from decaysketch.querytime.rows import RetainedRows
 from decaysketch.querytime.snapshot import Estimator, QueryTimeSnapshot
@@ -210,7 +210,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         nothing.
 
         Returns:
-            int8[n]: a :class:`~decaysketch.core.verdicts.Verdict` for each row.
+            int8[n]: a :class:`~decaysketch.core.row_status.Verdict` for each row.
 
         Raises:
             ObservationError: as :meth:`update`.
@@ -329,7 +329,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         now: Instant | None = None,
         estimator: Estimator = "stratified",
     ) -> Sample:
-        """The weighted sample that every query reads; see :mod:`decaysketch.answers.sample`.
+        """The weighted sample that every query reads; see :mod:`decaysketch.query.sample`.
 
         Args:
             decay: weight of an observation as a function of its age ``now - timestamp``; or a text
@@ -359,7 +359,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         ``combine`` of a question says how several copies make one answer, and has no effect where
         there is one: "average" reads the pooled sample (most accurate), "median" takes the median
         of the copies' own answers (what the paper's guarantee is about); see
-        :mod:`decaysketch.answers.ensemble`.
+        :mod:`decaysketch.query.ensemble`.
         """
         return self.snapshot().at(decay, now, estimator=estimator)
 
@@ -392,4 +392,4 @@ def _warnings(snapshot: QueryTimeSnapshot) -> tuple[str, ...]:
     if since is not None and since >= newest:
         return ()  # nothing can be answered
     decay = none() if since is None else window(newest - since - 1)
-    return query.warnings(snapshot.samples(decay, newest))
+    return aggregates.warnings(snapshot.samples(decay, newest))

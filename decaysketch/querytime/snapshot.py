@@ -16,20 +16,20 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.bands import Bands
-from decaysketch.answers.questions import SampleView
-from decaysketch.answers.sample import Sample, pool
 from decaysketch.contract.snapshot import Fed, Sampled, marks_of
-from decaysketch.core.callers import warn_caller
 from decaysketch.core.labels import Labels, codes_of
 from decaysketch.core.observations import prepare
 from decaysketch.core.params import SketchParams
+from decaysketch.core.row_status import Identified
 from decaysketch.core.time_units import Instant
-from decaysketch.core.verdicts import Identified
+from decaysketch.core.warning_location import warn_caller
 from decaysketch.decay import Decay
 from decaysketch.decay.newest import left_out_by_age
 from decaysketch.decay.read import has_units
 from decaysketch.errors import NewestOnlyWarning, ParameterError
+from decaysketch.query.bands import Bands
+from decaysketch.query.catalog import SampleView
+from decaysketch.query.sample import Sample, pool
 from decaysketch.querytime import cohen_strauss, stratified, wire
 from decaysketch.querytime.state import SketchState, digest_of
 from decaysketch.querytime.verdicts import verdicts_of

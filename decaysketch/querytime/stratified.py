@@ -19,8 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch import minhit
-from decaysketch.answers.bands import Bands, Reading
-from decaysketch.answers.sample import (
+from decaysketch.decay import Decay
+from decaysketch.query.bands import Bands, Reading
+from decaysketch.query.hash_variance import weighed
+from decaysketch.query.sample import (
     Aged,
     Fading,
     Observed,
@@ -31,8 +33,6 @@ from decaysketch.answers.sample import (
     check_answerable,
     read,
 )
-from decaysketch.answers.spread import weighed
-from decaysketch.decay import Decay
 from decaysketch.querytime._native import known_hits
 from decaysketch.querytime.rows import columns_of
 from decaysketch.querytime.state import SketchState

@@ -3,7 +3,7 @@
 The watermarks of the merged state follow from one walk over the rows held and the new copies. For a
 batch of ``n`` rows and a state of ``R`` it takes O(R + n), a few nanoseconds for each row held. Of
 several hash functions (``copies``) the most favourable verdict counts. See
-:mod:`decaysketch.core.verdicts`.
+:mod:`decaysketch.core.row_status`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from decaysketch import minhit
 from decaysketch.core.observations import Observations
-from decaysketch.core.verdicts import (
+from decaysketch.core.row_status import (
     Batch,
     Identified,
     Verdict,

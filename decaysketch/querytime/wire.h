@@ -2,7 +2,7 @@
 #ifndef DS_QUERYTIME_WIRE_H
 #define DS_QUERYTIME_WIRE_H
 
-#include "codec/rows.h"
+#include "core/codec/rows.h"
 #include "minhit/hash.h"
 
 #define DS_NO_WATERMARK INT64_MIN

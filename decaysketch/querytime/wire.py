@@ -3,7 +3,7 @@
 For each copy (hash function) the bytes hold watermarks, the number of rows and the time of the
 first; then come the rows of each copy, bit-packed in canonical order, about the bits of an id plus
 two bytes each. The level of a row is not stored but recomputed. Labels follow the rows of all
-copies (``codec/labels.py``).
+copies (``core/codec/labels.py``).
 
 What decoding promises
     Bytes come from a network. Whatever they are, :func:`decode` returns states that an honest
@@ -45,11 +45,11 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch import minhit
-from decaysketch.codec import fields
-from decaysketch.codec.fields import MAGIC, VERSION, refuse
-from decaysketch.codec.header import CopyHeader, Header
-from decaysketch.codec.labels import codes_of_ranks, encode_labels, ranks_of, read_labels
-from decaysketch.codec.rows import Rows, check_canonical, check_rows, decode_rows, encode_rows
+from decaysketch.core.codec import fields
+from decaysketch.core.codec.fields import MAGIC, VERSION, refuse
+from decaysketch.core.codec.header import CopyHeader, Header
+from decaysketch.core.codec.labels import codes_of_ranks, encode_labels, ranks_of, read_labels
+from decaysketch.core.codec.rows import Rows, check_canonical, check_rows, decode_rows, encode_rows
 from decaysketch.core.params import SketchParams
 from decaysketch.core.special import binomial_at_most
 from decaysketch.core.watermarks import NO_WATERMARK

@@ -1,9 +1,9 @@
 """Columns as bits: numbers of which few are large, and values.
 
-Blocks with 8 numbers have a width each (``codec/numbers.py``). A single large number would widen
-the seven next to it. So a column is split at one width: the low bits for all numbers, then the
-positions and the high bits for the few that have more. These are patched frames (Zukowski, Heman,
-Nes and Boncz 2006). A formula gives the width.
+Blocks with 8 numbers have a width each (``core/codec/numbers.py``). A single large number would
+widen the seven next to it. So a column is split at one width: the low bits for all numbers, then
+the positions and the high bits for the few that have more. These are patched frames (Zukowski,
+Heman, Nes and Boncz 2006). A formula gives the width.
 
 The writer packs values in the shortest form. The first one wins a tie.
 
@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.codec.fields import Reader, put_varint, refuse
-from decaysketch.codec.numbers import pack_numbers, read_numbers
+from decaysketch.core.codec.fields import Reader, put_varint, refuse
+from decaysketch.core.codec.numbers import pack_numbers, read_numbers
 from decaysketch.core.observations import decode_values, encode_values
 
 __all__ = ["pack_patched", "pack_values", "read_patched", "read_values", "unzigzag", "zigzag"]

@@ -8,7 +8,7 @@ Guarantee
     in any order, any number of times, in any parts, merged by any tree.
 Queries
     Everything that needs a row and the next row in its series, under any decay, with an interval:
-    see :mod:`decaysketch.answers.series`. For counts, sums and quantiles over rows, feed a
+    see :mod:`decaysketch.query.series`. For counts, sums and quantiles over rows, feed a
     :class:`~decaysketch.DecaySketch` with the same columns.
 Accuracy
     The number of entities decides the accuracy, not the number of rows. If few entities have many
@@ -25,8 +25,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.questions import questions_of
-from decaysketch.answers.series import AskedOfSeries
 from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.core.observations import (
     TIME_LIMIT,
@@ -37,10 +35,12 @@ from decaysketch.core.observations import (
 )
 from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span
+from decaysketch.core.row_status import compare
 from decaysketch.core.time_units import Instant, in_units
-from decaysketch.core.verdicts import compare
 from decaysketch.decay import Decay
 from decaysketch.errors import ObservationError, ParameterError
+from decaysketch.query.catalog import questions_of
+from decaysketch.query.series import AskedOfSeries
 from decaysketch.series import _native, wire
 from decaysketch.series.params import SeriesParams
 from decaysketch.series.rows import SeriesRows, identified
@@ -241,7 +241,7 @@ class SeriesSketch(AskedOfSeries, Sketch):
         """Return the status that :meth:`update` would give to each row. Changes nothing.
 
         Returns:
-            int8[n]: a :class:`~decaysketch.core.verdicts.Verdict` for each row. A row is a
+            int8[n]: a :class:`~decaysketch.core.row_status.Verdict` for each row. A row is a
             duplicate of another one in the same cell of ``resolution``.
 
         Raises:

@@ -9,14 +9,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.clusters import FEW, Clusters, Reach, over_entities
-from decaysketch.answers.estimate import Estimate
-from decaysketch.answers.query import Predicate, span_of
-from decaysketch.answers.series import SeriesView
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.decay import Decay
 from decaysketch.decay.area import integral
 from decaysketch.errors import ParameterError
+from decaysketch.query.aggregates import Predicate, span_of
+from decaysketch.query.clusters import FEW, Clusters, Reach, over_entities
+from decaysketch.query.estimate import Estimate
+from decaysketch.query.series import SeriesView
 from decaysketch.series.pieces import FAR, Increases, Pieces
 from decaysketch.series.state import SeriesState
 

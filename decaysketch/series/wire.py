@@ -22,10 +22,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.codec import fields
-from decaysketch.codec.fields import Reader, put_signed_varint, put_varint, refuse
-from decaysketch.codec.header import CopyHeader, Header
-from decaysketch.codec.numbers import pack_numbers, read_numbers
+from decaysketch.core.codec import fields
+from decaysketch.core.codec.fields import Reader, put_signed_varint, put_varint, refuse
+from decaysketch.core.codec.header import CopyHeader, Header
+from decaysketch.core.codec.numbers import pack_numbers, read_numbers
 from decaysketch.core.observations import MISSING_KEY, TIME_LIMIT, no_floats
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import IncompatibleSketchError

@@ -1,7 +1,7 @@
 """Set expressions over sources, from a text: ``gw1 & ~"gw 2"``, ``exactly(2)``.
 
-A text arrives over a network and is read by :mod:`decaysketch.text.grammar`, never executed. Its
-characters, its operations and its depth are limited, so time and memory are too.
+A text arrives over a network and is read by :mod:`decaysketch.core.text.grammar`, never executed.
+Its characters, its operations and its depth are limited, so time and memory are too.
 
 =========================  ======================================================================
 ``gw1``  ``"gw-1"``        messages that this source heard; a name in quotes where it is no
@@ -30,8 +30,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.core.text.grammar import MAX_DEPTH, MAX_TEXT, Tokens
 from decaysketch.errors import ParameterError
-from decaysketch.text.grammar import MAX_DEPTH, MAX_TEXT, Tokens
 
 __all__ = ["Expression", "Histories", "quoted", "read_expression"]
 

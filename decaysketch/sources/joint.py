@@ -31,11 +31,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.sample import Sample
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.params import SketchParams
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
+from decaysketch.query.sample import Sample
 from decaysketch.sources import _native
 
 __all__ = ["UNBOUNDED", "Guards", "Incidences", "Joint", "Match", "guards_of"]

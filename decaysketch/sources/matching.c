@@ -10,7 +10,7 @@
 
        variance  E (m - g)^2 ~ g^2 u (u - 1)        skew  variance * (g u - g / 2)
 
-   which is what `answers/query.py` takes of a row of weight 1 (the half belongs to the gamma variable
+   which is what `query/aggregates.py` takes of a row of weight 1 (the half belongs to the gamma variable
    that it compares with). Every pair so gets the amounts of its own joint sample in one pass. */
 #include "sources/matching.h"
 

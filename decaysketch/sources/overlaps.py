@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.estimate import Estimate, inequality, part_interval
-from decaysketch.answers.sample import Fading, Observed, Sample, check_answerable
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
+from decaysketch.query.estimate import Estimate, inequality, part_interval
+from decaysketch.query.sample import Fading, Observed, Sample, check_answerable
 from decaysketch.sources import _native
 from decaysketch.sources.joint import Joint
 
@@ -39,7 +39,7 @@ _FIRST_BITS, _MOST_BITS = 16, 21  # of the table of pairs: 64 bytes each
 _PARTNERS = 24  # of a source, for which the first table has slots
 _SALT = secrets.randbits(64) | 1
 _EXACT, _SAMPLED, _VARIANCE, _SKEW, _CERTAIN, _ROWS, _LARGEST, _HIT = range(8)
-_HINGES = 0.15  # as in answers/query.py: a row with this share of the variance decides
+_HINGES = 0.15  # as in query/aggregates.py: a row with this share of the variance decides
 
 
 class Overlaps(NamedTuple):
@@ -228,7 +228,7 @@ def _weights(fading: Fading, times: Int64Array) -> Float64Array:
 
 def _steps(of: Overlaps) -> tuple[Float64Array, Float64Array]:
     """Return for each pair the largest mass of a row in the sampled bands that the decay reaches,
-    and ``1 - p / 2`` of that band. See :meth:`~decaysketch.answers.bands.Bands.largest_hit`.
+    and ``1 - p / 2`` of that band. See :meth:`~decaysketch.query.bands.Bands.largest_hit`.
     """
     fading, now = of.fading, of.fading.now
     marks = of.joint.marks

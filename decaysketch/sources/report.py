@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from decaysketch.answers.estimate import CAVEATS, Estimate
 from decaysketch.errors import ParameterError
+from decaysketch.query.estimate import CAVEATS, Estimate
 from decaysketch.sources.expression import quoted
 from decaysketch.sources.view import CoverageView, Heard
 

@@ -1,7 +1,7 @@
 """Queries to the messages in a source set: ``set``, and groups by source.
 
 A source set restricts the sample before a query, as ``where`` does
-(:mod:`decaysketch.answers.modifiers`). Both combine: ``mean(v) set gw7 - gw8 where v > -90``.
+(:mod:`decaysketch.query.modifiers`). Both combine: ``mean(v) set gw7 - gw8 where v > -90``.
 
 Three keys in ``by`` come from the sources that heard a message:
 
@@ -30,18 +30,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from decaysketch.answers import grouped
-from decaysketch.answers.asking import View, given_to
-from decaysketch.answers.comparing import RangeView
-from decaysketch.answers.covering import SOURCE_QUESTIONS
-from decaysketch.answers.ensemble import Combine, check_combine
-from decaysketch.answers.estimate import Estimate, check_confidence
-from decaysketch.answers.modifiers import SOURCE_KEYS, Modifiers
-from decaysketch.answers.shapes import Question
-from decaysketch.answers.tables import GroupTable, as_group
+from decaysketch.core.text.expression import Kind
 from decaysketch.errors import ParameterError
+from decaysketch.query import grouped
+from decaysketch.query.covering import SOURCE_QUESTIONS
+from decaysketch.query.dispatch import View, given_to
+from decaysketch.query.ensemble import Combine, check_combine
+from decaysketch.query.estimate import Estimate, check_confidence
+from decaysketch.query.modifiers import SOURCE_KEYS, Modifiers
+from decaysketch.query.pair_view import RangeView
+from decaysketch.query.shapes import Question
+from decaysketch.query.tables import GroupTable, as_group
 from decaysketch.sources.expression import quoted, read_expression
-from decaysketch.text.expression import Kind
 
 if TYPE_CHECKING:
     from decaysketch.sources.view import CoverageView
@@ -197,7 +197,7 @@ class SourceTables:
 
         Raises:
             ParameterError: there are more than 1,000 groups, or as in
-                :meth:`decaysketch.answers.asking.View.ask`.
+                :meth:`decaysketch.query.dispatch.View.ask`.
         """
         check_combine(combine)
         check_confidence(confidence)

@@ -34,9 +34,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.sample import masses_by
 from decaysketch.core.special import ndtri
 from decaysketch.errors import ParameterError
+from decaysketch.query.sample import masses_by
 
 __all__ = ["RARE", "Model", "Unheard", "unheard_of"]
 
@@ -76,7 +76,7 @@ class Unheard:
         lower, upper: the least lower bound and the largest upper bound among the models.
         heard: mass of the heard messages.
         confidence: of each model's interval.
-        caveats: names, see :data:`~decaysketch.answers.estimate.CAVEATS`. "assumes-independence"
+        caveats: names, see :data:`~decaysketch.query.estimate.CAVEATS`. "assumes-independence"
             always.
     """
 

@@ -26,15 +26,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.asking import View
-from decaysketch.answers.comparing import PairView
-from decaysketch.answers.contrasts import Moment, Pair
-from decaysketch.answers.ensemble import Combine
-from decaysketch.answers.estimate import Estimate
-from decaysketch.answers.modifiers import Modifiers
-from decaysketch.answers.questions import SampleView
-from decaysketch.answers.sample import Observed, Sample, changed
-from decaysketch.answers.shapes import Question
 from decaysketch.core.labels import LabelBook
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.time_units import Instant, moment_before
@@ -42,6 +33,15 @@ from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay, none, window
 from decaysketch.decay.read import decay_in
 from decaysketch.errors import ParameterError
+from decaysketch.query.catalog import SampleView
+from decaysketch.query.difference import Moment, Pair
+from decaysketch.query.dispatch import View
+from decaysketch.query.ensemble import Combine
+from decaysketch.query.estimate import Estimate
+from decaysketch.query.modifiers import Modifiers
+from decaysketch.query.pair_view import PairView
+from decaysketch.query.sample import Observed, Sample, changed
+from decaysketch.query.shapes import Question
 from decaysketch.sources import cover, overlaps, silence, unheard
 from decaysketch.sources.expression import Expression, quoted, read_expression
 from decaysketch.sources.joint import Joint, number_of

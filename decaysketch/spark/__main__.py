@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from decaysketch.engines.moments import moments_table
-from decaysketch.engines.questions import functions_table
-from decaysketch.engines.sources import functions_table as sources_table
+from decaysketch.tables.sql.queries import functions_table
+from decaysketch.tables.sql.sources import functions_table as sources_table
+from decaysketch.tables.sql.time_ranges import moments_table
 
 TABLES = {"": functions_table, "moments": moments_table, "sources": sources_table}
 

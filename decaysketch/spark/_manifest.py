@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from decaysketch.batch import RESULT_FIELDS
 from decaysketch.errors import DecaySketchError
+from decaysketch.tables import RESULT_FIELDS
 
 __all__ = ["COLUMNS", "COUNTS", "Manifest", "Partition", "Run", "TableError", "key_types"]
 
-#: Names of :data:`decaysketch.batch.RESULT_FIELDS`, and of those that are added up.
+#: Names of :data:`decaysketch.tables.RESULT_FIELDS`, and of those that are added up.
 COLUMNS: Final = tuple(f.name for f in RESULT_FIELDS)
 COUNTS: Final = tuple(f.name for f in RESULT_FIELDS if pa.types.is_int64(f.type))
 

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from decaysketch.batch import RESULT_FIELDS, key_fields, merge_blobs
-from decaysketch.codec.fields import HEAD_BYTES, fingerprint_of
+from decaysketch.core.codec.fields import HEAD_BYTES, fingerprint_of
 from decaysketch.errors import IncompatibleSketchError
 from decaysketch.families import Recipe, family_of
 from decaysketch.spark._manifest import COLUMNS, COUNTS, Run, TableError
 from decaysketch.spark._names import quoted
 from decaysketch.spark._storage import Storage
+from decaysketch.tables import RESULT_FIELDS, key_fields, merge_blobs
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -20,7 +20,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from decaysketch.batch import (
+from decaysketch.errors import ParameterError
+from decaysketch.families import Params, Recipe, recipe_of
+from decaysketch.spark import pushdown
+from decaysketch.spark._names import quoted
+from decaysketch.spark.splits import (
+    Log,
+    ParquetTasks,
+    TaskSplits,
+    find_files,
+    is_uri,
+    parquet_tasks,
+)
+from decaysketch.tables import (
     RESULT_FIELDS,
     TALLY_FIELDS,
     BatchFunction,
@@ -33,18 +45,6 @@ from decaysketch.batch import (
     partial_builder,
     partition_merger,
     refusal_finder,
-)
-from decaysketch.errors import ParameterError
-from decaysketch.families import Params, Recipe, recipe_of
-from decaysketch.spark import pushdown
-from decaysketch.spark._names import quoted
-from decaysketch.spark.splits import (
-    Log,
-    ParquetTasks,
-    TaskSplits,
-    find_files,
-    is_uri,
-    parquet_tasks,
 )
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def sketch_table(
     Args:
         session: the Spark session.
         log: a DataFrame; or a file or folder of files of one format, or several, as paths or URIs.
-        params, mapping, by, now, only, refused: see :class:`decaysketch.batch.KeyedBuilder`.
+        params, mapping, by, now, only, refused: see :class:`decaysketch.tables.KeyedBuilder`.
         format: "parquet", "csv", "json" or any format of Spark's; None: by suffix.
         schema: types of a CSV or JSON log's columns (Spark DDL); None: inferred.
         read_in_workers: let tasks read Parquet files themselves, if the log allows it.
@@ -105,7 +105,7 @@ def sketch_table(
             more if there are hundreds of tasks.
         tally: see :func:`merge_table`.
         epoch: of the sites, if the family counts by site: one of its own for each part of a log
-            that is built by itself (:func:`decaysketch.batch.epoch_of`).
+            that is built by itself (:func:`decaysketch.tables.epoch_of`).
 
     If the family counts by site, Spark reads the log, and brings the rows of each key and site
     together and in time order. The counts are then a function of the rows alone.

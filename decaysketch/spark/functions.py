@@ -12,7 +12,7 @@ functions: an aggregate makes the bytes, scalar functions read them.
 ``sketch_build_counted``                    the first without rejected rows, and their count
 ``sketch_union``                            the merge of the sketches of one row
 ``sketch_info``                             the properties of a sketch
-``decayed_mean``, and so on                 the queries of :mod:`decaysketch.answers.questions`
+``decayed_mean``, and so on                 the queries of :mod:`decaysketch.query.catalog`
 ``decayed_between``, ``decayed_compare``    one of them over a range of times, or two moments
 ``decayed_coverage``, and so on             tables for a map from source names to sketches
 ==========================================  ======================================================
@@ -34,11 +34,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import pyarrow as pa
 
 from decaysketch.core.time_units import instant
-from decaysketch.engines import aggregates, moments, questions, sources, spelled
-from decaysketch.engines.asking import NAMES, Asked, asking, recipes_of
-from decaysketch.engines.texts import text_of
 from decaysketch.errors import ParameterError
 from decaysketch.families import BuiltWith, Recipe, recipe_of
+from decaysketch.tables.sql import aggregates, queries, query_syntax, sources, time_ranges
+from decaysketch.tables.sql.arguments import text_of
+from decaysketch.tables.sql.signatures import NAMES, Asked, asking, recipes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -132,7 +132,7 @@ def decayed_between(
         confidence, streams: as in the other functions.
     """
     given = [_literal(aggregate), _time(start), _time(stop)]
-    return _of_moments(moments.BETWEEN, sketch, given, {"confidence": confidence}, streams)
+    return _of_moments(time_ranges.BETWEEN, sketch, given, {"confidence": confidence}, streams)
 
 
 def decayed_compare(
@@ -164,7 +164,7 @@ def decayed_compare(
         _time(then_now),
     ]  # fmt: skip
     optional = {"how": how or "difference", "confidence": confidence}
-    return _of_moments(moments.COMPARE, sketch, given, optional, streams)
+    return _of_moments(time_ranges.COMPARE, sketch, given, optional, streams)
 
 
 def decayed_query(
@@ -182,7 +182,7 @@ def decayed_query(
     Args:
         sketch: column of sketch bytes.
         decay, now: as in the other functions.
-        query: a text, or a column of them; see :mod:`decaysketch.answers.spelled`.
+        query: a text, or a column of them; see :mod:`decaysketch.query.query_syntax`.
         confidence, streams: as in the other functions.
     """
     given = [_literal(text_of(decay)), _time(now), _literal(query)]
@@ -388,9 +388,9 @@ def register(spark: SparkSession, streams: Mapping[str, BuiltWith] | None = None
         "sketch_info": _info_udf(recipes),
     }
     functions |= {called: _question_udf(called, recipes) for called in _ASKING}
-    functions |= {called: _moments_udf(called, recipes) for called in moments.MOMENTS}
+    functions |= {called: _moments_udf(called, recipes) for called in time_ranges.MOMENTS}
     functions |= {called: _sources_udf(called, recipes) for called in sources.NAMES}
-    functions[spelled.QUERY] = _query_udf(recipes)
+    functions[query_syntax.QUERY] = _query_udf(recipes)
     for name, function in functions.items():
         spark.udf.register(name, function)
 
@@ -403,16 +403,16 @@ def register(spark: SparkSession, streams: Mapping[str, BuiltWith] | None = None
 
 def _question_udf(called: str, recipes: Sequence[Recipe]) -> Function:
     def ask(*columns: pa.Array, **named: pa.Array) -> pa.Array:
-        return questions.answer(called, recipes, columns, named)
+        return queries.answer(called, recipes, columns, named)
 
-    return _udf(ask, called, questions.answer_type(called))
+    return _udf(ask, called, queries.answer_type(called))
 
 
 def _moments_udf(called: str, recipes: Sequence[Recipe]) -> Function:
     def ask(*columns: pa.Array, **named: pa.Array) -> pa.Array:
-        return moments.answer(called, recipes, columns, named)
+        return time_ranges.answer(called, recipes, columns, named)
 
-    return _udf(ask, called, moments.answer_type(called))
+    return _udf(ask, called, time_ranges.answer_type(called))
 
 
 def _sources_udf(called: str, recipes: Sequence[Recipe]) -> Function:
@@ -424,9 +424,9 @@ def _sources_udf(called: str, recipes: Sequence[Recipe]) -> Function:
 
 def _query_udf(recipes: Sequence[Recipe]) -> Function:
     def ask(*columns: pa.Array, **named: pa.Array) -> pa.Array:
-        return spelled.answer(recipes, columns, named)
+        return query_syntax.answer(recipes, columns, named)
 
-    return _udf(ask, spelled.QUERY, spelled.TYPE)
+    return _udf(ask, query_syntax.QUERY, query_syntax.TYPE)
 
 
 def _build_udf(recipe: Recipe, now: int | None, refused: Literal["raise", "count"]) -> Function:
@@ -476,16 +476,16 @@ def _merge_udf(recipes: Sequence[Recipe]) -> Function:
 
 def _union_udf(recipes: Sequence[Recipe]) -> Function:
     def sketch_union(*columns: pa.Array) -> pa.Array:
-        return questions.unite("sketch_union", recipes, columns)
+        return queries.unite("sketch_union", recipes, columns)
 
     return _udf(sketch_union, "sketch_union", pa.binary())
 
 
 def _info_udf(recipes: Sequence[Recipe]) -> Function:
     def sketch_info(sketch: pa.Array) -> pa.Array:
-        return questions.describe("sketch_info", recipes, sketch)
+        return queries.describe("sketch_info", recipes, sketch)
 
-    return _udf(sketch_info, "sketch_info", questions.INFO)
+    return _udf(sketch_info, "sketch_info", queries.INFO)
 
 
 def _udf(function: Callable[..., Any], name: str, returns: pa.DataType) -> Function:

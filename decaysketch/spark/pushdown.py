@@ -11,10 +11,10 @@ from functools import reduce
 from operator import and_, eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, Any
 
-from decaysketch.batch import ColumnMapping, Comparison, RowFilter
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.families import Params
 from decaysketch.spark._names import quoted
+from decaysketch.tables import ColumnMapping, Comparison, RowFilter
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -11,8 +11,8 @@
 *Writing* accepts one of three kinds of rows, batch or streaming:
 
 - sketches, if there is a column ``sketch``: each is posted as it is;
-- rows of a log, with an option ``mapping`` (:class:`decaysketch.batch.ColumnMapping` as JSON): each
-  task builds sketches from its rows, with the parameters of the stream, and posts them. This
+- rows of a log, with an option ``mapping`` (:class:`decaysketch.tables.ColumnMapping` as JSON):
+  each task builds sketches from its rows, with the parameters of the stream, and posts them. This
   excludes families that count by site, because a task may have only a part of a site;
 - with ``raw=true`` observations (columns ``value``, ``weight``, ``time``, ``id`` of
   ``docs/http-api.md``), from which the aggregator builds sketches: for streams whose ids are keyed
@@ -48,10 +48,10 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from decaysketch.batch import RESULT_FIELDS, ColumnMapping, KeyedBuilder
 from decaysketch.client.posting import Poster, source_name
 from decaysketch.errors import ObservationError, ParameterError
 from decaysketch.spark._aggregator import Address
+from decaysketch.tables import RESULT_FIELDS, ColumnMapping, KeyedBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -23,11 +23,11 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 
-from decaysketch.batch import ColumnMapping, FileSplit, RowFilter
-from decaysketch.batch.engine import matching_row_groups, open_parquet
 from decaysketch.core.params import check_integer
 from decaysketch.errors import ParameterError
 from decaysketch.families import Params
+from decaysketch.tables import ColumnMapping, FileSplit, RowFilter
+from decaysketch.tables.workers import matching_row_groups, open_parquet
 
 __all__ = [
     "Log",
@@ -65,7 +65,7 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class ParquetTasks:
-    """The parts of a Parquet log, for :func:`decaysketch.batch.file_builder`.
+    """The parts of a Parquet log, for :func:`decaysketch.tables.file_builder`.
 
     Attributes:
         schema: the columns of its first file.

@@ -37,11 +37,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from decaysketch.batch import BuiltWith, ColumnMapping, RowFilter, epoch_of
 from decaysketch.errors import IncompatibleSketchError
 from decaysketch.families import Recipe, recipe_of
 from decaysketch.spark.build import sketch_table
 from decaysketch.spark.tables import SketchTable, TableError
+from decaysketch.tables import BuiltWith, ColumnMapping, RowFilter, epoch_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,7 +73,7 @@ def merge_into(
 
     Args:
         path: the table; made if it does not exist.
-        params, mapping, by, now, only, refused: see :class:`decaysketch.batch.KeyedBuilder`. With
+        params, mapping, by, now, only, refused: see :class:`decaysketch.tables.KeyedBuilder`. With
             ``refused="raise"`` a rejected row ends the query, and ends it again at the next
             start; with "count" it is dropped and counted.
         query, also, most_runs, keep, wait_s: see :func:`merge_rows`.

@@ -2,7 +2,7 @@
 
     DIR/versions/0000000007.json    version 7: configuration, key columns, files, counts, notes
     DIR/data/0000000007-5f3a/       the Parquet files that version 7 added: the key columns and
-                                    :data:`decaysketch.batch.RESULT_FIELDS`
+                                    :data:`decaysketch.tables.RESULT_FIELDS`
     DIR/.lock                       held by a writer, on a local file system
 
 A version is a list of files and never changes. A writer first writes files that no version
@@ -42,7 +42,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from decaysketch.batch import RESULT_FIELDS
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import ParameterError
 from decaysketch.families import DEFAULT, Recipe, recipe_from_dict
@@ -50,6 +49,7 @@ from decaysketch.spark import _rows
 from decaysketch.spark._manifest import COUNTS, Manifest, Partition, Run, TableError, key_types
 from decaysketch.spark._rows import Expected, Rows
 from decaysketch.spark._storage import Storage
+from decaysketch.tables import RESULT_FIELDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -298,7 +298,7 @@ class SketchTable:
         self, session: SparkSession, partitions: Sequence[str] | None = None
     ) -> DataFrame:
         """Return one row per key (lazily): the key columns, then
-        :data:`decaysketch.batch.RESULT_FIELDS`.
+        :data:`decaysketch.tables.RESULT_FIELDS`.
 
         Args:
             session: reads, and merges if there are several runs.
@@ -395,7 +395,7 @@ class SketchTable:
         """Make a version that contains these rows and nothing else.
 
         Args:
-            rows: one row per key: the key columns and :data:`decaysketch.batch.RESULT_FIELDS`, in
+            rows: one row per key: the key columns and :data:`decaysketch.tables.RESULT_FIELDS`, in
                 any order; ``refused`` may be omitted.
             notes: notes about this version; a function is called when the rows are written.
             wait_s: time limit for another writer, in seconds.

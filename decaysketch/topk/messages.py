@@ -16,8 +16,8 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any, Final, Self
 
+from decaysketch.core.text.grammar import json_object
 from decaysketch.errors import ParameterError
-from decaysketch.text.grammar import json_object
 from decaysketch.topk.ranking import Item
 
 __all__ = [

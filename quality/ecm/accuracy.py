@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 
 import decaysketch as ds
 from decaysketch.ecm import ECMCollection, ECMParams, ECMSketch, RandomizedSketch, sizing
-from decaysketch.ecm.grids import Estimator
+from decaysketch.ecm.matrix import Estimator
 from decaysketch.ecm.randomized import RandomizedParams
 from decaysketch.ecm.sizing import Kind, Query
 from quality.ecm.logs import Log

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from decaysketch.ecm import reference, sizing
 from decaysketch.ecm.cells import Cells
-from decaysketch.ecm.layers import Layer
+from decaysketch.ecm.levels import Layer
 from decaysketch.ecm.sizing import Kind
 from quality.figures import pool
 from quality.figures.claims import Claim, Figure

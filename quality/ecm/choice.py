@@ -25,7 +25,7 @@ import numpy.typing as npt
 import decaysketch as ds
 from decaysketch.decay import Decay
 from decaysketch.ecm import ECMParams, ECMSketch, RandomizedSketch
-from decaysketch.ecm.grids import Estimator
+from decaysketch.ecm.matrix import Estimator
 from decaysketch.ecm.randomized import RandomizedParams
 from quality.ecm.logs import Log
 from quality.ecm.promises import DECAYS

@@ -23,7 +23,7 @@ import numpy as np
 
 import decaysketch as ds
 from decaysketch.ecm import ECMCollection, ECMParams, ECMSketch
-from decaysketch.ecm.grids import Estimator
+from decaysketch.ecm.matrix import Estimator
 from decaysketch.ecm.sizing import Kind, Query
 from quality.ecm.accuracy import (
     DELTA,

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 import decaysketch as ds
-from decaysketch.answers import query
+from decaysketch.query import aggregates
 from quality.figures import pool
 from quality.figures.decays import EXPONENTIAL, POLYNOMIAL, WINDOW, PaperDecay
 from quality.figures.sketches import KINDS, SERIES, Kind, Series, build
@@ -104,5 +104,5 @@ def trial(
 
 
 def _errors(sample: ds.Sample, source: Source, exact: Float64Array) -> list[float]:
-    shares = [query.selectivity(sample, predicate).value for predicate in source.predicates]
-    return [query.sum(sample).value / exact[0] - 1, *(np.array(shares) - exact[1:])]
+    shares = [aggregates.selectivity(sample, predicate).value for predicate in source.predicates]
+    return [aggregates.sum(sample).value / exact[0] - 1, *(np.array(shares) - exact[1:])]

@@ -1,7 +1,7 @@
 """Is the stratified estimator never worse than Cohen and Strauss's reduction?
 
 Both read the same sketch: what differs is how a decayed sum is put together from the levels (see
-``decaysketch/answers/sample.py``). The claim is that in every cell, decay by weights by capacity,
+``decaysketch/query/sample.py``). The claim is that in every cell, decay by weights by capacity,
 the RMSE of the stratified sum is at most that of the other, up to two standard errors of their
 paired ratio. Each trial is a stream and a hash seed of its own. Decays reach beyond what level 0
 holds, as inside of that both are exact.
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 import decaysketch as ds
-from decaysketch.answers import query
+from decaysketch.query import aggregates
 from quality.figures import claims, pool
 
 __all__ = ["CAPACITIES", "DECAYS", "WEIGHTS", "Cell", "measure", "ratio", "rows_of"]
@@ -107,7 +107,7 @@ def trial(weights: str, capacity: int, number: int) -> list[list[float]]:
         truth = float(np.sum(decay(now - times) * column))
         errors.append(
             [
-                query.sum(sketch.sample(decay, now=now, estimator=estimator)).value / truth - 1
+                aggregates.sum(sketch.sample(decay, now=now, estimator=estimator)).value / truth - 1
                 for estimator in ("stratified", "cohen-strauss")
             ]
         )

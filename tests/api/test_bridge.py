@@ -224,7 +224,7 @@ def test_every_frame_is_counted_once_whenever_the_bridge_is_killed(
 # test would see it.
 DYING = """
 import os, signal, sys, time
-from decaysketch.bridge import running
+from decaysketch.ingest.bridge import running
 from decaysketch.cli import app
 from decaysketch.client import Sensor
 

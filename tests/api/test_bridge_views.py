@@ -20,15 +20,15 @@ from typer.testing import CliRunner
 
 import decaysketch as ds
 from api.operations.keys import keys as key_commands
-from decaysketch.bridge.checking import checks
-from decaysketch.bridge.config import Config
-from decaysketch.bridge.dead import DeadLetters
-from decaysketch.bridge.metrics import Metrics
-from decaysketch.bridge.opening import open_streams
-from decaysketch.bridge.running import Taker
-from decaysketch.bridge.translating import Arrived
 from decaysketch.client import ClientError
 from decaysketch.errors import ParameterError
+from decaysketch.ingest.bridge.checking import checks
+from decaysketch.ingest.bridge.config import Config
+from decaysketch.ingest.bridge.dead_letters import DeadLetters
+from decaysketch.ingest.bridge.metrics import Metrics
+from decaysketch.ingest.bridge.opening import open_streams
+from decaysketch.ingest.bridge.running import Taker
+from decaysketch.ingest.bridge.translating import Arrived
 from decaysketch.ingest.documents import Message
 
 PARAMS = {"max_weight": 1, "id_bits": 50, "time_unit": "ms", "capacity": 500, "seed": 5}

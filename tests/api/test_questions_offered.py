@@ -12,9 +12,9 @@ from fastapi.testclient import TestClient
 from service import NOW
 
 from api.routes import page
-from decaysketch.answers.questions import QUESTIONS
 from decaysketch.core.sizing import most_id_bits
 from decaysketch.families import FAMILIES
+from decaysketch.query.catalog import QUESTIONS
 
 URL = "/v1/families"
 

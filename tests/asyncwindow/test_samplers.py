@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import decaysketch as ds
-from decaysketch.answers import query
 from decaysketch.asyncwindow import (
     AsyncParams,
     MedianParams,
@@ -19,6 +18,7 @@ from decaysketch.asyncwindow import (
     element_keys,
     reference,
 )
+from decaysketch.query import aggregates
 
 SUM = SumParams(max_sum=1 << 30, capacity=500, max_window=100_000, seed=3)
 MEDIAN = MedianParams(max_count=1 << 24, capacity=500, max_window=100_000, seed=3)
@@ -266,7 +266,7 @@ class TestQueries:
         decay = ds.decay.window(width)
         sample = sampler.sample(decay, now=60_000, estimator="single-level")
         selected = sampler.quantile(ranks, decay, now=60_000, estimator="single-level")
-        assert [repr(e) for e in selected] == [repr(e) for e in query.quantile(sample, ranks)]
+        assert [repr(e) for e in selected] == [repr(e) for e in aggregates.quantile(sample, ranks)]
         with pytest.raises(ds.ParameterError, match="q is"):
             sampler.quantile(1.5, decay, now=60_000, estimator="single-level")
 

@@ -11,9 +11,9 @@ import pytest
 from ingest.messages import UP, chirpstack
 from typer.testing import CliRunner
 
-from decaysketch.bridge import broker
-from decaysketch.bridge.translating import Arrived
 from decaysketch.cli import app
+from decaysketch.ingest.bridge import broker
+from decaysketch.ingest.bridge.translating import Arrived
 from decaysketch.ingest.documents import Message
 
 FILE = """

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from decaysketch.bridge.tail import Tail, place_of
 from decaysketch.errors import DecaySketchError
+from decaysketch.ingest.bridge.tail import Tail, place_of
 
 
 class Log:

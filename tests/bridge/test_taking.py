@@ -13,15 +13,15 @@ import pytest
 from ingest.messages import T0, UP, chirpstack, stamp
 
 import decaysketch as ds
-from decaysketch.bridge.broker import Connection, Tag
-from decaysketch.bridge.config import Config, read
-from decaysketch.bridge.dead import DeadLetters
-from decaysketch.bridge.metrics import Metrics
-from decaysketch.bridge.replay import batches, files_of
-from decaysketch.bridge.running import Bridge, Taker
-from decaysketch.bridge.translating import Arrived, Translator, matches
 from decaysketch.client import Sensor, SpoolFullError
 from decaysketch.families import recipe_of
+from decaysketch.ingest.bridge.broker import Connection, Tag
+from decaysketch.ingest.bridge.config import Config, read
+from decaysketch.ingest.bridge.dead_letters import DeadLetters
+from decaysketch.ingest.bridge.metrics import Metrics
+from decaysketch.ingest.bridge.replay import batches, files_of
+from decaysketch.ingest.bridge.running import Bridge, Taker
+from decaysketch.ingest.bridge.translating import Arrived, Translator, matches
 from decaysketch.ingest.documents import Message
 
 ROOT = Path(__file__).parents[2]
@@ -110,9 +110,9 @@ def test_readings_are_synced_and_what_cannot_be_read_is_kept(bench: Any) -> None
     results = {each: at.counted("bridge_messages_total", result=each)
                for each in ("taken", "skipped", "dead")}  # fmt: skip
     assert results == {"taken": 2.0, "skipped": 1.0, "dead": 3.0}
-    assert at.counted("ingest_rows_total", road="mqtt", stream="power") == 1.0
+    assert at.counted("ingest_rows_total", protocol="mqtt", stream="power") == 1.0
     # Of the map without topics power's messages are events as well.
-    assert at.counted("ingest_skipped_total", road="mqtt", reason="event") == 3.0
+    assert at.counted("ingest_skipped_total", protocol="mqtt", reason="event") == 3.0
 
 
 def test_dead_letters_are_replayed_as_they_came(bench: Any, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_retained_messages_count_if_they_have_a_time_of_their_own(bench: Any) ->
     at = bench(by_arrival, own)
     at.taker.take([arrived({"w": 1, "seq": 1, "ts": 5}, "x", retained=True)])
     assert (at.synced("a"), at.synced("b")) == (0, 1)
-    assert at.counted("ingest_skipped_total", road="mqtt", reason="retained") == 1.0
+    assert at.counted("ingest_skipped_total", protocol="mqtt", reason="retained") == 1.0
 
 
 def test_the_clocks_of_gateways_are_told_apart(
@@ -244,7 +244,7 @@ class Line:
 def test_nothing_is_acknowledged_while_the_spool_is_full(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("decaysketch.bridge.running._AGAIN_S", 0.01)
+    monkeypatch.setattr("decaysketch.ingest.bridge.running._AGAIN_S", 0.01)
     at = bench(TEMPERATURE)
     messages = [arrived(chirpstack(n), tag=Tag(1, n, 1, time.monotonic())) for n in range(1, 4)]
     line = Line(messages)

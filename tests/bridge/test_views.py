@@ -12,15 +12,15 @@ import pytest
 from ingest.messages import T0, UP, chirpstack
 
 import decaysketch as ds
-from decaysketch.bridge.config import Config
-from decaysketch.bridge.metrics import Metrics
-from decaysketch.bridge.opening import Streams
-from decaysketch.bridge.running import Taker
-from decaysketch.bridge.translating import Arrived
-from decaysketch.bridge.views import Views, ask, keep
 from decaysketch.client import ClientError, Sensor, SpoolFullError
-from decaysketch.client.asking import Asking, UnreachableError
+from decaysketch.client.retrying_client import Asking, UnreachableError
 from decaysketch.families import recipe_of
+from decaysketch.ingest.bridge.config import Config
+from decaysketch.ingest.bridge.metrics import Metrics
+from decaysketch.ingest.bridge.opening import Streams
+from decaysketch.ingest.bridge.running import Taker
+from decaysketch.ingest.bridge.translating import Arrived
+from decaysketch.ingest.bridge.views import Views, ask, keep
 from decaysketch.ingest.documents import Message
 from decaysketch.ingest.views import ViewOf
 
@@ -164,7 +164,7 @@ def test_what_the_stream_refuses_is_in_no_view(feed: Feed) -> None:
     assert len(found.dead[1]) == 1
     name = "decaysketch_ingest_rows_total"
     counted = [
-        metrics.registry.get_sample_value(name, {"road": "mqtt", "stream": each})
+        metrics.registry.get_sample_value(name, {"protocol": "mqtt", "stream": each})
         for each in sensors
     ]
     assert counted == [1, 1, 1]
@@ -216,7 +216,7 @@ def test_a_row_that_a_view_refuses_makes_a_dead_letter(
     found = taker.take(arrived(chirpstack(1, T0), chirpstack(2, T0 + 9)))
     assert synced(sensors) == [2, 1, 2]
     assert list(found.dead) == [1]
-    labels = {"road": "mqtt", "stream": "ward.devices", "reason": "timestamp"}
+    labels = {"protocol": "mqtt", "stream": "ward.devices", "reason": "timestamp"}
     assert metrics.registry.get_sample_value("decaysketch_ingest_refused_total", labels) == 1
 
 
@@ -224,7 +224,7 @@ def test_all_sensors_have_one_patience_together_when_a_bridge_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("decaysketch.bridge.opening.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("decaysketch.ingest.bridge.opening.time.monotonic", lambda: now[0])
     given = []
 
     class Slow:

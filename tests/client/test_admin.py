@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from decaysketch import decay
 from decaysketch.cli import app
 from decaysketch.client import Admin, ClientError
-from decaysketch.client.asking import PostRefusedError
+from decaysketch.client.retrying_client import PostRefusedError
 from decaysketch.monitor import Threshold
 
 

@@ -23,11 +23,11 @@ from typer.testing import CliRunner
 
 import decaysketch as ds
 from decaysketch.asyncwindow import MedianParams, SumParams
-from decaysketch.batch import ColumnMapping, sketches_by_key
 from decaysketch.cli import app
 from decaysketch.cli.build import build, file_name
 from decaysketch.ecm import ECMCollection, ECMParams
 from decaysketch.families import FAMILIES, decode, recipe_of
+from decaysketch.tables import ColumnMapping, sketches_by_key
 from quality.ports import free_port
 
 PARAMS = ds.SketchParams(max_weight=9, id_bits=40, capacity=100, seed=5, time_unit="s")

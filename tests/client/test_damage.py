@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from decaysketch.cli import app
 from decaysketch.client.core import Core
 from decaysketch.client.errors import SpoolInUseError
-from decaysketch.client.parked import look, recover
+from decaysketch.client.salvage import look, recover
 from decaysketch.families import decode, merge, recipe_of
 
 NUMBERED: dict[str, Any] = {"recipe": recipe_of(SUM), "numbered": True}

@@ -19,8 +19,6 @@ from typer.testing import CliRunner
 import decaysketch as ds
 from api.relay.upstream import Upstream
 from api.settings import Settings
-from decaysketch.bridge.checking import checks
-from decaysketch.bridge.config import Config
 from decaysketch.cli import app
 from decaysketch.client import AsyncSensor, ClientError, Sensor
 from decaysketch.client.admin import Admin
@@ -28,6 +26,8 @@ from decaysketch.client.delivery import Paused, Taken
 from decaysketch.client.trust import trust
 from decaysketch.errors import ParameterError
 from decaysketch.families import recipe_of
+from decaysketch.ingest.bridge.checking import checks
+from decaysketch.ingest.bridge.config import Config
 from decaysketch.spark._aggregator import Address
 
 _RECIPE = recipe_of(ds.SketchParams(time_unit="s")).to_dict()

@@ -13,12 +13,12 @@ import pytest
 import decaysketch as ds
 from decaysketch import families
 from decaysketch.asyncwindow import MedianParams, SumParams
-from decaysketch.batch import RESULT_FIELDS, merge_blobs, partition_merger
 from decaysketch.client import Sensor
 from decaysketch.ecm import ECMParams
 from decaysketch.extremes import ExtremesParams
 from decaysketch.families import FAMILIES, Recipe, decode, merge, recipe_from_dict, recipe_of
 from decaysketch.series import SeriesParams
+from decaysketch.tables import RESULT_FIELDS, merge_blobs, partition_merger
 
 PARAMS = ds.SketchParams(max_weight=7, id_bits=30, capacity=20, seed=5)
 HALVING = ds.decay.integral.halving(60)
@@ -177,10 +177,10 @@ class TestPromises:
 
     def test_in_spark(self, tmp_path: Path) -> None:
         pytest.importorskip("pyspark")
-        from decaysketch.engines.aggregates import merge as merge_group
-        from decaysketch.engines.questions import FunctionError
         from decaysketch.spark.build import merge_table
         from decaysketch.spark.streaming import merge_rows
+        from decaysketch.tables.sql.aggregates import merge as merge_group
+        from decaysketch.tables.sql.queries import FunctionError
 
         with pytest.raises(ds.ParameterError, match=self.REFUSED):
             merge_rows(tmp_path / "table", RECIPES["sum"])

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import decaysketch as ds
 from decaysketch import asyncwindow
-from decaysketch.batch import ColumnMapping, KeyedBuilder, sketches_by_key
 from decaysketch.core.plausible_times import (
     dated,
     doubt,
@@ -28,6 +27,7 @@ from decaysketch.core.plausible_times import (
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import OtherUnitError
 from decaysketch.families import recipe_of
+from decaysketch.tables import ColumnMapping, KeyedBuilder, sketches_by_key
 
 S = 1_700_000_000
 SCALES = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

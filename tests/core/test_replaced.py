@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import decaysketch as ds
-from decaysketch import batch
-from decaysketch.batch import ColumnMapping, KeyedBuilder
+from decaysketch import tables
 from decaysketch.core.replaced import far_apart, replaced_readings
 from decaysketch.errors import DisagreeingCopiesWarning, TimeZoneWarning, UnlikelyClockWarning
+from decaysketch.tables import ColumnMapping, KeyedBuilder
 
 FAMILIES: dict[str, Callable[..., Any]] = {
     "decay": lambda **more: ds.DecaySketch(ds.SketchParams(time_unit="s", max_weight=1000, **more)),
@@ -152,11 +152,11 @@ def test_partial_sketches_count_in_themselves_and_when_they_are_merged(
     params = ds.SketchParams(time_unit="s", capacity=2000, copies=copies)
     whole = KeyedBuilder(params, mapping, keys)
     whole.add(table)
-    build = batch.partial_builder(params, mapping, keys)
+    build = tables.partial_builder(params, mapping, keys)
     parts = [row for k in range(4) for row in build(iter(table[k * 1000 :][:1000].to_batches()))]
     partials = pa.Table.from_batches(parts)
     partials = partials.sort_by("key") if keys else partials
-    merged = batch.partition_merger(keys)(iter(partials.combine_chunks().to_batches()))
+    merged = tables.partition_merger(keys)(iter(partials.combine_chunks().to_batches()))
     for rows_of in (whole.batches(), merged):
         found = [row for each in rows_of for row in each.to_pylist()]
         assert len(found) == (2 if keys else 1)

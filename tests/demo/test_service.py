@@ -13,9 +13,9 @@ import pytest
 from delivery_logs import delivery_log
 
 from decaysketch import SketchParams
-from decaysketch.batch import ColumnMapping, KeyedBuilder
 from decaysketch.families import recipe_of
 from decaysketch.spark.tables import SketchTable
+from decaysketch.tables import ColumnMapping, KeyedBuilder
 from demo import service
 from demo.service import Aggregator, ProgramFailedError, build_with_spark, running_aggregator
 

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from decaysketch.decay import Decay
 from decaysketch.ecm.cells import Cells
-from decaysketch.ecm.grids import Counters, Grid, read
 from decaysketch.ecm.hashing import columns_of
-from decaysketch.ecm.layers import Layer
+from decaysketch.ecm.levels import Layer
+from decaysketch.ecm.matrix import Counters, Grid, read
 
 __all__ = ["ExactCells", "Stream", "counters", "flat", "read_exactly", "tree"]
 

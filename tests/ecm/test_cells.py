@@ -22,7 +22,7 @@ from decaysketch.core import hashing as words_of_seed
 from decaysketch.ecm import _native, reference, sizing
 from decaysketch.ecm.cells import LIMIT, Cells, compact, minimum
 from decaysketch.ecm.hashing import columns_of
-from decaysketch.ecm.layers import ROOT, Layer
+from decaysketch.ecm.levels import ROOT, Layer
 
 Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decaysketch import decay, errors
-from decaysketch.ecm import dyadic, points
-from decaysketch.ecm.grids import Grid, LayerGrid, read
+from decaysketch.ecm import dyadic, point_queries
+from decaysketch.ecm.matrix import Grid, LayerGrid, read
 from quality.ecm import trees
 from tests.ecm.exact import Stream, counters, flat, read_exactly, tree
-from tests.ecm.test_points import DECAYS, streams
+from tests.ecm.test_point_queries import DECAYS, streams
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -85,7 +85,7 @@ def test_ranges_ranks_and_quantiles_of_counted_nodes() -> None:
 def test_the_whole_range_is_the_total() -> None:
     stream = Stream(np.random.default_rng(1).integers(0, 2**20, 500), range(500))
     grid = read_exactly(stream, tree(20, 4, 10, 2), decay.window(99), 500, key_bits=20)
-    whole, total = dyadic.range_count(grid, 0, 2**20 - 1), points.total(grid)
+    whole, total = dyadic.range_count(grid, 0, 2**20 - 1), point_queries.total(grid)
     assert (whole.value, whole.lower, whole.upper) == (total.value, total.lower, total.upper)
 
 
@@ -199,7 +199,7 @@ def test_no_key_and_no_range_is_larger_than_its_sure_end(
     for found, end in ((rank, 1.0), (middle, 255.0)):
         assert 0.0 <= found.lower <= found.upper <= end
         # Before the clock the total may be taken to be 0 though there is something.
-        assert math.isnan(found.value) == (points.total(grid).value == 0.0)
+        assert math.isnan(found.value) == (point_queries.total(grid).value == 0.0)
         assert math.isnan(found.value) or found.lower <= found.value <= found.upper
 
 

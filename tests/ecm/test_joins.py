@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decaysketch import decay, errors
-from decaysketch.ecm import joins, points
-from decaysketch.ecm.grids import Grid, LayerGrid, read
-from decaysketch.ecm.layers import Layer
+from decaysketch.ecm import joins, point_queries
+from decaysketch.ecm.levels import Layer
+from decaysketch.ecm.matrix import Grid, LayerGrid, read
 from quality.ecm.logs import FOLDER, load
 from tests.ecm.exact import ROOT, Stream, counters, flat, read_exactly
-from tests.ecm.test_points import DECAYS, ESTIMATORS, counted_grid, streams, zipf_counts
+from tests.ecm.test_point_queries import DECAYS, ESTIMATORS, counted_grid, streams, zipf_counts
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -269,7 +269,7 @@ def test_debiased_answers_of_real_logs_are_nearer_than_the_papers(
     for seed in range(12):
         grid = read([counters(stream, layers, seed)], layers, seed, each, log.now)
         for estimator in ESTIMATORS:
-            counted = points.counts(grid, keys, estimator=estimator)
+            counted = point_queries.counts(grid, keys, estimator=estimator)
             joined = joins.self_join(grid, estimator=estimator)
             off[estimator][seed] = (
                 np.abs(counted.value - truth).mean(),

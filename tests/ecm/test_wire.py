@@ -22,15 +22,15 @@ from ecm.events import SMALL, Event, built, events_in_order, feed, params
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decaysketch.codec import fields
-from decaysketch.codec.fields import Reader
-from decaysketch.codec.numbers import pack_numbers, read_numbers
+from decaysketch.core.codec import fields
+from decaysketch.core.codec.fields import Reader
+from decaysketch.core.codec.numbers import pack_numbers, read_numbers
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.ecm import ECMCollection, ECMParams, ECMSketch, _native, wire
 from decaysketch.ecm.cells import Cells
 from decaysketch.ecm.hashing import columns_of
-from decaysketch.ecm.layers import Layer
-from decaysketch.ecm.ranks import kept_after, kept_ranks
+from decaysketch.ecm.levels import Layer
+from decaysketch.ecm.retention import kept_after, kept_ranks
 from decaysketch.ecm.state import CollectionState, ECMState
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError
 from quality.damage import damaged, recipes

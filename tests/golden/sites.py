@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from decaysketch.core.observations import TIME_LIMIT
-from decaysketch.ecm.late import Events
+from decaysketch.ecm.reorder import Events
 from decaysketch.ecm.state import CellColumns, CollectionState, ECMState, Lane, LaneColumns
 
 _PLAIN = ("source", "epoch", "clock", "too_late", "moved", "merges", "slack")

@@ -1,5 +1,5 @@
 /* Calls of the batch engine. */
-#include "batch/counts.h"
+#include "tables/counts.h"
 
 #include "driver.h"
 

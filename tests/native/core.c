@@ -1,7 +1,7 @@
 /* Calls of what all families share: hashes of keys, distinct numbers, verdicts. */
 #include "core/distinct.h"
 #include "core/keys.h"
-#include "core/verdicts.h"
+#include "core/row_status.h"
 #include "driver.h"
 
 static const ds_keys_kernels *hashing = &TABLE(ds_keys, DS_LEVEL);

@@ -2,7 +2,7 @@
 #ifndef PACKED_H
 #define PACKED_H
 
-#include "codec/rows.h"
+#include "core/codec/rows.h"
 #include "driver.h"
 
 static inline ds_rows packed_of(const column *from) {

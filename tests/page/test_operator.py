@@ -79,7 +79,7 @@ class Sites:
         """The headers of a post that is a report as well."""
         self.seq += 1
         held = ",".join(f"{m}:{e}.{s}" for m, (e, s) in self.held.get(source, {}).items())
-        return {"Decaysketch-Site": f"1.{self.seq}", "Decaysketch-Held": held}
+        return {"Decaysketch-Site": f"1.{self.seq}", "Decaysketch-Grants": held}
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ import pytest
 
 import decaysketch as ds
 from decaysketch import decay
-from decaysketch.answers import query
-from decaysketch.answers.sample import pool
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.minhit import reference
+from decaysketch.query import aggregates
+from decaysketch.query.sample import pool
 from decaysketch.querytime import cohen_strauss, stratified
 
 NOW = 400
@@ -100,7 +100,7 @@ def test_equals_the_sum_over_all_window_starts(seed: int, decay_: ds.Decay) -> N
     sketch = a_sketch(seed)
     windows = Windows(sketch)
     assert len([mark for mark in windows.marks if mark != NO_WATERMARK]) > 3
-    estimate = query.sum(sketch.sample(decay_, now=NOW, estimator="cohen-strauss"))
+    estimate = aggregates.sum(sketch.sample(decay_, now=NOW, estimator="cohen-strauss"))
     by_definition = windows.combined(decay_, list(range(windows.oldest, NOW + 1)))
     assert estimate.value == pytest.approx(by_definition, rel=1e-9)
     # The same over the breakpoints alone: stored times and watermarks.
@@ -169,7 +169,7 @@ def test_is_exact_where_the_decay_reaches_no_sampled_band() -> None:
     assert sample.exact
     assert other.exact
     assert (sample.masses == other.masses).all()
-    assert query.sum(sample) == query.sum(other)
+    assert aggregates.sum(sample) == aggregates.sum(other)
 
 
 def test_a_window_is_estimated_from_one_level() -> None:
@@ -177,7 +177,9 @@ def test_a_window_is_estimated_from_one_level() -> None:
     sketch = a_sketch(2)
     windows = Windows(sketch)
     for width in (50, 100, 200, 350):
-        estimate = query.sum(sketch.sample(decay.window(width), now=NOW, estimator="cohen-strauss"))
+        estimate = aggregates.sum(
+            sketch.sample(decay.window(width), now=NOW, estimator="cohen-strauss")
+        )
         assert estimate.value == pytest.approx(windows.sum(NOW - width), rel=1e-12)
 
 
@@ -200,7 +202,11 @@ def test_another_estimator_is_refused() -> None:
 
 
 def answers(sample: ds.Sample) -> list[ds.Estimate]:
-    return [query.sum(sample), query.count(sample), query.total(sample, lambda v, w: w * v)]
+    return [
+        aggregates.sum(sample),
+        aggregates.count(sample),
+        aggregates.total(sample, lambda v, w: w * v),
+    ]
 
 
 def truths(decay_: ds.Decay, values: Any, weights: Any, times: Any) -> list[float]:

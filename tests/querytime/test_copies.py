@@ -16,10 +16,10 @@ from scipy.stats import binom
 
 import decaysketch as ds
 from decaysketch import minhit
-from decaysketch.answers import ensemble, query
-from decaysketch.answers.estimate import Estimate
-from decaysketch.answers.sample import Sample, pool
 from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.query import aggregates, ensemble
+from decaysketch.query.estimate import Estimate
+from decaysketch.query.sample import Sample, pool
 
 PARAMS = ds.SketchParams(max_weight=50, id_bits=30, capacity=60, copies=3, seed=5)
 DECAY = ds.decay.exponential(half_life=600)
@@ -117,15 +117,15 @@ ASKED = {
     "selectivity": lambda s, **kw: s.selectivity(lambda v, w: v > w, DECAY, now=NOW, **kw),
 }
 OF_A_SAMPLE = {
-    "sum": query.sum,
-    "count": query.count,
-    "total": query.total,
-    "total of a function": lambda s: query.total(s, lambda v, w: v * w),
-    "mean": query.mean,
-    "variance": query.variance,
-    "quantile": lambda s: query.quantile(s, 0.3),
-    "rank": lambda s: query.rank(s, 4),
-    "selectivity": lambda s: query.selectivity(s, lambda v, w: v > w),
+    "sum": aggregates.sum,
+    "count": aggregates.count,
+    "total": aggregates.total,
+    "total of a function": lambda s: aggregates.total(s, lambda v, w: v * w),
+    "mean": aggregates.mean,
+    "variance": aggregates.variance,
+    "quantile": lambda s: aggregates.quantile(s, 0.3),
+    "rank": lambda s: aggregates.rank(s, 4),
+    "selectivity": lambda s: aggregates.selectivity(s, lambda v, w: v > w),
 }
 
 
@@ -196,7 +196,7 @@ def test_groups_by_the_median() -> None:
     for group in groups:
         sums, counts = (
             sorted(
-                query.total(sample, lambda v, w, f=f, of=group.value: (v == of) * f(w)).value
+                aggregates.total(sample, lambda v, w, f=f, of=group.value: (v == of) * f(w)).value
                 for sample in samples
             )
             for f in (lambda w: w, np.ones_like)
@@ -296,7 +296,7 @@ HASHES = 300
 def answers_of_many_hashes(copies: int) -> dict[str, list[tuple[Estimate, Estimate, list[float]]]]:
     """(average, median, the copies' own values) of a sum and of a share, under many hashes."""
     found: dict[str, list[Any]] = {"sum": [], "share": []}
-    ask = {"sum": query.sum, "share": share}
+    ask = {"sum": aggregates.sum, "share": share}
     for seed in range(HASHES):
         # The copies of a seed are the first ones of those of more copies: the hash is the same.
         for name, each in ask.items():
@@ -312,7 +312,7 @@ def answers_of_many_hashes(copies: int) -> dict[str, list[tuple[Estimate, Estima
 
 
 def share(sample: Sample) -> Estimate:
-    return query.selectivity(sample, lambda v, w: v < 4)
+    return aggregates.selectivity(sample, lambda v, w: v < 4)
 
 
 @cache

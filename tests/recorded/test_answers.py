@@ -92,7 +92,7 @@ class TestTheRecord:
 
     def test_asks_every_family_for_every_aggregate(self) -> None:
         """As the description has them; those that came after the record was begun are asked on
-        every road by ``tests/answers/test_questions.py``."""
+        every road by ``tests/query/test_catalog.py``."""
         schemas = interface.read()["components"]["schemas"]
         fields = [each.get("properties", {}) for each in schemas.values()]
         aggregates, families = (

@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 import decaysketch as ds
-from decaysketch.answers.clusters import Clusters, Reach
 from decaysketch.cli import app as program
 from decaysketch.errors import ObservationError, ParameterError
+from decaysketch.query.clusters import Clusters, Reach
 from decaysketch.series import NO_START, SeriesParams, SeriesSketch
 from quality.series import ALL, collected, population
 

@@ -31,11 +31,11 @@ from api.journal.model import (
 )
 from api.journal.storage import Reader, Writer
 from api.service import compactor, follower
-from api.service.accepted import Accepted
 from api.service.aggregator import Aggregator
 from api.service.committer import Committer, Submission
 from api.service.follower import Follower
-from api.service.sites import Site, Sites
+from api.service.join_check import Accepted
+from api.service.local_sources import Site, Sites
 from api.service.streams import Stream
 from decaysketch import DecaySketch, Snapshot
 from decaysketch.core.watermarks import NO_WATERMARK

@@ -53,11 +53,12 @@ from api.ingest.building import count
 from api.ingest.json_rows import read_lines
 from api.journal.model import StorageError
 from api.service import aggregator as service
-from api.service import committer, compactor, follower, sites
+from api.service import committer, compactor, follower
+from api.service import local_sources as sites
 from api.service.aggregator import Aggregator, Limits, Receipt
-from api.service.drafts import Draft, Incoming
 from api.service.follower import ReplayError
-from api.service.sites import Site
+from api.service.local_sources import Site
+from api.service.posts import Draft, Incoming
 from api.service.streams import Stream
 from decaysketch import Snapshot
 from decaysketch.errors import ConflictingSketchError

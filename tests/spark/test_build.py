@@ -18,17 +18,17 @@ from delivery_logs import delivery_log, real_log
 
 import decaysketch as ds
 from decaysketch.asyncwindow import MedianParams, SumParams
-from decaysketch.batch import BuiltWith, ColumnMapping, sketches_by_key
 from decaysketch.cli.output import CommandError
 from decaysketch.families import recipe_of
 from decaysketch.spark._names import quoted
 from decaysketch.spark.build import sketch_table
 from decaysketch.spark.tables import SketchTable, TableError
+from decaysketch.tables import BuiltWith, ColumnMapping, sketches_by_key
 from spark_jobs.build import _details
 from spark_jobs.compact import Truncation, compact
 from spark_jobs.merge import merge_all, merge_per_key
+from spark_jobs.pipeline import build as build_spec
 from spark_jobs.spec import BuildSpec
-from spark_jobs.work import build as build_spec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

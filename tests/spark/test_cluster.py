@@ -22,7 +22,7 @@ import pytest
 from delivery_logs import delivery_log
 
 import decaysketch as ds
-from decaysketch.batch import ColumnMapping, sketches_by_key
+from decaysketch.tables import ColumnMapping, sketches_by_key
 from quality.ports import free_port
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -41,7 +41,7 @@ JOB = """
     from pyspark.sql import functions as F
 
     import decaysketch as ds
-    from decaysketch.batch import ColumnMapping
+    from decaysketch.tables import ColumnMapping
     from decaysketch.spark.build import sketch_table
     from decaysketch.spark.settings import session_settings
 

@@ -14,7 +14,12 @@ from delivery_logs import delivery_log, real_log
 
 import decaysketch as ds
 from decaysketch.asyncwindow import MedianParams, SumParams
-from decaysketch.batch import (
+from decaysketch.errors import ParameterError
+from decaysketch.families import Recipe, recipe_of
+from decaysketch.spark import pushdown
+from decaysketch.spark.build import detect_format, merge_table, refusal_table, sketch_table
+from decaysketch.spark.splits import find_files, parquet_tasks
+from decaysketch.tables import (
     RESULT_FIELDS,
     ColumnMapping,
     KeyedBuilder,
@@ -23,11 +28,6 @@ from decaysketch.batch import (
     parse_where,
     sketches_by_key,
 )
-from decaysketch.errors import ParameterError
-from decaysketch.families import Recipe, recipe_of
-from decaysketch.spark import pushdown
-from decaysketch.spark.build import detect_format, merge_table, refusal_table, sketch_table
-from decaysketch.spark.splits import find_files, parquet_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,16 +15,16 @@ import pytest
 
 import decaysketch as ds
 from decaysketch import families
-from decaysketch.engines import questions
-from decaysketch.engines.questions import FUNCTIONS
 from decaysketch.errors import ParameterError
 from decaysketch.spark import functions, register
 from decaysketch.spark import functions as F  # noqa: N812
+from decaysketch.tables.sql import queries
+from decaysketch.tables.sql.queries import FUNCTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-from tests.engines.given import FIXED, NOW, PARAMS, ROWS, SECRET, SUMS, columns
+from tests.sql.given import FIXED, NOW, PARAMS, ROWS, SECRET, SUMS, columns
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -202,7 +202,7 @@ class TestDataFrames:
         """All of such a sketch in one SELECT, from the examples of the table; those of keys are
         asked in ``test_sites.py``."""
 
-        def literal(form: questions.Form) -> str:
+        def literal(form: queries.Form) -> str:
             leading = form.question.leading
             assert leading is not None
             example = leading.example[0] if form.one else leading.example

@@ -24,13 +24,13 @@ from typer.testing import CliRunner
 import decaysketch as ds
 from decaysketch import families
 from decaysketch.asyncwindow import MedianParams, SumParams
-from decaysketch.batch import ColumnMapping, sketches_by_key
 from decaysketch.cli import app as cli
 from decaysketch.cli.output import CommandError
 from decaysketch.ecm import ECMParams
 from decaysketch.families import Recipe, recipe_of
 from decaysketch.spark.tables import SketchTable
-from spark_jobs import build, compact, java, merge, publish, rebuild, work
+from decaysketch.tables import ColumnMapping, sketches_by_key
+from spark_jobs import build, compact, java, merge, pipeline, publish, rebuild
 from spark_jobs.java import JavaNotFoundError, find_java_home
 from spark_jobs.quarantine import check_quarantine, replace_quarantine
 from spark_jobs.spec import BuildSpec
@@ -505,5 +505,6 @@ class TestRefusals:
         self, mapping: ColumnMapping, params: Any, counts: bool
     ) -> None:
         assert (
-            work.each_row_counts(BuildSpec(log="x", mapping=mapping), recipe_of(params)) == counts
+            pipeline.each_row_counts(BuildSpec(log="x", mapping=mapping), recipe_of(params))
+            == counts
         )

@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 
 import decaysketch as ds
 from decaysketch.asyncwindow import MedianParams, SumParams
-from decaysketch.batch import ColumnMapping, KeyedBuilder, sketches_by_key
 from decaysketch.cli.output import CommandError
 from decaysketch.client import posting
 from decaysketch.client.errors import ClientError
@@ -35,6 +34,7 @@ from decaysketch.client.posting import (
 from decaysketch.errors import CorruptSketchError, ParameterError
 from decaysketch.families import Recipe, recipe_of
 from decaysketch.spark.tables import SketchTable
+from decaysketch.tables import ColumnMapping, KeyedBuilder, sketches_by_key
 from spark_jobs import publish as program
 from spark_jobs.publish import Published, publish, sources_of
 

@@ -22,13 +22,13 @@ from typer.testing import CliRunner
 
 import decaysketch as ds
 from decaysketch.asyncwindow import MedianParams, SumParams
-from decaysketch.batch import ColumnMapping, sketches_by_key
 from decaysketch.cli.output import CommandError
 from decaysketch.families import Recipe, recipe_of
 from decaysketch.spark.tables import SketchTable
+from decaysketch.tables import ColumnMapping, sketches_by_key
 from spark_jobs import rebuild as program
+from spark_jobs.pipeline import build, rebuild
 from spark_jobs.spec import BuildSpec, time_in_units
-from spark_jobs.work import build, rebuild
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

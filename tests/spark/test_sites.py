@@ -12,15 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import decaysketch as ds
-from decaysketch.batch import BuiltWith, ColumnMapping, epoch_of, sketches_by_key
 from decaysketch.ecm import ECMCollection, ECMParams
 from decaysketch.families import recipe_of
 from decaysketch.spark.build import sketch_table
 from decaysketch.spark.streaming import merge_into
 from decaysketch.spark.tables import SketchTable
+from decaysketch.tables import BuiltWith, ColumnMapping, epoch_of, sketches_by_key
 from spark_jobs.merge import merge_all
+from spark_jobs.pipeline import build, rebuild
 from spark_jobs.spec import BuildSpec
-from spark_jobs.work import build, rebuild
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

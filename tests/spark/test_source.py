@@ -16,7 +16,6 @@ from client.faults import Aggregator, aggregator
 from delivery_logs import delivery_log
 
 import decaysketch as ds
-from decaysketch.batch import ColumnMapping, KeyedBuilder, merge_blobs, sketches_by_key
 from decaysketch.ecm import ECMParams
 from decaysketch.errors import ParameterError
 from decaysketch.families import recipe_of
@@ -25,6 +24,7 @@ from decaysketch.spark.build import sketch_table
 from decaysketch.spark.source import Posted, SketchDataSource, _Plan, post_rows
 from decaysketch.spark.streaming import merge_into
 from decaysketch.spark.tables import SketchTable
+from decaysketch.tables import ColumnMapping, KeyedBuilder, merge_blobs, sketches_by_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

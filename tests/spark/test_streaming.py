@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import decaysketch as ds
-from decaysketch.batch import KeyedBuilder
 from decaysketch.errors import IncompatibleSketchError
 from decaysketch.families import recipe_of
 from decaysketch.spark.streaming import merge_into, merge_rows, runs_to_merge
 from decaysketch.spark.tables import SketchTable, TableError
+from decaysketch.tables import KeyedBuilder
 from quality.streaming import BY, MAPPING, PARAMS, Study, log_file, start
 
 if TYPE_CHECKING:

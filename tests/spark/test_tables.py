@@ -20,7 +20,6 @@ from pyarrow import fs
 
 import decaysketch as ds
 from decaysketch.asyncwindow import SumParams
-from decaysketch.batch import RESULT_FIELDS, ColumnMapping, KeyedBuilder
 from decaysketch.cli import tables as cli_tables
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
 from decaysketch.families import Recipe, recipe_of
@@ -28,6 +27,7 @@ from decaysketch.spark import _storage
 from decaysketch.spark._names import quoted
 from decaysketch.spark._storage import Storage
 from decaysketch.spark.tables import SketchTable, TableBusyError, TableError
+from decaysketch.tables import RESULT_FIELDS, ColumnMapping, KeyedBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from decaysketch.core.text import calendar
+from decaysketch.core.text.expression import NULL_TIME, Column, Kind, Schema, bind
 from decaysketch.errors import ParameterError
-from decaysketch.text import calendar
-from decaysketch.text.expression import NULL_TIME, Column, Kind, Schema, bind
 
 KINDS: tuple[tuple[str, Kind], ...] = (
     ("temp", "number"),

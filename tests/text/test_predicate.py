@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import decaysketch as ds
+from decaysketch.core.text.predicate import MAX_DEPTH, MAX_OPERATIONS, MAX_TEXT, Predicate
 from decaysketch.errors import ParameterError
-from decaysketch.text.predicate import MAX_DEPTH, MAX_OPERATIONS, MAX_TEXT, Predicate
 
 # --------------------------------------------------------------------- meaning, by plain Python
 

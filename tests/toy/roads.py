@@ -22,11 +22,11 @@ import decaysketch as ds
 from api.app import create_app
 from api.schemas import StreamCreation
 from api.settings import Settings
-from decaysketch.batch import ColumnMapping, merge_blobs, sketches_by_key
 from decaysketch.cli import app as program
 from decaysketch.client import Sensor
 from decaysketch.errors import ParameterError
 from decaysketch.families import FAMILIES
+from decaysketch.tables import ColumnMapping, merge_blobs, sketches_by_key
 from tests.page.conftest import browser, serving, sync_api  # noqa: F401
 
 if TYPE_CHECKING:
@@ -327,7 +327,8 @@ class TestWithoutThePromise:
             merge_blobs([blob, blob])
 
     def test_so_is_sql(self) -> None:
-        from decaysketch.engines import aggregates, questions
+        from decaysketch.tables.sql import aggregates
+        from decaysketch.tables.sql import queries as questions
 
         blob = COUNTS.example.empty().to_bytes()
         blobs = pa.array([blob], pa.binary())

@@ -436,7 +436,7 @@ def test_where_there_is_no_room_for_another_entry_rows_are_refused(client: TestC
 def test_sites_that_are_idle_are_given_up(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.service.sites.MOST_SITES", 1)
+    monkeypatch.setattr("api.service.local_sources.MOST_SITES", 1)
     for number, source in enumerate(("a", "b", "a")):
         assert count(client, rows("x"), number, source).status_code == 200
     assert logs(held(client)) == {"a": [1, 1], "b": [1]}

@@ -17,18 +17,18 @@ from typing import Any, Self
 import numpy as np
 from toy_family import ToyParams
 
-from decaysketch.answers.questions import AskedOfWeights, View, questions_of
-from decaysketch.answers.sample import Aged, Observed, Sample, check_answerable
-from decaysketch.codec import fields as codec
 from decaysketch.contract.family import Family, Head, Input, Promises
 from decaysketch.contract.recipe import Recipe, refuse_decay, take_fields
 from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.contract.snapshot import Fed, Sampled, Snapshot
+from decaysketch.core.codec import fields as codec
 from decaysketch.core.hashing import PURPOSE_KEY, HashedKeys, derive, hash_keys
 from decaysketch.core.params import OPTIONS
-from decaysketch.core.verdicts import Identified, Verdict
+from decaysketch.core.row_status import Identified, Verdict
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import CapacityError, ConflictingSketchError, ParameterError
+from decaysketch.query.catalog import AskedOfWeights, View, questions_of
+from decaysketch.query.sample import Aged, Observed, Sample, check_answerable
 
 __all__ = ["SITES", "SitesParams", "SitesRecipe", "SitesSketch"]
 

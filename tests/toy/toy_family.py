@@ -18,19 +18,19 @@ from typing import Any, Self
 
 import numpy as np
 
-from decaysketch.answers.questions import AskedOfValues, AskedOfWeights, View, questions_of
-from decaysketch.answers.sample import Aged, Observed, Sample, check_answerable
-from decaysketch.codec import fields as codec
-from decaysketch.codec.rows import Rows, check_canonical, check_rows, decode_rows, encode_rows
 from decaysketch.contract.family import Family, Head, Input, Promises
 from decaysketch.contract.recipe import Recipe, refuse_decay, take_fields
 from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.contract.snapshot import Fed, OneState, Sampled, Snapshot, marks_of
+from decaysketch.core.codec import fields as codec
+from decaysketch.core.codec.rows import Rows, check_canonical, check_rows, decode_rows, encode_rows
 from decaysketch.core.observations import prepare
 from decaysketch.core.params import OPTIONS, SketchParams
-from decaysketch.core.verdicts import Identified, compare
+from decaysketch.core.row_status import Identified, compare
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import CorruptSketchError, ParameterError
+from decaysketch.query.catalog import AskedOfValues, AskedOfWeights, View, questions_of
+from decaysketch.query.sample import Aged, Observed, Sample, check_answerable
 
 __all__ = ["COUNTS", "TOY", "ToyParams", "ToyRecipe", "ToySketch"]
 

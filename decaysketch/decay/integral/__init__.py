@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.core.text.grammar import shortened
 from decaysketch.decay.integral._base import IntegralDecay, check_integer
 from decaysketch.decay.integral._expression import (
     MAX_OPERATIONS,
@@ -48,7 +49,6 @@ from decaysketch.decay.integral._steps import MAX_AGE, MAX_STEPS, MAX_WEIGHT, St
 from decaysketch.decay.integral._work import Allowance, at_most
 from decaysketch.decay.read import Kind, built, did_you_mean, fields_of, kind_of
 from decaysketch.errors import ParameterError
-from decaysketch.text.grammar import shortened
 
 __all__ = [
     "MAX_AGE",

@@ -22,7 +22,7 @@ from api.monitors.outbox import Outbox
 from api.monitors.webhooks import Webhooks
 from api.origins import Origin
 from api.service.aggregator import Aggregator, Limits
-from api.service.drafts import Draft, Incoming
+from api.service.posts import Draft, Incoming
 from api.service.threads import Threads
 from api.settings import Settings
 from decaysketch.families import recipe_of

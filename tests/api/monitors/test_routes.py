@@ -86,10 +86,10 @@ async def test_the_life_of_a_monitor(tmp_path: Path) -> None:
         plain = await client.post(f"{POST}?source=a", content=content, headers=OCTETS)
         assert not {"grants", "gone"} & plain.json().keys()
         for inc_seq, held in HOSTILE:
-            headers = OCTETS | {"Decaysketch-Site": inc_seq, "Decaysketch-Held": held}
+            headers = OCTETS | {"Decaysketch-Site": inc_seq, "Decaysketch-Grants": held}
             refused = await client.post(f"{POST}?source=a", content=content, headers=headers)
             assert len(problem(refused, 422, "invalid-parameter")["detail"]) < 500
-        headers = OCTETS | {"Decaysketch-Site": "1.1", "Decaysketch-Held": "old:1.1"}
+        headers = OCTETS | {"Decaysketch-Site": "1.1", "Decaysketch-Grants": "old:1.1"}
         answer = (await client.post(f"{POST}?source=a", content=content, headers=headers)).json()
         assert answer["gone"] == ["old"]
         other = await client.post(f"{POST}?source=b", content=content, headers=headers)

@@ -10,9 +10,9 @@ import pytest
 from fastapi.testclient import TestClient
 from service import NOW, OCTETS, build, posted, problem
 
-from decaysketch.answers.questions import QUESTIONS
-from decaysketch.answers.spelled import query_of
-from decaysketch.answers.tables import GroupTable
+from decaysketch.query.catalog import QUESTIONS
+from decaysketch.query.query_syntax import query_of
+from decaysketch.query.tables import GroupTable
 
 SKETCH = build(1)
 DECAY = "exponential(half_life=10min)"

@@ -13,10 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 import decaysketch as ds
-from decaysketch.answers.frames import rows_of
-from decaysketch.answers.spelled import query_of
-from decaysketch.answers.tables import GroupTable
 from decaysketch.cli import app
+from decaysketch.query.frames import rows_of
+from decaysketch.query.query_syntax import query_of
+from decaysketch.query.tables import GroupTable
 
 URL = "/v1/streams/field"
 DECAY, NOW = "exponential(half_life=9000)", 50_000
@@ -277,13 +277,13 @@ def test_in_polars(expected: dict[str, list[Row]]) -> None:
 
 def test_with_maps_as_spark_passes_them(expected: dict[str, list[Row]]) -> None:
     pa = pytest.importorskip("pyarrow")
-    from decaysketch.engines import sources, spelled
+    from decaysketch.tables.sql import query_syntax, sources
 
     pairs = [(name, each.to_bytes()) for name, each in sketches().items()]
     maps = pa.array([pairs, None], pa.map_(pa.string(), pa.binary()))
     decays, times = pa.array([DECAY, DECAY]), pa.array([NOW, NOW])
     for text in QUERIES:
-        found = spelled.answer((), (maps, decays, times, pa.array([text, text])), {})
+        found = query_syntax.answer((), (maps, decays, times, pa.array([text, text])), {})
         assert list(from_sql(found[0].as_py())) == expected[text], text
         assert found[1].as_py() is None
     names = ("decayed_coverage", "decayed_exclusive", "decayed_overlap")

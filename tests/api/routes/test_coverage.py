@@ -11,7 +11,7 @@ from service import problem
 
 import decaysketch as ds
 from api.queries.sources import usual_settle_s
-from api.service.senders import Sender
+from api.service.source_stats import Sender
 from decaysketch.sources.report import UNHEARD_NOTE, report
 
 URL = "/v1/streams/field"

@@ -17,7 +17,7 @@ from api.journal import log
 from api.journal.model import Head, NewPost, ReplayError, StreamRow
 from api.journal.sql import SqlStorage
 from api.service.aggregator import Aggregator, Limits
-from api.service.drafts import Draft, Incoming
+from api.service.posts import Draft, Incoming
 from api.service.threads import Threads
 from decaysketch import DecaySketch, merge
 from decaysketch.families import recipe_of

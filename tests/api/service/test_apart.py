@@ -143,7 +143,7 @@ class TestReaders:
         with _under_way(client, "key abcdefgh"):
             assert client.get(path).status_code == 200
         counted = client.get("/metrics").text
-        refused_line = 'decaysketch_turned_away_total{of="caller",queue="questions"} 2.0'
+        refused_line = 'decaysketch_rejected_total{of="caller",queue="questions"} 2.0'
         assert refused_line in counted
         assert "decaysketch_questions_waiting 0.0" in counted
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from fastapi import Request
 
-from api.http.asker import as_long_as_connected
+from api.http.caller import as_long_as_connected
 from api.http.refusals import ClientLeftError
-from api.routes.taking import held
-from api.service import turns
+from api.routes.ingest import held
+from api.service import fair_queue
 from api.service.budget import LARGE_ROWS, Memory
+from api.service.fair_queue import by_steps, lanes_of
 from api.service.metrics import Metrics
 from api.service.observer import Observer
 from api.service.threads import Threads
-from api.service.turns import by_steps, lanes_of
 from decaysketch.ingest.readings import Steps, finished
 
 pytestmark = pytest.mark.anyio
@@ -43,7 +43,7 @@ def noted(name: str, steps: int, done: list[str]) -> Steps[str]:
 async def test_callers_have_slices_in_turn(
     threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "TURN_S", 0.0)  # a step each
+    monkeypatch.setattr(fair_queue, "TURN_S", 0.0)  # a step each
     lanes = lanes_of(threads, threads, Observer())
     done: list[str] = []
 
@@ -106,7 +106,7 @@ def leaving(after: asyncio.Event) -> Request:
 async def test_work_ends_when_the_client_leaves(
     threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "TURN_S", 0.0)
+    monkeypatch.setattr(fair_queue, "TURN_S", 0.0)
     lanes = lanes_of(threads, threads, Observer())
     leave, done = asyncio.Event(), list[str]()
     asyncio.get_running_loop().call_later(0.02, leave.set)

@@ -25,10 +25,10 @@ from api.journal.sql import SqlStorage
 from api.journal.storage import Writer
 from api.logs import Seldom
 from api.service.committer import Committer
-from api.service.drafts import Draft, Incoming
 from api.service.metrics import Metrics
 from api.service.observer import Observer
-from api.service.writability import Writability
+from api.service.posts import Draft, Incoming
+from api.service.write_probe import Writability
 from decaysketch import DecaySketch
 
 __all__ = ["database"]

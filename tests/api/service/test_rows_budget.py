@@ -26,13 +26,13 @@ from api.errors import RowsAskedError
 from api.service import follower
 from api.service.aggregator import Aggregator
 from api.service.budget import PART_ROWS, Memory
-from api.service.drafts import Draft, Incoming
 from api.service.memory import bound_bytes, memory_table, parts
+from api.service.posts import Draft, Incoming
 from api.service.shares import charging
 from api.service.streams import Stream
 from api.settings import Settings
 from decaysketch import DecaySketch, SketchParams
-from decaysketch.codec import fields as _fields
+from decaysketch.core.codec import fields as _fields
 
 Start = Callable[..., TestClient]
 Server = Callable[..., AbstractContextManager[tuple[Any, httpx2.Client]]]

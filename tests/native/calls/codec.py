@@ -15,7 +15,7 @@ from native.recording import FIRST, LAST, TIME_LIMIT, Call, columns, room
 from wire import reference
 from wire.reference import MISSING, Bits, Plan
 
-from decaysketch.codec import _native
+from decaysketch.core.codec import _native
 
 LARGEST, SMALLEST, LEAST_FLOAT = 1.7976931348623157e308, 5e-324, -1.7976931348623157e308
 INFINITE = float("inf")

@@ -24,11 +24,11 @@ from native.recording import (
     words,
 )
 
-from decaysketch.codec.fields import Reader
-from decaysketch.codec.numbers import pack_numbers, read_numbers
+from decaysketch.core.codec.fields import Reader
+from decaysketch.core.codec.numbers import pack_numbers, read_numbers
 from decaysketch.ecm import ECMParams, ECMSketch, _native, hashing, wire
 from decaysketch.ecm.cells import LIMIT
-from decaysketch.ecm.layers import Layer
+from decaysketch.ecm.levels import Layer
 from decaysketch.ecm.reference import EH, Cell, Wave, merged
 from decaysketch.ecm.sizing import Kind, cell_error
 from decaysketch.ecm.state import LaneColumns

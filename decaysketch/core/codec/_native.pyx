@@ -1,0 +1,159 @@
+"""Rows as bit-packed columns, and back: `bitpack.c` and `rows.c` over NumPy columns."""
+
+import secrets
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdlib cimport free, malloc
+
+cdef extern from "core/codec/bitpack.h" nogil:
+    ctypedef struct ds_outcome:
+        int64_t code, start, column, found, limit, bits
+
+    ctypedef struct ds_unpacker:
+        pass
+
+    ctypedef struct ds_bitpack_kernels:
+        int64_t (*pack)(const ds_rows *, int64_t, int, uint8_t *) noexcept nogil
+        ds_outcome (*scan)(const uint8_t *, int64_t, int64_t, int) noexcept nogil
+        void (*open)(ds_unpacker *, const uint8_t *, int64_t, int64_t, int) noexcept nogil
+        int (*next)(ds_unpacker *, int64_t, const ds_rows *, int64_t) noexcept nogil
+
+    const ds_bitpack_kernels *ds_bitpack_at(int level)
+    int64_t ds_packed_room(int64_t n)
+    int DS_ROW_BLOCK, DS_OK, DS_PAST_END, DS_WIDTH_TOO_LARGE, DS_TOO_FEW_BITS
+
+cdef extern from "core/codec/rows.h" nogil:
+    ctypedef struct ds_row_kernels:
+        int64_t (*read)(
+            const ds_limits *, const uint8_t *, int64_t, int64_t, int64_t, const ds_rows *,
+            uint32_t *
+        ) noexcept nogil
+        int64_t (*first_out_of_order)(const ds_rows *, int64_t) noexcept nogil
+
+    const ds_row_kernels *ds_row_at(int level)
+    int ds_level()
+
+cdef const ds_bitpack_kernels *bitpack = ds_bitpack_at(ds_level())
+cdef const ds_row_kernels *kernels = ds_row_at(ds_level())
+cdef uint64_t salt = secrets.randbits(64) | 1  # of tables that are fed from the network
+
+OK = DS_OK
+PAST_END = DS_PAST_END
+WIDTH_TOO_LARGE = DS_WIDTH_TOO_LARGE
+TOO_FEW_BITS = DS_TOO_FEW_BITS
+
+
+cdef ds_rows columns_of(
+    const int64_t[::1] times, const int64_t[::1] ids, const int64_t[::1] weights,
+    const int64_t[::1] values,
+) except *:
+    cdef ds_rows rows
+    cdef int64_t n = times.shape[0]
+    if not (n == ids.shape[0] == weights.shape[0] == values.shape[0]):
+        raise ValueError(
+            f"columns of {n}, {ids.shape[0]}, {weights.shape[0]} and {values.shape[0]} rows"
+        )
+    rows.times = rows.ids = rows.weights = rows.values = NULL
+    if n:
+        rows.times, rows.ids = <int64_t *> &times[0], <int64_t *> &ids[0]
+        rows.weights, rows.values = <int64_t *> &weights[0], <int64_t *> &values[0]
+    return rows
+
+
+cdef ds_limits limits_of(int id_bits, int64_t max_weight, bint floats) except *:
+    cdef ds_limits limits
+    if not (0 <= id_bits <= 56 and 1 <= max_weight <= (1LL << 61) >> id_bits):
+        raise ValueError(f"id_bits {id_bits} or max_weight {max_weight} is out of range")
+    limits.ids, limits.max_weight = 1LL << id_bits, max_weight
+    limits.floats, limits.salt = floats, salt
+    return limits
+
+
+cdef int64_t _part(const uint8_t[::1] data, int64_t start, int64_t stop) except -1:
+    if not 0 <= start <= stop <= data.shape[0]:
+        raise ValueError(f"bytes {start} to {stop} of {data.shape[0]}")
+    return stop - start
+
+
+def pack_rows(
+    const int64_t[::1] times, const int64_t[::1] ids, const int64_t[::1] weights,
+    const int64_t[::1] values, bint floats,
+):
+    """The packed columns of rows in canonical order, padded to a whole byte."""
+    cdef ds_rows rows = columns_of(times, ids, weights, values)
+    cdef int64_t n = times.shape[0], size
+    cdef uint8_t *packed = <uint8_t *> malloc(ds_packed_room(n))
+    if packed == NULL:
+        raise MemoryError
+    try:
+        with nogil:
+            size = bitpack.pack(&rows, n, floats, packed)
+        return PyBytes_FromStringAndSize(<const char *> packed, size)
+    finally:
+        free(packed)
+
+
+def scan_rows(const uint8_t[::1] data not None, int64_t start, int64_t stop, int64_t n, bint floats):
+    """Walk the headers of n packed rows: ((code, row, column, found, limit), bits)."""
+    cdef int64_t size = _part(data, start, stop)
+    cdef ds_outcome found
+    cdef const uint8_t *first = &data[0] + start if size else NULL
+    with nogil:
+        found = bitpack.scan(first, size, n, floats)
+    return (found.code, found.start, found.column, found.found, found.limit), found.bits
+
+
+def unpack_rows(
+    const uint8_t[::1] data not None, int64_t start, int64_t stop, int64_t first_time, bint floats,
+    int64_t[::1] times, int64_t[::1] ids, int64_t[::1] weights, int64_t[::1] values,
+):
+    """Unpack rows that were scanned."""
+    cdef int64_t size = _part(data, start, stop), n = times.shape[0], at = 0
+    cdef ds_rows rows = columns_of(times, ids, weights, values)
+    if not n:
+        return
+    cdef const uint8_t *first = &data[0] + start
+    cdef ds_unpacker source
+    with nogil:
+        if bitpack.scan(first, size, n, floats).code == DS_OK:
+            bitpack.open(&source, first, size, first_time, floats)
+            while at < n:
+                bitpack.next(&source, min(<int64_t> DS_ROW_BLOCK, n - at), &rows, at)
+                at += DS_ROW_BLOCK
+    if not at:
+        raise ValueError(f"bytes {start} to {stop} do not hold {n} rows")
+
+
+def read_rows(
+    const uint8_t[::1] data not None, int64_t start, int64_t stop, int64_t first_time,
+    int id_bits, int64_t max_weight, bint floats,
+    int64_t[::1] times, int64_t[::1] ids, int64_t[::1] weights, int64_t[::1] values,
+):
+    """Read rows and check all that can be said of rows alone.
+
+    Returns the end of their bytes, or -1 where one of them is not flawless beyond doubt.
+    """
+    cdef int64_t size = _part(data, start, stop), n = times.shape[0]
+    cdef ds_rows rows = columns_of(times, ids, weights, values)
+    cdef ds_limits limits = limits_of(id_bits, max_weight, floats)
+    if not n:
+        return start
+    cdef uint32_t *scratch = <uint32_t *> malloc(ds_reading_words(n) * sizeof(uint32_t))
+    if scratch == NULL:
+        raise MemoryError
+    cdef const uint8_t *first = &data[0] + start if size else NULL
+    with nogil:
+        size = kernels.read(&limits, first, size, n, first_time, &rows, scratch)
+        free(scratch)
+    return start + size if size >= 0 else -1
+
+
+def first_out_of_order(
+    const int64_t[::1] times, const int64_t[::1] ids, const int64_t[::1] weights
+):
+    """First row not strictly after its predecessor in (time, id, weight) descending; or -1."""
+    cdef ds_rows rows = columns_of(times, ids, weights, weights)
+    cdef int64_t n = times.shape[0], found
+    with nogil:
+        found = kernels.first_out_of_order(&rows, n)
+    return found

@@ -1,0 +1,127 @@
+"""Observations with one identity and one time but different values: they are no duplicates.
+
+Duplicates of an observation are equal, or have a new timestamp. If two have the same time and
+different values, one belongs to something else. The id then lacks a distinguishing part, such as
+the machine of a reading. The larger value stays, and every sketch accepts both without a warning.
+This module counts such rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core.replaced import far_apart
+from decaysketch.core.row_status import Identified, hashes_of
+from decaysketch.core.time_units import NANOSECONDS
+
+__all__ = ["between", "joined", "replaced_between", "within"]
+
+_MARKS = 1 << 17
+
+Int64Array = npt.NDArray[np.int64]
+
+
+def within(
+    ids: Int64Array, weights: Int64Array, times: Int64Array, values: npt.NDArray[Any]
+) -> int:
+    """Return how many rows, with any repetition, have another value than the largest for their
+    identity and time. O(n log n), and without repetition the cost to sort n integers.
+
+    Args:
+        ids, weights, times: int64[n].
+        values: n numbers or labels, masked where missing, which is less than any.
+    """
+    ordered = np.sort(ids)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not len(repeated):
+        return 0
+    some = np.isin(ids, repeated)
+    _, codes = np.unique(np.ma.getdata(values)[some], return_inverse=True)
+    codes[np.ma.getmaskarray(values)[some]] = -1
+    order = np.lexsort((codes, times[some], weights[some], ids[some]))
+    codes = codes[order]
+    ends = np.zeros(len(order), np.bool_)  # of an identity and a time
+    ends[-1] = True
+    for column in (ids, weights, times):
+        column = column[some][order]
+        ends[:-1] |= column[1:] != column[:-1]
+    last = np.flatnonzero(ends)
+    largest = np.repeat(codes[last], np.diff(last, prepend=-1))
+    return int(np.count_nonzero(codes != largest))
+
+
+def joined(ids: Int64Array, weights: Int64Array, times: Int64Array) -> tuple[int, int]:
+    """Return how many different (identity, time) pairs rows with any repetition have, and how many
+    identities. O(n log n), and if most ids occur once the cost to sort n integers.
+
+    Args:
+        ids, weights, times: int64[n].
+
+    Returns:
+        The two numbers. They are equal if most ids occur once.
+    """
+    ordered = np.sort(ids)
+    distinct = int(np.count_nonzero(ordered[1:] != ordered[:-1])) + bool(len(ids))
+    if 2 * distinct > len(ids):
+        return len(ids), len(ids)
+    order = np.lexsort((times, weights, ids))
+    first, second, time = (column[order] for column in (ids, weights, times))
+    others = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
+    identities = int(np.count_nonzero(others)) + 1
+    return int(np.count_nonzero(others | (time[1:] != time[:-1]))) + 1, identities
+
+
+def replaced_between(held: Identified, offered: Identified, unit: str) -> int:
+    """Return how many rows in one part are other readings for an identity than the rows in another
+    part, by the rule in :mod:`decaysketch.core.replaced`.
+
+    Args:
+        held, offered: no part has an identity twice.
+        unit: of their times.
+
+    Complexity: O(h) for h rows held, and O(n log n) for the n others.
+    """
+    if unit not in NANOSECONDS or not len(offered.times):
+        return 0
+    other, whatever = far_apart(unit)
+    marks = np.zeros(_MARKS, np.bool_)  # most rows held have none of these ids
+    marks[offered.first & (_MARKS - 1)] = True
+    some = np.flatnonzero(marks[held.first & (_MARKS - 1)])
+    held = Identified(*(column[some] for column in held))
+    hashes = hashes_of(offered)
+    order = np.argsort(hashes)
+    found = np.searchsorted(hashes[order], hashes_of(held))
+    matched = order[np.minimum(found, len(order) - 1)]
+    same = (held.first == offered.first[matched]) & (held.second == offered.second[matched])
+    apart = np.abs(held.times - offered.times[matched])
+    differ = held.values != offered.values[matched]
+    return int(np.count_nonzero(same & ((apart > whatever) | ((apart > other) & differ))))
+
+
+def between(held: Identified, offered: Identified) -> int:
+    """Return how many rows in one part have the identity and the time of a row in another, and
+    another value.
+
+    Args:
+        held, offered: no part has an identity twice.
+
+    Complexity: O(h + n log n) for h rows held, of which few have times among the n others.
+    """
+    if not len(offered.times):
+        return 0
+    earliest, latest = offered.times.min(), offered.times.max()
+    near = np.flatnonzero((held.times >= earliest) & (held.times <= latest))
+    if not len(near):
+        return 0
+    held = Identified(*(column[near] for column in held))
+    hashes = hashes_of(offered)
+    order = np.argsort(hashes)
+    found = np.searchsorted(hashes[order], hashes_of(held))
+    others = order[np.minimum(found, len(order) - 1)]
+    same = np.ones(len(near), np.bool_)
+    for mine, theirs in zip(held[:3], offered[:3], strict=True):
+        same &= mine == theirs[others]
+    return int(np.count_nonzero(same & (held.values != offered.values[others])))

@@ -1,6 +1,0 @@
-"""The common part of all column engines, without an engine: Arrow in, Arrow out.
-
-Spark, DuckDB and polars call the same functions (:mod:`~decaysketch.engines.questions`,
-:mod:`~decaysketch.engines.aggregates`) under the same names, which follow from the query
-table. An engine only adds the transfer of columns. Needs pyarrow.
-"""

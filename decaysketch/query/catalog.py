@@ -1,0 +1,1109 @@
+"""Every query about observations, each defined once. With its neighbour modules, these are all.
+
+An entry in :data:`QUESTIONS` defines the arguments of an aggregate, the shape and cost of its
+result, and its function in :mod:`~decaysketch.query.aggregates` or
+:mod:`~decaysketch.query.ensemble`. HTTP request and response models, SQL functions, the command
+``query``, the dashboard fields and the tables in the documentation are derived from it.
+
+A :class:`View` accepts queries: here, the samples for one decay and time. See
+:mod:`~decaysketch.query.keys` for counters of keys, :mod:`~decaysketch.query.extremes` for
+extremes, and :mod:`~decaysketch.query.series` for series. :class:`Asked` and its neighbours give
+sketches a method for each query, so that help and type checkers know them.
+
+To add a query, add its function to ``query.py``, its entry here, and a method next to the similar
+ones. Its needs decide which families answer it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import cached_property, partial
+from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack, overload
+
+import numpy as np
+
+from decaysketch.core.text.predicate import MAX_OPERATIONS, MAX_TEXT
+from decaysketch.core.text.predicate import Predicate as ReadPredicate
+from decaysketch.core.time_units import Instant
+from decaysketch.decay import Decay, window
+from decaysketch.errors import ParameterError
+from decaysketch.query import aggregates, ensemble
+from decaysketch.query.aggregates import Function, HeavyHitter, Histogram, Last, Predicate
+from decaysketch.query.covering import SOURCE_QUESTIONS
+from decaysketch.query.difference import Comparison
+from decaysketch.query.dispatch import (
+    QUESTIONS,
+    View,
+    Views,
+    asked_by,
+    check_how,
+    given_to,
+    modified_question,
+    questions_of,
+    read_predicate,
+)
+from decaysketch.query.ensemble import Combine
+from decaysketch.query.estimate import Estimate, as_of
+from decaysketch.query.extremes import EXTREME_QUESTIONS
+from decaysketch.query.keys import KEY_QUESTIONS
+from decaysketch.query.modifiers import (
+    Modifiers,
+    Order,
+    modified,
+    revalued,
+    schema_of_sample,
+)
+from decaysketch.query.pair_view import PairView, RangeView, range_moment
+from decaysketch.query.sample import Sample, pool
+from decaysketch.query.series import SERIES_QUESTIONS
+from decaysketch.query.shapes import SCALAR, Argument, Column, Question, Rows, Shape
+from decaysketch.query.tables import GroupedView, GroupTable
+
+__all__ = [
+    "QUESTIONS",
+    "Asked",
+    "AskedOfItsDecay",
+    "AskedOfSamples",
+    "AskedOfValues",
+    "AskedOfWeights",
+    "Groups",
+    "How",
+    "SampleView",
+    "View",
+    "Views",
+    "questions_of",
+    "read_predicate",
+]
+
+A = TypeVar("A")
+F = TypeVar("F", bound=Callable[..., Any])
+
+# --------------------------------------------------------------------------------------- the view
+
+
+class SampleView(View):
+    """Queries to samples.
+
+    Args:
+        samples: one for each hash function, at least one.
+    """
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self.samples = samples
+        self._drawn: Sequence[Sample] = samples  # without modifiers
+        self._modifiers = Modifiers()
+
+    @cached_property
+    def _pooled(self) -> Sequence[Sample]:
+        return [pool(self.samples)]
+
+    @property
+    def now(self) -> int:
+        return self.samples[0].now
+
+    @property
+    def verified(self) -> Literal["proof", "grid"]:
+        return self.samples[0].verified
+
+    @property
+    def rows(self) -> int:
+        """Observations in the samples."""
+        return sum(map(len, self.samples))
+
+    @property
+    def drawn_s(self) -> float:
+        return len(self.samples) * _DRAW_S + self.rows * _DRAW_ROW_S
+
+    def ask(
+        self,
+        question: Question[Any] | str,
+        *,
+        confidence: float = 0.95,
+        combine: Combine = "average",
+        **arguments: Any,
+    ) -> Any:
+        question, given = given_to(question, arguments)
+        self._modifiers.check(question)
+        if self.samples[0].labels is not None:
+            question.check_labels(given)
+        samples = self._read(combine)
+        return question.answer(samples, confidence=confidence, combine=combine, **given)
+
+    def cost_s(
+        self, question: Question[Any] | str, *, combine: Combine = "average", **arguments: Any
+    ) -> float:
+        question, given = given_to(question, arguments)
+        given |= {"combine": combine}
+        return sum(question.cost_s(sample, given) for sample in self._read(combine))
+
+    def modified(self, modifiers: Modifiers) -> Any:
+        if not modifiers:
+            return self
+        if modifiers.of_sources:
+            raise ParameterError(
+                "set, and by source, other or hearers, need one sketch for each source: ask a "
+                "decaysketch.SourceSet, or a stream, which stores them"
+            )
+        together = self._modifiers.with_more(modifiers)
+        schema = schema_of_sample(self._drawn[0])
+        found = modified(self._drawn, together, schema)
+        if together.by:
+            return GroupedView(found, together, schema)
+        view = SampleView([revalued(sample, together, schema) for sample in found])
+        view._drawn, view._modifiers = self._drawn, together
+        return view
+
+    def _read(self, combine: Combine) -> Sequence[Sample]:
+        """Read each hash function by itself only where its own result counts."""
+        ensemble.check_combine(combine)
+        return self._pooled if combine == "average" else self.samples
+
+
+# ------------------------------------------------------------------------------------------- costs
+
+# Processor seconds, measured on one core with 1,000 to 100,000 rows, rounded: of a sample, and of a
+# row in it; of an answer; of a row that it reads; of a row put in the order of values; of a row and
+# operation of a predicate; of a sampled quantile; of an estimate for each of many values.
+_DRAW_S, _DRAW_ROW_S = 1e-4, 10e-9
+_ANSWER_S = 2e-4
+_ROW_S = 30e-9
+_RANKED_ROW_S = 150e-9
+_OPERATION_S = 4e-9
+_QUANTILE_S = 1.7e-3
+_VALUE_S = 15e-6
+
+
+def _by_row_s(sample: Sample, _given: Mapping[str, Any]) -> float:
+    return _ANSWER_S + len(sample) * _ROW_S
+
+
+def _quantiles_s(sample: Sample, count: int) -> float:
+    each = _ROW_S if sample.exact else _QUANTILE_S
+    return _ANSWER_S + len(sample) * _RANKED_ROW_S + count * each
+
+
+def _selectivity_s(sample: Sample, given: Mapping[str, Any]) -> float:
+    predicate = given["predicate"]
+    length = len(predicate.text) if isinstance(predicate, ReadPredicate) else 0
+    operations = min(MAX_OPERATIONS, length)
+    return _by_row_s(sample, given) + len(sample) * operations * _OPERATION_S
+
+
+def _shares_s(sample: Sample, shares: int) -> float:
+    return _ANSWER_S + len(sample) * _RANKED_ROW_S + shares * _VALUE_S
+
+
+def _hitters_s(sample: Sample, given: Mapping[str, Any]) -> float:
+    phi = given["phi"]
+    return _shares_s(sample, len(sample) if phi * len(sample) <= 1 else int(1 / phi))
+
+
+def _groups_s(sample: Sample, given: Mapping[str, Any]) -> float:
+    values, limit = len(sample), given["limit"]
+    if given["combine"] != "median" and limit is not None:
+        values = min(values, limit)
+    return _ANSWER_S + 2 * (len(sample) * _RANKED_ROW_S + values * _VALUE_S)
+
+
+# ------------------------------------------------------------------------------------------ entries
+
+_VALUES = frozenset({"values"})
+_NUMBERS = _VALUES | {"numbers"}
+_MOST_ROWS = 10_000
+
+
+def _enter(question: Question[A]) -> Question[A]:
+    QUESTIONS[question.name] = question
+    return question
+
+
+def _scalar(
+    name: str, doc: str, ask: Callable[..., Estimate], *arguments: Argument,
+    needs: frozenset[str] = frozenset(), cost_s: Any = _by_row_s, **more: Any,
+) -> Question[Estimate]:  # fmt: skip
+    """Enter a query whose result is one estimate, a function of one sample."""
+
+    def answer(
+        samples: Sequence[Sample], *, confidence: float, combine: Combine, **given: Any
+    ) -> Estimate:
+        return ensemble.estimate(samples, partial(ask, confidence=confidence, **given), combine)
+
+    return _enter(
+        Question(
+            name,
+            doc,
+            answer,
+            cost_s,
+            SCALAR,
+            lambda found, _: {"estimate": found},
+            arguments,
+            needs,
+            **more,
+        )
+    )
+
+
+_SUM = _scalar(
+    "sum", "Decayed sum of weights; in the family `sum`, of values.", aggregates.sum,
+    needs=frozenset({"weights"}), compared=True,
+)  # fmt: skip
+_COUNT = _scalar(
+    "count", "Decayed number of distinct observations, with or without a value.", aggregates.count,
+    compared=True,
+)  # fmt: skip
+_RATE = _scalar(
+    "rate",
+    "Observations per unit of time: the decayed count over the integral of the decay, over all "
+    "ages that it looks back on.",
+    aggregates.rate,
+    needs=frozenset({"chosen decay"}),
+    compared=True,
+)
+_TOTAL = _scalar(
+    "total",
+    "Decayed sum of values; missing ones are absent.",
+    aggregates.total,
+    Argument(
+        "function",
+        "function",
+        "Any real function of the columns of values and weights, to be summed in place of values.",
+        default=None,
+        leading=True,
+    ),
+    needs=_NUMBERS,
+    compared=True,
+)
+_MEAN = _scalar(
+    "mean", "Mean of the values, weighted by decayed weight.", aggregates.mean, needs=_NUMBERS,
+    compared=True,
+)  # fmt: skip
+_VARIANCE = _scalar(
+    "variance", "Variance of the values, weighted by decayed weight.", aggregates.variance,
+    needs=_NUMBERS,
+)  # fmt: skip
+_STDDEV = _scalar(
+    "stddev",
+    "Standard deviation of the values, weighted by decayed weight: the root of the variance.",
+    aggregates.stddev,
+    needs=_NUMBERS,
+)
+_MEDIAN = _scalar(
+    "median", "The least value whose relative rank is 1/2 or more.",
+    partial(aggregates.quantile, q=0.5), needs=_NUMBERS,
+    cost_s=lambda sample, _: _quantiles_s(sample, 1),
+)  # fmt: skip
+
+
+def _each(ask: Callable[..., list[Estimate]], name: str) -> Callable[..., list[Estimate]]:
+    """Return the result of a query that has an estimate for each entry in an argument."""
+
+    def answer(
+        samples: Sequence[Sample], *, confidence: float, combine: Combine, **given: Any
+    ) -> list[Estimate]:
+        entries = given[name]
+        return ensemble.estimates(
+            samples, lambda s: ask(s, entries, confidence=confidence), combine
+        )
+
+    return answer
+
+
+def _by_entry(
+    name: str,
+    doc: str,
+    ask: Callable[..., list[Estimate]],
+    argument: Argument,
+    cost_s: Callable[[Sample, int], float],
+    shape: str,
+    said: str,
+    rows: Rows,
+) -> Question[list[Estimate]]:
+    """Enter a query about values that has an estimate for each entry in its one argument. The first
+    column of ``rows`` is the entry.
+    """
+    entries, (entry, estimate) = argument.name, rows.columns
+    return _enter(
+        Question(
+            name,
+            doc,
+            _each(ask, entries),
+            lambda sample, given: cost_s(sample, len(given[entries])),
+            Shape(shape, said, rows),
+            lambda found, given: {
+                rows.name: [
+                    {entry.name: asked, estimate.name: each}
+                    for asked, each in zip(given[entries], found, strict=True)
+                ]
+            },
+            (argument,),
+            _NUMBERS,
+            most=lambda given: len(given[entries]),
+        )
+    )
+
+
+_QUANTILE = _by_entry(
+    "quantile",
+    "The least value whose relative rank is `q` or more, for one `q` or several.",
+    aggregates.quantile,
+    Argument(
+        "q", "share", "A number in [0, 1], or a list of them.", "either", 0.0, 1.0,
+        leading=True, example=[0.1, 0.5, 0.9],
+    ),
+    _quantiles_s,
+    "Quantile",
+    "Quantiles, in the order asked.",
+    Rows(
+        "quantiles",
+        "QuantileEstimate",
+        "One quantile.",
+        (Column("q", "float"), Column("estimate", "estimate", label="quantile {q}")),
+        each="q",
+    ),
+)  # fmt: skip
+
+_RANK = _scalar(
+    "rank",
+    "Share of the decayed weight whose value is a given one or less.",
+    aggregates.rank,
+    Argument("value", "number", "A value.", leading=True, json="v", example=20),
+    needs=_NUMBERS,
+    compared=True,
+)
+
+_CDF = _by_entry(
+    "cdf",
+    "The rank of each of several values; all intervals hold at once with the confidence.",
+    aggregates.cdf,
+    Argument("points", "number", "Values.", "yes", leading=True, json="v", example=[10, 20, 30]),
+    _shares_s,
+    "Cdf",
+    "Ranks, in the order asked.",
+    Rows(
+        "ranks",
+        "RankEstimate",
+        "The rank of one value.",
+        (Column("v", "number"), Column("estimate", "estimate", label="rank of {v}")),
+        each="points",
+    ),
+)
+
+
+def _selected(
+    sample: Sample, predicate: Predicate | None, at_least: float | None, at_most: float | None,
+    *, confidence: float,
+) -> Estimate:  # fmt: skip
+    holds = aggregates.within(at_least, at_most) if predicate is None else predicate
+    return aggregates.selectivity(sample, holds, confidence=confidence)
+
+
+def _one_kind_of_bound(given: Mapping[str, Any]) -> str | None:
+    bounded = given["at_least"] is not None or given["at_most"] is not None
+    if bounded == (given["predicate"] is not None):
+        return "give at_least, at_most or both, or else a predicate"
+    return None
+
+
+_SELECTIVITY = _scalar(
+    "selectivity",
+    "Share of the decayed weight whose value lies within bounds, or for which a predicate holds.",
+    _selected,
+    Argument(
+        "at_least",
+        "number",
+        "The least value; give this, `at_most`, or both, or else a predicate.",
+        default=None,
+    ),
+    Argument("at_most", "number", "The largest value.", default=None),
+    Argument(
+        "predicate",
+        "predicate",
+        "Of the value `v` and the weight `w`: decimal numbers, `+ - * / // % **`, "
+        "`abs min max`, `< <= > >= == !=`, `and or not`. It is read, never executed.",
+        longest=MAX_TEXT,
+        default=None,
+        leading=True,
+        example="v / w > 2 and not v > 100",
+    ),
+    cost_s=_selectivity_s,
+    check=_one_kind_of_bound,
+    sql="selectivity",
+)
+
+
+def _hitters(
+    samples: Sequence[Sample], phi: float, limit: int | None, *, confidence: float, combine: Combine
+) -> list[HeavyHitter]:
+    found = ensemble.heavy_hitters(samples, phi, confidence=confidence, combine=combine)
+    return found[:limit]
+
+
+_HEAVY_HITTERS = _enter(
+    Question(
+        "heavy_hitters",
+        "Values with more than the share `phi` of the decayed weight, heaviest first.",
+        _hitters,
+        _hitters_s,
+        Shape(
+            "HeavyHitters",
+            "The values whose share exceeds phi, heaviest first.",
+            Rows(
+                "heavy_hitters",
+                "HeavyHitterModel",
+                "A value and its share of the decayed weight.",
+                (
+                    Column("value", "number", sql="item"),
+                    Column("frequency", "estimate", label="share of {value}", sql="share"),
+                ),
+            ),
+        ),
+        lambda found, _: {"heavy_hitters": [each._asdict() for each in found]},
+        (
+            Argument(
+                "phi",
+                "share",
+                "A share, at least 0 and below 1.",
+                least=0.0,
+                below=1.0,
+                leading=True,
+                example=0.05,
+            ),
+            Argument(
+                "limit",
+                "integer",
+                "The heaviest so many of them.",
+                least=1,
+                most=_MOST_ROWS,
+                default=None,
+                served=_MOST_ROWS,
+            ),
+        ),
+        _VALUES,
+        most=lambda given: (
+            given["limit"] if given["phi"] * given["limit"] <= 1 else int(1 / given["phi"])
+        ),
+        sql="heavy_hitters",
+    )
+)
+
+
+class Groups(NamedTuple):
+    """The heaviest groups, and the number of distinct values in the sample."""
+
+    groups: list[aggregates.Group]
+    total: int
+
+
+def _groups(
+    samples: Sequence[Sample], limit: int | None, *, confidence: float, combine: Combine
+) -> Groups:
+    if len(samples) > 1:
+        groups = ensemble.group_by(samples, confidence=confidence, combine=combine)
+        return Groups(groups[:limit], len(groups))
+    (sample,) = samples
+    groups = aggregates.group_by(sample, limit=limit, confidence=confidence)
+    return Groups(groups, len(sample.of_values.ranking.values))
+
+
+_GROUP_BY = _enter(
+    Question(
+        "group_by",
+        "Decayed sum and count of each distinct value, heaviest first.",
+        _groups,
+        _groups_s,
+        Shape(
+            "GroupBy",
+            "The heaviest values, heaviest first.",
+            Rows(
+                "groups",
+                "GroupModel",
+                "A value, the decayed sum of the weights of its observations, and their decayed "
+                "count.",
+                (
+                    Column("value", "number", sql="item"),
+                    Column("sum", "estimate", label="sum of {value}"),
+                    Column("count", "estimate", label="count of {value}"),
+                ),
+            ),
+            (Column("total_groups", "integer", "Distinct values in the sample, listed or not."),),
+        ),
+        lambda found, _: {
+            "groups": [
+                {"value": each.value, "sum": each.sum, "count": each.count} for each in found.groups
+            ],
+            "total_groups": found.total,
+        },
+        (
+            Argument(
+                "limit",
+                "integer",
+                "The heaviest so many of them.",
+                least=1,
+                most=_MOST_ROWS,
+                default=None,
+                served=100,
+            ),
+        ),
+        _VALUES,
+        most=lambda given: 2 * given["limit"],
+    )
+)
+
+
+def _histogram(
+    samples: Sequence[Sample], edges: Sequence[float], *, confidence: float, combine: Combine
+) -> Histogram:
+    def shares(sample: Sample) -> list[Estimate]:
+        found = aggregates.histogram(sample, edges, confidence=confidence)
+        return [found.below, *(each.share for each in found.bins), found.above]
+
+    below, *inside, above = ensemble.estimates(samples, shares, combine)
+    bins = map(aggregates.Bin, edges[:-1], edges[1:], inside)
+    return Histogram(list(bins), below, above)
+
+
+_HISTOGRAM = _enter(
+    Question(
+        "histogram",
+        "Shares of the decayed weight by value: of each bin between `edges`, which holds its lower "
+        "edge and not its upper one (the last bin holds both), and of what lies below and above "
+        "all of them. All intervals hold at once with the confidence.",
+        _histogram,
+        lambda sample, given: _shares_s(sample, len(given["edges"]) + 1),
+        Shape(
+            "Histogram",
+            "Shares of bins, in rising order.",
+            Rows(
+                "bins",
+                "BinModel",
+                "The share of the decayed weight of values in a bin.",
+                (
+                    Column("low", "number"),
+                    Column("high", "number"),
+                    Column("share", "estimate", label="share of {low} to {high}"),
+                ),
+            ),
+            (
+                Column("below", "estimate", "Share of values below the first edge.", "share below"),
+                Column("above", "estimate", "Share of values above the last edge.", "share above"),
+            ),
+        ),
+        lambda found, _: {
+            "bins": [each._asdict() for each in found.bins],
+            "below": found.below,
+            "above": found.above,
+        },
+        (
+            Argument(
+                "edges",
+                "number",
+                "Two or more numbers, rising.",
+                "yes",
+                fewest=2,
+                leading=True,
+                example=[0, 10, 20, 30],
+            ),
+        ),
+        _NUMBERS,
+        check=lambda given: aggregates.unordered(given["edges"]),
+        most=lambda given: len(given["edges"]) + 1,
+    )
+)
+
+_LAST = _enter(
+    Question(
+        "last",
+        "The latest observation that counts, by time and then by value: never an estimate, and "
+        "refused where it may have been discarded.",
+        lambda samples, *, confidence, combine: aggregates.last(pool(samples)),
+        _by_row_s,
+        Shape(
+            "Last",
+            "The latest observation.",
+            Rows(
+                "last",
+                "ObservationModel",
+                "A value, null where it is missing, and its time.",
+                (Column("value", "number", nullable=True), Column("time", "time")),
+                single=True,
+            ),
+        ),
+        lambda found, _: {"last": [] if found is None else [found._asdict()]},
+        needs=frozenset(),
+    )
+)
+
+for _of_others in (*KEY_QUESTIONS, *EXTREME_QUESTIONS, *SERIES_QUESTIONS, *SOURCE_QUESTIONS):
+    _enter(_of_others)
+
+
+# ----------------------------------------------------------------------------------------- methods
+
+
+class How(TypedDict, total=False):
+    """Keywords of every query. See :meth:`View.ask`."""
+
+    confidence: float
+    combine: Combine
+    estimator: str
+    where: str | None
+    of: str | None
+    by: str | Sequence[str] | None
+    weight: str | None
+    groups: int | None
+    order: Order
+
+
+_HOW = (
+    ("confidence", 0.95, "float"),
+    ("combine", "average", "Combine"),
+    ("estimator", "stratified", "str"),
+    ("where", None, "str | None"),
+    ("of", None, "str | None"),
+    ("by", None, "str | Sequence[str] | None"),
+    ("weight", None, "str | None"),
+    ("groups", None, "int | None"),
+    ("order", "largest", "Order"),
+)
+
+
+def modifiers_of(how: Mapping[str, Any]) -> Modifiers:
+    """Return the modifiers among the keywords of a query.
+
+    Raises:
+        ParameterError: see :class:`~decaysketch.query.modifiers.Modifiers`.
+    """
+    by = how.get("by") or ()
+    return Modifiers(
+        of=how.get("of"), by=(by,) if isinstance(by, str) else tuple(by), where=how.get("where"),
+        weight=how.get("weight"), limit=how.get("groups"), order=how.get("order", "largest"),
+    )  # fmt: skip
+
+
+def _asks(question: Question[Any]) -> Callable[[F], F]:
+    said = (
+        "``now``, ``confidence``, ``combine`` and ``estimator``: see ``at`` and\n"
+        ":meth:`decaysketch.query.dispatch.View.ask`. ``where``, ``of`` and ``weight``: see\n"
+        ":meth:`decaysketch.query.dispatch.View.given`. ``by`` (keys), ``groups`` (how many are\n"
+        "listed) and ``order``: see :meth:`decaysketch.query.dispatch.View.by`. With ``by`` the\n"
+        "result is a :class:`decaysketch.GroupTable`."
+    )
+    return asked_by(question, _HOW, said)
+
+
+class AskedOfSamples(Views):
+    """A sketch that samples are drawn from."""
+
+    def _ask(
+        self,
+        question: Question[A],
+        decay: Decay | str | None,
+        now: Instant | None,
+        how: How,
+        **arguments: Any,
+    ) -> A:
+        check_how(question, how, How.__annotations__)
+        estimator = how.get("estimator", "stratified")
+        confidence, combine = how.get("confidence", 0.95), how.get("combine", "average")
+        modifiers = modifiers_of(how)
+        asked: Any = modified_question(question, modifiers)
+        view = self.at(decay, now, estimator=estimator)
+        found: Any = view.modified(modifiers).ask(
+            asked, confidence=confidence, combine=combine, **arguments
+        )
+        answered: A = as_of(view.now, found) if now is None else found
+        return answered
+
+    def _ask_each(
+        self,
+        question: Question[list[Estimate]],
+        decay: Decay | str | None,
+        now: Instant | None,
+        how: How,
+        **arguments: Any,
+    ) -> Any:
+        """Return one estimate if one was requested."""
+        (given,) = arguments.values()
+        found: Any = self._ask(question, decay, now, how, **arguments)
+        if isinstance(found, GroupTable):
+            return found
+        return found[0] if np.ndim(given) == 0 else found
+
+
+class Asked(AskedOfSamples):
+    """Queries to every sketch that accepts a decay per query."""
+
+    @_asks(_COUNT)
+    def count(
+        self, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
+        return self._ask(_COUNT, decay, now, how)
+
+    def between(self, start: Instant, stop: Instant) -> Between:
+        """Return the view of the observations in ``[start, stop)``, as in ``between(a, b).mean()``.
+        Each query is as under ``window(b - 1 - a)`` as of ``b - 1``.
+
+        Raises:
+            ParameterError: an argument is no time, or the end is not after the beginning.
+        """
+        return Between(self, self.moment(start), self.moment(stop))
+
+    def compare(
+        self,
+        aggregate: str,
+        *,
+        now: tuple[Decay | str, Instant | None],
+        then: tuple[Decay | str, Instant | timedelta | None] | None = None,
+        how: Comparison = "difference",
+        confidence: float = 0.95,
+        combine: Combine = "average",
+        where: str | None = None,
+        versus: str | None = None,
+        **arguments: Any,
+    ) -> Estimate:
+        """An aggregate at one moment against the same at another, from one sample of both.
+
+        Args:
+            aggregate: "count", "rate", "sum", "total", "mean", or "rank" with a ``value``.
+            now, then: what is compared, and with what: each a decay and a time; None: the newest.
+                The time of ``then`` may be a length, "1d" or a ``timedelta``: so long before that
+                of ``now``. Without ``then`` both sides are as of ``now``.
+            how: "difference", now less then, or "ratio", now over then; of means and ranks there
+                are differences only.
+            confidence: of the interval.
+            combine: see :mod:`decaysketch.query.ensemble`.
+            where: a condition for the rows of the first side, as "v > 3"; see
+                :meth:`decaysketch.query.dispatch.View.given`.
+            versus: that of the second side, so that two parts are compared; None: the same.
+            arguments: of the aggregate.
+
+        Returns:
+            The difference or ratio; ``changed`` says whether 0, or 1, lies outside of its interval.
+
+        Raises:
+            ParameterError: an aggregate that cannot be compared, and what to do instead.
+            UnanswerableQueryError: one of the moments cannot be answered.
+
+        Example:
+            >>> import decaysketch as ds
+            >>> sketch = ds.DecaySketch(ds.SketchParams(max_weight=1, id_bits=40, capacity=100))
+            >>> sketch.update([1.0, 3.0, 8.0, 10.0], 1, [1, 2, 11, 12], [1, 2, 3, 4])
+            >>> sketch.compare("mean", now=("window(5)", 12), then=("window(5)", 2))
+            Estimate(7, exact, 4 rows)
+        """
+        view: PairView = self.against(now, now if then is None else then)
+        return view.ask(
+            aggregate, how, confidence=confidence, combine=combine, where=where, versus=versus,
+            **arguments,
+        )  # fmt: skip
+
+    @_asks(_RATE)
+    def rate(
+        self, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
+        return self._ask(_RATE, decay, now, how)
+
+    @_asks(_LAST)
+    def last(
+        self, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Last | None:
+        return self._ask(_LAST, decay, now, how)
+
+    @_asks(_SELECTIVITY)
+    def selectivity(
+        self,
+        predicate: Predicate | str,
+        decay: Decay | str,
+        *,
+        now: Instant | None = None,
+        **how: Unpack[How],
+    ) -> Estimate:
+        return self._ask(_SELECTIVITY, decay, now, how, predicate=predicate)
+
+
+class AskedOfWeights(Asked):
+    """Queries about weights."""
+
+    @_asks(_SUM)
+    def sum(
+        self, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
+        return self._ask(_SUM, decay, now, how)
+
+
+class AskedOfValues(Asked):
+    """Queries about values."""
+
+    @overload
+    def total(
+        self, decay: Decay | str, /, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate: ...
+
+    @overload
+    def total(
+        self,
+        function: Function,
+        decay: Decay | str,
+        /,
+        *,
+        now: Instant | None = None,
+        **how: Unpack[How],
+    ) -> Estimate: ...
+
+    @overload
+    def total(
+        self,
+        function: Function | None = None,
+        /,
+        *,
+        decay: Decay | str,
+        now: Instant | None = None,
+        **how: Unpack[How],
+    ) -> Estimate: ...
+
+    @_asks(_TOTAL)
+    def total(
+        self,
+        first: Decay | str | Function | None = None,
+        second: Decay | str | None = None,
+        /,
+        *,
+        decay: Decay | str | None = None,
+        now: Instant | None = None,
+        **how: Unpack[How],
+    ) -> Estimate:
+        """Decayed sum of values, ``total(decay, now=)``, or of any real function of the columns of
+        values and weights, ``total(function, decay, now=)``; missing values are absent."""
+        if isinstance(first, Decay | str) and second is None and decay is None:
+            return self._ask(_TOTAL, first, now, how)
+        chosen = second if decay is None else decay
+        if not isinstance(chosen, Decay | str) or isinstance(first, Decay | str):
+            raise ParameterError(
+                f"decay is {first if chosen is None else chosen!r}; expected a Decay"
+            )
+        return self._ask(_TOTAL, chosen, now, how, function=first)
+
+    @_asks(_MEAN)
+    def mean(
+        self, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
+        return self._ask(_MEAN, decay, now, how)
+
+    @_asks(_VARIANCE)
+    def variance(
+        self, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
+        return self._ask(_VARIANCE, decay, now, how)
+
+    @_asks(_STDDEV)
+    def stddev(
+        self, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
+        return self._ask(_STDDEV, decay, now, how)
+
+    @_asks(_MEDIAN)
+    def median(
+        self, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
+        return self._ask(_MEDIAN, decay, now, how)
+
+    @overload
+    def quantile(
+        self, q: float, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate: ...
+
+    @overload
+    def quantile(
+        self,
+        q: Sequence[float],
+        decay: Decay | str,
+        *,
+        now: Instant | None = None,
+        **how: Unpack[How],
+    ) -> list[Estimate]: ...
+
+    @_asks(_QUANTILE)
+    def quantile(
+        self, q: Any, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Any:
+        return self._ask_each(_QUANTILE, decay, now, how, q=q)
+
+    @_asks(_RANK)
+    def rank(
+        self, value: float, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
+        return self._ask(_RANK, decay, now, how, value=value)
+
+    @_asks(_CDF)
+    def cdf(
+        self,
+        points: Sequence[float],
+        decay: Decay | str,
+        *,
+        now: Instant | None = None,
+        **how: Unpack[How],
+    ) -> list[Estimate]:
+        return self._ask(_CDF, decay, now, how, points=points)
+
+    @_asks(_HEAVY_HITTERS)
+    def heavy_hitters(
+        self, phi: float, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> list[HeavyHitter]:
+        return self._ask(_HEAVY_HITTERS, decay, now, how, phi=phi)
+
+    @_asks(_GROUP_BY)
+    def group_by(
+        self,
+        decay: Decay | str,
+        *,
+        now: Instant | None = None,
+        limit: int | None = None,
+        **how: Unpack[How],
+    ) -> list[aggregates.Group]:
+        found: Any = self._ask(_GROUP_BY, decay, now, how, limit=limit)
+        return found if isinstance(found, GroupTable) else found.groups  # type: ignore[return-value]
+
+    @_asks(_HISTOGRAM)
+    def histogram(
+        self,
+        edges: Sequence[float],
+        decay: Decay | str,
+        *,
+        now: Instant | None = None,
+        **how: Unpack[How],
+    ) -> Histogram:
+        return self._ask(_HISTOGRAM, decay, now, how, edges=edges)
+
+
+class AskedOfItsDecay(AskedOfSamples):
+    """Queries to a sketch whose decay was fixed when it was built."""
+
+    @_asks(_SUM)
+    def sum(self, *, now: Instant | None = None, **how: Unpack[How]) -> Estimate:
+        return self._ask(_SUM, None, now, how)
+
+    @_asks(_COUNT)
+    def count(self, *, now: Instant | None = None, **how: Unpack[How]) -> Estimate:
+        return self._ask(_COUNT, None, now, how)
+
+    @_asks(_LAST)
+    def last(self, *, now: Instant | None = None, **how: Unpack[How]) -> Last | None:
+        return self._ask(_LAST, None, now, how)
+
+    @_asks(_SELECTIVITY)
+    def selectivity(
+        self, predicate: Predicate | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
+        return self._ask(_SELECTIVITY, None, now, how, predicate=predicate)
+
+    @_asks(_TOTAL)
+    def total(
+        self, function: Function | None = None, /, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
+        return self._ask(_TOTAL, None, now, how, function=function)
+
+    @_asks(_MEAN)
+    def mean(self, *, now: Instant | None = None, **how: Unpack[How]) -> Estimate:
+        return self._ask(_MEAN, None, now, how)
+
+    @_asks(_VARIANCE)
+    def variance(self, *, now: Instant | None = None, **how: Unpack[How]) -> Estimate:
+        return self._ask(_VARIANCE, None, now, how)
+
+    @_asks(_STDDEV)
+    def stddev(self, *, now: Instant | None = None, **how: Unpack[How]) -> Estimate:
+        return self._ask(_STDDEV, None, now, how)
+
+    @_asks(_MEDIAN)
+    def median(self, *, now: Instant | None = None, **how: Unpack[How]) -> Estimate:
+        return self._ask(_MEDIAN, None, now, how)
+
+    @overload
+    def quantile(self, q: float, *, now: Instant | None = None, **how: Unpack[How]) -> Estimate: ...
+
+    @overload
+    def quantile(
+        self, q: Sequence[float], *, now: Instant | None = None, **how: Unpack[How]
+    ) -> list[Estimate]: ...
+
+    @_asks(_QUANTILE)
+    def quantile(self, q: Any, *, now: Instant | None = None, **how: Unpack[How]) -> Any:
+        return self._ask_each(_QUANTILE, None, now, how, q=q)
+
+    @_asks(_RANK)
+    def rank(self, value: float, *, now: Instant | None = None, **how: Unpack[How]) -> Estimate:
+        return self._ask(_RANK, None, now, how, value=value)
+
+    @_asks(_CDF)
+    def cdf(
+        self, points: Sequence[float], *, now: Instant | None = None, **how: Unpack[How]
+    ) -> list[Estimate]:
+        return self._ask(_CDF, None, now, how, points=points)
+
+    @_asks(_HEAVY_HITTERS)
+    def heavy_hitters(
+        self, phi: float, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> list[HeavyHitter]:
+        return self._ask(_HEAVY_HITTERS, None, now, how, phi=phi)
+
+    @_asks(_GROUP_BY)
+    def group_by(
+        self, *, now: Instant | None = None, limit: int | None = None, **how: Unpack[How]
+    ) -> list[aggregates.Group]:
+        found: Any = self._ask(_GROUP_BY, None, now, how, limit=limit)
+        return found if isinstance(found, GroupTable) else found.groups  # type: ignore[return-value]
+
+    @_asks(_HISTOGRAM)
+    def histogram(
+        self, edges: Sequence[float], *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Histogram:
+        return self._ask(_HISTOGRAM, None, now, how, edges=edges)
+
+
+class Between(AskedOfItsDecay):
+    """Queries to the observations in ``[start, stop)``.
+
+    Args:
+        sketch: the sketch.
+        start, stop: in its unit.
+
+    Raises:
+        ParameterError: the end is not after the beginning.
+    """
+
+    def __init__(self, sketch: Views, start: int, stop: int) -> None:
+        width, self._now = range_moment(start, stop)
+        self._sketch, self._window, self._length = sketch, window(width), stop - start
+
+    def at(
+        self,
+        decay: Decay | str | None,
+        now: Instant | None = None,
+        *,
+        estimator: Any = "stratified",
+    ) -> View:
+        if decay is not None or now not in (None, self._now):
+            raise ParameterError("a range has a decay and a time of its own: give none")
+        return RangeView(
+            self._sketch.at(self._window, self._now, estimator=estimator), self._length
+        )
+
+    def _ask(
+        self,
+        question: Question[A],
+        decay: Decay | str | None,
+        now: Instant | None,
+        how: How,
+        **arguments: Any,
+    ) -> A:
+        if question.name not in self._sketch.questions:
+            raise ParameterError(f"a {type(self._sketch).__name__} has no {question.name}")
+        if now is not None:
+            raise ParameterError(f"now is {now!r}; a range has a time of its own: give none")
+        return super()._ask(question, decay, self._now, how, **arguments)
+
+    @_asks(_RATE)
+    def rate(self, **how: Unpack[How]) -> Estimate:
+        """Return observations per time unit: their count over the length of the range."""
+        return self._ask(_RATE, None, None, how)

@@ -1,0 +1,292 @@
+"""Estimates from sampled entities, each with all its rows: totals, ratios, quantiles.
+
+A *piece* lies between a row and the next row of its series. It is read in a *band*, the lowest
+level that is complete from its earlier time on, and counts 1 / p for that level. Whether a piece
+has band k depends only on the watermarks of the levels 0..k, and ``1[level >= k] / p_k`` is a
+martingale in k. The estimate is therefore unbiased for all watermarks that an entity spans
+(optional stopping, under an ideal hash). Reading pieces by their later time instead loses the
+pieces whose earlier row was discarded: 13 to 53 % of a total.
+
+An entity is a cluster. With ``Y_b`` its sum over the pieces of band b, its estimate is the sum of
+``Y_b / p_b``. The product of two indicators for one entity has the p of the coarser band as its
+mean, so
+
+    V = sum over c of (Y_c / p_c) [(1 / p_c - 1) Y_c + 2 sum over b < c of (1 / p_b - 1) Y_b]
+
+is an unbiased estimate of its variance, and never negative. Entities are independent. Intervals
+come from :mod:`decaysketch.query.estimate`, with entities as hits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.query.estimate import (
+    Estimate,
+    Interval,
+    check_confidence,
+    contrast,
+    part_interval,
+    share_interval,
+)
+
+__all__ = ["FEW", "Clusters", "Reach", "over_entities"]
+
+Float64Array = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+FEW = 10
+"""Entities below which a result says ``few-series``."""
+
+_LARGEST_SHARE = 0.15  # of the variance, that one entity may make
+_FEWEST = 2  # complete entities, below which nothing bounds those that were not seen
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far a decay looks back, and how complete the sample is there.
+
+    Attributes:
+        exact: nothing that the decay gives weight to was discarded.
+        probability: sampling probability of an entity where the decay has all but 1 % of its
+            weight.
+        complete: number of entities that are retained completely from there on.
+        lost: share of the entities that two colliding ids may lose.
+    """
+
+    exact: bool
+    probability: float
+    complete: int
+    lost: float = 0.0
+
+
+class Clusters:
+    """Pieces by entity and band.
+
+    Args:
+        entities: int64[n], number of the entity of each piece.
+        bands: int64[n].
+        probabilities: float64[n], of the band for the entity, in (0, 1].
+        reach: of the decay.
+    """
+
+    def __init__(
+        self,
+        entities: Int64Array,
+        bands: Int64Array,
+        probabilities: Float64Array,
+        reach: Reach,
+    ) -> None:
+        self.reach = reach
+        self.probabilities = probabilities
+        cells, firsts, self._cell = np.unique(
+            entities * 64 + bands, return_index=True, return_inverse=True
+        )
+        self._p = probabilities[firsts]
+        self._inverse = 1.0 / self._p
+        entity = cells >> 6
+        self._begins = np.flatnonzero(np.diff(entity, prepend=-1))
+        self._sizes = np.diff(self._begins, append=len(cells))
+        self._bands = max(len(np.unique(cells & 63)), 1)
+        least = float(probabilities.min(initial=1.0))
+        self._coarsest = 1.0 if reach.exact else min(least, reach.probability, 0.5)
+
+    def __len__(self) -> int:
+        """Number of entities with pieces."""
+        return len(self._begins)
+
+    def _by_cell(self, amounts: Float64Array) -> Float64Array:
+        return np.bincount(self._cell, amounts, len(self._p)).astype(np.float64)
+
+    def _by_entity(self, cells: Float64Array) -> Float64Array:
+        if not len(cells):
+            return cells
+        return np.add.reduceat(cells, self._begins)
+
+    @cached_property
+    def _sampled(self) -> BoolArray:
+        return self._p < 1.0
+
+    def _spread(self, cells: Float64Array) -> tuple[Float64Array, Float64Array]:
+        """Return the sampled part of each entity's estimate, and its estimated variance."""
+        scaled = cells * self._inverse
+        estimates = self._by_entity(np.where(self._sampled, scaled, 0.0))
+        heavier = (self._inverse - 1.0) * cells
+        before = np.cumsum(heavier) - heavier
+        if len(cells):
+            before -= np.repeat(before[self._begins], self._sizes)
+        variances = self._by_entity(scaled * (heavier + 2.0 * before))
+        return estimates, np.maximum(variances, 0.0)
+
+    # ---------------------------------------------------------------------------------- estimates
+
+    def total(self, amounts: Float64Array, *, confidence: float) -> Estimate:
+        """Return the sum of amounts over all pieces, float64[n], none negative."""
+        confidence = check_confidence(confidence)
+        cells = self._by_cell(amounts)
+        exact = float(cells[~self._sampled].sum())
+        estimates, variances = self._spread(cells)
+        seen = self._by_entity(cells)
+        carrying = int(np.count_nonzero(seen > 0.0))
+        certain = float(cells[self._sampled].sum())
+        if self.reach.exact:
+            value = exact + float(estimates.sum())
+            return self._said(Interval(value, value, value), variances, carrying, confidence)
+        typical = float(seen.sum()) / (max(carrying, 1) * self._bands)
+        step = max(float(estimates.max(initial=0.0)), typical / self._coarsest)
+        found = part_interval(
+            exact, estimates.sum(), variances.sum(), step, 1.0 - self._coarsest / 2.0, certain,
+            confidence, skew=float((variances * estimates).sum()),
+        )  # fmt: skip
+        if self.reach.complete < _FEWEST:
+            found = Interval(found.value, found.lower, math.inf)
+        return self._said(found, variances, carrying, confidence, step)
+
+    def ratio(
+        self,
+        amounts: Float64Array,
+        masses: Float64Array,
+        *,
+        confidence: float,
+        bounds: tuple[float, float] = (-math.inf, math.inf),
+    ) -> Estimate:
+        """Return the sum of amounts over the sum of masses, float64[n], none negative.
+
+        Args:
+            amounts, masses: of each piece.
+            confidence: of the interval.
+            bounds: of the ratio, for any data.
+        """
+        confidence = check_confidence(confidence)
+        above, below = self._by_cell(amounts), self._by_cell(masses)
+        total = float((below * self._inverse).sum())
+        carrying = int(np.count_nonzero(self._by_entity(below) > 0.0))
+        if not total > 0.0:
+            ends = (math.nan, math.nan) if self.reach.exact else bounds
+            return self._said(Interval(math.nan, *ends), np.zeros(0), 0, confidence)
+        value = float((above * self._inverse).sum()) / total
+        if self.reach.exact:
+            nothing = np.zeros(0)
+            return self._said(Interval(value, value, value), nothing, carrying, confidence)
+        # Residuals of the ratio: entities above it against those below.
+        residuals, variances = self._spread(above - value * below)
+        sampled = int(np.count_nonzero(self._by_entity(np.where(self._sampled, below, 0.0))))
+        variances = variances * (sampled / max(sampled - 1, 1))
+        both = contrast(
+            *(self._part(sign * residuals, variances, confidence) for sign in (1.0, -1.0))
+        )
+        ends = value + (both.lower - both.value) / total, value + (both.upper - both.value) / total
+        found = Interval(value, max(ends[0], bounds[0]), min(ends[1], bounds[1]))
+        if self.reach.complete < _FEWEST:
+            found = Interval(value, *bounds)
+        return self._said(found, variances / total**2, carrying, confidence)
+
+    def _part(
+        self, estimates: Float64Array, variances: Float64Array, confidence: float
+    ) -> Interval:
+        """Return the interval of the sum of the estimates above 0."""
+        chosen = estimates > 0.0
+        sizes, spread = estimates[chosen], variances[chosen]
+        return part_interval(
+            0.0, sizes.sum(), spread.sum(), sizes.max(initial=0.0), 1.0 - self._coarsest / 2.0,
+            0.0, confidence, skew=float((spread * sizes).sum()),
+        )  # fmt: skip
+
+    def quantile(
+        self, values: Float64Array, masses: Float64Array, q: float, *, confidence: float
+    ) -> Estimate:
+        """Return the least value whose share of the mass below or at it is q or more.
+
+        The interval is Woodruff's (1952): the values at the bounds of the share's interval at the
+        estimate, with the variance between entities.
+        """
+        order = np.argsort(values, kind="stable")
+        ordered = values[order]
+        ranks = np.cumsum((masses / self.probabilities)[order])
+        if not len(ordered) or not ranks[-1] > 0.0:
+            return self.ratio(masses, masses, confidence=confidence)
+
+        def at(share: float) -> float:
+            place = int(np.searchsorted(ranks, share * ranks[-1]))
+            return float(ordered[min(place, len(ordered) - 1)])
+
+        value = at(q)
+        below = np.where(values <= value, masses, 0.0)
+        share = self.ratio(below, masses, confidence=confidence)
+        if share.exact:
+            return _replaced(share, Interval(value, value, value), share.stderr)
+        low, high = q - (share.value - share.lower), q + (share.upper - share.value)
+        ends = (at(low) if low > 0.0 else -math.inf, at(high) if high < 1.0 else math.inf)
+        return _replaced(share, Interval(value, *ends), (ends[1] - ends[0]) / 4.0)
+
+    def _said(
+        self,
+        found: Interval,
+        variances: Float64Array,
+        carrying: int,
+        confidence: float,
+        step: float = 0.0,
+    ) -> Estimate:
+        variance = float(variances.sum())
+        few = not self.reach.exact and (
+            min(carrying, self.reach.complete) < FEW
+            or float(variances.max(initial=0.0)) > _LARGEST_SHARE * variance > 0.0
+        )
+        value, lower, upper = (float(each) for each in found)
+        return Estimate(
+            value, lower, upper, math.sqrt(variance) if variance > 0.0 else step, confidence,
+            self.reach.exact, carrying, self.reach.lost,
+            caveats=("few-series",) if few else (),
+        )  # fmt: skip
+
+
+def _replaced(share: Estimate, found: Interval, stderr: float) -> Estimate:
+    return Estimate(
+        *found, stderr, share.confidence, share.exact, share.rows, share.collision_bias,
+        caveats=share.caveats,
+    )  # fmt: skip
+
+
+def over_entities(
+    values: Float64Array, p: float, q: float, reach: Reach, *, confidence: float
+) -> Estimate:
+    """Return a quantile over entities that share one sampling probability, one value each.
+
+    The interval has the values for which q may be the share below (by inversion, as for quantiles
+    of rows). With 15 to 40 entities it has the stated coverage, and Woodruff's does not.
+    """
+    confidence = check_confidence(confidence)
+    ordered = np.sort(values)
+    n = len(ordered)
+    few: tuple[str, ...] = ("few-series",) if not reach.exact and n < FEW else ()
+    if not n:
+        ends = (math.nan, math.nan) if reach.exact else (-math.inf, math.inf)
+        return Estimate(
+            math.nan, *ends, 0.0, confidence, reach.exact, 0, reach.lost, caveats=few
+        )  # fmt: skip
+    value = float(ordered[max(math.ceil(q * n) - 1, 0)])
+    if reach.exact:
+        return Estimate(value, value, value, 0.0, confidence, True, n, reach.lost)
+    below = np.arange(n + 1.0)
+
+    def part(counts: Float64Array) -> Any:
+        variance = counts * (1.0 - p) / p**2
+        return part_interval(
+            np.zeros(n + 1), counts / p, variance, 1.0 / p, 1.0 - p / 2.0, counts, confidence
+        )
+
+    shares = share_interval(part(below), part(n - below))
+    possible = np.flatnonzero((shares.lower <= q) & (q <= shares.upper))
+    first, last = (int(possible[0]), int(possible[-1])) if len(possible) else (int(q * n),) * 2
+    lower = float(ordered[first - 1]) if first else -math.inf
+    upper = float(ordered[last]) if last < n else math.inf
+    return Estimate(
+        value, lower, upper, (upper - lower) / 4.0, confidence, False, n, reach.lost, caveats=few
+    )  # fmt: skip

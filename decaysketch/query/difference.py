@@ -1,0 +1,419 @@
+"""Comparison of two results: a difference or a ratio, read from one sample, with its own interval.
+
+Each retained row of an undecayed sample represents a mass ``u_i`` with variance ``V_i``. For any
+decays and times of two results, their difference is a sum ``sum c_i u_i``. Its signed coefficients
+depend on the row alone. The sum is unbiased, with variance ``sum c_i^2 V_i``. A row that both
+results count enters once, with the difference of its coefficients, so the shared part cancels. Two
+separate intervals ignore this, and are up to a third too wide. The interval is the one for every
+signed sum: MOVER from its positive and negative parts. Either part may lack a hit that was not
+retained, as large as the largest coefficient with that sign over the sampled bands
+(:class:`Grid`).
+
+============== =================================================================================
+counts, sums   ``c = (g1 - g2) f``, with ``f`` the count, weight or value of a unit of mass
+means, ranks   ``c = g1 (v - m1) / A1 - g2 (v - m2) / A2``, the linearised difference of ratios;
+               ``A`` is the decayed weight and ``m`` the mean
+ratios         the ``r`` for which the interval of ``A - r B`` holds 0 (Fieller 1954, by bisection)
+============== =================================================================================
+
+``g1`` and ``g2`` are the decay weights of a row at the time of each result. They are 0 for later
+rows. Quantiles are not such sums: compare ranks at a fixed value, or two quantiles at confidence
+``1 - delta / 2`` each.
+
+The coverage of the intervals is measured (``python -m quality.intervals --part contrasts``), not
+proved. See ``docs/estimators.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.core.text.expression import Bound
+from decaysketch.decay import Decay
+from decaysketch.errors import ParameterError
+from decaysketch.query.aggregates import (
+    Hits,
+    approximate,
+    exactly,
+    of_values,
+    signed_sum,
+    span_of,
+    unbounded,
+    undefined,
+)
+from decaysketch.query.columns import SampleTable
+from decaysketch.query.estimate import Estimate, Interval, check_confidence
+from decaysketch.query.sample import Columns, Fading, Sample, pool
+from decaysketch.query.unseen_rows import ApartGrid, Grid, Reach
+
+__all__ = ["Comparison", "Filters", "Moment", "Pair", "compare"]
+
+Float64Array = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+
+BoolArray = npt.NDArray[np.bool_]
+
+Comparison = Literal["difference", "ratio"]
+
+Filters = tuple[Bound | None, Bound | None]
+"""Of either side of a comparison."""
+
+_HALVINGS = 50  # of a bisection: 15 digits
+_FARTHEST = 1e12  # times the ratio: an end that lies further off is none
+
+
+class Moment(NamedTuple):
+    """A decay and a query time."""
+
+    decay: Decay
+    now: int
+
+
+class Pair(NamedTuple):
+    """The input of a comparison: samples of one sketch.
+
+    Attributes:
+        both: undecayed, with all rows that either moment gives weight to.
+        first, second: under the decay and at the time of each.
+    """
+
+    both: Sample
+    first: Sample
+    second: Sample
+
+    @classmethod
+    def pooled(cls, pairs: Sequence[Pair]) -> Pair:
+        """Pool several hash functions. See :func:`~decaysketch.query.sample.pool`."""
+        return cls(*(pool(samples) for samples in zip(*pairs, strict=True)))
+
+
+class _Side(NamedTuple):
+    """Decay weights at a moment, over a power of two. Later rows have weight 0."""
+
+    fading: Fading
+    weights: Float64Array  # of rows
+
+    @classmethod
+    def of(cls, moment: Moment, times: Int64Array, kept: BoolArray | None = None) -> _Side:
+        """Return the weights of rows, scaled for the newest row that counts. Filtered rows have
+        weight 0.
+        """
+        counted = times <= moment.now
+        if kept is not None:
+            counted &= kept
+        newest = int(times.max(where=counted, initial=-TIME_LIMIT)) if counted.any() else moment.now
+        side = cls(Fading.of(moment.decay, moment.now, newest), np.empty(0))
+        weights = side.at(times)
+        return side._replace(weights=weights if kept is None else np.where(kept, weights, 0.0))
+
+    @property
+    def magnitude(self) -> int:
+        return self.fading.magnitude
+
+    def at(self, times: Int64Array) -> Float64Array:
+        """Return the weights of any times on that scale, infinite beyond float64."""
+        counted = times <= self.fading.now
+        there = times[counted]
+        weights, decayed = np.zeros(len(times)), np.empty(len(there))
+        order = np.argsort(-there, kind="stable")  # as they are asked for: latest first
+        decayed[order] = self.fading(there[order])
+        weights[counted] = decayed
+        return weights
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The rows of an aggregate, and the weights that either side gives them.
+
+    Attributes:
+        sample, columns, values: the rows. Values are None if an aggregate has none.
+        first, second: their weights.
+        grid: weights over all sampled bands, for the largest hit that no row shows.
+        gaps: the same where rows are missing for so long that they may be too light to be seen.
+    """
+
+    sample: Sample
+    values: Float64Array | None
+    columns: Columns
+    first: _Side
+    second: _Side
+    grid: Grid
+    gaps: Grid
+
+    @classmethod
+    def of(cls, pair: Pair, now: Moment, then: Moment, filters: Filters, *, valued: bool) -> _Rows:
+        sample = pair.both
+        times = sample.beside(sample.times, valued=valued)
+        first, second = (
+            _Side.of(moment, times, _kept(sample, moment, where, valued=valued))
+            for moment, where in zip((now, then), filters, strict=True)
+        )
+        assert sample.reach is not None, "of an estimator by bands"
+        reach = sample.reach().cut(now.now).cut(then.now)
+        apart = ApartGrid if filters[0] != filters[1] else Grid
+        grid, gaps = (
+            apart.over(part, first.at, second.at) for part in (reach, _gaps(sample, reach))
+        )
+        values, columns = sample.valued if valued else (None, sample.columns)
+        if values is not None:
+            values = values.astype(np.float64, copy=False)
+        return cls(sample, values, columns, first, second, grid, gaps)
+
+    def linear(
+        self, c: Float64Array, confidence: float, hits: Hits, function: Float64Array | None = None
+    ) -> _Linear:
+        """Return the sum of masses times coefficients.
+
+        Args:
+            c: coefficients of an observation of weight 1 if there is a function, else of a unit of
+                weight.
+            confidence: of the interval.
+            hits: the largest possible hits of either sign.
+            function: the summed function, without the weights of either side.
+        """
+        columns = self.columns
+        x = c if function is None else c / columns.weights
+        exact = float((columns.masses[: columns.exact] * x[: columns.exact]).sum())
+        if self.sample.exact:
+            return _Linear(Interval(exact, exact, exact), 0.0, 0.0, ())
+        part, spread, step, caveats = signed_sum(
+            self.sample, columns, x, None, confidence, hits, function
+        )
+        ends = Interval(*(exact + float(end) for end in part))
+        return _Linear(ends, spread, step, caveats)
+
+    def estimate(self, ends: Interval, found: _Linear, by: float, confidence: float) -> Estimate:
+        """Return an estimate with the spread of a linear sum, ``by`` times."""
+        counted = int(np.count_nonzero((self.first.weights > 0.0) | (self.second.weights > 0.0)))
+        if self.sample.exact:
+            return exactly(self.sample, float(ends.value), confidence, counted)
+        spread, step = found.spread * by * by, found.step * by
+        return approximate(self.sample, ends, spread, step, confidence, counted, found.caveats)
+
+
+def _gaps(sample: Sample, reach: Reach) -> Reach:
+    """Return the times at which observations may have been so light that no row shows them."""
+    if not sample.weighted:
+        return reach.within(1, 0)
+    weights = sample.weights[sample.exact_rows :]
+    usual = float(np.median(weights)) if len(weights) else 1.0
+    return reach.gaps(sample.times[sample.exact_rows :], usual)
+
+
+def _kept(sample: Sample, moment: Moment, where: Bound | None, *, valued: bool) -> BoolArray | None:
+    """Return the rows that a side's filter keeps, with ages at its moment."""
+    if where is None:
+        return None
+    table = SampleTable(replace(sample, now=moment.now))
+    return sample.beside(where.holds(table), valued=valued)
+
+
+class _Linear(NamedTuple):
+    ends: Interval
+    spread: float
+    step: float
+    caveats: tuple[str, ...]
+
+
+def compare(
+    pair: Pair, aggregate: str, now: Moment, then: Moment, how: Comparison = "difference", *,
+    confidence: float = 0.95, value: float | None = None, filters: Filters = (None, None),
+) -> Estimate:  # fmt: skip
+    """Compare an aggregate at one moment with another moment, or between two parts of the rows.
+
+    Args:
+        pair: the samples.
+        aggregate: one of count, rate, sum, total, mean and, at a ``value``, rank.
+        now, then: the moment to compare, and the moment to compare it with.
+        how: "difference", now less then, or "ratio", now over then.
+        confidence: of the interval.
+        value: of a rank.
+        filters: the condition for the rows of each side. None: all.
+
+    Returns:
+        The estimate. Its ``changed`` says whether 0 (for a ratio, 1) lies outside the interval.
+
+    Raises:
+        ParameterError: an unknown ``how``, or a ratio of means, ranks or values that may be
+            negative.
+
+    Complexity: O(n log n). A ratio takes about a hundred times as long as a difference.
+    """
+    confidence = check_confidence(confidence)
+    if how not in get_args(Comparison):
+        raise ParameterError(f"how is {how!r}; expected one of {', '.join(get_args(Comparison))}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        if aggregate in ("mean", "rank"):
+            rows = _Rows.of(pair, now, then, filters, valued=True)
+            found = _of_means(rows, how, confidence, value)
+        else:
+            rows = _Rows.of(pair, now, then, filters, valued=aggregate == "total")
+            spans = [span_of(side.decay) if aggregate == "rate" else 1.0 for side in (now, then)]
+            found = _of_sums(rows, aggregate, spans, how, confidence)
+    neutral = 1.0 if how == "ratio" else 0.0
+    same = now == then and filters[0] == filters[1]
+    if same and not math.isnan(found.value):  # whatever it is, it is the same
+        found = replace(
+            found, value=neutral, lower=neutral, upper=neutral, stderr=0.0, exact=True, caveats=()
+        )
+    return replace(found, changed=not found.lower <= neutral <= found.upper)
+
+
+# -------------------------------------------------------------------------------------------- sums
+
+
+def _of_sums(
+    rows: _Rows, aggregate: str, spans: Sequence[float], how: Comparison, confidence: float
+) -> Estimate:
+    columns = rows.columns
+    f = np.ones(len(columns.masses)) if rows.values is None else rows.values
+    function = None if aggregate == "sum" else f
+    sizes = _Sizes.of(columns, function)
+    first, second = rows.first, rows.second
+    if how == "difference":
+        magnitude = max(first.magnitude, second.magnitude)
+        alpha, beta = (
+            math.ldexp(1.0, side.magnitude - magnitude) / span
+            for side, span in zip((first, second), spans, strict=True)
+        )
+        factors = alpha * first.weights - beta * second.weights
+        hits = sizes.hits(rows, alpha, beta)
+        found = rows.linear(f * factors, confidence, hits, function)
+        if aggregate == "total" and not rows.sample.exact:
+            found = found._replace(caveats=of_values(columns, f, factors, found.caveats))
+        return rows.estimate(found.ends, found, 1.0, confidence).over(magnitude)
+    if np.any(f < 0.0):
+        raise ParameterError(
+            f"value {f.min():g} is negative: a ratio is one of totals that cannot be; compare by "
+            "how='difference'"
+        )
+    unit = 1.0 if function is None else 1.0 / columns.weights
+    a, b = f * first.weights, f * second.weights
+    above, below = (float((columns.masses * side * unit).sum()) for side in (a, b))
+    by, magnitude = spans[1] / spans[0], first.magnitude - second.magnitude
+    if not below > 0.0:
+        return undefined(rows.sample, confidence, 0.0, math.inf)
+
+    def balance(r: float) -> _Linear:
+        return rows.linear(a - r * b, confidence, sizes.hits(rows, 1.0, r), function)
+
+    ratio = above / below
+    around = balance(ratio)
+    if aggregate == "total" and not rows.sample.exact:
+        factors = first.weights - ratio * second.weights
+        around = around._replace(caveats=of_values(columns, f, factors, around.caveats))
+    exact = rows.sample.exact
+    ends = Interval(ratio, ratio, ratio) if exact else _roots(ratio, lambda r: balance(r).ends)
+    ends = Interval(*(by * end for end in ends))
+    return rows.estimate(ends, around, by / below, confidence).over(magnitude)
+
+
+class _Sizes(NamedTuple):
+    """The amount that an observation adds to a sum per unit of weight, at coefficient 1: the
+    largest value of either sign, for a usual weight and for weight 1. Infinite if all values read
+    are 0: they give no information about others.
+    """
+
+    usual: tuple[float, float]
+    lightest: tuple[float, float]
+
+    @classmethod
+    def of(cls, columns: Columns, function: Float64Array | None) -> _Sizes:
+        if function is None:  # weights themselves
+            return cls((1.0, 0.0), (1.0, 0.0))
+        if not len(function):
+            return cls((math.inf, math.inf), (math.inf, math.inf))
+        most = max(float(function.max()), 0.0), max(-float(function.min()), 0.0)
+        if most == (0.0, 0.0):
+            return cls((math.inf, math.inf), (math.inf, math.inf))
+        mass = float(columns.masses.sum())
+        mean = float((columns.masses / columns.weights).sum()) / mass if mass > 0.0 else 1.0
+        return cls((mean * most[0], mean * most[1]), most)
+
+    def hits(self, rows: _Rows, alpha: float, beta: float) -> Hits:
+        """Return the largest hits for a sum of ``alpha g1 - beta g2`` times the summed value. Where
+        rows are missing for long, they may have weight 1. Otherwise a change in the weights would
+        look like a change in the count.
+        """
+        rise, fall = rows.grid.largest(alpha, beta), rows.grid.largest(-alpha, -beta)
+        usual, lightest = (_either(size, rise, fall) for size in self)
+        far = rows.gaps.largest(alpha, beta), rows.gaps.largest(-alpha, -beta)
+        up, down = _either(self.lightest, *far)
+        return Hits((max(usual[0], up), max(usual[1], down)), lightest, max(rise, fall))
+
+
+def _either(size: tuple[float, float], rise: float, fall: float) -> tuple[float, float]:
+    """Return the largest products above and below 0 from sizes and coefficients of either sign."""
+
+    def times(one: float, other: float) -> float:
+        return one * other if one > 0.0 and other > 0.0 else 0.0
+
+    (up, down) = size
+    return max(times(up, rise), times(down, fall)), max(times(up, fall), times(down, rise))
+
+
+def _roots(ratio: float, balance: Callable[[float], Interval]) -> Interval:
+    """Return the least and the largest r for which the interval of ``A - r B`` contains 0."""
+    least, high = 0.0, ratio
+    if balance(0.0).lower > 0.0:
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (least + high)
+            least, high = (middle, high) if balance(middle).lower > 0.0 else (least, middle)
+    low, high = ratio, max(2.0 * ratio, 1e-12)
+    while balance(high).upper >= 0.0:
+        high *= 2.0
+        if high > _FARTHEST * max(ratio, 1.0):
+            return Interval(ratio, least, math.inf)
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if balance(middle).upper >= 0.0 else (low, middle)
+    return Interval(ratio, least, high)
+
+
+# ------------------------------------------------------------------------------------------- means
+
+
+def _of_means(rows: _Rows, how: Comparison, confidence: float, at_most: float | None) -> Estimate:
+    """Compare means or, given a value, the shares that are not above it."""
+    sample, columns, v = rows.sample, rows.columns, rows.values
+    assert v is not None
+    shares = at_most is not None
+    if how == "ratio":
+        raise ParameterError(
+            f"how is 'ratio'; {'ranks' if shares else 'means'} are compared by 'difference': their "
+            "ratio is no contrast of one sample"
+        )
+    least, most = (-1.0, 1.0) if shares else (-math.inf, math.inf)
+    if shares:
+        v = (sample.valued[0] <= at_most).astype(np.float64)
+    g1, g2 = rows.first.weights, rows.second.weights
+    a, b = (float((columns.masses * g).sum()) for g in (g1, g2))
+    if not (a > 0.0 and b > 0.0):
+        return undefined(sample, confidence, least, most)
+    m1, m2 = (float((columns.masses * g * v).sum()) / weight for g, weight in ((g1, a), (g2, b)))
+    seen = v[(g1 > 0.0) | (g2 > 0.0)]
+    lowest, highest = (0.0, 1.0) if shares else (float(seen.min()), float(seen.max()))
+    if lowest == highest:
+        if sample.exact:
+            return exactly(sample, 0.0, confidence, len(seen))
+        return unbounded(sample, 0.0, least, most, confidence, len(seen), "equal-values")
+    # A hit may have any value that was seen, though none was such.
+    ends_of = [((value - m1) / a, (value - m2) / b) for value in (lowest, highest)]
+    up = max(rows.grid.largest(*each) for each in ends_of)
+    down = max(rows.grid.largest(-one, -other) for one, other in ends_of)
+    hits = Hits((up, down), (up, down), max(up, down))
+    # The residuals of either side have mean 0: only distances matter.
+    c = g1 / a * (v - m1) - g2 / b * (v - m2)
+    around = rows.linear(c, confidence, hits)
+    value, lower, upper = around.ends
+    ends = Interval(
+        m1 - m2, max(least, m1 - m2 - (value - lower)), min(most, m1 - m2 + (upper - value))
+    )
+    return rows.estimate(ends, around, 1.0, confidence)

@@ -1,0 +1,181 @@
+"""Every query about extremes: the least and the largest value in a window, and its time.
+
+They read the rows that no later row rules out. A sample hardly ever contains the largest value of
+all. A result is therefore exact, or has two guaranteed bounds. Entries have the form used in
+:mod:`~decaysketch.query.catalog`. A family's :class:`ExtremeView` answers them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, TypedDict, TypeVar, Unpack
+
+from decaysketch.core.time_units import Instant
+from decaysketch.decay import Decay
+from decaysketch.query.dispatch import OwnView, Views, asked_by, check_how
+from decaysketch.query.ensemble import Combine
+from decaysketch.query.estimate import Estimate, as_of
+from decaysketch.query.shapes import SCALAR, Column, Question, Rows, Shape
+
+__all__ = ["EXTREME_QUESTIONS", "AskedOfExtremes", "ExtremeView", "HowOfExtremes", "Observed"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Observed(NamedTuple):
+    """A row: its value and its time."""
+
+    value: float
+    time: int
+
+
+class ExtremeView(OwnView):
+    """Queries to highs and lows. Immutable, safe to read from any thread.
+
+    There is no hash function.
+    """
+
+    asked_of: ClassVar = "extremes"
+
+    @abstractmethod
+    def extreme(self, largest: bool, *, confidence: float) -> Estimate:
+        """Return the largest value, or the least. Both bounds are guaranteed, for any
+        confidence.
+        """
+
+    @abstractmethod
+    def observed(self, largest: bool) -> Observed | None:
+        """Return the latest row with this value, or None.
+
+        Raises:
+            UnanswerableQueryError: it is not known exactly.
+        """
+
+
+# ------------------------------------------------------------------------------------------ entries
+
+_ANSWER_S = 2e-4  # processor seconds: an answer written as JSON
+
+_NEEDS = frozenset({"extremes", "chosen decay"})
+
+#: The entries, in the order of documents.
+EXTREME_QUESTIONS: list[Question[Any]] = []
+
+
+def _enter(name: str, doc: str, answer: Callable[..., Any], **more: Any) -> Question[Any]:
+    question = Question(name, doc, answer, lambda _view, _given: _ANSWER_S, needs=_NEEDS, **more)
+    EXTREME_QUESTIONS.append(question)
+    return question
+
+
+def _scalar(name: str, doc: str, largest: bool) -> Question[Any]:
+    return _enter(
+        name,
+        doc,
+        lambda view, *, confidence: view.extreme(largest, confidence=confidence),
+        shape=SCALAR,
+        parts=lambda found, _: {"estimate": found},
+    )
+
+
+def _row(name: str, doc: str, said: str, largest: bool) -> Question[Any]:
+    shape = Shape(
+        name.title(),
+        said,
+        Rows(
+            name,
+            f"{name.title()}Model",
+            "A value and the latest time that it was observed.",
+            (Column("value", "number"), Column("time", "time")),
+            single=True,
+        ),
+    )
+    return _enter(
+        name,
+        doc,
+        lambda view, *, confidence: view.observed(largest),
+        shape=shape,
+        parts=lambda found, _: {name: [] if found is None else [found._asdict()]},
+    )
+
+
+_SURE = (
+    "that the decay gives weight to: under a window those inside of it. Exact, or both ends of the "
+    "interval are sure. As of the newest observation or later alone."
+)
+_MAX = _scalar("max", f"The largest value of the observations {_SURE}", True)
+_MIN = _scalar("min", f"The least value of the observations {_SURE}", False)
+_HIGHEST = _row(
+    "highest",
+    "The latest observation of the largest value that the decay gives weight to: never an "
+    "estimate, and refused where it is not known exactly.",
+    "The observation of the largest value.",
+    True,
+)
+_LOWEST = _row(
+    "lowest",
+    "The latest observation of the least value that the decay gives weight to: never an estimate, "
+    "and refused where it is not known exactly.",
+    "The observation of the least value.",
+    False,
+)
+
+
+# ----------------------------------------------------------------------------------------- methods
+
+
+class HowOfExtremes(TypedDict, total=False):
+    """Keywords of every query. See :meth:`AskedOfExtremes.at`."""
+
+    now: Instant | None
+    confidence: float
+    combine: Combine
+    estimator: Any
+
+
+_HOW = (
+    ("now", None, "Instant | None"),
+    ("confidence", 0.95, "float"),
+    ("combine", "average", "Combine"),
+    ("estimator", "stairs", "str"),
+)
+
+
+def _asks(question: Question[Any]) -> Callable[[F], F]:
+    said = (
+        "``now`` and ``estimator``: see :meth:`at`; ``confidence`` and ``combine``:\n"
+        ":meth:`decaysketch.query.dispatch.View.ask`."
+    )
+    return asked_by(question, _HOW, said)
+
+
+class AskedOfExtremes(Views):
+    """Queries to every sketch that keeps the rows which no later row rules out."""
+
+    def _ask(self, question: Question[Any], decay: Decay | str, how: HowOfExtremes) -> Any:
+        check_how(question, how, HowOfExtremes.__annotations__)
+        view = self.at(decay, how.get("now"), estimator=how.get("estimator", "stairs"))
+        confidence, combine = how.get("confidence", 0.95), how.get("combine", "average")
+        found = view.ask(question, confidence=confidence, combine=combine)
+        return as_of(view.now, found) if how.get("now") is None else found
+
+    @_asks(_MAX)
+    def max(self, decay: Decay | str, **how: Unpack[HowOfExtremes]) -> Estimate:
+        found: Estimate = self._ask(_MAX, decay, how)
+        return found
+
+    @_asks(_MIN)
+    def min(self, decay: Decay | str, **how: Unpack[HowOfExtremes]) -> Estimate:
+        found: Estimate = self._ask(_MIN, decay, how)
+        return found
+
+    @_asks(_HIGHEST)
+    def highest(self, decay: Decay | str, **how: Unpack[HowOfExtremes]) -> Observed | None:
+        found: Observed | None = self._ask(_HIGHEST, decay, how)
+        return found
+
+    @_asks(_LOWEST)
+    def lowest(self, decay: Decay | str, **how: Unpack[HowOfExtremes]) -> Observed | None:
+        found: Observed | None = self._ask(_LOWEST, decay, how)
+        return found

@@ -1,0 +1,594 @@
+"""Every query about keys: how often each came, how skewed they are, and the heaviest keys.
+
+They read counters that all keys share, not a sample of rows. A result may therefore have a
+guaranteed bound: :attr:`~decaysketch.query.estimate.Estimate.sure_upper`. Entries have the form
+used in :mod:`~decaysketch.query.catalog`. A family's :class:`KeyView` answers them.
+
+To add a query, add a method to :class:`KeyView`, its entry here, and a method to
+:class:`AskedOfKeys`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypedDict, TypeVar, Unpack, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core.time_units import Instant
+from decaysketch.decay import Decay
+from decaysketch.query.dispatch import OwnView, Views, asked_by, check_how
+from decaysketch.query.ensemble import Combine
+from decaysketch.query.estimate import Estimate, as_of
+from decaysketch.query.shapes import SCALAR, Argument, Column, Question, Rows, Shape
+
+__all__ = [
+    "KEY_QUESTIONS",
+    "AskedOfKeys",
+    "Estimates",
+    "HeavyKey",
+    "HeavyKeys",
+    "HowOfKeys",
+    "Key",
+    "KeyView",
+    "is_key",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+Float64Array = npt.NDArray[np.float64]
+
+Key = str | bytes | int | tuple[str | bytes | int, ...]
+"""What events are counted by."""
+
+
+def is_key(keys: Any) -> bool:
+    """Return whether the argument is one key, not columns of keys."""
+    if isinstance(keys, tuple):
+        return all(map(is_key, keys))
+    return isinstance(keys, (str, bytes)) or not hasattr(keys, "__len__")
+
+
+class Estimates(Protocol):
+    """Estimates as columns, float64[m] each. An entry is an :class:`Estimate`."""
+
+    @property
+    def value(self) -> Float64Array: ...
+    @property
+    def lower(self) -> Float64Array: ...
+    @property
+    def upper(self) -> Float64Array: ...
+    @property
+    def stderr(self) -> Float64Array: ...
+    @property
+    def sure_upper(self) -> Float64Array: ...
+    @overload
+    def __getitem__(self, item: int) -> Estimate: ...
+    @overload
+    def __getitem__(
+        self, item: slice | npt.NDArray[np.bool_] | npt.NDArray[np.intp]
+    ) -> Estimates: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Estimate]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyKey:
+    """A key whose count may reach a threshold.
+
+    Attributes:
+        key: the integer.
+        count: its decayed count.
+        certain: its lower bound reaches the threshold, too.
+    """
+
+    key: int
+    count: Estimate
+    certain: bool
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeavyKeys:
+    """Every key whose count may reach a threshold, largest estimate first.
+
+    Attributes:
+        threshold: decayed count.
+        keys: uint64[m].
+        counts: of these keys.
+        certain: bool[m].
+    """
+
+    threshold: float
+    keys: npt.NDArray[np.uint64]
+    counts: Estimates
+    certain: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[HeavyKey]:
+        return map(HeavyKey, self.keys.tolist(), self.counts, self.certain.tolist())
+
+    def __repr__(self) -> str:
+        found = f"{len(self)} keys, {np.count_nonzero(self.certain)} of them certain"
+        return f"HeavyKeys({found}, threshold={self.threshold:.6g})"
+
+    def first(self, limit: int | None) -> HeavyKeys:
+        """Return this many of the heaviest keys."""
+        if limit is None or limit >= len(self):
+            return self
+        part = slice(limit)
+        return HeavyKeys(self.threshold, self.keys[part], self.counts[part], self.certain[part])
+
+
+# --------------------------------------------------------------------------------------- the view
+
+
+class KeyView(OwnView):
+    """Queries to counters of keys. Immutable, safe to read from any thread."""
+
+    asked_of: ClassVar = "keys"
+
+    @property
+    @abstractmethod
+    def cells(self) -> int:
+        """Number of counters."""
+
+    @abstractmethod
+    def counts(self, keys: Any, *, confidence: float) -> Estimates:
+        """Return decayed counts of keys, given as for ``update``. One key gives a column with
+        one entry.
+        """
+
+    @abstractmethod
+    def shares(self, keys: Any, *, confidence: float) -> list[Estimate]:
+        """Return the shares of keys in the total."""
+
+    @abstractmethod
+    def total(self, *, confidence: float) -> Estimate:
+        """Return the decayed count of all keys together."""
+
+    @abstractmethod
+    def self_join(self, *, confidence: float) -> Estimate:
+        """Return the sum of the squared decayed counts."""
+
+    @abstractmethod
+    def inner_product(self, other: Any, *, confidence: float) -> Estimate:
+        """Return the sum of products with the decayed counts of another stream. The argument is a
+        view of it, or a sketch or snapshot, which is queried under the same decay and time.
+        """
+
+    @abstractmethod
+    def heavy_keys(
+        self, phi: float | None, threshold: float | None, *, confidence: float
+    ) -> HeavyKeys:
+        """Return all keys that may have a share, or a decayed count."""
+
+    @abstractmethod
+    def range(self, low: int, high: int, *, confidence: float) -> Estimate:
+        """Return the decayed count of integer keys from ``low`` to ``high``, both inclusive."""
+
+    @abstractmethod
+    def rank(self, key: int, *, confidence: float) -> Estimate:
+        """Return the share of integer keys up to ``key``, inclusive."""
+
+    @abstractmethod
+    def quantile(self, q: float, *, confidence: float) -> Estimate:
+        """Return approximately the least integer key with relative rank ``q`` or more."""
+
+
+# ------------------------------------------------------------------------------------------ entries
+
+# Processor seconds, measured on one core, rounded: of an answer; of an estimate for each of many
+# keys, written as JSON; of a cell of a join; of the descents of a rank, and of a cell in them; of a
+# child that is looked at.
+_ANSWER_S = 2e-4
+_KEY_S = 15e-6
+_JOINED_S = 60e-9
+_RANK_S, _RANKED_S = 2e-3, 4e-7
+_CHILD_S = 20e-9
+_MOST_CHILDREN = 1 << 20  # that a usual question looks at
+
+_KEYS = frozenset({"keys", "chosen decay"})
+_MOST_ROWS = 10_000
+
+#: The entries, in the order of documents.
+KEY_QUESTIONS: list[Question[Any]] = []
+
+
+def _enter(
+    name: str,
+    doc: str,
+    answer: Callable[..., Any],
+    *arguments: Argument,
+    cost_s: Callable[[KeyView, Mapping[str, Any]], float] = lambda _view, _given: _ANSWER_S,
+    shape: Shape = SCALAR,
+    parts: Callable[[Any, Mapping[str, Any]], dict[str, Any]] = lambda found, _: {
+        "estimate": found
+    },
+    **more: Any,
+) -> Question[Any]:
+    """Enter a query. Its SQL function has its name."""
+    question = Question(name, doc, answer, cost_s, shape, parts, arguments, _KEYS, sql=name, **more)
+    KEY_QUESTIONS.append(question)
+    return question
+
+
+def _listed(entries: Any) -> Sequence[Any]:
+    return [entries] if is_key(entries) else entries
+
+
+_ASKED_KEYS = Argument(
+    "keys",
+    "keys",
+    "A key, or a list of them: integers, or texts.",
+    "either",
+    leading=True,
+    example=[1, 2, 3],
+)
+
+
+def _by_key(name: str, doc: str, ask: Callable[..., Any], rows: Rows, shape: str, said: str) -> Any:
+    """Enter a query that has an estimate for each key."""
+    return _enter(
+        name,
+        doc,
+        ask,
+        _ASKED_KEYS,
+        cost_s=lambda _, given: _ANSWER_S + len(_listed(given["keys"])) * _KEY_S,
+        shape=Shape(shape, said, rows),
+        parts=lambda found, given: {
+            rows.name: [
+                {"key": key, "estimate": each}
+                for key, each in zip(_listed(given["keys"]), found, strict=True)
+            ]
+        },
+        most=lambda given: len(_listed(given["keys"])),
+    )
+
+
+_KEY_COUNT = _by_key(
+    "key_count",
+    "Decayed count of a key, or of several. With certainty it is not above `sure_upper`.",
+    lambda view, keys, *, confidence: view.counts(keys, confidence=confidence),
+    Rows(
+        "counts",
+        "KeyCount",
+        "The decayed count of one key.",
+        (Column("key", "key"), Column("estimate", "estimate", label="count of {key}")),
+        each="keys",
+    ),
+    "KeyCounts",
+    "Counts, in the order asked.",
+)
+_KEY_SHARE = _by_key(
+    "key_share",
+    "Share of a key, or of several, in the decayed count of all.",
+    lambda view, keys, *, confidence: view.shares(keys, confidence=confidence),
+    Rows(
+        "shares",
+        "KeyShare",
+        "The share of one key.",
+        (Column("key", "key"), Column("estimate", "estimate", label="share of {key}")),
+        each="keys",
+    ),
+    "KeyShares",
+    "Shares, in the order asked.",
+)
+_KEY_TOTAL = _enter(
+    "key_total",
+    "Decayed count of all keys together. Both of its ends are sure.",
+    lambda view, *, confidence: view.total(confidence=confidence),
+)
+_SELF_JOIN = _enter(
+    "self_join",
+    "Sum of the squares of the decayed counts of all keys: how skewed they are.",
+    lambda view, *, confidence: view.self_join(confidence=confidence),
+    cost_s=lambda view, _: _ANSWER_S + view.cells * _JOINED_S,
+)
+_INNER_PRODUCT = _enter(
+    "inner_product",
+    "Sum over keys of the products of their decayed counts here and in another stream: how many "
+    "pairs of equal keys there are.",
+    lambda view, other, *, confidence: view.inner_product(other, confidence=confidence),
+    Argument(
+        "other",
+        "sketch",
+        "A sketch of the other stream, whose parameters agree in all that cells depend on.",
+        leading=True,
+    ),
+    cost_s=lambda view, _: _ANSWER_S + view.drawn_s + 3 * view.cells * _JOINED_S,
+)
+
+
+def _one_threshold(given: Mapping[str, Any]) -> str | None:
+    if (given["phi"] is None) == (given["threshold"] is None):
+        return "give either phi or threshold"
+    return None
+
+
+def _heavy_s(view: KeyView, given: Mapping[str, Any]) -> float:
+    phi, limit = given["phi"], given["limit"]
+    found = _MOST_ROWS if phi is None or phi * _MOST_ROWS <= 1 else 2 / phi
+    listed = found if limit is None else min(found, limit)
+    children = min(256 * found + view.cells, _MOST_CHILDREN)
+    return _ANSWER_S + children * _CHILD_S + listed * _KEY_S
+
+
+_HEAVY_KEYS = _enter(
+    "heavy_keys",
+    "Integer keys that may have the share `phi` of the decayed count, heaviest first: none that "
+    "has it is missing, with certainty. Needs `key_bits`.",
+    lambda view, phi, threshold, limit, *, confidence: view.heavy_keys(
+        phi, threshold, confidence=confidence
+    ).first(limit),
+    Argument(
+        "phi",
+        "share",
+        "A share, above 0 and at most 1; give this or `threshold`.",
+        least=0.0,
+        most=1.0,
+        default=None,
+        leading=True,
+        example=0.05,
+    ),
+    Argument("threshold", "number", "A decayed count, above 0, in place of a share.", default=None),
+    Argument(
+        "limit",
+        "integer",
+        "The heaviest so many of them.",
+        least=1,
+        most=_MOST_ROWS,
+        default=None,
+        served=1000,
+    ),
+    cost_s=_heavy_s,
+    shape=Shape(
+        "HeavyKeys",
+        "The keys whose count may reach the threshold, heaviest first.",
+        Rows(
+            "heavy_keys",
+            "HeavyKeyModel",
+            "A key, its decayed count, and whether the lower end of that reaches the threshold.",
+            (
+                Column("key", "key"),
+                Column("count", "estimate", label="count of {key}"),
+                Column("certain", "flag"),
+            ),
+        ),
+        (Column("threshold", "float", "The decayed count that a share of phi is, at the least."),),
+    ),
+    parts=lambda found, _: {
+        "heavy_keys": [
+            {"key": each.key, "count": each.count, "certain": each.certain} for each in found
+        ],
+        "threshold": found.threshold,
+    },
+    check=_one_threshold,
+    most=lambda given: given["limit"],
+)
+
+
+def _no_range(given: Mapping[str, Any]) -> str | None:
+    return None if len(given["bounds"]) == 2 else "bounds are two integers, both inclusive"
+
+
+def _ranked_s(view: KeyView, answers: int = 1) -> float:
+    return _ANSWER_S + answers * (_RANK_S + view.cells * _RANKED_S)
+
+
+_KEY_RANGE = _enter(
+    "key_range",
+    "Decayed count of the integer keys between two, both inclusive. Needs `key_bits`.",
+    lambda view, bounds, *, confidence: view.range(*bounds, confidence=confidence),
+    Argument(
+        "bounds",
+        "integer",
+        "The least and the largest key.",
+        "yes",
+        least=0,
+        fewest=2,
+        longest=2,
+        leading=True,
+        example=[0, 9],
+    ),
+    cost_s=lambda view, _: _ranked_s(view),
+    check=_no_range,
+)
+_KEY_RANK = _enter(
+    "key_rank",
+    "Share of the integer keys up to a given one, inclusive, in the decayed count. Needs "
+    "`key_bits`.",
+    lambda view, key, *, confidence: view.rank(key, confidence=confidence),
+    Argument("key", "integer", "A key.", least=0, leading=True, example=9),
+    cost_s=lambda view, _: _ranked_s(view),
+)
+_KEY_QUANTILE = _enter(
+    "key_quantile",
+    "The least integer key whose relative rank is `q` or more, about, for one `q` or several. "
+    "Needs `key_bits`.",
+    lambda view, q, *, confidence: [view.quantile(each, confidence=confidence) for each in q],
+    Argument(
+        "q", "share", "A number in [0, 1], or a list of them.", "either", 0.0, 1.0,
+        leading=True, example=[0.1, 0.5, 0.9],
+    ),
+    cost_s=lambda view, given: _ranked_s(view, len(given["q"])),
+    shape=Shape(
+        "KeyQuantile",
+        "Quantiles, in the order asked.",
+        Rows(
+            "quantiles",
+            "KeyQuantileEstimate",
+            "One quantile.",
+            (Column("q", "float"), Column("estimate", "estimate", label="quantile {q}")),
+            each="q",
+        ),
+    ),
+    parts=lambda found, given: {
+        "quantiles": [
+            {"q": asked, "estimate": each} for asked, each in zip(given["q"], found, strict=True)
+        ]
+    },
+    most=lambda given: len(given["q"]),
+)  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------------- methods
+
+
+class HowOfKeys(TypedDict, total=False):
+    """Keywords of every query. See :meth:`AskedOfKeys.at`."""
+
+    now: Instant | None
+    sources: Iterable[Any] | None
+    confidence: float
+    combine: Combine
+    estimator: Any
+
+
+_HOW = (
+    ("now", None, "Instant | None"),
+    ("sources", None, "Iterable | None"),
+    ("confidence", 0.95, "float"),
+    ("combine", "average", "Combine"),
+    ("estimator", "debiased", "str"),
+)
+
+
+def _asks(question: Question[Any]) -> Callable[[F], F]:
+    said = (
+        "``now``, ``sources`` and ``estimator``: see :meth:`at`; ``confidence`` and ``combine``:\n"
+        ":meth:`decaysketch.query.dispatch.View.ask`."
+    )
+    return asked_by(question, _HOW, said)
+
+
+class AskedOfKeys(Views):
+    """Queries to every sketch that counts keys. You choose the decay per query: any that does not
+    rise with the age. ``decay.window(w)`` is the window [now - w, now].
+    """
+
+    @property
+    @abstractmethod
+    def clock(self) -> int | None:
+        """The latest time that was seen or given. None before the first."""
+
+    @abstractmethod
+    def at(
+        self,
+        decay: Decay | str | None,
+        now: Instant | None = None,
+        *,
+        sources: Iterable[Any] | None = None,
+        estimator: Any = "debiased",
+    ) -> KeyView:
+        """Return the view under a decay, at a time.
+
+        Args:
+            decay: weight of an event as a function of its age, which does not rise with it.
+            now: query time, in the stream's unit. None for the clock. Later events are not counted.
+            sources: names of the sources whose events are counted. None for all.
+            estimator: "debiased" (default), or "minimum", the paper's.
+
+        Raises:
+            ParameterError: the decay, time, source or estimator does not exist.
+            UnanswerableQueryError: the decay reaches back further than the stored data.
+        """
+
+    def _ask(
+        self, question: Question[Any], decay: Decay | str, how: HowOfKeys, **arguments: Any
+    ) -> Any:
+        check_how(question, how, HowOfKeys.__annotations__)
+        view = self.at(
+            decay, how.get("now"), sources=how.get("sources"),
+            estimator=how.get("estimator", "debiased"),
+        )  # fmt: skip
+        confidence, combine = how.get("confidence", 0.95), how.get("combine", "average")
+        found = view.ask(question, confidence=confidence, combine=combine, **arguments)
+        return as_of(view.now, found) if how.get("now") is None else found
+
+    @overload
+    def key_count(self, keys: Key, decay: Decay | str, **how: Unpack[HowOfKeys]) -> Estimate: ...
+
+    @overload
+    def key_count(self, keys: Any, decay: Decay | str, **how: Unpack[HowOfKeys]) -> Estimates: ...
+
+    @_asks(_KEY_COUNT)
+    def key_count(self, keys: Any, decay: Decay | str, **how: Unpack[HowOfKeys]) -> Any:
+        found = self._ask(_KEY_COUNT, decay, how, keys=keys)
+        return found[0] if is_key(keys) else found
+
+    @overload
+    def key_share(self, keys: Key, decay: Decay | str, **how: Unpack[HowOfKeys]) -> Estimate: ...
+
+    @overload
+    def key_share(
+        self, keys: Any, decay: Decay | str, **how: Unpack[HowOfKeys]
+    ) -> list[Estimate]: ...
+
+    @_asks(_KEY_SHARE)
+    def key_share(self, keys: Any, decay: Decay | str, **how: Unpack[HowOfKeys]) -> Any:
+        found = self._ask(_KEY_SHARE, decay, how, keys=keys)
+        return found[0] if is_key(keys) else found
+
+    @_asks(_KEY_TOTAL)
+    def key_total(self, decay: Decay | str, **how: Unpack[HowOfKeys]) -> Estimate:
+        found: Estimate = self._ask(_KEY_TOTAL, decay, how)
+        return found
+
+    @_asks(_SELF_JOIN)
+    def self_join(self, decay: Decay | str, **how: Unpack[HowOfKeys]) -> Estimate:
+        found: Estimate = self._ask(_SELF_JOIN, decay, how)
+        return found
+
+    @_asks(_INNER_PRODUCT)
+    def inner_product(
+        self, other: AskedOfKeys, decay: Decay | str, **how: Unpack[HowOfKeys]
+    ) -> Estimate:
+        if how.get("now") is None:  # the later of both clocks
+            clocks = [each for each in (self.clock, other.clock) if each is not None]
+            how["now"] = max(clocks, default=None)
+        found: Estimate = self._ask(_INNER_PRODUCT, decay, how, other=other)
+        return found
+
+    @_asks(_HEAVY_KEYS)
+    def heavy_keys(
+        self,
+        phi: float | None,
+        decay: Decay | str,
+        *,
+        threshold: float | None = None,
+        limit: int | None = None,
+        **how: Unpack[HowOfKeys],
+    ) -> HeavyKeys:
+        found: HeavyKeys = self._ask(
+            _HEAVY_KEYS, decay, how, phi=phi, threshold=threshold, limit=limit
+        )
+        return found
+
+    @_asks(_KEY_RANGE)
+    def key_range(
+        self, low: int, high: int, decay: Decay | str, **how: Unpack[HowOfKeys]
+    ) -> Estimate:
+        found: Estimate = self._ask(_KEY_RANGE, decay, how, bounds=(low, high))
+        return found
+
+    @_asks(_KEY_RANK)
+    def key_rank(self, key: int, decay: Decay | str, **how: Unpack[HowOfKeys]) -> Estimate:
+        found: Estimate = self._ask(_KEY_RANK, decay, how, key=key)
+        return found
+
+    @overload
+    def key_quantile(self, q: float, decay: Decay | str, **how: Unpack[HowOfKeys]) -> Estimate: ...
+
+    @overload
+    def key_quantile(
+        self, q: Sequence[float], decay: Decay | str, **how: Unpack[HowOfKeys]
+    ) -> list[Estimate]: ...
+
+    @_asks(_KEY_QUANTILE)
+    def key_quantile(self, q: Any, decay: Decay | str, **how: Unpack[HowOfKeys]) -> Any:
+        found = self._ask(_KEY_QUANTILE, decay, how, q=q)
+        return found[0] if np.ndim(q) == 0 else found

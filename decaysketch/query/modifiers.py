@@ -1,0 +1,379 @@
+"""Modifiers of a sample before a query: ``where``, ``set``, ``of``, ``weight`` and ``by``.
+
+A modified sample is a :class:`~decaysketch.query.sample.Sample`, so every aggregate accepts it.
+
+========== =====================================================================================
+``where``  keeps the rows for which a condition holds. The size of a hit stays, so that a part
+           without rows has an upper bound. What the condition says of time limits it to the bands
+           that can have such rows
+``set``    keeps the messages in a source set, such as ``a & ~b``. It needs one sketch for each
+           source, see :mod:`decaysketch.sources.restricted`, and combines with ``where``
+``of``     the values: any expression over the columns
+``weight`` times the decay weight: a number of 0 or more for each row, which may rise with the age
+``by``     groups, see :mod:`~decaysketch.query.grouped`
+========== =====================================================================================
+
+The largest ``weight`` among rows that were not retained is unknown. If it depends on time alone, it
+is read on a grid of times within each band. Otherwise it is the largest among the retained rows.
+Both are caveats of the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core.labels import Labels
+from decaysketch.core.observations import MISSING_KEY, encode_values
+from decaysketch.core.text.expression import MAX_OPERATIONS, NULL_TIME, Bound, Column, Schema, bind
+from decaysketch.errors import ParameterError
+from decaysketch.query.columns import SampleTable, schema_of
+from decaysketch.query.sample import Sample, changed
+from decaysketch.query.shapes import Question
+
+__all__ = [
+    "MAX_GROUPS",
+    "MAX_KEYS",
+    "SOURCE_KEYS",
+    "Modifiers",
+    "Order",
+    "bound_to",
+    "modified",
+    "revalued",
+    "schema_of_sample",
+]
+
+MAX_KEYS = 4
+"""Keys of ``by``."""
+
+MAX_GROUPS = 10_000
+"""Groups of a table before its limit."""
+
+SOURCE_KEYS = ("source", "other", "hearers")
+"""Keys in ``by`` that come from sources, not from columns."""
+
+Order = Literal["largest", "smallest", "key"]
+
+_APPLY_S, _OPERATION_S = 5e-4, 5e-9  # of processor time; of a row and operation
+_GRID = 128  # intervals of time on which a weight is read
+
+Float64Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Modifiers:
+    """Modifiers of a query, as texts.
+
+    Attributes:
+        of, where, weight: expressions. None: not modified.
+        by: expressions for the group keys. Empty: no groups.
+        limit: the maximum number of listed groups. None: all.
+        order: "largest" or "smallest" result first, or by "key".
+        set: a set expression over source names. None: all messages.
+
+    Raises:
+        ParameterError: there are too many keys, the order is unknown, or a limit has no keys.
+    """
+
+    of: str | None = None
+    by: tuple[str, ...] = ()
+    where: str | None = None
+    weight: str | None = None
+    limit: int | None = None
+    order: Order = "largest"
+    set: str | None = None
+
+    def __post_init__(self) -> None:
+        by: Any = self.by
+        object.__setattr__(self, "by", (by,) if isinstance(by, str) else tuple(by))
+        for name in ("of", "where", "weight", "set"):
+            if (text := getattr(self, name)) is not None and not isinstance(text, str):
+                raise ParameterError(f"{name} is {text!r:.80}; expected a text")
+        if len(self.by) > MAX_KEYS or not all(isinstance(key, str) and key for key in self.by):
+            raise ParameterError(
+                f"by is {str(list(self.by))[:200]}; expected at most {MAX_KEYS} texts, none empty"
+            )
+        if self.order not in get_args(Order):
+            raise ParameterError(
+                f"order is {self.order!r:.80}; expected one of {', '.join(get_args(Order))}"
+            )
+        limit = self.limit
+        if limit is None:
+            return
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_GROUPS:
+            raise ParameterError(f"limit is {limit!r:.80}; expected 1 to {MAX_GROUPS}")
+
+    def __bool__(self) -> bool:
+        """Return whether anything is modified."""
+        return bool(self.of or self.by or self.where or self.weight or self.set)
+
+    @property
+    def of_sources(self) -> bool:
+        """Whether they need one sketch for each source."""
+        return self.set is not None or any(key in SOURCE_KEYS for key in self.by)
+
+    def with_more(self, more: Modifiers) -> Modifiers:
+        """Combine both: conditions joined by ``and``, sets by ``&``, weights multiplied. Values and
+        groups come from ``more`` if it has any.
+        """
+        both = [
+            None if None in (a, b) else f"({a}){sign}({b})"
+            for a, b, sign in (
+                (self.where, more.where, " and "), (self.weight, more.weight, " * "),
+                (self.set, more.set, " & "),
+            )
+        ]  # fmt: skip
+        return Modifiers(
+            of=more.of or self.of,
+            by=more.by or self.by,
+            where=both[0] or more.where or self.where,
+            weight=both[1] or more.weight or self.weight,
+            limit=more.limit,
+            order=more.order,
+            set=both[2] or more.set or self.set,
+        )
+
+    def cost_s(self, rows: int) -> float:
+        """Approximate processor time to apply them, in seconds."""
+        if not self:
+            return 0.0
+        texts = (self.of, self.where, self.weight, *self.by)
+        operations = min(MAX_OPERATIONS, sum(len(text) for text in texts if text))
+        return _APPLY_S + rows * operations * _OPERATION_S
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the given modifiers."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        given["by"] = list(self.by)
+        if self.order == "largest":
+            del given["order"]
+        return {name: value for name, value in given.items() if value not in (None, [])}
+
+    def check(self, question: Question[Any]) -> None:
+        """Reject modifiers that an aggregate does not accept.
+
+        Raises:
+            ParameterError: the message gives the reason and the remedy.
+        """
+        name = question.name
+        if question.asked_of == "sources":
+            if columns := [each for each in ("where", "of", "weight") if getattr(self, each)]:
+                raise ParameterError(
+                    f"{name} compares sets of messages, and has no {', '.join(columns)}: use set"
+                )
+            if any(key not in SOURCE_KEYS for key in self.by):
+                raise ParameterError(f"{name} has groups by {', '.join(SOURCE_KEYS)} alone")
+            return
+        if question.asked_of != "rows" and self:
+            given = ", ".join(self.to_dict())
+            raise ParameterError(
+                f"{name} is read from no sample of rows, so it has no {given}: where, of, by and "
+                "weight need a sketch of the family 'decay' or 'integral', or a sampler"
+            )
+        if self.weight is not None and name in ("rate", "last"):
+            because = (
+                "divides by the integral of the decay" if name == "rate" else "is one observation"
+            )
+            raise ParameterError(f"{name} {because}, and has no weight: leave it out")
+        if self.of is not None and not ("values" in question.needs or name == "last"):
+            raise ParameterError(
+                f"{name} is not computed from a column, and has no of: leave it out, or say where"
+            )
+
+
+def bound_to(modifiers: Modifiers, schema: Schema) -> dict[str, Bound | tuple[Bound, ...]]:
+    """Bind the expressions in modifiers to the columns of a stream.
+
+    Returns:
+        The expressions by the modifier's name. ``by`` has a tuple.
+
+    Raises:
+        ParameterError: an expression cannot be parsed, or there are too many operations in all.
+    """
+    found: dict[str, Bound | tuple[Bound, ...]] = {}
+    if modifiers.where is not None:
+        found["where"] = bind("where", modifiers.where, schema, "truth")
+    if modifiers.of is not None:
+        found["of"] = bind("of", modifiers.of, schema)
+    if modifiers.weight is not None:
+        found["weight"] = bind("weight", modifiers.weight, schema, "number")
+    if modifiers.by:
+        found["by"] = tuple(bind("by", key, schema) for key in modifiers.by)
+    each = [
+        bound
+        for entry in found.values()
+        for bound in (entry if isinstance(entry, tuple) else (entry,))
+    ]
+    operations = sum(bound.operations for bound in each)
+    if operations > MAX_OPERATIONS:
+        raise ParameterError(
+            f"where, of, by and weight have {operations} operations together; expected at most "
+            f"{MAX_OPERATIONS}"
+        )
+    return found
+
+
+def modified(samples: Sequence[Sample], modifiers: Modifiers, schema: Schema) -> list[Sample]:
+    """Return the samples for one query, one per hash function, with ``where`` and ``weight``
+    applied. Their values are still the stream's values, see :func:`revalued`.
+
+    Args:
+        samples: as they were drawn.
+        modifiers: of the query.
+        schema: columns of the stream.
+
+    Raises:
+        ParameterError: an expression cannot be parsed, or a weight is below 0 or infinite.
+
+    Complexity: O(operations * n).
+    """
+    found = bound_to(modifiers, schema)
+    where, weight = found.get("where"), found.get("weight")
+    changes: list[Callable[[Sample], Sample]] = []
+    if isinstance(where, Bound):
+        changes.append(_filtering(where))
+    if isinstance(weight, Bound):
+        changes.append(_weighing(weight))
+    if not changes:
+        return list(samples)
+
+    def change(sample: Sample) -> Sample:
+        for each in changes:
+            sample = each(sample)
+        return sample
+
+    return changed(samples, change)
+
+
+def revalued(sample: Sample, modifiers: Modifiers, schema: Schema) -> Sample:
+    """Return a sample with the values from ``of``, or the sample itself without ``of``.
+
+    Raises:
+        ParameterError: an infinite value.
+    """
+    if modifiers.of is None:
+        return sample
+    of = bound_to(modifiers, schema)["of"]
+    assert isinstance(of, Bound)
+    bound = of
+
+    def change(each: Sample) -> Sample:
+        found = _valued(each, bound)
+        if each.whole is None:
+            return found
+        base = each.whole
+        return replace(found, whole=lambda: _valued(base(), bound))
+
+    return sample.apply(change)
+
+
+def _filtering(where: Bound) -> Callable[[Sample], Sample]:
+    def change(sample: Sample) -> Sample:
+        first, last = where.times(sample.now)
+        mask = where.holds(SampleTable(sample))
+        return replace(sample.only(mask, first=first, last=last), whole=lambda: sample)
+
+    return change
+
+
+def _weighing(weight: Bound) -> Callable[[Sample], Sample]:
+    def change(sample: Sample) -> Sample:
+        factor = _factors(weight, SampleTable(sample))
+        step, thinning, noted = sample.step, sample.thinning, sample.noted
+        if step > 0.0:
+            noted = (*noted, "weight-on-grid")
+            if weight.names <= {"time", "age"} and sample.hits_within is not None and len(sample):
+                step, thinning = _largest_weighed(weight, sample)
+            else:
+                step *= float(factor.max(initial=0.0)) if len(sample) else 1.0
+        found = replace(sample.weighed(factor, step, thinning), noted=noted)
+        if sample.whole is None:
+            return found
+        base = sample.whole
+        return replace(found, whole=lambda: change(base()))
+
+    return change
+
+
+def _factors(weight: Bound, table: Any) -> Float64Array:
+    """Return a weight for each row, 0 where it is null."""
+    column: Column = weight(table)
+    factor = np.nan_to_num(column.floats, nan=0.0, posinf=math.inf, neginf=-math.inf)
+    if len(factor) and not (factor.min() >= 0.0 and factor.max() < math.inf):
+        row = int(np.argmax(~((factor >= 0.0) & (factor < math.inf))))
+        raise ParameterError(
+            f"weight {weight.text!r} is {factor[row]:g} for a row of time "
+            f"{int(table.column('time').data[row])}; expected finite numbers of 0 or more"
+        )
+    return np.asarray(factor)
+
+
+class _Times:
+    """A table that contains only times."""
+
+    def __init__(self, times: npt.NDArray[np.int64], now: int) -> None:
+        self.now = now
+        self._columns = {"time": Column(times), "age": Column(now - times)}
+
+    def __len__(self) -> int:
+        return len(self._columns["time"].data)
+
+    def column(self, name: str) -> Column:
+        return self._columns[name]
+
+
+def _largest_weighed(weight: Bound, sample: Sample) -> tuple[float, float]:
+    """Return the largest hit over a grid of times, each times the largest weight next to it."""
+    assert sample.hits_within is not None
+    ends = np.linspace(int(sample.times.min()), sample.now, _GRID + 1)
+    times = np.unique(ends.astype(np.int64))
+    factor = _factors(weight, _Times(times, sample.now))
+    if len(times) == 1:
+        times, factor = np.repeat(times, 2), np.repeat(factor, 2)
+    steps, thinnings = sample.hits_within(times[:-1], times[1:])
+    steps = steps * np.maximum(factor[:-1], factor[1:])
+    place = int(steps.argmax())
+    return float(steps[place]), float(thinnings[place])
+
+
+def _valued(sample: Sample, of: Bound) -> Sample:
+    column = of(SampleTable(sample))
+    if of.kind == "text":
+        return _named(sample, column)
+    null = column.null
+    if of.kind == "time":
+        null = column.data == NULL_TIME if null is None else null | (column.data == NULL_TIME)
+    data = column.data
+    if data.dtype == np.bool_:
+        data = data.astype(np.float64)
+    if data.dtype.kind == "f" and np.isinf(data).any():
+        row = int(np.isinf(data).argmax())
+        raise ParameterError(
+            f"of {of.text!r} is {data[row]} for a row of time {int(sample.times[row])}; expected "
+            "finite numbers, or null"
+        )
+    kind = "int64" if data.dtype.kind in "iu" else "float64"
+    values: Any = data if null is None else np.ma.masked_array(np.where(null, 0, data), null)
+    return sample.valued_by(encode_values(values, kind), kind)
+
+
+def _named(sample: Sample, column: Column) -> Sample:
+    """Return the sample with texts as values. Their numbers are codes, in text order."""
+    order = sorted(range(len(column.texts)), key=column.texts.__getitem__)
+    place = np.empty(len(order) + 1, np.int64)
+    place[order] = np.arange(len(order))
+    place[-1] = MISSING_KEY
+    labels = Labels(np.arange(len(order)), tuple(column.texts[k] for k in order))
+    return sample.valued_by(place[column.data], "label", labels)
+
+
+def schema_of_sample(sample: Sample) -> Schema:
+    """Return the columns of the stream that a sample was drawn from."""
+    params: Any = sample.params
+    value_type = "label" if sample.labels is not None else params.value_type
+    return schema_of(value_type, params.time_unit)

@@ -1,0 +1,907 @@
+"""The weighted sample that every query reads: retained observations, each with its mass.
+
+A mass estimates the decayed weight of an observation: decay times RangeSample over the probability
+of the level. RangeSample is the number of its integers that the level selects. Sums of masses
+estimate decayed sums. An estimator chooses the levels and how they are joined
+(:mod:`~decaysketch.querytime.stratified`, :mod:`~decaysketch.querytime.cohen_strauss`, and the
+estimators of the integral sketch). Queries see only a :class:`Sample`. Variances come with the
+masses. See ``docs/estimators.md``.
+
+Long after the newest observation, decay weights are below the float64 range, and their squares well
+before them. So weights are divided by a power of two, one for a sample (:class:`Fading`). Ratios
+use the divided weights, and sums are multiplied again.
+
+Several samples of one stream under independent hashes make one: :func:`pool`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core.distinct import Distinct
+from decaysketch.core.labels import Labels, values_of
+from decaysketch.core.observations import TIME_LIMIT, check_time
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.decay import Decay
+from decaysketch.decay.functions import check_decay
+from decaysketch.errors import ParameterError, UnanswerableQueryError
+from decaysketch.query.unseen_rows import Reach
+
+__all__ = [
+    "CROWDED",
+    "FAINT",
+    "Aged",
+    "Change",
+    "Columns",
+    "Cumulative",
+    "Fading",
+    "HitsWithin",
+    "Observed",
+    "Origin",
+    "Ranking",
+    "Redraw",
+    "Sample",
+    "Values",
+    "changed",
+    "check_answerable",
+    "masses_by",
+    "pool",
+    "read",
+]
+
+Float64Array = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+Column = TypeVar("Column", bound=npt.NDArray[Any])
+
+#: Expected share of collisions, n / 2^(id_bits + 1), of ids that fill a quarter of their space.
+CROWDED = 0.125
+
+FAINT = 2.0**-160  # beside a weight of 1
+
+
+# ----------------------------------------------------------------------- what estimators begin with
+
+
+class Timed(Protocol):
+    """Rows by time, latest first, as the state of every sampling family stores them."""
+
+    @property
+    def times(self) -> Int64Array: ...
+
+    def __len__(self) -> int: ...
+
+
+class Held(Timed, Protocol):
+    """The stored and discarded parts of a state, as far as estimators need them."""
+
+    @property
+    def params(self) -> Any:
+        """Parameters. Estimators read the ``time_unit``."""
+
+    @property
+    def watermarks(self) -> Int64Array: ...
+
+
+class Valued(Protocol):
+    """Parameters, as far as a sample reads them."""
+
+    @property
+    def value_type(self) -> str:
+        """Type of the values."""
+
+
+class _Values(NamedTuple):
+    """Parameters of values that a query computes."""
+
+    value_type: str
+
+
+class Fading(NamedTuple):
+    """Decay weights at a time, over a power of two."""
+
+    decay: Decay
+    now: int
+    reference: int  # the age whose weight is near 1, where weights are that small or large
+    magnitude: int  # binary logarithm of what they are divided by; 0 unless that is needed
+
+    @classmethod
+    def of(cls, decay: Decay, now: int, newest: int) -> Fading:
+        """Scale the weights so that the weight of a time not later than ``now`` is near 1."""
+        reference = now - newest
+        return cls(decay, now, reference, decay.magnitude(reference))
+
+    def __call__(self, times: Int64Array) -> Float64Array:
+        """Return weights of times, latest first, none later than the reference."""
+        ages: npt.NDArray[Any] = np.int64(self.now) - times
+        if ages.size and ages[-1] < 0:  # an age of 2^63 has wrapped around
+            ages = ages.view(np.uint64)
+        return self.decay.scaled(ages, self.reference) if self.magnitude else self.decay(ages)
+
+
+def check_answerable(
+    state: Held, decay: Decay | None, now: int, newest: int | None = None
+) -> Fading:
+    """Return the decay weights of a query, if the state can answer it.
+
+    Args:
+        state: the state. Its times and watermarks are read.
+        decay: weight by age.
+        now: query time.
+        newest: the time whose weight is to be near 1. Default: the newest possible time of anything
+            counted, stored or not.
+
+    Raises:
+        ParameterError: ``now`` is no time, or ``decay`` no decay.
+        UnanswerableQueryError: observations that the decay gives weight to were discarded at every
+            level.
+    """
+    decay = check_decay(decay)
+    now = check_time("now", now)
+    fading = Fading.of(decay, now, _newest(state, now) if newest is None else newest)
+    coarsest = int(state.watermarks[-1])
+    if coarsest != NO_WATERMARK:
+        coarsest = min(coarsest, now)
+        if fading(np.array([coarsest]))[0] > 0:
+            raise UnanswerableQueryError(
+                f"at time {now}, {decay!r} gives weight to observations of time {coarsest}, but "
+                f"those up to time {coarsest} ({state.params.time_unit}) were discarded at every "
+                "level"
+            )
+    return fading
+
+
+def _newest(state: Held, now: int) -> int:
+    """Return the newest time, up to ``now``, of a stored observation or one that may be missing."""
+    discarded = int(state.watermarks.max())
+    if discarded >= now:
+        return now
+    row = len(state) - int(state.times[::-1].searchsorted(now, side="right"))
+    known = [int(state.times[row])] if row < len(state) else []
+    known += [discarded] if discarded != NO_WATERMARK else []
+    return max(known, default=now)
+
+
+class Aged(NamedTuple):
+    """The rows of a state that a decay gives weight to, and these weights ``g(now - t)``."""
+
+    rows: slice
+    decayed: Float64Array
+
+    @classmethod
+    def of(cls, state: Timed, fading: Fading) -> Aged:
+        """Rows of a state at a time. O(n).
+
+        Raises:
+            ParameterError: weights that are not finite, negative, or rising with the age.
+        """
+        decay, now = fading.decay, fading.now
+        ascending = state.times[::-1]
+        newest = now - fading.reference  # of what counts
+        start = len(state) - int(ascending.searchsorted(newest, side="right"))
+        stop = len(state)
+        if decay.support < 2.0 * TIME_LIMIT:  # rows older than this have no weight
+            oldest = max(now - int(decay.support), -TIME_LIMIT)
+            stop = max(start, stop - int(ascending.searchsorted(oldest, side="left")))
+        decayed = fading(state.times[start:stop])
+        if len(decayed) and not 0.0 <= decayed[-1] <= decayed[0] < np.inf:
+            raise ParameterError(
+                f"{decay!r} gives weights from {decayed[0]} to {decayed[-1]} as ages rise; "
+                "expected finite numbers >= 0 that do not rise"
+            )
+        if len(decayed) and not decayed[-1] > 0:  # as where an exponential underflows
+            positive = np.flatnonzero(decayed > 0)
+            stop = start + (int(positive[-1]) + 1 if len(positive) else 0)
+            decayed = decayed[: stop - start]
+        return cls(slice(start, stop), decayed)
+
+
+# --------------------------------------------------------------------------------------- the sample
+
+#: Rows of a state: a run of them, or their numbers.
+Run: TypeAlias = "slice | npt.NDArray[np.intp]"
+
+
+def masses_by(group: npt.NDArray[np.intp], masses: Float64Array, size: int) -> Float64Array:
+    """Return mass sums by group number, in row order."""
+    return np.bincount(group, masses, size).astype(np.float64, copy=False)  # integers where empty
+
+
+def read(column: Column, runs: Sequence[Run]) -> Column:
+    """Return runs of a column, one after the other. A single run is the column itself, without a
+    copy.
+    """
+    if len(runs) == 1:
+        return cast(Column, column[runs[0]])
+    return cast(Column, np.concatenate([column[run] for run in runs]))
+
+
+class Columns(NamedTuple):
+    """Columns of a sample, or of its rows that have a value. See :class:`Sample`."""
+
+    weights: Int64Array
+    decayed: Float64Array
+    masses: Float64Array
+    variances: Float64Array
+    jumps: Float64Array  # mass of a single hit, g / p
+    exact: int  # the masses of this many first rows are known
+    whole: int  # and of these so many first ones are all that there were of their times
+
+    def take(self, rows: npt.NDArray[np.bool_]) -> Columns:
+        """Return some of the rows."""
+        return Columns(
+            self.weights[rows], self.decayed[rows], self.masses[rows], self.variances[rows],
+            self.jumps[rows], int(np.count_nonzero(rows[: self.exact])),
+            int(np.count_nonzero(rows[: self.whole])),
+        )  # fmt: skip
+
+
+class Values:
+    """A column of value keys, decoded and sorted at the first request.
+
+    A state's column serves every sample of the state, under any decay and at any time. Sorting it
+    takes O(n + m log m) for m distinct values. Finding the order of a sample in it takes O(n).
+
+    Args:
+        keys: int64[n], see :mod:`decaysketch.core.observations`.
+        value_type: of the stream.
+        labels: the labels of the keys, if values are labels.
+    """
+
+    def __init__(self, keys: Int64Array, value_type: str, labels: Labels | None = None) -> None:
+        self._keys, self._value_type, self._labels = keys, value_type, labels
+
+    @cached_property
+    def decoded(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Values, 0 where missing, and where they are missing. Read-only."""
+        values, missing = values_of(self._keys, self._value_type, self._labels)
+        values.setflags(write=False)
+        missing.setflags(write=False)
+        return values, missing
+
+    @cached_property
+    def _order(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+        """Return the distinct values in the order of their keys, which is their own order, and the
+        value number for each row. Only the distinct values are sorted.
+        """
+        keys = Distinct()
+        numbers = keys.number(self._keys)
+        found = keys.distinct[: keys.count]
+        order = np.argsort(found)
+        place = np.empty(len(order), np.intp)
+        place[order] = np.arange(len(order))
+        values, _ = values_of(found[order], self._value_type, self._labels)
+        return values, place[numbers]
+
+    def distinct(
+        self, runs: Sequence[Run], valued: npt.NDArray[np.bool_]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+        """Return the rising distinct values in runs of rows, without missing ones, and the value
+        number for each row that has one. As ``np.unique(..., return_inverse=True)``.
+        """
+        distinct, number = self._order
+        group = read(number, runs)
+        if not valued.all():
+            group = group[valued]
+        present = np.zeros(len(distinct), dtype=np.bool_)
+        present[group] = True
+        if present.all():
+            return distinct, group
+        return distinct[present], (np.cumsum(present) - 1)[group]
+
+
+class Ranking(NamedTuple):
+    """Masses by distinct value, values rising, without rows that have no value."""
+
+    values: npt.NDArray[Any]
+    group: npt.NDArray[np.intp]  # of each valued row, the number of its value
+    exact: Float64Array  # exact mass of each value
+    sampled: Float64Array
+    variance: Float64Array  # of the sampled mass
+
+
+class Origin(NamedTuple):
+    """The origin of a sample's rows: runs of state rows, in some order."""
+
+    values: Values
+    runs: Sequence[Run]
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Origin:
+        """Of some of the rows."""
+        parts = [np.arange(r.start, r.stop) if isinstance(r, slice) else r for r in self.runs]
+        return Origin(self.values, [np.concatenate(parts)[rows]])
+
+
+class Observed(NamedTuple):
+    """The identity of the sample's rows, and where they were read. No query uses it."""
+
+    value_keys: Int64Array
+    times: Int64Array
+    ids: Int64Array
+    levels: npt.NDArray[np.int8]
+    hits: Int64Array
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Observed:
+        """Of some of the rows."""
+        return Observed(
+            self.value_keys[rows], self.times[rows], self.ids[rows], self.levels[rows],
+            self.hits[rows],
+        )  # fmt: skip
+
+
+HitsWithin: TypeAlias = "Callable[[Int64Array, Int64Array], tuple[Float64Array, Float64Array]]"
+
+Change: TypeAlias = "Callable[[Sample], Sample]"
+"""A sample made of another, by a rule that any sample of the same sketch can be given to."""
+
+
+@dataclass(frozen=True, eq=False)
+class Redraw:
+    """How to draw a sample again, scaled for another time.
+
+    Attributes:
+        newest: the newest time, up to that of the query, of a row; of those with a value only
+            where that is asked for. None where there is none.
+        later: the rows later than the query, exact ones first.
+        draw: the sample whose weights are scaled for a time.
+        changed: the same of samples that are changed.
+    """
+
+    newest: Callable[[bool], int | None]
+    later: Callable[[], Sample]
+    draw: Callable[[int], Sample]
+    changed: Callable[[Change], Redraw]
+
+    @classmethod
+    def of(cls, everything: Callable[[], Sample], draw: Callable[[int], Sample]) -> Redraw:
+        """Of one state.
+
+        Args:
+            everything: all rows of the state, whatever the decay; those come first as exact ones
+                that were all of their times.
+            draw: the sample whose weights are scaled for a time.
+        """
+
+        def newest(valued: bool) -> int | None:
+            sample = everything()
+            counted = sample.times <= sample.now
+            if valued:
+                counted &= ~sample.missing
+            return int(sample.times[counted].max()) if counted.any() else None
+
+        def later() -> Sample:
+            sample = everything()
+            return _masked(sample, sample.times > sample.now, None, None)
+
+        def changed(change: Change) -> Redraw:
+            return cls.of(lambda: change(everything()), lambda time: draw(time).apply(change))
+
+        return cls(newest, later, draw, changed)
+
+    @classmethod
+    def of_all(cls, redraws: Sequence[Redraw]) -> Redraw:
+        """Of a pool of samples."""
+
+        def newest(valued: bool) -> int | None:
+            times = [redraw.newest(valued) for redraw in redraws]
+            return max((time for time in times if time is not None), default=None)
+
+        return cls(
+            newest,
+            redraws[0].later,
+            lambda time: pool([redraw.draw(time) for redraw in redraws]),
+            lambda change: cls.of_all([redraw.changed(change) for redraw in redraws]),
+        )
+
+
+class Cumulative(NamedTuple):
+    """Masses of the first k distinct values, for k = 0, 1, ..."""
+
+    mass: Float64Array
+    exact: Float64Array
+    sampled: Float64Array
+    variance: Float64Array
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sample:
+    """Observations with masses; sums over them estimate decayed sums.
+
+    Columns have one entry for each retained observation that the decay gives weight to (for each
+    observation and band, where an estimator reads one at several levels). Exact ones come first,
+    then, of a stratified sample, others whose masses are known. Everything decayed is over
+    ``2^magnitude``.
+
+    Attributes:
+        params: parameters of the sketch.
+        decay, now: what was asked.
+        weights: int64[n], as they were fed.
+        decayed: float64[n], decayed share of the weight: ``decayed * weights`` was really seen.
+        masses: float64[n], estimated decayed weights.
+        variances: float64[n], unbiased estimates of the variances of the masses; 0 where exact.
+        jumps: float64[n], mass of a single hit.
+        observed: which observations these are, or how to find out: ``value_keys``, ``times``,
+            ``ids``, ``levels`` and ``hits``.
+        exact_rows: so many first entries are exact: their masses are the decayed weights, and there
+            were no others at their times.
+        known_rows: so many first entries are known not to vary, ``exact_rows`` or more.
+        step: the mass that one more hit may add, over all sampled bands that the decay reaches,
+            whether or not they hold rows. 0 where none is reached.
+        thinning: ``1 - p / 2`` of that band.
+        collision_bias: see :class:`~decaysketch.query.estimate.Estimate`.
+        origin: where the rows stand in their state, if they are runs of its rows.
+        magnitude: binary logarithm of what decay weights were divided by; see :class:`Fading`.
+        redraw: how to scale them otherwise, where an estimator offers that.
+        later: int64[m], weights of observations later than ``now`` that were all of their times:
+            like exact rows, they show what weights there are. None where that is not told.
+        complete_after: everything later than this, as far as it counts, is among the exact entries;
+            by default nothing is promised.
+        labels: those of the values, where these are labels.
+        hits_within: ``step`` and ``thinning`` over the sampled bands that meet ranges of times, of
+            which it is given the first and the last ones, int64[k]; None where an estimator does
+            not offer that.
+        noted: caveats of every answer that come from how the sample was changed.
+        reach: the sampled bands that the decay reaches; None where an estimator has none.
+        whole: of a restricted sample, gives the one that it is a part of: few rows borrow the tail
+            of their column there. None of any other sample.
+        weighted: whether observations may have other weights than 1.
+    """
+
+    params: Valued
+    decay: object
+    now: int
+    observed: Observed | Callable[[], Observed]
+    weights: Int64Array
+    decayed: Float64Array
+    masses: Float64Array
+    variances: Float64Array
+    jumps: Float64Array
+    exact_rows: int
+    known_rows: int
+    step: float
+    thinning: float
+    collision_bias: float
+    origin: Origin | None = None
+    magnitude: int = 0
+    redraw: Redraw | None = None
+    later: Int64Array | None = None
+    complete_after: int = TIME_LIMIT
+    labels: Labels | None = None
+    hits_within: HitsWithin | None = None
+    noted: tuple[str, ...] = ()
+    reach: Callable[[], Reach] | None = None
+    whole: Callable[[], Sample] | None = None
+    weighted: bool = False
+
+    @property
+    def exact(self) -> bool:
+        """No sampled band is reached: masses are the decayed weights themselves."""
+        return not self.step > 0
+
+    @property
+    def verified(self) -> Literal["proof", "grid"]:
+        """How the falling decay was verified: by proof, or on a grid of ages."""
+        return "grid" if getattr(self.decay, "verified", None) == "grid" else "proof"
+
+    @cached_property
+    def caveats(self) -> tuple[str, ...]:
+        """The caveats of every result. See :data:`~decaysketch.query.estimate.CAVEATS`."""
+        crowded = not self.exact and self.collision_bias > CROWDED
+        grid = self.verified == "grid"
+        return ("crowded-ids",) * crowded + ("decay-on-grid",) * grid + self.noted
+
+    def __len__(self) -> int:
+        return len(self.masses)
+
+    def __repr__(self) -> str:
+        kind = "exact" if self.exact else f"{self.exact_rows} of them exact"
+        return f"Sample({len(self)} rows, {kind}, {self.decay!r}, now={self.now})"
+
+    @cached_property
+    def _observed(self) -> Observed:
+        return self.observed if isinstance(self.observed, Observed) else self.observed()
+
+    @property
+    def value_keys(self) -> Int64Array:
+        """int64[n]; see :mod:`decaysketch.core.observations`."""
+        return self._observed.value_keys
+
+    @property
+    def times(self) -> Int64Array:
+        """int64[n], as they were fed."""
+        return self._observed.times
+
+    @property
+    def ids(self) -> Int64Array:
+        """int64[n], as they were fed."""
+        return self._observed.ids
+
+    @property
+    def levels(self) -> npt.NDArray[np.int8]:
+        """int8[n], the lowest level that was read; level 0 selects everything."""
+        return self._observed.levels
+
+    @property
+    def hits(self) -> Int64Array:
+        """int64[n], selected integers at that level (RS)."""
+        return self._observed.hits
+
+    @cached_property
+    def _certain_first(self) -> tuple[npt.NDArray[np.intp], int] | None:
+        """Return a row order with fixed masses first, and how many they are. None if these are the
+        first ``known_rows``, or nothing was sampled.
+        """
+        if self.exact or self.variances[self.known_rows :].min(initial=1.0) > 0.0:
+            return None
+        certain = self.variances == 0.0
+        certain[: self.known_rows] = True
+        count = int(np.count_nonzero(certain))
+        return np.concatenate([np.flatnonzero(certain), np.flatnonzero(~certain)]), count
+
+    @cached_property
+    def columns(self) -> Columns:
+        """All rows, with known masses first."""
+        columns = Columns(
+            self.weights, self.decayed, self.masses, self.variances, self.jumps,
+            self.known_rows, self.exact_rows,
+        )  # fmt: skip
+        if self._certain_first is None:
+            return columns
+        order, count = self._certain_first
+        return Columns(
+            self.weights[order], self.decayed[order], self.masses[order], self.variances[order],
+            self.jumps[order], count, self.exact_rows,
+        )  # fmt: skip
+
+    @cached_property
+    def _source(self) -> Origin:
+        if self.origin is not None:
+            return self.origin
+        values = Values(self.value_keys, self.params.value_type, self.labels)
+        return Origin(values, [slice(None)])
+
+    @cached_property
+    def _decoded(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        decoded, runs = self._source.values.decoded, self._source.runs
+        values, missing = (read(column, runs) for column in decoded)
+        return values, missing
+
+    @property
+    def values(self) -> npt.NDArray[Any]:
+        """Values, int64 or float64, labels as objects; 0, or empty, where missing."""
+        return self._decoded[0]
+
+    @property
+    def missing(self) -> npt.NDArray[np.bool_]:
+        """Where there is no value."""
+        return self._decoded[1]
+
+    @cached_property
+    def valued(self) -> tuple[npt.NDArray[Any], Columns]:
+        """Values of the rows that have one, and the columns next to them. As in ``columns``, known
+        masses come first.
+        """
+        values, missing = self._decoded
+        if self._certain_first is not None:
+            order, _ = self._certain_first
+            values, missing = values[order], missing[order]
+        if not missing.any():
+            return values, self.columns
+        return values[~missing], self.columns.take(~missing)
+
+    def beside(self, column: Column, *, valued: bool) -> Column:
+        """Return a sample column in the order of ``columns`` or, for the rows that have a value, of
+        ``valued``.
+        """
+        missing = self.missing if valued else None
+        if self._certain_first is not None:
+            order, _ = self._certain_first
+            column = cast(Column, column[order])
+            missing = None if missing is None else missing[order]
+        if missing is None or not missing.any():
+            return column
+        return cast(Column, column[~missing])
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """Masses by distinct value, computed once for a sample. O(n + m log m) for m distinct
+        values, or O(n) if the value order of its state is known.
+        """
+        _, columns = self.valued
+        distinct, group = self._source.values.distinct(self._source.runs, ~self.missing)
+        if self._certain_first is not None:
+            numbers = np.empty(len(self), dtype=np.intp)
+            numbers[~self.missing] = group
+            order, _ = self._certain_first
+            group = numbers[order][~self.missing[order]]
+        size, exact = len(distinct), columns.exact
+        return Ranking(
+            distinct,
+            group,
+            exact=masses_by(group[:exact], columns.masses[:exact], size),
+            sampled=masses_by(group[exact:], columns.masses[exact:], size),
+            variance=masses_by(group[exact:], columns.variances[exact:], size),
+        )
+
+    @cached_property
+    def cumulative(self) -> Cumulative:
+        """Masses of the values up to each distinct one."""
+        ranking = self.ranking
+        exact, sampled, variance = (
+            np.concatenate([[0.0], np.cumsum(column)])
+            for column in (ranking.exact, ranking.sampled, ranking.variance)
+        )
+        return Cumulative(exact + sampled, exact, sampled, variance)
+
+    @property
+    def of_values(self) -> Sample:
+        """Return the same sample, scaled for the newest row with a value, if that is so much older
+        than the newest row that squares of its weights would be lost.
+        """
+        return self if self._redrawn is None else self._redrawn
+
+    @cached_property
+    def _redrawn(self) -> Sample | None:
+        # None for the sample itself: one that held itself would keep its columns until a collection
+        # of garbage, and the next query would write on fresh pages, which costs more than it does.
+        if self.redraw is None or self._has_weighty_value():
+            return None
+        found = _drawn_again([self], valued=True)
+        return None if found is None else found[0]
+
+    def _has_weighty_value(self) -> bool:
+        if len(self):
+            first = int(self.missing.argmin())  # a row with a value, where there is one
+            if self.decayed[first] >= FAINT and not self.missing[first]:
+                return True  # as nearly always
+        return bool(np.max(self.decayed, initial=0.0, where=~self.missing) >= FAINT)
+
+    def rescaled(self, magnitude: int) -> Sample:
+        """Return the same sample over another power of two."""
+        by = self.magnitude - magnitude
+        if not by:
+            return self
+        return replace(
+            self,
+            magnitude=magnitude,
+            decayed=np.ldexp(self.decayed, by),
+            masses=np.ldexp(self.masses, by),
+            variances=np.ldexp(self.variances, 2 * by),
+            jumps=np.ldexp(self.jumps, by),
+            step=float(np.ldexp(self.step, by)),
+            hits_within=_scaled(self.hits_within, float(np.ldexp(1.0, by))),
+        )
+
+    def only(
+        self,
+        rows: npt.NDArray[np.bool_] | Callable[[Sample], npt.NDArray[np.bool_]],
+        *,
+        first: int | None = None,
+        last: int | None = None,
+    ) -> Sample:
+        """The rows of a mask, as a sample of those observations of the stream that the mask means.
+
+        ``step`` stays as it is: an observation that was not retained may be one of those, so a
+        count of no row has an upper bound. Where the mask lets through the times ``first..last``
+        alone, only the sampled bands that meet them count for it. If none does, the result is
+        exact.
+
+        Args:
+            rows: bool[n], or a function of a sample that gives it: a function is called again for
+                the rows that a sample scaled for another time has.
+            first, last: no row of another time is in the mask, nor could one be.
+
+        Raises:
+            ParameterError: the mask has another shape or type.
+
+        Complexity: O(n), and what the function takes.
+        """
+        if callable(rows):
+            rule = rows
+            return changed([self], lambda sample: _masked(sample, rule(sample), first, last))[0]
+        return replace(_masked(self, rows, first, last), redraw=None, later=None)
+
+    def valued_by(
+        self, value_keys: Int64Array, value_type: str, labels: Labels | None = None
+    ) -> Sample:
+        """The same rows with other values.
+
+        Args:
+            value_keys: int64[n], of the values; see :mod:`decaysketch.core.observations`.
+            value_type: of them.
+            labels: of them, where they are labels.
+        """
+        observed = self._observed._replace(value_keys=value_keys)
+        return replace(
+            self, params=_Values(value_type), observed=observed, origin=None, labels=labels
+        )
+
+    def weighed(self, factor: Float64Array, step: float, thinning: float) -> Sample:
+        """The same rows, each of so many times its mass.
+
+        Args:
+            factor: float64[n], at least 0.
+            step, thinning: of the result; see there.
+        """
+        return replace(
+            self,
+            decayed=self.decayed * factor,
+            masses=self.masses * factor,
+            variances=self.variances * (factor * factor),
+            jumps=self.jumps * factor,
+            step=step,
+            thinning=thinning,
+            hits_within=None,
+        )
+
+    def apply(self, change: Change) -> Sample:
+        """Return the sample as a rule changes it. :func:`changed` also scales it for its rows."""
+        found = change(self)
+        if self.redraw is None:
+            return replace(found, redraw=None, later=None)
+        redraw = self.redraw.changed(change)
+        later = self.later
+        if later is not None and len(later):
+            rows = redraw.later()
+            later = rows.weights[: rows.exact_rows]
+        return replace(found, redraw=redraw, later=later)
+
+
+def changed(samples: Sequence[Sample], change: Change) -> list[Sample]:
+    """Return the samples for one query, one per hash function, as a rule changes them.
+
+    If the remaining rows are so old that squares of their weights would be lost, all samples are
+    drawn again, scaled for the newest of these rows.
+    """
+    found = [sample.apply(change) for sample in samples]
+    if any(float(np.max(sample.decayed, initial=0.0)) >= FAINT for sample in found):
+        return found
+    again = _drawn_again(found, valued=False)
+    return found if again is None else again
+
+
+def _drawn_again(samples: Sequence[Sample], *, valued: bool) -> list[Sample] | None:
+    """Return samples scaled for their newest row. Return None if there is none, or if an
+    observation that may be missing is so much newer that it weighs more than all rows together.
+    """
+    redraws = [sample.redraw for sample in samples if sample.redraw is not None]
+    times = [redraw.newest(valued) for redraw in redraws]
+    newest = max((time for time in times if time is not None), default=None)
+    if newest is None or len(redraws) < len(samples):
+        return None
+    again = [redraw.draw(newest) for redraw in redraws]
+    if not any(map(len, again)) or max(sample.step for sample in again) > 1.0 / FAINT:
+        return None
+    return again
+
+
+def _scaled(hits_within: HitsWithin | None, by: float) -> HitsWithin | None:
+    if hits_within is None:
+        return None
+    base = hits_within
+
+    def scaled(first: Int64Array, last: Int64Array) -> tuple[Float64Array, Float64Array]:
+        steps, thinning = base(first, last)
+        return steps * by, thinning
+
+    return scaled
+
+
+def _masked(
+    sample: Sample, rows: npt.NDArray[np.bool_], first: int | None, last: int | None
+) -> Sample:
+    """See :meth:`Sample.only`."""
+    mask = np.asarray(rows)
+    if mask.shape != (len(sample),) or mask.dtype != np.bool_:
+        raise ParameterError(
+            f"rows is {mask.dtype} of shape {mask.shape}; expected a truth value for each of "
+            f"{len(sample)} rows"
+        )
+    index = np.flatnonzero(mask)
+    exact, known = index.searchsorted([sample.exact_rows, sample.known_rows]).tolist()
+    step, thinning = sample.step, sample.thinning
+    if (first is not None or last is not None) and sample.hits_within is not None and step > 0.0:
+        ends = (-TIME_LIMIT if first is None else first, TIME_LIMIT if last is None else last)
+        steps, thinnings = sample.hits_within(*(np.array([end]) for end in ends))
+        step, thinning = float(steps[0]), float(thinnings[0])
+        if not step > 0.0:  # no sampled band meets these times
+            exact = known = len(index)
+    reach = sample.reach
+    columns = ("weights", "decayed", "masses", "variances", "jumps")
+    taken: dict[str, Any] = {name: getattr(sample, name)[index] for name in columns}
+    return replace(
+        sample,
+        **taken,
+        observed=lambda: sample._observed.take(index),
+        origin=None if sample.origin is None else sample.origin.take(index),
+        exact_rows=exact,
+        known_rows=known,
+        step=step,
+        thinning=thinning,
+        reach=None if reach is None else lambda: reach().within(first, last),
+    )
+
+
+def pool(samples: Sequence[Sample]) -> Sample:
+    """Pool several samples of the same stream under independent hashes: their average.
+
+    Exact rows are exact in each sample, and the same, so they enter once. Sampled masses count 1 /
+    k each. Sums over the result are therefore the averages of the sums over the samples, with a
+    k-th of their variance.
+
+    Args:
+        samples: with one decay, at one time, with equal exact rows, at least one.
+    """
+    k = len(samples)
+    if k == 1:
+        return samples[0]
+    magnitude = max(sample.magnitude for sample in samples)
+    samples = [sample.rescaled(magnitude) for sample in samples]
+    first = samples[0]
+    exact = first.exact_rows
+
+    def joined(name: str, scale: float = 1.0) -> Any:
+        parts = [getattr(sample, name)[sample.exact_rows :] for sample in samples]
+        sampled = np.concatenate(parts)
+        return np.concatenate(
+            [getattr(first, name)[:exact], sampled * scale if scale < 1 else sampled]
+        )
+
+    def observed() -> Observed:
+        return Observed(*(joined(name) for name in Observed._fields))
+
+    largest = max(samples, key=lambda sample: sample.step)
+    reaches = [sample.reach for sample in samples if sample.reach is not None]
+    redraws = [sample.redraw for sample in samples if sample.redraw is not None]
+    return Sample(
+        params=first.params,
+        decay=first.decay,
+        now=first.now,
+        observed=observed,
+        weights=joined("weights"),
+        decayed=joined("decayed", 1.0 / k),
+        masses=joined("masses", 1.0 / k),
+        variances=joined("variances", 1.0 / (k * k)),
+        jumps=joined("jumps", 1.0 / k),
+        exact_rows=exact,
+        known_rows=exact,
+        step=largest.step / k,
+        thinning=largest.thinning,
+        collision_bias=first.collision_bias,
+        magnitude=magnitude,
+        redraw=Redraw.of_all(redraws) if len(redraws) == k else None,
+        hits_within=_largest_within(samples),
+        noted=first.noted,
+        whole=None if first.whole is None else lambda: pool(_wholes(samples)),
+        later=first.later,
+        complete_after=min(sample.complete_after for sample in samples),
+        labels=first.labels,
+        weighted=first.weighted,
+        reach=(lambda: Reach.pooled([reach() for reach in reaches])) if len(reaches) == k else None,
+    )
+
+
+def _wholes(samples: Sequence[Sample]) -> list[Sample]:
+    return [sample if sample.whole is None else sample.whole() for sample in samples]
+
+
+def _largest_within(samples: Sequence[Sample]) -> HitsWithin | None:
+    """Return the largest hits of any sample in a pool."""
+    given = [sample.hits_within for sample in samples]
+    each = [within for within in given if within is not None]
+    if len(each) < len(given):
+        return None
+
+    def largest(first: Int64Array, last: Int64Array) -> tuple[Float64Array, Float64Array]:
+        found = [within(first, last) for within in each]
+        steps = np.array([steps for steps, _ in found])
+        thinning = np.array([thinning for _, thinning in found])
+        place = steps.argmax(axis=0), np.arange(len(first))
+        return steps[place] / len(each), thinning[place]
+
+    return largest

@@ -1,0 +1,408 @@
+"""Every query about series: queries that need a row and the next row in its series.
+
+They read a sample of series, each with all its rows. A sample of rows lacks neighbours. Entries
+have the form used in :mod:`~decaysketch.query.catalog`. A family's :class:`SeriesView` answers
+them. All lengths (validity, gap, guard) are in the stream's time unit.
+
+To add a query, add a method to :class:`SeriesView`, its entry here, and a method to
+:class:`AskedOfSeries`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, TypedDict, TypeVar, Unpack
+
+from decaysketch.core.time_units import Instant
+from decaysketch.decay import Decay
+from decaysketch.query.aggregates import Predicate
+from decaysketch.query.dispatch import OwnView, Views, asked_by, check_how
+from decaysketch.query.ensemble import Combine
+from decaysketch.query.estimate import Estimate, as_of
+from decaysketch.query.shapes import SCALAR, Argument, Question
+
+__all__ = ["SERIES_QUESTIONS", "AskedOfSeries", "HowOfSeries", "SeriesView"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class SeriesView(OwnView):
+    """Queries to a sample of series. Immutable, safe to read from any thread.
+
+    There is one hash function. ``rows`` of an estimate is the number of entities read.
+    """
+
+    asked_of: ClassVar = "series"
+
+    @property
+    @abstractmethod
+    def read_s(self) -> float:
+        """Approximate processor time for one query, in seconds."""
+
+    @abstractmethod
+    def increase(self, *, wrap: float | None, guard: float | None, confidence: float) -> Estimate:
+        """Return the increase of counters."""
+
+    @abstractmethod
+    def increase_rate(
+        self, *, wrap: float | None, guard: float | None, confidence: float
+    ) -> Estimate:
+        """Return the increase over the integral of the decay."""
+
+    @abstractmethod
+    def time_average(self, validity: float | None, *, linear: bool, confidence: float) -> Estimate:
+        """Return the mean value, each value weighted by its valid time."""
+
+    @abstractmethod
+    def time_in_state(
+        self, predicate: Predicate, *, validity: float | None, confidence: float
+    ) -> Estimate:
+        """Return the share of time for which a predicate holds."""
+
+    @abstractmethod
+    def state_time(
+        self, predicate: Predicate, *, validity: float | None, confidence: float
+    ) -> Estimate:
+        """Return the time for which a predicate holds."""
+
+    @abstractmethod
+    def transitions(self, *, validity: float | None, confidence: float) -> Estimate:
+        """Return the number of value changes."""
+
+    @abstractmethod
+    def gaps(self, longer_than: float, *, confidence: float) -> Estimate:
+        """Return the number of intervals longer than a length."""
+
+    @abstractmethod
+    def availability(self, validity: float, *, forget: float | None, confidence: float) -> Estimate:
+        """Return the share of time since its first row in which a series had a valid value."""
+
+    @abstractmethod
+    def interval_quantile(self, q: float, *, confidence: float) -> Estimate:
+        """Return a quantile of the time between a row and the next row."""
+
+    @abstractmethod
+    def sessions(self, gap: float, *, confidence: float) -> Estimate:
+        """Return the number of sessions that began."""
+
+    @abstractmethod
+    def session_length(self, gap: float, *, q: float | None, confidence: float) -> Estimate:
+        """Return the mean session length, or a quantile."""
+
+    @abstractmethod
+    def series_count(self, *, confidence: float) -> Estimate:
+        """Return the number of series, by the weight of their latest row."""
+
+    @abstractmethod
+    def silent_series(self, silence: float, *, confidence: float) -> Estimate:
+        """Return the number of series whose latest row is older than a length."""
+
+    @abstractmethod
+    def average_quantile(self, q: float, *, validity: float | None, confidence: float) -> Estimate:
+        """Return a quantile over series of their time-weighted average."""
+
+    @abstractmethod
+    def increase_quantile(
+        self, q: float, *, wrap: float | None, guard: float | None, confidence: float
+    ) -> Estimate:
+        """Return a quantile over series of their increase."""
+
+
+# ------------------------------------------------------------------------------------------ entries
+
+_NEEDS = frozenset({"series", "chosen decay"})
+
+#: The entries, in the order of documents.
+SERIES_QUESTIONS: list[Question[Any]] = []
+
+
+def _scalar(name: str, doc: str, *arguments: Argument) -> Question[Estimate]:
+    """Enter a query whose result is one estimate, by the view method with its name."""
+    leading = [each.name for each in arguments if each.leading]
+
+    def answer(view: SeriesView, *, confidence: float, **given: Any) -> Estimate:
+        first = [given.pop(each) for each in leading]
+        found: Estimate = getattr(view, name)(*first, confidence=confidence, **given)
+        return found
+
+    question = Question(
+        name, doc, answer, lambda view, _given: view.read_s, SCALAR,
+        lambda found, _: {"estimate": found}, arguments, _NEEDS,
+    )  # fmt: skip
+    SERIES_QUESTIONS.append(question)
+    return question
+
+
+_WRAP = Argument(
+    "wrap",
+    "number",
+    "The number at which counters begin again, such as 2^32. Left out: they do not.",
+    least=2,
+    default=None,
+)
+_GUARD = Argument(
+    "guard",
+    "number",
+    "How long two clocks may differ: a fall that such a difference explains is no reset. Left out: "
+    "six usual intervals, three where a resolution thins rows. 0: every fall is a reset.",
+    least=0,
+    most=1 << 60,
+    default=None,
+)
+_VALIDITY = Argument(
+    "validity",
+    "number",
+    "How long a value holds, unless the next one comes before. Left out: until the next one.",
+    least=1,
+    default=None,
+)
+_STATE = Argument(
+    "predicate",
+    "predicate",
+    "The state, of the value `v` and the weight `w`, such as `v == 2`.",
+    leading=True,
+    example="v >= 1",
+)
+_Q = Argument("q", "share", "A number in [0, 1].", least=0.0, most=1.0, leading=True, example=0.5)
+
+
+def _length(name: str, doc: str) -> Argument:
+    return Argument(name, "number", doc, least=1, most=1 << 60, leading=True, example=60)
+
+
+_INCREASE = _scalar(
+    "increase",
+    "What counters counted: the rises from one row of a series to the next, and after a reset all "
+    "that the counter shows. Each rise is spread evenly over its time, so windows add up.",
+    _WRAP,
+    _GUARD,
+)
+_INCREASE_RATE = _scalar(
+    "increase_rate",
+    "The increase of counters per unit of time: over the integral of the decay.",
+    _WRAP,
+    _GUARD,
+)
+_TIME_AVERAGE = _scalar(
+    "time_average",
+    "Time-weighted mean: each value counts for as long as it is valid.",
+    _length("validity", "How long a value holds, unless the next one comes before."),
+    Argument(
+        "linear",
+        "flag",
+        "Whether a value counts as the middle between it and the next one, where that comes in "
+        "time.",
+        default=False,
+    ),
+)
+_TIME_IN_STATE = _scalar(
+    "time_in_state",
+    "Share of the valid time in which the value was in a state.",
+    _STATE,
+    _VALIDITY,
+)
+_STATE_TIME = _scalar(
+    "state_time",
+    "Time in which the value was in a state, in units of time.",
+    _STATE,
+    _VALIDITY,
+)
+_TRANSITIONS = _scalar(
+    "transitions",
+    "Number of times that a value differed from the one before it in its series.",
+    _VALIDITY,
+)
+_GAPS = _scalar(
+    "gaps",
+    "Number of intervals between a row and the next one that are longer than a length.",
+    _length("longer_than", "The length."),
+)
+_AVAILABILITY = _scalar(
+    "availability",
+    "Share of the time since the first row of a series in which it had a valid value. A series "
+    "that falls silent keeps losing.",
+    _length("validity", "How long a value holds, unless the next one comes before."),
+    Argument(
+        "forget",
+        "number",
+        "The silence after which a series is taken to be gone. Left out: it never is.",
+        least=1,
+        default=None,
+    ),
+)
+_INTERVAL_QUANTILE = _scalar(
+    "interval_quantile",
+    "Quantile of the time between a row and the next one of its series.",
+    _Q,
+)
+_SESSIONS = _scalar(
+    "sessions",
+    "Number of sessions that began: rows without another one of their series within a gap before.",
+    _length("gap", "The silence that ends a session."),
+)
+_SESSION_LENGTH = _scalar(
+    "session_length",
+    "Mean length of the sessions that began, or a quantile of it.",
+    _length("gap", "The silence that ends a session."),
+    Argument(
+        "q", "share", "A number in [0, 1]. Left out: the mean.", least=0.0, most=1.0, default=None
+    ),
+)
+_SERIES_COUNT = _scalar(
+    "series_count",
+    "Number of series, each by the weight of its latest row. Under a window: active series.",
+)
+_SILENT_SERIES = _scalar(
+    "silent_series",
+    "Number of series whose latest row is older than a length, each by the weight of that row.",
+    _length("silence", "The length."),
+)
+_AVERAGE_QUANTILE = _scalar(
+    "average_quantile",
+    "Quantile over series of their time-weighted mean. Under a window alone.",
+    _Q,
+    _VALIDITY,
+)
+_INCREASE_QUANTILE = _scalar(
+    "increase_quantile",
+    "Quantile over series of their increase, among those that counted. Under a window alone.",
+    _Q,
+    _WRAP,
+    _GUARD,
+)
+
+
+# ----------------------------------------------------------------------------------------- methods
+
+
+class HowOfSeries(TypedDict, total=False):
+    """Keywords of every query. See :meth:`AskedOfSeries.at`."""
+
+    now: Instant | None
+    confidence: float
+    combine: Combine
+    estimator: Any
+
+
+_HOW = (
+    ("now", None, "Instant | None"),
+    ("confidence", 0.95, "float"),
+    ("combine", "average", "Combine"),
+    ("estimator", "pieces", "str"),
+)
+
+
+def _asks(question: Question[Any]) -> Callable[[F], F]:
+    said = (
+        "``now`` and ``estimator``: see :meth:`at`; ``confidence`` and ``combine``:\n"
+        ":meth:`decaysketch.query.dispatch.View.ask`."
+    )
+    return asked_by(question, _HOW, said)
+
+
+class AskedOfSeries(Views):
+    """Queries to every sketch that samples series."""
+
+    def _ask(
+        self, question: Question[Any], decay: Decay | str, how: HowOfSeries, **arguments: Any
+    ) -> Estimate:
+        check_how(question, how, HowOfSeries.__annotations__)
+        view = self.at(decay, how.get("now"), estimator=how.get("estimator", "pieces"))
+        confidence, combine = how.get("confidence", 0.95), how.get("combine", "average")
+        found: Estimate = view.ask(question, confidence=confidence, combine=combine, **arguments)
+        asked: Estimate = as_of(view.now, found) if how.get("now") is None else found
+        return asked
+
+    @_asks(_INCREASE)
+    def increase(
+        self, decay: Decay | str, *, wrap: float | None = None, guard: float | None = None,
+        **how: Unpack[HowOfSeries],
+    ) -> Estimate:  # fmt: skip
+        return self._ask(_INCREASE, decay, how, wrap=wrap, guard=guard)
+
+    @_asks(_INCREASE_RATE)
+    def increase_rate(
+        self, decay: Decay | str, *, wrap: float | None = None, guard: float | None = None,
+        **how: Unpack[HowOfSeries],
+    ) -> Estimate:  # fmt: skip
+        return self._ask(_INCREASE_RATE, decay, how, wrap=wrap, guard=guard)
+
+    @_asks(_TIME_AVERAGE)
+    def time_average(
+        self, validity: float, decay: Decay | str, *, linear: bool = False,
+        **how: Unpack[HowOfSeries],
+    ) -> Estimate:  # fmt: skip
+        return self._ask(_TIME_AVERAGE, decay, how, validity=validity, linear=linear)
+
+    @_asks(_TIME_IN_STATE)
+    def time_in_state(
+        self, predicate: Predicate | str, decay: Decay | str, *, validity: float | None = None,
+        **how: Unpack[HowOfSeries],
+    ) -> Estimate:  # fmt: skip
+        return self._ask(_TIME_IN_STATE, decay, how, predicate=predicate, validity=validity)
+
+    @_asks(_STATE_TIME)
+    def state_time(
+        self, predicate: Predicate | str, decay: Decay | str, *, validity: float | None = None,
+        **how: Unpack[HowOfSeries],
+    ) -> Estimate:  # fmt: skip
+        return self._ask(_STATE_TIME, decay, how, predicate=predicate, validity=validity)
+
+    @_asks(_TRANSITIONS)
+    def transitions(
+        self, decay: Decay | str, *, validity: float | None = None, **how: Unpack[HowOfSeries]
+    ) -> Estimate:
+        return self._ask(_TRANSITIONS, decay, how, validity=validity)
+
+    @_asks(_GAPS)
+    def gaps(self, longer_than: float, decay: Decay | str, **how: Unpack[HowOfSeries]) -> Estimate:
+        return self._ask(_GAPS, decay, how, longer_than=longer_than)
+
+    @_asks(_AVAILABILITY)
+    def availability(
+        self, validity: float, decay: Decay | str, *, forget: float | None = None,
+        **how: Unpack[HowOfSeries],
+    ) -> Estimate:  # fmt: skip
+        return self._ask(_AVAILABILITY, decay, how, validity=validity, forget=forget)
+
+    @_asks(_INTERVAL_QUANTILE)
+    def interval_quantile(
+        self, q: float, decay: Decay | str, **how: Unpack[HowOfSeries]
+    ) -> Estimate:
+        return self._ask(_INTERVAL_QUANTILE, decay, how, q=q)
+
+    @_asks(_SESSIONS)
+    def sessions(self, gap: float, decay: Decay | str, **how: Unpack[HowOfSeries]) -> Estimate:
+        return self._ask(_SESSIONS, decay, how, gap=gap)
+
+    @_asks(_SESSION_LENGTH)
+    def session_length(
+        self, gap: float, decay: Decay | str, *, q: float | None = None,
+        **how: Unpack[HowOfSeries],
+    ) -> Estimate:  # fmt: skip
+        return self._ask(_SESSION_LENGTH, decay, how, gap=gap, q=q)
+
+    @_asks(_SERIES_COUNT)
+    def series_count(self, decay: Decay | str, **how: Unpack[HowOfSeries]) -> Estimate:
+        return self._ask(_SERIES_COUNT, decay, how)
+
+    @_asks(_SILENT_SERIES)
+    def silent_series(
+        self, silence: float, decay: Decay | str, **how: Unpack[HowOfSeries]
+    ) -> Estimate:
+        return self._ask(_SILENT_SERIES, decay, how, silence=silence)
+
+    @_asks(_AVERAGE_QUANTILE)
+    def average_quantile(
+        self, q: float, decay: Decay | str, *, validity: float | None = None,
+        **how: Unpack[HowOfSeries],
+    ) -> Estimate:  # fmt: skip
+        return self._ask(_AVERAGE_QUANTILE, decay, how, q=q, validity=validity)
+
+    @_asks(_INCREASE_QUANTILE)
+    def increase_quantile(
+        self, q: float, decay: Decay | str, *, wrap: float | None = None,
+        guard: float | None = None, **how: Unpack[HowOfSeries],
+    ) -> Estimate:  # fmt: skip
+        return self._ask(_INCREASE_QUANTILE, decay, how, q=q, wrap=wrap, guard=guard)

@@ -1,0 +1,459 @@
+"""Queries to groups in a sample, and the table that such a query returns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core.text.expression import Bound, Kind, Schema
+from decaysketch.errors import ParameterError, UnanswerableQueryError
+from decaysketch.query import aggregates, ensemble, grouped
+from decaysketch.query.dispatch import given_to
+from decaysketch.query.ensemble import Combine
+from decaysketch.query.estimate import Estimate, check_confidence
+from decaysketch.query.grouped import Estimates, Keys, Parts, number_groups
+from decaysketch.query.modifiers import Modifiers, bound_to, revalued
+from decaysketch.query.sample import FAINT, Sample, changed, pool
+from decaysketch.query.shapes import SCALAR, Question
+
+__all__ = ["MOST_ONE_BY_ONE", "GroupRow", "GroupTable", "GroupedView", "as_group"]
+
+MOST_ONE_BY_ONE = 100
+"""Groups for which an aggregate is computed that is not computed for all groups at once."""
+
+#: Aggregates that are computed for all groups at once.
+_AT_ONCE: Mapping[str, Callable[..., Estimates]] = {
+    "count": grouped.count_by,
+    "mean": grouped.mean_by,
+    "rate": grouped.rate_by,
+    "selectivity": grouped.selectivity_by,
+    "sum": grouped.sum_by,
+    "total": grouped.total_by,
+}
+
+# Processor seconds, measured: of a table; of a row for each key and pass; of a group.
+_TABLE_S, _ROW_S, _GROUP_S = 1e-3, 60e-9, 5e-6
+
+
+class GroupRow(NamedTuple):
+    """One group.
+
+    Attributes:
+        by: its keys, by the expression of each.
+        answer: the result of the aggregate.
+        rows: retained rows in the group.
+        small: fewer than 20 rows, and the result is not exact.
+        certain: in a table with the largest groups: no unlisted group, seen or not, is larger, with
+            the confidence of the table. None if unknown.
+    """
+
+    by: dict[str, Any]
+    answer: Any
+    rows: int
+    small: bool
+    certain: bool | None
+
+
+@dataclass(frozen=True, eq=False)
+class GroupTable:
+    """An aggregate for each group. Iterate for its rows, a :class:`GroupRow` each.
+
+    Attributes:
+        question: the query.
+        arguments: its arguments.
+        names: expressions of the keys.
+        kinds: their types.
+        values: for each key, its value in each group.
+        answers: for each group: :class:`~decaysketch.query.grouped.Estimates`, columns for all
+            groups, or a list.
+        rows: int64[groups], retained rows.
+        certain: see :class:`GroupRow`.
+        total_groups: the number of groups with a retained row, listed or not.
+        unseen_at_most: no group without a retained row has a larger decayed count, with the
+            confidence. 0 if nothing was sampled.
+        time_unit: of times among the keys.
+        now: the query time.
+    """
+
+    question: Question[Any]
+    arguments: Mapping[str, Any]
+    names: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    values: tuple[list[Any], ...]
+    answers: Estimates | list[Any]
+    rows: npt.NDArray[np.int64]
+    certain: npt.NDArray[np.bool_] | None
+    total_groups: int
+    unseen_at_most: float
+    time_unit: str
+    now: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, number: int) -> GroupRow:
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"group {number} of {len(self)}")
+        number %= len(self)
+        keys = dict(zip(self.names, (listed[number] for listed in self.values), strict=True))
+        answer, rows = self.answers[number], int(self.rows[number])
+        small = rows < grouped.FEW and not _is_exact(answer)
+        certain = None if self.certain is None else bool(self.certain[number])
+        return GroupRow(keys, answer, rows, small, certain)
+
+    def __iter__(self) -> Iterator[GroupRow]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __repr__(self) -> str:
+        listed = f"{len(self)} of {self.total_groups} groups"
+        return f"GroupTable({self.question.name} by {', '.join(self.names)}: {listed})"
+
+    def parts(self) -> list[dict[str, Any]]:
+        """Return a row for each group: ``by``, ``rows``, ``small``, ``certain`` if known, and the
+        parts of the aggregate as its shape names them.
+        """
+        found = []
+        for row in self:
+            said: dict[str, Any] = {"by": row.by, "rows": row.rows, "small": row.small}
+            if row.certain is not None:
+                said["certain"] = row.certain
+            found.append(said | self.question.parts(row.answer, self.arguments))
+        return found
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame: a column for each key, then ``value``, ``lower``, ``upper``,
+        ``stderr``, ``exact``, ``rows``, ``small`` and ``caveats``. An aggregate with several
+        numbers has a row for each number in each group.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed.
+        """
+        from decaysketch.query.frames import frame_of_groups
+
+        return frame_of_groups(self)
+
+
+class GroupedView:
+    """Queries of groups; :meth:`~decaysketch.query.catalog.SampleView.by` makes it.
+
+    Args:
+        samples: one for each hash function, with ``where`` and ``weight``.
+        modifiers: of the query.
+        schema: columns of the stream.
+
+    Raises:
+        ParameterError: a key that cannot be read.
+    """
+
+    def __init__(self, samples: Sequence[Sample], modifiers: Modifiers, schema: Schema) -> None:
+        self._samples, self._modifiers, self._schema = samples, modifiers, schema
+        keys = bound_to(modifiers, schema)["by"]
+        assert isinstance(keys, tuple)
+        self._by: tuple[Bound, ...] = keys
+        self._pooled: tuple[Sample, Keys] | None = None
+        self._span: float | None = None
+
+    def over(self, span: float) -> GroupedView:
+        """Return the same view, with rates over a length of time."""
+        self._span = span
+        return self
+
+    @property
+    def now(self) -> int:
+        """The query time."""
+        return self._samples[0].now
+
+    def ask(
+        self,
+        question: Question[Any] | str,
+        *,
+        confidence: float = 0.95,
+        combine: Combine = "average",
+        **arguments: Any,
+    ) -> GroupTable:
+        """Return an aggregate for each group. Arguments and errors are as in
+        :meth:`decaysketch.query.dispatch.View.ask`. The intervals for all groups hold at once.
+
+        Raises:
+            ParameterError: there are too many groups, or more than 100 for an aggregate that is not
+                computed for all groups at once.
+        """
+        ensemble.check_combine(combine)
+        check_confidence(confidence)
+        found, given = given_to(question, arguments)
+        self._modifiers.check(found)
+        pooled, keys = self._grouped()
+        at_once = _AT_ONCE.get(found.name)
+        single = combine == "average" or len(self._samples) == 1
+        if at_once is not None and single:
+            return self._at_once(found, given, at_once, pooled, keys, confidence)
+        return self._one_by_one(found, given, keys, confidence, combine)
+
+    def cost_s(
+        self, question: Question[Any] | str, *, combine: Combine = "average", **arguments: Any
+    ) -> float:
+        """Approximate processor time to answer, in seconds."""
+        found, given = given_to(question, arguments)
+        pooled, keys = self._grouped()
+        rows = len(pooled) * (2 + len(self._by))
+        at_once = _TABLE_S + rows * _ROW_S + keys.size * _GROUP_S
+        if found.name in _AT_ONCE and combine == "average":
+            return at_once
+        listed = min(keys.size, self._limit(keys))
+        each = found.cost_s(pooled, given | {"combine": combine})
+        # The rows of the groups are all rows; what an aggregate costs besides, it costs each time.
+        return at_once + each + listed * (_TABLE_S + len(pooled) * 2e-9)
+
+    def _limit(self, keys: Keys) -> int:
+        limit = self._modifiers.limit
+        return keys.size if limit is None else limit
+
+    def _grouped(self) -> tuple[Sample, Keys]:
+        if self._pooled is None:
+            pooled = pool(self._samples)
+            self._pooled = pooled, number_groups(self._by, [pooled])
+        return self._pooled
+
+    # ------------------------------------------------------------------------------ all at once
+
+    def _at_once(
+        self, question: Question[Any], given: dict[str, Any], aggregate: Callable[..., Estimates],
+        pooled: Sample, keys: Keys, confidence: float,
+    ) -> GroupTable:  # fmt: skip
+        if pooled.labels is not None and self._modifiers.of is None:
+            question.check_labels(given)
+        sample = revalued(pooled, self._modifiers, self._schema)
+        if sample.labels is not None:
+            question.check_labels(given)
+        parts = _parts(_as_whole(sample), keys, confidence)._replace(span=self._span)
+        found = aggregate(parts, **_arguments(question, given))
+        found = self._scaled_again(question, given, parts, keys, found)
+        rows = np.bincount(keys.numbers[0], minlength=keys.size)
+        order = self._order(found.value, rows, keys)
+        unseen = grouped.unseen_at_most(pooled, confidence)
+        certain = None
+        if self._modifiers.order == "largest" and len(found):
+            certain = _certain(found, order, _unseen_bound(question, parts, unseen))
+        return self._table(question, given, keys, found.take(order), rows, order, certain, unseen)
+
+    def _scaled_again(
+        self, question: Question[Any], given: dict[str, Any], parts: Parts, keys: Keys,
+        found: Estimates,
+    ) -> Estimates:  # fmt: skip
+        """Return groups that are so much older than the newest row that squares of their weights
+        were lost, each from its own sample.
+        """
+        sample, group = parts.sample, keys.numbers[0]
+        if sample.redraw is None or float(sample.decayed.min(initial=1.0)) >= FAINT:
+            return found
+        counted = ~sample.missing if "values" in question.needs else np.ones(len(group), np.bool_)
+        newest = np.full(keys.size, math.inf)
+        newest[group[counted]] = 0.0
+        np.maximum.at(newest, group[counted], sample.decayed[counted])
+        faint = np.flatnonzero(newest < FAINT)
+        if not len(faint):
+            return found
+        columns = (found.value, found.lower, found.upper, found.stderr)
+        for number in faint[:MOST_ONE_BY_ONE].tolist():
+            (one,) = self._restricted([sample], keys, number)
+            estimate = question.answer([one], confidence=parts.level, combine="average", **given)
+            ends = (estimate.value, estimate.lower, estimate.upper, estimate.stderr)
+            for column, end in zip(columns, ends, strict=True):
+                column[number] = end
+        lost = np.zeros(keys.size, np.bool_)
+        lost[faint] = True
+        return replace(found, caveats=(*found.caveats, ("faded", lost & ~found.exact)))
+
+    # ------------------------------------------------------------------------------- one by one
+
+    def _one_by_one(
+        self, question: Question[Any], given: dict[str, Any], keys: Keys, confidence: float,
+        combine: Combine,
+    ) -> GroupTable:  # fmt: skip
+        pooled, _ = self._grouped()
+        samples = self._samples
+        if combine == "average":
+            samples = [pooled]
+        if len(samples) > 1:  # by the median: rows of every hash function
+            keys = number_groups(self._by, samples)
+        rows = sum(np.bincount(each, minlength=keys.size) for each in keys.numbers)
+        rows = np.asarray(rows, np.int64)
+        limit = self._modifiers.limit
+        if min(keys.size, keys.size if limit is None else limit) > MOST_ONE_BY_ONE:
+            raise ParameterError(
+                f"{question.name} by {', '.join(self._modifiers.by)} has {keys.size} groups, and "
+                f"is computed for at most {MOST_ONE_BY_ONE}; give limit {MOST_ONE_BY_ONE} or less "
+                "for the groups with the most rows, say where, or give a coarser key"
+            )
+        chosen = np.argsort(-rows, kind="stable")[:limit]
+        level = 1.0 - (1.0 - confidence) / max(keys.size, 1)
+        valued = [revalued(each, self._modifiers, self._schema) for each in samples]
+        if valued[0].labels is not None:
+            question.check_labels(given)
+        wholes = [_as_whole(each) for each in valued]
+        found = []
+        for number in chosen.tolist():
+            answer = self._of_one(question, given, wholes, keys, number, level, combine)
+            small = int(rows[number]) < grouped.FEW
+            found.append(as_group(answer, confidence, small))
+        sizes = np.full(keys.size, np.nan)
+        if question.shape is SCALAR:
+            sizes[chosen] = [each.value for each in found]
+        order = self._order(sizes, rows, keys)
+        order = order[np.isin(order, chosen)]
+        place = {number: k for k, number in enumerate(chosen.tolist())}
+        listed = [found[place[number]] for number in order.tolist()]
+        unseen = grouped.unseen_at_most(pooled, confidence)
+        return self._table(question, given, keys, listed, rows, order, None, unseen)
+
+    def _of_one(
+        self, question: Question[Any], given: dict[str, Any], wholes: Sequence[Sample],
+        keys: Keys, number: int, level: float, combine: Combine,
+    ) -> Any:  # fmt: skip
+        try:
+            return question.answer(
+                self._restricted(wholes, keys, number), confidence=level, combine=combine, **given
+            )
+        except UnanswerableQueryError as fault:
+            names = zip(self._modifiers.by, keys.values, strict=True)
+            group = ", ".join(f"{name} is {listed[number]!r}" for name, listed in names)
+            raise UnanswerableQueryError(f"of the group in which {group}: {fault}") from None
+
+    def _restricted(self, samples: Sequence[Sample], keys: Keys, number: int) -> list[Sample]:
+        """Return the samples of one group. A sample that is drawn again is restricted by the
+        group's keys.
+        """
+        masks = {
+            id(sample): numbers == number
+            for sample, numbers in zip(samples, keys.numbers, strict=True)
+        }
+        wanted = [listed[number] for listed in keys.values]
+        first, last = None, None
+        if keys.hulls is not None:
+            first, last = (int(ends[number]) for ends in keys.hulls)
+
+        def change(sample: Sample) -> Sample:
+            mask = masks.get(id(sample))
+            if mask is None:
+                mask = _has_keys(self._by, sample, wanted)
+            whole = sample.whole or (lambda: sample)
+            return replace(sample.only(mask, first=first, last=last), whole=whole)
+
+        return changed(samples, change)
+
+    # ---------------------------------------------------------------------------------- tables
+
+    def _order(
+        self, value: npt.NDArray[np.float64], rows: npt.NDArray[np.int64], keys: Keys
+    ) -> npt.NDArray[np.intp]:
+        """Return the listed groups, in their order."""
+        order, limit = self._modifiers.order, self._modifiers.limit
+        if np.isnan(value).all():
+            value = rows.astype(np.float64)
+        sign = 1.0 if order == "smallest" else -1.0
+        chosen = np.argsort(np.where(np.isnan(value), np.inf, sign * value), kind="stable")
+        if order == "key":
+            return np.arange(keys.size)[:limit]
+        return chosen[:limit]
+
+    def _table(
+        self, question: Question[Any], given: Mapping[str, Any], keys: Keys,
+        answers: Estimates | list[Any], rows: npt.NDArray[np.int64],
+        order: npt.NDArray[np.intp], certain: npt.NDArray[np.bool_] | None, unseen: float,
+    ) -> GroupTable:  # fmt: skip
+        listed = order.tolist()
+        values = tuple([each[number] for number in listed] for each in keys.values)
+        return GroupTable(
+            question, given, self._modifiers.by, tuple(key.kind for key in self._by), values,
+            answers, rows[order], certain, keys.size, unseen, self._schema.unit, self.now,
+        )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------ common
+
+
+def _parts(sample: Sample, keys: Keys, confidence: float) -> Parts:
+    step, thinning = np.full(keys.size, sample.step), np.full(keys.size, sample.thinning)
+    if keys.hulls is not None and sample.hits_within is not None and sample.step > 0.0:
+        step, thinning = sample.hits_within(*keys.hulls)
+    level = 1.0 - (1.0 - confidence) / max(keys.size, 1)
+    return Parts(sample, keys.numbers[0], keys.size, step, thinning, level, confidence)
+
+
+def _as_whole(sample: Sample) -> Sample:
+    """Return a sample from which groups borrow the column's tail: the filter's sample, or its
+    own.
+    """
+    return sample if sample.whole is not None else replace(sample, whole=lambda: sample)
+
+
+def _arguments(question: Question[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an aggregate for all groups at once."""
+    if question.name == "selectivity":
+        predicate = given["predicate"]
+        if predicate is None:
+            predicate = aggregates.within(given["at_least"], given["at_most"])
+        return {"holds": predicate}
+    return dict(given)
+
+
+def _has_keys(by: Sequence[Bound], sample: Sample, wanted: Sequence[Any]) -> npt.NDArray[np.bool_]:
+    keys = number_groups(by, [sample])
+    groups = zip(*keys.values, strict=True)
+    held = [number for number, values in enumerate(groups) if list(values) == list(wanted)]
+    return np.isin(keys.numbers[0], held)
+
+
+def _certain(found: Estimates, order: npt.NDArray[np.intp], unseen: float) -> npt.NDArray[np.bool_]:
+    """Return the listed groups that no other group, seen or not, exceeds."""
+    others = np.ones(len(found), np.bool_)
+    others[order] = False
+    bar = max(unseen, float(np.max(found.upper[others], initial=-math.inf)))
+    return np.asarray(found.lower[order] > bar)
+
+
+def _unseen_bound(question: Question[Any], parts: Parts, unseen: float) -> float:
+    """Return the largest possible result of a group without a retained row."""
+    sample = parts.sample
+    if sample.exact:
+        return -math.inf
+    if question.name == "count":
+        return unseen
+    if question.name == "rate":
+        return unseen / (parts.span or aggregates.span_of(sample.decay))
+    if question.name == "sum":
+        most = aggregates.sum(sample, confidence=parts.confidence)
+        return grouped.unseen_within(sample, most.upper, parts.confidence)
+    return math.inf
+
+
+def _is_exact(answer: Any) -> bool:
+    if isinstance(answer, Estimate):
+        return answer.exact
+    if isinstance(answer, list | tuple):
+        return all(_is_exact(each) for each in answer)
+    return all(_is_exact(each) for each in getattr(answer, "__dict__", {}).values())
+
+
+def as_group(answer: Any, confidence: float, small: bool) -> Any:
+    """Return a result at the table's confidence, with the caveat of a small group."""
+    if isinstance(answer, Estimate):
+        named = answer.caveats
+        if small and not answer.exact and "small-group" not in named:
+            named = (*named, "small-group")
+        return replace(answer, confidence=confidence, caveats=named)
+    if isinstance(answer, list):
+        return [as_group(each, confidence, small) for each in answer]
+    if isinstance(answer, tuple) and hasattr(answer, "_fields"):
+        return type(answer)(*(as_group(each, confidence, small) for each in answer))
+    if isinstance(answer, aggregates.Group):
+        return replace(
+            answer, sum=as_group(answer.sum, confidence, small),
+            count=as_group(answer.count, confidence, small),
+        )  # fmt: skip
+    return answer

@@ -1,0 +1,85 @@
+"""The largest coefficient over sampled bands, compared with that of every single time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decaysketch import decay
+from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.decay import Decay
+from decaysketch.query.unseen_rows import Grid, Reach
+
+BANDS = Reach(np.array([501, 201, -400]), np.array([700, 500, 200]), np.array([2.0, 4.0, 8.0]))
+STEPS: dict[str, Decay] = {
+    "none": decay.none(),
+    "window": decay.window(333),
+    "steps": decay.piecewise([(10, 1), (150, 0.4), (430, 0.1)], beyond=0.02),
+}
+DECAYS = STEPS | {
+    "half-life": decay.exponential(half_life=50),
+    "long half-life": decay.exponential(half_life=5_000),
+    "polynomial": decay.polynomial(2, scale=10),
+    "expression": decay.expression("max(0, 1 - x/600) + exp(-x/7)"),
+}
+
+
+def weights(given: Decay, now: int) -> Callable[[Any], Any]:
+    return lambda times: np.where(times <= now, given(np.maximum(now - times, 0)), 0.0)
+
+
+@pytest.mark.parametrize("then", [700, 690, 450, 100])
+@pytest.mark.parametrize("second", DECAYS)
+@pytest.mark.parametrize("first", DECAYS)
+def test_the_largest_is_that_of_all_times(first: str, second: str, then: int) -> None:
+    """To 3 % of the larger side, and exactly where both decays are steps."""
+    one, other = weights(DECAYS[first], 700), weights(DECAYS[second], then)
+    grid = Grid.over(BANDS.cut(700).cut(then), one, other)
+    times = np.arange(-400, 701)
+    hits = np.repeat(BANDS.hits[::-1], (BANDS.last - BANDS.first + 1)[::-1])
+    for alpha, beta in ((1.0, 1.0), (-1.0, -1.0), (1.0, 0.3), (-1.0, -2.5)):
+        a, b = alpha * one(times) * hits, beta * other(times) * hits
+        largest = float((a - b).max(initial=0.0))
+        slack = 0.03 * max(np.abs(a).max(), np.abs(b).max())
+        if first in STEPS and second in STEPS:
+            slack = 1e-12
+        assert largest - slack <= grid.largest(alpha, beta) <= largest + 1e-12
+
+
+def test_bands_may_reach_over_all_times() -> None:
+    whole = Reach(np.array([-TIME_LIMIT]), np.array([TIME_LIMIT]), np.array([3.0]))
+    now = TIME_LIMIT
+    sides = weights(decay.window(5), now), weights(decay.window(4), now - 3)
+    grid = Grid.over(whole.cut(now).cut(now - 3), *sides)
+    assert grid.largest(1.0, 1.0) == grid.largest(-1.0, -1.0) == 3.0
+    assert len(grid.hits) < 1_000
+
+
+def test_without_a_sampled_band_no_hit_is_missing() -> None:
+    nothing = Reach(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+    sides = weights(decay.none(), 9), weights(decay.none(), 5)
+    assert Grid.over(nothing.cut(9), *sides).largest(1.0, 0.0) == 0.0
+
+
+def test_hits_of_several_hash_functions_count_as_their_average() -> None:
+    pooled = Reach.pooled([BANDS, BANDS])
+    sides = weights(decay.window(99), 700), weights(decay.window(99), 300)
+    assert Grid.over(pooled.cut(300), *sides).largest(1.0, 0.0) == 1.0
+    assert Grid.over(pooled.cut(300), *sides).largest(0.0, -1.0) == 2.0
+
+
+def test_a_weight_beyond_a_float_tells_nothing() -> None:
+    huge = Grid(np.array([1.0]), np.array([np.inf]), np.array([np.inf]))
+    assert huge.largest(1.0, 1.0) == np.inf
+
+
+def test_a_mask_of_times_cuts_the_bands() -> None:
+    found = BANDS.within(150, 300)
+    assert found.first.tolist() == [201, 150]
+    assert found.last.tolist() == [300, 200]
+    assert found.hits.tolist() == [4.0, 8.0]
+    assert len(BANDS.within(800, None).hits) == 0
+    assert all((a == b).all() for a, b in zip(BANDS.within(None, None), BANDS, strict=True))
