@@ -62,6 +62,7 @@ lint: setup
 	$(VENV_PYTHON) -m ruff check $(wildcard $(SOURCES))
 	$(VENV_PYTHON) -m ruff format --check $(wildcard $(SOURCES))
 	$(VENV_PYTHON) -m mypy
+	@.venv/bin/lint-imports --no-cache
 	@$(VENV_PYTHON) scripts/prose.py
 
 format: setup

@@ -6,7 +6,7 @@ import ast
 import importlib
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -20,58 +20,12 @@ from decaysketch.families import FAMILIES
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Imports point one way: a module imports from rows above its own, or from its own where the row is
-# one package. Whoever adds a module says here where it stands.
-LAYERS = [
-    ["decaysketch.errors"],
-    ["decaysketch.core"],
-    ["decaysketch.core.text"],
-    ["decaysketch.decay"],
-    ["decaysketch.core.codec", "decaysketch.minhit"],
-    ["decaysketch.query"],
-    ["decaysketch.contract"],
-    ["decaysketch.monitor", "decaysketch.sources", "decaysketch.statistics", "decaysketch.topk"],
-    [
-        "decaysketch.querytime",
-        "decaysketch.integral",
-        "decaysketch.asyncwindow",
-        "decaysketch.ecm",
-        "decaysketch.extremes",
-        "decaysketch.series",
-    ],
-    ["decaysketch.families"],
-    ["decaysketch.tables", "decaysketch.client", "decaysketch.ingest"],
-    ["decaysketch.ingest.bridge", "decaysketch.tables.sql"],
-    ["decaysketch"],
-    ["decaysketch.spark", "decaysketch.duckdb", "decaysketch.polars", "decaysketch.cli"],
-    ["api", "spark_jobs"],
-    ["demo", "benchmarks", "quality"],
-]
-RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
-# The same within the aggregator, whose rooms stand as its first lines say.
-SERVICE_LAYERS = [
-    ["api.errors", "api.origins", "api.schemas"],
-    ["api.journal"],
-    ["api.settings"],
-    ["api.logs"],
-    ["api.access", "api.service"],
-    ["api.ingest", "api.monitors", "api.queries", "api.operations", "api.relay"],
-    ["api.http"],
-    ["api.routes"],
-    ["api.app"],
-    ["api.__main__"],
-]
-SERVICE_RANK = {name: rank for rank, row in enumerate(SERVICE_LAYERS) for name in row}
 PACKAGES = ["decaysketch", "api", "spark_jobs", "demo", "benchmarks"]
 MODULES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for package in PACKAGES
     for path in (ROOT / package).rglob("*.py")
 )
-SERVICE = [module for module in MODULES if module.startswith("api.")]
-# Models say of routes where parameters stand; a start that fails speaks ASGI to the server.
-HTTP = {"api.http", "api.routes", "api.app", "api.__main__", "api.schemas"}
-HTTP_ALONE = {"api.operations.starting"}
 
 
 def source_of(module: str) -> Path:
@@ -95,66 +49,45 @@ def imports_of(module: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def layer(module: str, rank: Mapping[str, int] = RANK) -> str | None:
-    """The longest entry of the layers that a module belongs to."""
-    parts = module.split(".")
-    names = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
-    return next((name for name in names if name in rank), None)
+def allowed_of(module: str) -> set[str]:
+    """Packages that a module of the library may import, beside the standard library."""
+    allowed = {"decaysketch", "numpy", "scipy", "sympy"}
+    if module.startswith("decaysketch.tables"):
+        allowed.add("pyarrow")
+    if module == "decaysketch.query.frames":
+        allowed.add("pandas")  # imported by to_frame alone
+    if module.startswith("decaysketch.client"):
+        allowed.add("httpx2")
+    if module.startswith("decaysketch.ingest"):
+        allowed.add("pydantic")
+    if module == "decaysketch.ingest.otlp":
+        allowed |= {"google", "opentelemetry"}
+    if module.startswith("decaysketch.ingest.bridge"):
+        allowed |= {"httpx2", "paho", "prometheus_client", "pydantic"}
+    if module.startswith("decaysketch.tables.sql"):
+        allowed.add("pyarrow")
+    if module in ("decaysketch.duckdb", "decaysketch.polars"):
+        allowed |= {"pyarrow", module.rpartition(".")[2]}
+    if module.startswith("decaysketch.spark"):
+        allowed |= {"httpx2", "pyarrow", "pyspark"}
+    if module.startswith("decaysketch.cli"):
+        allowed |= {"httpx2", "pyarrow", "rich", "typer"}
+    return allowed
+
+
+def packages_of(module: str) -> set[str]:
+    return {name.partition(".")[0] for name in imports_of(module)} - sys.stdlib_module_names
 
 
 class TestImports:
-    @pytest.mark.parametrize("module", MODULES)
-    def test_point_one_way(self, module: str) -> None:
-        own = layer(module)
-        assert own is not None, f"{module} has no place in LAYERS"
-        assert own != "decaysketch" or module == "decaysketch", f"{module} has no place in LAYERS"
-        for other in imports_of(module):
-            target = layer(other)
-            assert target is None or target == own or RANK[target] < RANK[own], (
-                f"{module} imports {other}, which stands after it"
-            )
-
-    @pytest.mark.parametrize("module", SERVICE)
-    def test_of_the_service_point_one_way(self, module: str) -> None:
-        own = layer(module, SERVICE_RANK)
-        assert own is not None, f"{module} has no place in SERVICE_LAYERS"
-        for other in imports_of(module):
-            target = layer(other, SERVICE_RANK)
-            assert target is None or target == own or SERVICE_RANK[target] < SERVICE_RANK[own], (
-                f"{module} imports {other}, which stands after it"
-            )
-
-    @pytest.mark.parametrize("module", SERVICE)
-    def test_of_http_are_where_http_is(self, module: str) -> None:
-        if module not in HTTP_ALONE and layer(module, SERVICE_RANK) not in HTTP:
-            outside = {name.partition(".")[0] for name in imports_of(module)}
-            assert not outside & {"fastapi", "starlette", "uvicorn"}, f"{module} knows of HTTP"
-
-    @pytest.mark.parametrize("module", [m for m in MODULES if m.startswith("decaysketch")])
-    def test_of_the_library_need_nothing_but_its_dependencies(self, module: str) -> None:
-        allowed = {"decaysketch", "numpy", "scipy", "sympy"}
-        if module.startswith("decaysketch.tables"):
-            allowed.add("pyarrow")
-        if module == "decaysketch.query.frames":
-            allowed.add("pandas")  # imported by to_frame alone
-        if module.startswith("decaysketch.client"):
-            allowed.add("httpx2")
-        if module.startswith("decaysketch.ingest"):
-            allowed.add("pydantic")
-        if module == "decaysketch.ingest.otlp":
-            allowed |= {"google", "opentelemetry"}
-        if module.startswith("decaysketch.ingest.bridge"):
-            allowed |= {"httpx2", "paho", "prometheus_client", "pydantic"}
-        if module.startswith("decaysketch.tables.sql"):
-            allowed.add("pyarrow")
-        if module in ("decaysketch.duckdb", "decaysketch.polars"):
-            allowed |= {"pyarrow", module.rpartition(".")[2]}
-        if module.startswith("decaysketch.spark"):
-            allowed |= {"httpx2", "pyarrow", "pyspark"}
-        if module.startswith("decaysketch.cli"):
-            allowed |= {"httpx2", "pyarrow", "rich", "typer"}
-        outside = {name.partition(".")[0] for name in imports_of(module)} - allowed
-        assert outside <= sys.stdlib_module_names, f"{module} imports {outside}"
+    def test_of_the_library_need_nothing_but_its_dependencies(self) -> None:
+        found = {
+            module: outside
+            for module in MODULES
+            if module.startswith("decaysketch")
+            and (outside := packages_of(module) - allowed_of(module))
+        }
+        assert not found
 
     def test_of_the_reference_share_nothing_with_what_it_checks(self) -> None:
         names = imports_of("decaysketch.minhit.reference")
