@@ -1,20 +1,23 @@
-"""From an observation body to a sketch of its accepted rows, and a row status for each."""
+"""A body's rows on their way into one stream: read, check, sketch.
+
+The other two stages, commit and apply, are in :mod:`api.service`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from api.errors import UnknownSourceError
 from api.ingest.arrow import read_arrow
 from api.ingest.json_rows import json_steps, line_steps
-from api.journal.model import Interval
+from api.journal.model import Interval, Post
 from api.service.local_sources import Site
-from api.service.posts import Incoming
 from api.service.streams import Stream
 from decaysketch import Snapshot
 from decaysketch.contract.snapshot import Rowed
@@ -25,8 +28,9 @@ from decaysketch.core.row_status import Verdict
 from decaysketch.families import Sketch
 from decaysketch.ingest.columns import Batch, Columns, Form, Raw, check
 from decaysketch.ingest.readings import Steps
+from decaysketch.ingest.views import ViewOf, of_devices
 
-__all__ = ["READERS", "REFUSED", "Reader", "Taken", "add", "build", "count", "read", "take"]
+__all__ = ["READERS", "REJECTED", "Ingestion", "Reader", "build", "count"]
 
 Reader = Callable[[bytes, Form], Raw | Steps[Raw]]
 """Reads a body; one that takes long does it in steps."""
@@ -39,86 +43,120 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "application/vnd.apache.arrow.stream": read_arrow,
     }
 )
-REFUSED = len(Verdict)  # the code of a row that was refused
+REJECTED = len(Verdict)  # the code of a row that was rejected
+
+_ROWS_A_STEP = 1 << 12  # of a derived stream: about 10 ms where names are long
+
+Int8Array = npt.NDArray[np.int8]
 
 
-@dataclass(frozen=True)
-class Taken:
-    """What became of a body.
-
-    Attributes:
-        batch: its rows.
-        verdicts: of each row of the body, a ``Verdict`` or REFUSED.
-        incoming: the sketch of the rows that are taken, to be posted; None where there are none.
-        disagreeing: rows of the identity and the time of another one, of the body or of what the
-            source has posted, and of another value.
-        replaced: readings that replaced, or were replaced by, another reading of their id, of the
-            body or of what the source has posted.
-        undated: rows outside the years 1990 to 2100, of a source or a body that has others.
-        joined: how many different times of identities, and how many identities the body has.
-    """
-
-    batch: Batch
-    verdicts: npt.NDArray[np.int8]
-    incoming: Incoming | None
-    disagreeing: int = 0
-    joined: tuple[int, int] = (0, 0)
-    replaced: int = 0
-    undated: int = 0
-
-
-def read(reader: Reader, body: bytes, form: Form) -> Steps[Raw]:
-    """What a reader reads, in steps. Raises what it raises."""
-    found = reader(body, form)
-    return found if isinstance(found, Raw) else (yield from found)
-
-
-def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> Steps[tuple[Taken, Raw]]:
-    """Read a body, check its rows against the source's earlier posts, and build their sketch, in
-    steps.
+@dataclass(eq=False)
+class Ingestion:
+    """A body's rows on their way into one stream, and into its derived streams.
 
     Args:
         stream: the destination.
-        reader: one of READERS.
-        body: plain bytes.
-        form: the required form of rows.
+        reader: reads the body. One of READERS, or the reader for a protocol.
+        form: the required row form.
+        views: the derived streams that the stream feeds.
+        check_times: raises the body's rejection for the times of its sound rows.
 
-    Returns:
-        The outcome, and the rows read.
-
-    Raises:
-        InvalidRequestError: the body cannot be read at all.
-        TooManyRowsError: more rows than one post may have.
+    Attributes:
+        batch: the rows, once checked.
+        statuses: a ``Verdict`` or REJECTED for each row in the body.
+        post: the accepted rows, as a sketch. None: there are none.
+        derived: the posts to derived streams.
+        without_device: how many accepted rows have no device, by derived stream.
+        disagreeing: rows that share identity and time with another row, in the body or in the
+            source's earlier posts, and have another value.
+        replaced: readings that replaced, or were replaced by, another reading with their id,
+            likewise.
+        undated: rows outside the years 1990 to 2100, if others are inside.
+        joined: how many different times the identities have, and how many identities there are.
     """
-    raw = yield from read(reader, body, form)
-    yield
-    batch = check(raw, form)
-    yield
-    verdicts = np.full(batch.rows, REFUSED, dtype=np.int8)
-    if not len(batch.positions):
-        return Taken(batch, verdicts, None), raw
-    before = stream.posted(form.source)
-    verdicts[batch.positions] = _feed(before.verdicts, stream, form.source, batch.columns)
-    yield
-    sketch = build(stream, form.source, batch.columns)
-    yield
-    snapshot = sketch.snapshot()
-    kind = stream.recipe.kind.input
-    incoming = Incoming(sketch.to_bytes(), snapshot)
-    undated = _undated(before, batch.columns, stream)
-    if kind.named_by != "ids" or kind.series:
-        return Taken(batch, verdicts, incoming, undated=undated), raw
-    replaced = sketch.replaced
-    if isinstance(before, Rowed) and isinstance(snapshot, Rowed):
-        unit = stream.recipe.params.time_unit
-        replaced += replaced_between(before.identified, snapshot.identified, unit)
-    if raw.polled:
-        found = Taken(batch, verdicts, incoming, replaced=replaced, undated=undated)
-        return found, raw
-    disagreeing = _disagreeing(before, snapshot, batch.columns)
-    several = joined(batch.columns.ids, batch.columns.weights, batch.columns.times)
-    found = Taken(batch, verdicts, incoming, disagreeing, several, replaced, undated)
-    return found, raw
+
+    stream: Stream
+    reader: Reader
+    form: Form
+    views: Sequence[Stream] = ()
+    check_times: Callable[[npt.NDArray[np.int64]], None] | None = None
+    batch: Batch = field(init=False)
+    statuses: Int8Array = field(init=False)
+    post: Post | None = field(default=None, init=False)
+    derived: dict[Stream, Post] = field(default_factory=dict, init=False)
+    without_device: dict[Stream, int] = field(default_factory=dict, init=False)
+    disagreeing: int = field(default=0, init=False)
+    replaced: int = field(default=0, init=False)
+    undated: int = field(default=0, init=False)
+    joined: tuple[int, int] = field(default=(0, 0), init=False)
+
+    def steps(self, body: bytes) -> Steps[None]:
+        """Read a body, check its rows, and build the sketches of the accepted ones, in steps.
+
+        Raises:
+            InvalidRequestError: the body cannot be read at all.
+            TooManyRowsError: more rows than one post may have.
+            ServiceError: the rejection by ``check_times``.
+        """
+        raw = yield from self.check(body)
+        if len(self.batch.positions):
+            yield
+            yield from self._sketch(raw)
+            for view in self.views:
+                yield from self._derive(view, raw)
+
+    def check(self, body: bytes) -> Steps[Raw]:
+        """Read a body and check its rows, in steps. Return the rows read. Raises likewise."""
+        found = self.reader(body, self.form)
+        raw = found if isinstance(found, Raw) else (yield from found)
+        yield
+        self.batch = check(raw, self.form)
+        self.statuses = np.full(self.batch.rows, REJECTED, dtype=np.int8)
+        if self.check_times is not None:
+            self.check_times(self.batch.columns.times)
+        return raw
+
+    def _sketch(self, raw: Raw) -> Steps[None]:
+        """Sketch the accepted rows, and compare them with the source's earlier posts."""
+        stream, columns, source = self.stream, self.batch.columns, self.form.source
+        before = _before(stream, source)
+        self.statuses[self.batch.positions] = _feed(before.verdicts, stream, source, columns)
+        yield
+        sketch = build(stream, source, columns)
+        yield
+        snapshot = sketch.snapshot()
+        self.post = Post(stream.id, source, sketch.to_bytes(), snapshot=snapshot)
+        self.undated = _undated(before, columns, stream)
+        kind = stream.recipe.kind.input
+        if kind.named_by != "ids" or kind.series:
+            return
+        self.replaced = sketch.replaced
+        if isinstance(before, Rowed) and isinstance(snapshot, Rowed):
+            unit = stream.recipe.params.time_unit
+            self.replaced += replaced_between(before.identified, snapshot.identified, unit)
+        if not raw.polled:
+            self.disagreeing = _disagreeing(before, snapshot, columns)
+            self.joined = joined(columns.ids, columns.weights, columns.times)
+
+    def _derive(self, view: Stream, raw: Raw) -> Steps[None]:
+        """Sketch the rows for a derived stream, ``_ROWS_A_STEP`` at a time. O(rows)."""
+        form, accepted = self.form, self.batch.positions
+        of_view = Form(
+            view.recipe, form.source, form.latest, form.max_rows, view.row.bind_keys, form.lead
+        )
+        definition, sketch = ViewOf.from_dict(view.row.view), view.recipe.empty()
+        rows = 0
+        for begin in range(0, len(accepted), _ROWS_A_STEP):
+            yield
+            part = of_devices(raw, accepted[begin : begin + _ROWS_A_STEP], definition, of_view)
+            rows += len(part.positions)
+            yield
+            _feed(sketch.update, view, form.source, part.columns)
+        yield
+        self.without_device[view] = len(accepted) - rows
+        if rows:
+            body, snapshot = sketch.to_bytes(), sketch.snapshot()
+            self.derived[view] = Post(view.id, form.source, body, snapshot=snapshot)
 
 
 def _undated(before: Snapshot, columns: Columns, stream: Stream) -> int:
@@ -139,29 +177,32 @@ def _disagreeing(before: Snapshot, taken: Snapshot, columns: Columns) -> int:
 
 def count(
     batch: Batch, site: Site, interval: Interval, request: bytes
-) -> tuple[Taken, Sketch | None]:
-    """Count rows, of a family that counts for a site, on top of what the site has counted.
+) -> tuple[Int8Array, Post | None, Sketch | None]:
+    """Count rows, of a family that counts for a source, on top of its present counts.
 
     Args:
         batch: the rows.
-        site: whose sketch is not changed.
-        interval: of their numbers.
-        request: SHA-256 of what was sent.
+        site: the present counts of the source, which do not change.
+        interval: of the row numbers.
+        request: SHA-256 of the request.
 
     Returns:
-        What became of them, with the whole new state to be posted; and the sketch of that, None
-        where there is nothing to count.
+        The status of each row, the post of the new state, and its sketch. None where there is
+        nothing to count.
     """
-    verdicts = np.full(batch.rows, REFUSED, dtype=np.int8)
+    statuses = np.full(batch.rows, REJECTED, dtype=np.int8)
     if not len(batch.positions):
-        return Taken(batch, verdicts, None), None
+        return statuses, None, None
     keys, times, weights = HashedKeys(batch.columns.ids), batch.columns.times, batch.columns.weights
     name = {"source": site.source, "epoch": site.epoch}
     sketch = site.sketch.copy()
-    verdicts[batch.positions] = sketch.verdicts(keys, times, weights, **name)
+    statuses[batch.positions] = sketch.verdicts(keys, times, weights, **name)
     sketch.update(keys, times, weights, **name)
-    incoming = Incoming(sketch.to_bytes(), sketch.snapshot(), interval, request)
-    return Taken(batch, verdicts, incoming), sketch
+    post = Post(
+        site.stream.id, site.source, sketch.to_bytes(), interval=interval, request=request,
+        snapshot=sketch.snapshot(),
+    )  # fmt: skip
+    return statuses, post, sketch
 
 
 def build(stream: Stream, source: str, columns: Columns) -> Sketch:
@@ -171,15 +212,8 @@ def build(stream: Stream, source: str, columns: Columns) -> Sketch:
     Elements that have numbers are named by the source and their number.
     """
     sketch = stream.recipe.empty()
-    add(sketch, stream, source, columns)
-    return sketch
-
-
-def add(sketch: Sketch, stream: Stream, source: str, columns: Columns) -> None:
-    """Add observations to a sketch for this stream. Its bytes depend on all rows, and not on
-    their division into calls.
-    """
     _feed(sketch.update, stream, source, columns)
+    return sketch
 
 
 def _feed(method: Callable[..., Any], stream: Stream, source: str, columns: Columns) -> Any:
@@ -189,3 +223,10 @@ def _feed(method: Callable[..., Any], stream: Stream, source: str, columns: Colu
     if read.named_by == "ids":
         return method(values, *weighed, times, ids)
     return method(values, *weighed, times, ids, source=source)
+
+
+def _before(stream: Stream, source: str) -> Snapshot:
+    try:
+        return stream.snapshot([source])
+    except UnknownSourceError:
+        return stream.recipe.empty().snapshot()

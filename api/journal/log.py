@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from api.errors import IntervalConflictError
@@ -12,8 +12,8 @@ from api.journal.model import (
     CatalogChangedError,
     Head,
     Interval,
-    NewPost,
     OvertakenError,
+    Post,
     Revocation,
     Row,
     SnapshotRow,
@@ -23,26 +23,23 @@ from api.journal.model import (
 )
 from api.journal.storage import Writer
 
-__all__ = ["Journaled", "append", "compact", "create", "delete", "reinstate", "release", "revoke"]
+__all__ = ["Outcome", "append", "compact", "create", "delete", "reinstate", "release", "revoke"]
 
 _OVERLAPS_NAMED = 10  # intervals that came before, in one refusal
 
 
-@dataclass(frozen=True, slots=True)
-class Journaled:
-    """The outcome of one post: its row, or None if the journal contained it already."""
-
-    seq: int  # reading the journal up to here, one reads the post
-    row: Row | None
+Outcome = Row | int | IntervalConflictError
+"""The result of a post: its new row. Or, if the journal contained the post already, the number of
+a row at or after it. Or the reason why its numbers are rejected."""
 
 
 async def append(
     tx: Writer,
-    posts: Sequence[NewPost],
+    posts: Sequence[Post],
     catalog: int,
     now_us: int,
     upto: int | None = None,
-) -> list[Journaled | IntervalConflictError]:
+) -> list[Outcome]:
     """Append posts in order, each at most once.
 
     A post may declare which numbers of its source it contains. The ledger keeps these until an
@@ -69,7 +66,7 @@ async def append(
     if upto not in (None, head.last):
         raise OvertakenError
     known = await tx.known({post.key for post in posts})
-    results: list[Journaled | IntervalConflictError] = []
+    results: list[Outcome] = []
     rows: list[Row] = []
     last = head.last
     for post in posts:
@@ -79,20 +76,20 @@ async def append(
             results.append(conflict)
             continue
         if post.key in known or (post.request is not None and not is_new):
-            results.append(Journaled(last, None))
+            results.append(last)
             continue
         known.add(post.key)
         last += 1
         row = Row(last, post.stream_id, post.source, post.digest, post.body, post.rows, now_us)
         rows.append(row)
-        results.append(Journaled(last, row))
+        results.append(row)
     if rows:
         await tx.insert_rows(rows)
         await tx.set_head(replace(head, last=last))
     return results
 
 
-async def _enter(tx: Writer, post: NewPost) -> bool:
+async def _enter(tx: Writer, post: Post) -> bool:
     """Enter the interval of a post into the ledger, unless it is there with the same body. Return
     whether it was not.
     """

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from decaysketch import Snapshot
 
 __all__ = [
     "AnotherDatabaseError",
     "CatalogChangedError",
     "Head",
     "Interval",
-    "NewPost",
     "OvertakenError",
+    "Post",
     "PostKey",
     "ReplayError",
     "Revocation",
@@ -28,6 +30,9 @@ __all__ = [
 
 SourceKey = tuple[int, str]  # id of a stream, name of a source
 PostKey = tuple[int, str, bytes]  # and SHA-256 of a body
+
+_SHORT_BYTES = 32 * 1024
+_PIECE_BYTES = 2000  # up to 2,047 hashlib keeps the interpreter's lock
 
 
 class StorageError(RuntimeError):
@@ -126,27 +131,48 @@ class Interval:
     next: int
 
 
-@dataclass(frozen=True, slots=True)
-class NewPost:
-    """A checked post that is to be journaled.
+@dataclass(eq=False, slots=True)
+class Post:
+    """A sketch that a source sends to a stream, from the request to the journal.
+
+    One thread at a time decodes it and computes its digest.
 
     Attributes:
-        digest: SHA-256 of its body.
-        request: SHA-256 of the request, where the body was made from the request and from earlier
-            content. Then the interval, which is required, shows whether it came before.
+        rows: of the sketch. Before it is decoded, the size that its header declares, as rows.
+        interval: the numbers of its source that it contains.
+        request: SHA-256 of the request, where this process built the body from the request and from
+            earlier content. Then the interval, which is required, shows whether it came before.
+        read: decodes and checks the body. Raises the fault of the request.
+        snapshot: the decoded sketch. None: not decoded yet.
     """
 
     stream_id: int
     source: str
     body: bytes = field(repr=False)
-    rows: int
+    rows: int = 0
     interval: Interval | None = None
-    digest: bytes = b""
     request: bytes | None = None
+    read: Callable[[bytes], Snapshot] | None = field(default=None, repr=False)
+    snapshot: Snapshot | None = field(default=None, repr=False)
+    _digest: bytes = field(default=b"", init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not self.digest:
-            object.__setattr__(self, "digest", hashlib.sha256(self.body).digest())
+        if self.snapshot is not None:
+            self.rows = len(self.snapshot)
+
+    def decode(self) -> Snapshot:
+        """Return the decoded sketch, at once from the second call on. Computes the digest, too."""
+        self._digest = self.digest
+        if self.snapshot is None:
+            assert self.read is not None
+            self.snapshot = self.read(self.body)
+            self.rows = len(self.snapshot)
+        return self.snapshot
+
+    @property
+    def digest(self) -> bytes:
+        """Return the SHA-256 of the body."""
+        return self._digest or _sha256(self.body)
 
     @property
     def key(self) -> PostKey:
@@ -157,6 +183,18 @@ class NewPost:
     def sent(self) -> bytes:
         """Return the SHA-256 of the sent bytes, for the ledger."""
         return self.request or self.digest
+
+
+def _sha256(body: bytes) -> bytes:
+    """Return the SHA-256. For a long text ``hashlib`` releases the interpreter's lock. For a body
+    of a few KB, waiting for the lock afterwards takes longer than the sum.
+    """
+    if len(body) > _SHORT_BYTES:
+        return hashlib.sha256(body).digest()
+    view, name = memoryview(body), hashlib.sha256()
+    for begin in range(0, len(body), _PIECE_BYTES):
+        name.update(view[begin : begin + _PIECE_BYTES])
+    return name.digest()
 
 
 @dataclass(frozen=True, slots=True)

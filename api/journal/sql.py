@@ -52,7 +52,7 @@ from api.journal import instance, tables, versions
 from api.journal.model import (
     Head,
     Interval,
-    NewPost,
+    Post,
     PostKey,
     Revocation,
     Row,
@@ -753,7 +753,7 @@ class _Writer(_Reader):
         )
         return [(Interval(row[0], row[1]), row[2]) for row in found]
 
-    async def insert_interval(self, post: NewPost) -> None:
+    async def insert_interval(self, post: Post) -> None:
         assert post.interval is not None
         await self._do(
             tables.ledger.insert().values(

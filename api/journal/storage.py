@@ -31,7 +31,7 @@ import sqlalchemy as sa
 from api.journal.model import (
     Head,
     Interval,
-    NewPost,
+    Post,
     PostKey,
     Revocation,
     Row,
@@ -101,7 +101,7 @@ class Writer(Reader, Protocol):
         most ``limit``, each with the digest of its body.
         """
 
-    async def insert_interval(self, post: NewPost) -> None:
+    async def insert_interval(self, post: Post) -> None:
         """Enter the interval of a post into the ledger."""
 
     async def delete_interval(self, source: SourceKey, interval: Interval) -> None:

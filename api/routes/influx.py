@@ -26,10 +26,11 @@ from api import schemas
 from api.errors import Fault, InvalidRequestError, PartialWriteError, TooManyRowsError
 from api.http.guard import writes, writes_buckets
 from api.http.problems import ProblemResponse, problems
+from api.ingest.building import Ingestion
 from api.ingest.series import SeriesReader
 from api.routes.common import TheAggregator, TheSettings
 from api.routes.error_dialects import BAD, as_understood, translated, understood_by
-from api.routes.ingest import bring_series, form_of, index_of, precision_check
+from api.routes.ingest import form_of, index_of, ingest_series, precision_check
 from api.service.aggregator import Aggregator
 from api.settings import Settings
 from decaysketch.ingest.columns import Form
@@ -280,8 +281,6 @@ async def _write(
         raise TooManyRowsError(lines, most_lines, "lines")
     if (commas := body.count(b",")) > _MOST_PARTS * most_lines:
         raise TooManyRowsError(commas, _MOST_PARTS * most_lines, "tags and fields")
-    told: list[str] = []
-    refused = 0
     unit = _UNITS[precision]
     possible = [1 + len(maps) * (len(body) // _LEAST_BYTES) for _, maps in read]
     forms = [
@@ -290,13 +289,13 @@ async def _write(
     ]
     most = max(form.max_rows for form in forms)
     parser = _Parser([maps for _, maps in read], PRECISIONS[precision], most, partial)
+    ingestions = []
     for place, ((stream, maps), form) in enumerate(zip(read, forms, strict=True)):
         check_times = precision_check(stream, unit, check_units=check_units)
         parse = bound(parser.points, place)
         reader = SeriesReader(parse, unit, check_times, "line", maps.polled)
-        count, listed = await bring_series(request, stream, reader, body, form, _LINES_TOLD)
-        refused += count
-        told += listed
+        ingestions.append(Ingestion(stream, reader, form, aggregator.views_of(stream)))
+    refused, told = await ingest_series(request, ingestions, body, _LINES_TOLD)
     if not refused:
         return Response(status_code=HTTPStatus.NO_CONTENT)
     raise PartialWriteError(f"partial write: {'; '.join(told[:_LINES_TOLD])}; dropped={refused}")

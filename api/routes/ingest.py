@@ -1,5 +1,9 @@
-"""What all roads of other formats share: a body is read by the maps of a stream, and what is sound
-of it is journaled."""
+"""A body of any protocol, from the request to the receipt.
+
+One function, :func:`ingest`, runs the stages of every body of rows: read, check and sketch
+(:class:`api.ingest.building.Ingestion`) in time slices, then commit and apply
+(:meth:`api.service.aggregator.Aggregator.post`).
+"""
 
 from __future__ import annotations
 
@@ -18,42 +22,41 @@ from api.errors import (
     Fault,
     IngestBusyError,
     InvalidRequestError,
-    NoRoomError,
     RowsInFlightError,
-    TooManySourcesError,
 )
 from api.http.caller import as_long_as_connected, asker
-from api.ingest.building import Reader, Taken, take
+from api.ingest.building import Ingestion
 from api.ingest.clock_skew import latest_time
 from api.ingest.messages import MessageReader
 from api.ingest.post_warnings import refuse_other_unit
 from api.ingest.series import SeriesReader
-from api.ingest.views import Fed, feed
 from api.service.aggregator import Aggregator
 from api.service.budget import Hold, Memory
 from api.service.fair_queue import Lanes, by_steps
-from api.service.posts import Draft
+from api.service.posts import Receipt
 from api.service.streams import Stream
-from api.service.suspicious_readings import notes_of, warnings_of
+from api.service.suspicious_readings import Notes, notes_of, warnings_of
 from api.settings import Settings
 from decaysketch.core.row_status import Verdict
-from decaysketch.errors import CapacityError
-from decaysketch.ingest.columns import Form, Lead, Raw, Refusal
+from decaysketch.ingest.columns import Form, Lead
 from decaysketch.ingest.mapping import Map
 from decaysketch.ingest.readings import Steps
 from decaysketch.ingest.series import SeriesIndex, SeriesMap
 
 __all__ = [
-    "Outcome",
     "Work",
-    "bring",
-    "bring_series",
+    "copies_of",
+    "count_rows",
     "form_of",
     "held",
     "index_of",
+    "ingest",
+    "ingest_messages",
+    "ingest_series",
     "maps_of",
+    "notes_on",
     "precision_check",
-    "take_held",
+    "warnings_on",
 ]
 
 _PATIENCE_S = 0.01
@@ -91,23 +94,6 @@ class Work:
         caller = asker(self.request)
         async with as_long_as_connected(self.request), lanes.lane(caller, self.rows) as compute:
             return await by_steps(compute, steps)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a body.
-
-    Attributes:
-        counts: of the readings that were taken, by verdict.
-        refusals: of the others, each by its place among all.
-        token: of their post; None where none was taken.
-        warnings: sentences on what is suspicious.
-    """
-
-    counts: dict[Verdict, int]
-    refusals: list[Refusal]
-    token: str | None
-    warnings: list[str]
 
 
 def maps_of(stream: Stream, format: str, kind: type[M], example: str) -> list[M]:
@@ -153,8 +139,7 @@ def form_of(
     skew_s = stream.row.max_clock_skew_s
     latest = latest_time(stream.recipe.params.time_unit, skew_s, aggregator.now_us() * 1000)
     lead = None if skew_s is None else Lead(skew_s, "max_clock_skew_s")
-    copies = getattr(stream.recipe.params, "copies", 1)
-    taken = min(settings.max_rows, settings.max_post_rows // copies)
+    taken = min(settings.max_rows, settings.max_post_rows // copies_of(stream))
     most = max(1, taken if most is None else min(most, taken))
     return Form(stream.recipe, source, latest, most, stream.row.bind_keys, lead, zone)
 
@@ -169,142 +154,59 @@ def precision_check(
     return partial(refuse_other_unit, stream, unit, cure=cure)
 
 
-async def bring(
-    request: Request, stream: Stream, reader: Reader, body: bytes, form: Form
-) -> Outcome:
-    """Read a body on a thread, and journal what is sound of it.
-
-    Raises:
-        IngestBusyError: not now; the sender is to come again.
-        InvalidRequestError, TooManyRowsError: of the reader.
-    """
-    aggregator: Aggregator = request.app.state.aggregator
-    try:
-        taken, token = await _post(aggregator, request, stream, reader, body, form)
-    except (BusyError, RowsInFlightError) as error:
-        raise IngestBusyError(str(error)) from None
-    counts = {verdict: int((taken.verdicts == verdict).sum()) for verdict in Verdict}
-    for verdict, rows in counts.items():
-        if rows:
-            aggregator.observer.observations(stream.name, form.source, verdict.name.lower(), rows)
-    aggregator.disagreeing(stream, taken.disagreeing)
-    notes = notes_of(replaced=taken.replaced, undated=taken.undated, **suspicious(reader))
-    aggregator.noted(stream, notes)
-    warnings = warnings_of(notes, len(taken.batch.positions), stream.mappings)
-    return Outcome(counts, taken.batch.refusals, token, warnings)
-
-
-def suspicious(reader: Reader) -> dict[str, Any]:
-    """What a parser found suspicious, as arguments of :func:`notes_of`."""
-    if isinstance(reader, MessageReader):
-        return {"off": reader.parsed.off}
-    return {"unnamed": reader.points.told.unnamed} if isinstance(reader, SeriesReader) else {}
-
-
-async def bring_series(
-    request: Request, stream: Stream, reader: SeriesReader, body: bytes, form: Form, most_told: int
-) -> tuple[int, list[str]]:
-    """The same of a body of time series, with counts of what was refused and what was skipped.
-
-    Returns:
-        How many points, lines or samples were refused, and the first ``most_told`` of it, each with
-        its place and the reason.
-    """
-    aggregator: Aggregator = request.app.state.aggregator
-    outcome = await bring(request, stream, reader, body, form)
-    told = reader.points.told
-    for kind, count in told.skipped.items():
-        aggregator.observer.skipped(stream.name, kind, count)
-    if told.refusals:
-        aggregator.refused(stream, form.source, reader.place, told.refusals)
-    for refusal in outcome.refusals:
-        aggregator.refused(stream, form.source, f"observation-{refusal.field}")
-    listed = reader.told(outcome.refusals, most_told)[:most_told]
-    return told.refusals + reader.count(outcome.refusals), listed
-
-
-async def _post(
-    aggregator: Aggregator,
+async def ingest(
     request: Request,
-    stream: Stream,
-    reader: Reader,
+    ingestions: Sequence[Ingestion],
     body: bytes,
-    form: Form,
-) -> tuple[Taken, str | None]:
-    """What became of the readings, and the token of their post."""
-    rows = getattr(stream.recipe.params, "copies", 1) * form.max_rows
-    caller: Any = request.scope["state"].get("caller")
-    with aggregator.hold_observations(stream, form.source, rows, caller) as hold:
-        taken = await take_held(
-            aggregator, stream, reader, body, form, hold, Work(request, _COST * rows)
-        )
-        if taken.incoming is None:
-            return taken, None
-        draft = Draft.of(taken.incoming)
-        receipt = await aggregator.post(stream, form.source, draft, hold, caller)
-    return taken, receipt.token
-
-
-async def take_held(
-    aggregator: Aggregator,
-    stream: Stream,
-    reader: Reader,
-    body: bytes,
-    form: Form,
-    hold: Hold,
-    work: Work,
     *,
-    check_times: Callable[[npt.NDArray[np.int64]], None] | None = None,
-) -> Taken:
-    """Read a body in time slices, and have the views of the stream hold what is theirs of it.
+    rows: int | None = None,
+    cost: int = _COST,
+) -> Receipt | None:
+    """Read, check and sketch a body in time slices. Commit all posts of it in one transaction.
 
     Args:
-        aggregator: to post to.
-        stream: whose observations they are.
-        reader, body, form: as of :func:`api.ingest.building.take`.
-        hold: of the rows.
-        work: where it is read.
-        check_times: raises what refuses the body for the times of its sound rows.
+        request: of the client, which must stay connected while its body is read.
+        ingestions: the same body for one stream, or for each of several streams.
+        body: plain bytes.
+        rows: most rows that all streams together get from it. The most that their forms admit, if
+            not given.
+        cost: of a row, in rows of a sketch that take as long to decode.
+
+    Returns:
+        The receipt of the posts. None: no row was accepted.
 
     Raises:
-        ServiceError: what refuses the body, or for now a post to a view; what the views before it
-            took is there a second time when the body is, and changes nothing. A view that is full
-            refuses nothing: what it did not take is counted.
+        ServiceError: the reason to reject the body, now or for good. Nothing is stored then.
     """
-    views = aggregator.views_of(stream)
-    reading = take(stream, reader, body, form)
-    memory = aggregator.memory
-    taken, fed = await work.by_steps(_fed(reading, memory, hold, views, form, check_times))
-    for each in fed:
-        if each.without:
-            aggregator.observer.skipped(each.view.name, "no-device", each.without)
-        if each.incoming is not None:
-            draft = Draft.of(each.incoming)
-            try:
-                await aggregator.post(each.view, form.source, draft, None, work.caller)
-            except (NoRoomError, TooManySourcesError, CapacityError) as error:
-                # What a view adds may not take away what it is derived from.
-                aggregator.missed(each.view, form.source, draft.rows, error)
-    return taken
+    aggregator: Aggregator = request.app.state.aggregator
+    if rows is None:
+        rows = max(copies_of(each.stream) * each.form.max_rows for each in ingestions)
+    caller: Any = request.scope["state"].get("caller")
+    source = ingestions[0].form.source
+    streams = [each.stream for each in ingestions]
+    receipt = None
+    with aggregator.hold_observations(streams, source, rows, caller) as hold:
+        steps = held(_steps(ingestions, body), aggregator.memory, hold)
+        await Work(request, cost * rows).by_steps(steps)
+        parts = {each.stream: [each.post] for each in ingestions if each.post is not None}
+        derived = {view: [post] for each in ingestions for view, post in each.derived.items()}
+        if parts:
+            receipt = await aggregator.post(parts, derived=derived, hold=hold, caller=caller)
+    for each in ingestions:
+        count_rows(aggregator, each)
+    return receipt
 
 
-def _fed(
-    reading: Steps[tuple[Taken, Raw]],
-    memory: Memory,
-    hold: Hold,
-    views: Sequence[Stream],
-    form: Form,
-    check_times: Callable[[npt.NDArray[np.int64]], None] | None,
-) -> Steps[tuple[Taken, list[Fed]]]:
-    """What became of a body, and what of it is of the views. A step goes on to its end if who asked
-    is gone by then, and holds the rows as long."""
-    taken, raw = yield from held(reading, memory, hold)
-    if check_times is not None:
-        check_times(taken.batch.columns.times)
-    yield
-    if taken.incoming is None:
-        return taken, []
-    return taken, (yield from held(feed(views, raw, taken.batch, form), memory, hold))
+def _steps(ingestions: Sequence[Ingestion], body: bytes) -> Steps[None]:
+    for each in ingestions:
+        yield from each.steps(body)
+        yield
+
+
+def copies_of(stream: Stream) -> int:
+    """Return how many sketch rows a row of a body may become."""
+    copies: int = getattr(stream.recipe.params, "copies", 1)
+    return copies
 
 
 def held(steps: Steps[T], memory: Memory, hold: Hold) -> Steps[T]:
@@ -320,3 +222,73 @@ def held(steps: Steps[T], memory: Memory, hold: Hold) -> Steps[T]:
                 found: T = end.value
                 return found
         yield
+
+
+def count_rows(aggregator: Aggregator, ingestion: Ingestion) -> None:
+    """Count the accepted rows of a body by their status, and suspicious ones."""
+    stream, source = ingestion.stream, ingestion.form.source
+    for status in Verdict:
+        if rows := int(np.count_nonzero(ingestion.statuses == status)):
+            aggregator.observer.observations(stream.name, source, status.name.lower(), rows)
+    for view, rows in ingestion.without_device.items():
+        if rows:
+            aggregator.observer.skipped(view.name, "no-device", rows)
+    aggregator.disagreeing(stream, ingestion.disagreeing)
+    aggregator.noted(stream, notes_on(ingestion))
+
+
+def notes_on(ingestion: Ingestion) -> Notes:
+    """Return the suspicious readings of a body."""
+    reader = ingestion.reader
+    return notes_of(
+        replaced=ingestion.replaced,
+        undated=ingestion.undated,
+        off=reader.parsed.off if isinstance(reader, MessageReader) else (),
+        unnamed=reader.points.told.unnamed if isinstance(reader, SeriesReader) else None,
+    )
+
+
+def warnings_on(ingestion: Ingestion) -> list[str]:
+    """Return sentences on the suspicious readings of a body."""
+    accepted = len(ingestion.batch.positions)
+    return warnings_of(notes_on(ingestion), accepted, ingestion.stream.mappings)
+
+
+async def ingest_messages(
+    request: Request, ingestions: Sequence[Ingestion], body: bytes
+) -> Receipt | None:
+    """The same for protocols whose clients repeat a request only at 503.
+
+    Raises:
+        IngestBusyError: not now; the client is to send the body again.
+    """
+    try:
+        return await ingest(request, ingestions, body)
+    except (BusyError, RowsInFlightError) as error:
+        raise IngestBusyError(str(error)) from None
+
+
+async def ingest_series(
+    request: Request, ingestions: Sequence[Ingestion], body: bytes, most_listed: int
+) -> tuple[int, list[str]]:
+    """The same for time series, with the points, lines or samples that were rejected.
+
+    Returns:
+        Their number, and the first ``most_listed`` of each stream with place and reason.
+    """
+    aggregator: Aggregator = request.app.state.aggregator
+    await ingest_messages(request, ingestions, body)
+    rejected, listed = 0, list[str]()
+    for each in ingestions:
+        reader, stream, source = each.reader, each.stream, each.form.source
+        assert isinstance(reader, SeriesReader)
+        told, refusals = reader.points.told, each.batch.refusals
+        for kind, count in told.skipped.items():
+            aggregator.observer.skipped(stream.name, kind, count)
+        if told.refusals:
+            aggregator.refused(stream, source, reader.place, told.refusals)
+        for refusal in refusals:
+            aggregator.refused(stream, source, f"observation-{refusal.field}")
+        rejected += told.refusals + reader.count(refusals)
+        listed += reader.told(refusals, most_listed)[:most_listed]
+    return rejected, listed

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
+import numpy as np
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, Field
 
@@ -17,9 +18,10 @@ from api.errors import Fault, NothingTakenError
 from api.http.guard import writes
 from api.http.json_body import JsonRoute
 from api.http.problems import problems
+from api.ingest.building import Ingestion
 from api.ingest.messages import MessageReader
 from api.routes.common import TheAggregator, TheSettings, TheStream, json_only
-from api.routes.ingest import bring, form_of, maps_of
+from api.routes.ingest import form_of, ingest_messages, maps_of, warnings_on
 from decaysketch.core.row_status import Verdict
 from decaysketch.ingest import chirpstack
 from decaysketch.ingest.columns import Refusal
@@ -109,29 +111,31 @@ async def post_lorawan(
     topic = chirpstack.topic_of(event) if format == "chirpstack" else ""
     form = form_of(aggregator, stream, source, settings, _most(maps))
     reader = MessageReader(format, maps, topic)
-    outcome = await bring(request, stream, reader, await request.body(), form)
-    faults = _faults(reader, outcome.refusals)
+    ingestion = Ingestion(stream, reader, form, aggregator.views_of(stream))
+    receipt = await ingest_messages(request, [ingestion], await request.body())
+    faults = _faults(reader, ingestion.batch.refusals)
     if faults:
         aggregator.refused(stream, source, f"message-{format}", len(faults))
     for kind, count in reader.parsed.skipped.items():
         aggregator.observer.skipped(name, kind, count)
-    if faults and outcome.token is None:
+    if faults and receipt is None:
         first = faults[0]
         raise NothingTakenError(
             f"nothing of the message was taken; {first.field}: {first.reason}", faults
         )
-    counts = outcome.counts
+    statuses = ingestion.statuses
+    counts = {status: int(np.count_nonzero(statuses == status)) for status in Verdict}
     return PostedMessage(
         stream=name,
         source=source,
-        token=outcome.token,
+        token=None if receipt is None else receipt.token,
         rows=sum(counts.values()),
         retained=counts[Verdict.RETAINED],
         already_retained=counts[Verdict.ALREADY_RETAINED],
         below_watermark=counts[Verdict.BELOW_WATERMARK],
         skipped=reader.parsed.skipped,
         refused=[f"{fault.field}: {fault.reason}" for fault in faults],
-        warnings=outcome.warnings,
+        warnings=warnings_on(ingestion),
     )
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
-from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
@@ -20,7 +17,7 @@ from api.errors import Fault, InvalidRequestError, NothingTakenError
 from api.http.guard import writes
 from api.http.problems import ProblemResponse, presentable, problem_of, problems
 from api.ingest.arrow import read_arrow
-from api.ingest.building import READERS, Reader, Taken, count, read
+from api.ingest.building import READERS, Ingestion, count
 from api.ingest.intervals import check_length, interval_of
 from api.ingest.post_warnings import (
     doubts_of_columns,
@@ -38,19 +35,24 @@ from api.routes.common import (
     require_media_type,
     route_named,
 )
-from api.routes.ingest import Work, form_of, held, take_held
-from api.service.aggregator import Aggregator, Receipt
-from api.service.budget import Hold
+from api.routes.ingest import (
+    Work,
+    copies_of,
+    count_rows,
+    form_of,
+    held,
+    ingest,
+    warnings_on,
+)
+from api.service.aggregator import Aggregator
 from api.service.local_sources import Site
-from api.service.posts import Draft
-from api.service.streams import Scoped, Stream
-from api.service.suspicious_readings import notes_of, warnings_of
+from api.service.posts import Receipt
+from api.service.streams import Stream
 from decaysketch.core.row_status import Verdict
 from decaysketch.core.text_values import zone_of
 from decaysketch.errors import ParameterError
 from decaysketch.families import Sketch
-from decaysketch.ingest.columns import REFUSALS_LISTED, Batch, Form, Refusal, check
-from decaysketch.ingest.readings import Steps
+from decaysketch.ingest.columns import REFUSALS_LISTED, Batch, Refusal
 
 __all__ = ["PLAIN", "router"]
 
@@ -198,55 +200,40 @@ async def post_observations(
     stream.admit(source)
     recipe = stream.recipe
     form = form_of(aggregator, stream, source, settings, zone=_zone(time_zone))
-    most, copies = form.max_rows, getattr(recipe.params, "copies", 1)
     interval = _interval(stream, first, one_past, settings.max_interval)
     body = await request.body()
-    rows = copies * (most if reader is read_arrow else min(most, len(body) // _LEAST_BYTES + 1))
-    memory, receipt = aggregator.memory, None
+    is_arrow = reader is read_arrow
+    most = form.max_rows if is_arrow else min(form.max_rows, len(body) // _LEAST_BYTES + 1)
+    limits: dict[str, int] = {"rows": copies_of(stream) * most}
+    if is_arrow:
+        limits["cost"] = 1
     refuse = partial(refuse_other_unit, stream, recipe.params.time_unit)
-    check_times = refuse if check_units else None
-    caller = request.scope["state"].get("caller")
-    with aggregator.hold_observations(stream, source, rows, caller) as hold:
-        cost = rows if reader is read_arrow else _COST * rows
-        work = Work(request, cost)
-        if interval is not None:
-            checking = held(_checked(reader, body, form, check_times), memory, hold)
-            batch = await work.by_steps(checking)
-            _check_numbers(batch, interval)
-            sent = hashlib.sha256(f"{interval.first} {interval.next} ".encode() + body).digest()
-            taken, receipt = await _count(
-                aggregator, stream, source, batch, interval, sent, hold, caller
-            )
-        else:
-            taken = await take_held(
-                aggregator, stream, reader, body, form, hold, work, check_times=check_times
-            )
-            if taken.incoming is not None:
-                draft = Draft.of(taken.incoming)
-                receipt = await aggregator.post(stream, source, draft, hold, caller)
-    counts = _counts(taken)
-    for verdict, rows in counts.items():
-        if rows:
-            aggregator.observer.observations(name, source, verdict, rows)
-    aggregator.disagreeing(stream, taken.disagreeing)
-    notes = notes_of(replaced=taken.replaced, undated=taken.undated)
-    aggregator.noted(stream, notes)
-    for field, rows in _refused_by_field(taken).items():
+    views = aggregator.views_of(stream) if interval is None else ()
+    ingestion = Ingestion(stream, reader, form, views, refuse if check_units else None)
+    if interval is None:
+        receipt = await ingest(request, [ingestion], body, **limits)
+    else:
+        receipt = await _ingest_numbered(request, ingestion, body, interval, **limits)
+    counts = _counts(ingestion)
+    if counts["refused"]:
+        aggregator.observer.observations(name, source, "refused", counts["refused"])
+    for field, rows in _refused_by_field(ingestion).items():
         aggregator.refused(stream, source, f"observation-{field}", rows)
+    batch, statuses = ingestion.batch, ingestion.statuses
     posted = PostedObservations(
         stream=name,
         source=source,
         token=None if receipt is None else receipt.token,
         duplicate=receipt is not None and receipt.duplicates == [True],
-        rows=taken.batch.rows,
+        rows=batch.rows,
         **counts,
-        verdicts=[_NAMES[code] for code in taken.verdicts.tolist()] if verdicts == "rows" else None,
-        refusals=[_presented(each) for each in taken.batch.refusals[:REFUSALS_LISTED]],
+        verdicts=[_NAMES[code] for code in statuses.tolist()] if verdicts == "rows" else None,
+        refusals=[_presented(each) for each in batch.refusals[:REFUSALS_LISTED]],
         warnings=[
-            *doubts_of_columns(recipe.params.time_unit, taken.batch.columns.times),
-            *doubts_of_copies(taken.disagreeing),
-            *doubts_of_ids(*taken.joined),
-            *warnings_of(notes, len(taken.batch.positions), stream.mappings),
+            *doubts_of_columns(recipe.params.time_unit, batch.columns.times),
+            *doubts_of_copies(ingestion.disagreeing),
+            *doubts_of_ids(*ingestion.joined),
+            *warnings_on(ingestion),
         ],
     )
     return posted if posted.refused < posted.rows or not posted.rows else _nothing_taken(posted)
@@ -329,44 +316,41 @@ def _check_numbers(batch: Batch, interval: Interval) -> None:
         )
 
 
-async def _count(
-    aggregator: Aggregator,
-    stream: Stream,
-    source: str,
-    batch: Batch,
-    interval: Interval,
-    sent: bytes,
-    hold: Hold,
-    caller: Scoped | None,
-) -> tuple[Taken, Receipt | None]:
-    """Count rows at the site of their source, and journal the state that comes of it."""
-
-    async def post(site: Site) -> tuple[tuple[Taken, Receipt | None], Sketch | None]:
-        compute = aggregator.compute_of(len(site.sketch) + batch.rows)
-        taken, sketch = await compute(count, batch, site, interval, sent)
-        if taken.incoming is None:
-            return (taken, None), None
-        draft = Draft.of(taken.incoming, check=site.check)
-        receipt = await aggregator.post(stream, source, draft, hold, caller)
-        if receipt.duplicates != [True]:
-            return (taken, receipt), sketch
-        verdicts = taken.verdicts.copy()
-        verdicts[batch.positions] = Verdict.ALREADY_RETAINED
-        return (replace(taken, verdicts=verdicts), receipt), None
-
-    return await aggregator.sites.count(stream, source, post)
-
-
-def _checked(
-    reader: Reader,
+async def _ingest_numbered(
+    request: Request,
+    ingestion: Ingestion,
     body: bytes,
-    form: Form,
-    check_times: Callable[[npt.NDArray[np.int64]], None] | None,
-) -> Steps[Batch]:
-    batch = check((yield from read(reader, body, form)), form)
-    if check_times is not None:
-        check_times(batch.columns.times)
-    return batch
+    interval: Interval,
+    *,
+    rows: int,
+    cost: int = _COST,
+) -> Receipt | None:
+    """Count rows at the site of their source, and journal the resulting state."""
+    aggregator: Aggregator = request.app.state.aggregator
+    stream, source = ingestion.stream, ingestion.form.source
+    caller = request.scope["state"].get("caller")
+    name = f"{interval.first} {interval.next} ".encode()
+    sent = hashlib.sha256(name + body).digest()
+
+    async def post(site: Site) -> tuple[Receipt | None, Sketch | None]:
+        batch = ingestion.batch
+        compute = aggregator.compute_of(len(site.sketch) + batch.rows)
+        ingestion.statuses, new, sketch = await compute(count, batch, site, interval, sent)
+        if new is None:
+            return None, None
+        receipt = await aggregator.post({stream: [new]}, hold=hold, caller=caller, check=site.check)
+        if receipt.duplicates != [True]:
+            return receipt, sketch
+        ingestion.statuses[batch.positions] = Verdict.ALREADY_RETAINED
+        return receipt, None
+
+    with aggregator.hold_observations([stream], source, rows, caller) as hold:
+        checking = held(ingestion.check(body), aggregator.memory, hold)
+        await Work(request, cost * rows).by_steps(checking)
+        _check_numbers(ingestion.batch, interval)
+        receipt = await aggregator.sites.count(stream, source, post)
+    count_rows(aggregator, ingestion)
+    return receipt
 
 
 def _nothing_taken(posted: PostedObservations) -> ProblemResponse:
@@ -390,14 +374,14 @@ def _nothing_taken(posted: PostedObservations) -> ProblemResponse:
     )
 
 
-def _counts(taken: Taken) -> dict[_Verdict, int]:
-    found = np.bincount(taken.verdicts, minlength=len(_NAMES)).tolist()
+def _counts(ingestion: Ingestion) -> dict[_Verdict, int]:
+    found = np.bincount(ingestion.statuses, minlength=len(_NAMES)).tolist()
     return dict(zip(_NAMES, found, strict=True))
 
 
-def _refused_by_field(taken: Taken) -> dict[str, int]:
+def _refused_by_field(ingestion: Ingestion) -> dict[str, int]:
     fields: dict[str, int] = {}
-    for refusal in taken.batch.refusals:
+    for refusal in ingestion.batch.refusals:
         fields[refusal.field] = fields.get(refusal.field, 0) + 1
     return fields
 

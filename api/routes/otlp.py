@@ -20,11 +20,12 @@ from api.http.guard import writes
 from api.http.json_body import MOST_PARTS, TooManyPartsError
 from api.http.problems import ProblemResponse, problems
 from api.http.refusals import BodyTooLargeError
+from api.ingest.building import Ingestion
 from api.ingest.json_weight import parts
 from api.ingest.series import SeriesReader
 from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
 from api.routes.error_dialects import BAD, BUSY, as_understood, translated, understood_by
-from api.routes.ingest import bring_series, form_of, index_of, precision_check
+from api.routes.ingest import form_of, index_of, ingest_series, precision_check
 from decaysketch.ingest.columns import Form
 from decaysketch.ingest.otlp import OtlpMap, steps
 from decaysketch.ingest.points import Points
@@ -137,7 +138,8 @@ async def post_metrics(
         "data point",
         maps.polled,
     )
-    refused, told = await bring_series(request, stream, reader, body, form, _POINTS_TOLD)
+    ingestion = Ingestion(stream, reader, form, aggregator.views_of(stream))
+    refused, told = await ingest_series(request, [ingestion], body, _POINTS_TOLD)
     if as_json:
         partial = {"rejectedDataPoints": str(refused), "errorMessage": "; ".join(told)}
         return Response(

@@ -19,10 +19,11 @@ from api.errors import InvalidRequestError, PartialWriteError
 from api.http.guard import writes
 from api.http.problems import ProblemResponse, problems
 from api.http.refusals import BodyTooLargeError, UnsupportedMediaTypeError
+from api.ingest.building import Ingestion
 from api.ingest.series import SeriesReader
 from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
 from api.routes.error_dialects import BAD, BUSY, as_understood, translated, understood_by
-from api.routes.ingest import bring_series, form_of, index_of, precision_check
+from api.routes.ingest import form_of, index_of, ingest_series, precision_check
 from decaysketch.ingest.readings import UnreadableError
 from decaysketch.ingest.remote_write import RemoteWriteMap, most_samples, plain_length, steps
 
@@ -103,7 +104,8 @@ async def write_samples(
         place="series",
         polled=maps.polled,
     )
-    refused, told = await bring_series(request, stream, reader, body, form, _SAMPLES_TOLD)
+    ingestion = Ingestion(stream, reader, form, aggregator.views_of(stream))
+    refused, told = await ingest_series(request, [ingestion], body, _SAMPLES_TOLD)
     points = reader.points
     written = len(points) + sum(points.told.skipped.values()) + points.told.refusals - refused
     headers = {f"X-Prometheus-Remote-Write-{kind}-Written": "0"

@@ -19,7 +19,7 @@ from api.http.problems import problems
 from api.ingest.clock_skew import check_times
 from api.ingest.intervals import check_interval, interval_of
 from api.ingest.post_warnings import doubts_of_sketches
-from api.journal.model import Interval
+from api.journal.model import Interval, Post
 from api.monitors.engine import Monitors, Reporting
 from api.queries import is_known
 from api.routes.common import (
@@ -30,9 +30,9 @@ from api.routes.common import (
     require_media_type,
     route_named,
 )
-from api.service.aggregator import Aggregator, Receipt
+from api.service.aggregator import Aggregator
 from api.service.budget import PART_ROWS, Hold, Memory
-from api.service.posts import Draft, Incoming
+from api.service.posts import rows_of
 from api.service.streams import Stream
 from api.settings import Settings
 from decaysketch import Snapshot
@@ -111,70 +111,41 @@ async def post_sketches(
     if interval is not None and len(bodies) != 1:
         raise InvalidRequestError("an interval is of one sketch; the body has several")
     settings: Settings = request.app.state.settings
-    if is_small := len(body) <= _SMALL_BYTES and len(bodies) == 1:
-        rows = _peek(stream, bodies)
+    is_small = len(body) <= _SMALL_BYTES and len(bodies) == 1
+    now_us, most = aggregator.now_us(), settings.max_interval
+    read = partial(_read, stream, interval, now_us, most)
+    posts = [Post(stream.id, source, each, interval=interval, read=read) for each in bodies]
+    if is_small:
+        _peek(stream, posts)
     else:
-        rows = await aggregator.compute(_peek, stream, bodies)
-    read = partial(_read, stream, bodies, interval, aggregator.now_us(), settings.max_interval)
+        await aggregator.compute(_peek, stream, posts)
+    rows = rows_of(posts)
     reporting = _reporting(request, stream, source, rows)
-    draft = Draft(
-        read,
-        posts=len(bodies),
-        rows=rows,
-        size=sum(map(len, bodies)),
-        beside=None if reporting is None else reporting.write,
-    )
+    beside = None if reporting is None else reporting.write
     caller = request.scope["state"].get("caller")
-    with aggregator.hold(rows, beside=PART_ROWS * len(bodies), caller=caller) as hold:
+    with aggregator.hold(rows, beside=PART_ROWS * len(posts), caller=caller) as hold:
         if not is_small or rows > _FEW_ROWS:
-            await aggregator.compute_of(rows)(_decode_held, aggregator.memory, hold, draft)
-        receipt = await aggregator.post(stream, source, draft, hold, caller)
-    sketches = draft.sketches()
-    if reporting is None and interval is None:
-        return Response(_as_json(stream, source, receipt, sketches), media_type="application/json")
-    posted = schemas.PostedSketches(
-        stream=name,
-        source=source,
-        token=receipt.token,
-        sketches=[
-            schemas.PostedSketch(
-                rows=len(each.sketch),
-                bytes=len(each.body),
-                duplicate=duplicate,
-                interval=None
-                if each.interval is None
-                else schemas.IntervalModel(**asdict(each.interval)),
-            )
-            for each, duplicate in zip(sketches, receipt.duplicates, strict=True)
-        ],
-        warnings=doubts_of_sketches(
-            stream.recipe.params.time_unit, (each.sketch for each in sketches)
-        ),
-        **({} if reporting is None else reporting.answer().to_dict()),
-    )
-    return Response(posted.model_dump_json(), media_type="application/json")
-
-
-def _as_json(stream: Stream, source: str, receipt: Receipt, sketches: Sequence[Incoming]) -> bytes:
-    """What ``PostedSketches`` is as JSON, where nothing was reported and nothing numbered."""
+            await aggregator.compute_of(rows)(_decode_held, aggregator.memory, hold, posts)
+        receipt = await aggregator.post({stream: posts}, hold=hold, caller=caller, beside=beside)
     posted = {
-        "stream": stream.name,
+        "stream": name,
         "source": source,
         "token": receipt.token,
         "sketches": [
             {
-                "rows": len(each.sketch),
-                "bytes": len(each.body),
+                "rows": post.rows,
+                "bytes": len(post.body),
                 "duplicate": duplicate,
-                "interval": None,
+                "interval": None if interval is None else asdict(interval),
             }
-            for each, duplicate in zip(sketches, receipt.duplicates, strict=True)
+            for post, duplicate in zip(posts, receipt.duplicates, strict=True)
         ],
         "warnings": doubts_of_sketches(
-            stream.recipe.params.time_unit, (each.sketch for each in sketches)
+            stream.recipe.params.time_unit, (post.decode() for post in posts)
         ),
+        **({} if reporting is None else reporting.answer().to_dict()),
     }
-    return msgspec.json.encode(posted)
+    return Response(msgspec.json.encode(posted), media_type="application/json")
 
 
 async def _post_plain(request: Request, name: str, query: re.Match[bytes]) -> Response:
@@ -219,34 +190,33 @@ def _split(body: bytes) -> Iterator[bytes]:
         raise InvalidRequestError("the body has no sketch")
 
 
-def _peek(stream: Stream, bodies: list[bytes]) -> int:
-    """Rows of all bodies together, before the first of them is decoded."""
-    return sum(map(stream.peek_post, bodies))
+def _peek(stream: Stream, posts: Sequence[Post]) -> None:
+    """Find the rows of each post, before the first of them is decoded."""
+    for post in posts:
+        post.rows = stream.peek_post(post.body)
 
 
 def _read(
-    stream: Stream, bodies: list[bytes], interval: Interval | None, now_us: int, max_interval: int
-) -> list[Incoming]:
-    """Decoded and checked."""
-    incoming = []
-    for body in bodies:
-        sketch = stream.decode_post(body)
-        check_times(
-            sketch,
-            stream=stream.name,
-            max_clock_skew_s=stream.row.max_clock_skew_s,
-            now_ns=now_us * 1000,
-        )
-        if interval is not None:
-            check_interval(interval, sketch, max_interval=max_interval)
-        incoming.append(Incoming(body, sketch, interval))
-    return incoming
+    stream: Stream, interval: Interval | None, now_us: int, max_interval: int, body: bytes
+) -> Snapshot:
+    """Return the sketch in a body, decoded and checked."""
+    sketch = stream.decode_post(body)
+    check_times(
+        sketch,
+        stream=stream.name,
+        max_clock_skew_s=stream.row.max_clock_skew_s,
+        now_ns=now_us * 1000,
+    )
+    if interval is not None:
+        check_interval(interval, sketch, max_interval=max_interval)
+    return sketch
 
 
-def _decode_held(memory: Memory, hold: Hold, draft: Draft) -> None:
-    """On a thread, which goes on if who asked is gone by then."""
-    with hold, memory.merging(draft.rows):
-        draft.sketches()
+def _decode_held(memory: Memory, hold: Hold, posts: Sequence[Post]) -> None:
+    """Decode on a thread, which goes on if the client has left by then."""
+    with hold, memory.merging(rows_of(posts)):
+        for post in posts:
+            post.decode()
 
 
 @router.get(

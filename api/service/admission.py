@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from api.errors import NoRoomError, TooManySourcesError
+from api.journal.model import Post
 from api.service.budget import PART_ROWS, ROW_BYTES, Memory
-from api.service.posts import Draft
+from api.service.posts import rows_of, size_of
 from api.service.streams import Scoped, Stream, Streams
 from api.service.threads import Compute
 from decaysketch.core.labels import BYTES_BESIDE_TEXT
@@ -81,22 +82,22 @@ class Admission:
         self,
         stream: Stream,
         source: str,
-        draft: Draft,
+        posts: Sequence[Post],
         caller: Scoped | None = None,
     ) -> AsyncIterator[None]:
-        """Reserve space for these sketches, which ``caller`` sends, while the context lasts.
+        """Reserve space for these posts, which ``caller`` sends, while the context lasts.
 
         Raises:
             Exception: the fault of the sketches, if they had to be decoded.
             TooManySourcesError: the source is new, and the number of sources is at its limit.
             NoRoomError: naming the limit, and how many rows there would be.
         """
-        rows = stream.recipe.kind.row_cost * draft.rows + _label_rows(stream, draft)
+        rows = stream.recipe.kind.row_cost * rows_of(posts) + _label_rows(stream, posts)
         growth = stream.most_growth(source, rows)
         if self._fault(stream, source, growth, caller, spare=2) is not None:
-            growth = await self._exact(stream, source, draft, growth, caller)
+            growth = await self._exact(stream, source, posts, growth, caller)
         # What waits to be merged is counted by each of the two.
-        held = max(0, growth[0]) + max(0, growth[1]) + PART_ROWS * draft.posts
+        held = max(0, growth[0]) + max(0, growth[1]) + PART_ROWS * len(posts)
         new = int(stream.source(source) is None)
         self._change(stream, source, held, new)
         try:
@@ -135,7 +136,7 @@ class Admission:
         self,
         stream: Stream,
         source: str,
-        draft: Draft,
+        posts: Sequence[Post],
         most: tuple[int, int],
         caller: Scoped | None,
     ) -> tuple[int, int]:
@@ -148,7 +149,7 @@ class Admission:
             self._check_sources(stream, source)
             if self._fault(stream, source, most, caller) is None:
                 return most
-            growth = await self._compute(_growth, stream, source, draft)
+            growth = await self._compute(_growth, stream, source, posts)
             fault = self._fault(stream, source, growth, caller)
             if fault is not None and fault[1] == "max_stream_rows":
                 await self._compute(stream.settle)
@@ -223,14 +224,14 @@ class Admission:
         return None
 
 
-def _label_rows(stream: Stream, draft: Draft) -> int:
+def _label_rows(stream: Stream, posts: Sequence[Post]) -> int:
     """Return the most that sketch labels take, as rows. One byte on the wire may be the letter that
     makes every other letter in its text 4 bytes long.
     """
     if getattr(stream.recipe.params, "value_type", "") != "label":
         return 0
-    return -(-(BYTES_BESIDE_TEXT * draft.rows + 4 * draft.size) // ROW_BYTES)
+    return -(-(BYTES_BESIDE_TEXT * rows_of(posts) + 4 * size_of(posts)) // ROW_BYTES)
 
 
-def _growth(stream: Stream, source: str, draft: Draft) -> tuple[int, int]:
-    return stream.growth(source, [each.sketch for each in draft.sketches()])
+def _growth(stream: Stream, source: str, posts: Sequence[Post]) -> tuple[int, int]:
+    return stream.growth(source, [post.decode() for post in posts])

@@ -14,6 +14,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, fields
 from types import EllipsisType
 from typing import Any, Self, TypeVar
@@ -23,23 +24,25 @@ from api.errors import (
     IntervalConflictError,
     InvalidRequestError,
     MapsKeptError,
+    NoRoomError,
     NotCaughtUpError,
     ServiceError,
     StaleTokenError,
     StreamConflictError,
     TokenBeyondError,
     TooManySketchRowsError,
+    TooManySourcesError,
     TooManyStreamsError,
     UnknownIntervalError,
     UnknownSourceError,
     UnknownStreamError,
 )
 from api.journal import log
-from api.journal.model import Head, Interval, ReplayError, StorageError, StreamRow
+from api.journal.model import Head, Interval, Post, ReplayError, Row, StorageError, StreamRow
 from api.journal.storage import Storage, Writer
 from api.service.admission import Admission, RowLimits
 from api.service.budget import BUFFER_ROWS, LARGE_ROWS, Hold, Memory, give_back
-from api.service.committer import Committer, Outcome, Submission
+from api.service.committer import Committer
 from api.service.compactor import Compactor
 from api.service.follower import Follower
 from api.service.join_check import Trial
@@ -47,7 +50,7 @@ from api.service.local_sources import Sites
 from api.service.merging import MergeBuffer
 from api.service.observer import Observer
 from api.service.overwrites import Replacements
-from api.service.posts import Draft
+from api.service.posts import Receipt, rows_of
 from api.service.shares import Shares
 from api.service.source_stats import Senders
 from api.service.streams import Scoped, Stream, Streams, differences, table_rows
@@ -63,7 +66,7 @@ from decaysketch.families import Recipe, normal_form, recipe_from_dict
 from decaysketch.ingest.columns import check_takes_readings
 from decaysketch.ingest.formats import Mappings, check_suits, mappings_of
 
-__all__ = ["MOST_OPERATIONS", "Aggregator", "Limits", "Receipt", "recipe_of_form"]
+__all__ = ["MOST_OPERATIONS", "Aggregator", "Limits", "recipe_of_form"]
 
 _log = logging.getLogger(__name__)
 
@@ -116,14 +119,6 @@ class Limits:
                 **{each.name: getattr(settings, each.name) for each in fields(RowLimits)}
             ),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """Sketches are on stable storage."""
-
-    token: str
-    duplicates: list[bool]  # of each: the journal held the same bytes from this source
 
 
 class Aggregator:
@@ -511,36 +506,41 @@ class Aggregator:
         return self.memory.flight.hold(rows + beside, _key_of(caller))
 
     def hold_observations(
-        self, stream: Stream, source: str, rows: int, caller: Scoped | None = None
+        self, streams: Sequence[Stream], source: str, rows: int, caller: Scoped | None = None
     ) -> Hold:
-        """Reserve space for a sketch of so many rows, for the earlier rows of the source, which are
-        read as well, and for as many rows in each derived stream that they feed. See :meth:`hold`.
+        """Reserve space for sketches of so many rows together, for the earlier rows of the source,
+        which are read as well, and for as many rows in each derived stream. See :meth:`hold`.
         """
-        views = len(self.views_of(stream))
-        beside = stream.held(source)[0] + rows * views
+        views = max(len(self.views_of(stream)) for stream in streams)
+        beside = sum(stream.held(source)[0] for stream in streams) + rows * views
         return self.hold(rows, beside=beside, caller=caller)
 
     async def post(
         self,
-        stream: Stream,
-        source: str,
-        draft: Draft,
+        parts: Mapping[Stream, Sequence[Post]],
+        *,
+        derived: Mapping[Stream, Sequence[Post]] | None = None,
         hold: Hold | None = None,
         caller: Scoped | None = None,
+        check: Callable[[], None] = lambda: None,
+        beside: Callable[[Writer], Coroutine[Any, Any, None]] | None = None,
     ) -> Receipt:
-        """Decode, check and journal sketches, all or none. On return they are on stable storage.
+        """Decode, check and journal a request's posts in one transaction, all or none. On return
+        they are on stable storage.
 
-        Only a sketch that comes alone may have an interval.
+        Only a post that comes alone may have an interval.
 
         Args:
-            stream: the destination.
-            source: the sender.
-            draft: the sketches.
+            parts: the posts by stream, all with one source.
+            derived: posts to derived streams. A derived stream without space rejects nothing: its
+                rows are counted as missed.
             hold: of their rows, until they are journaled; the caller of :meth:`hold` releases it.
             caller: the owner of the key, if one is needed.
+            check, beside: see :class:`~api.service.posts.Receipt`.
 
         Raises:
             Exception: the fault found when they are decoded.
+            UnknownStreamError: a stream was deleted since it was found.
             RevokedSourceError: the source is revoked.
             TooManySourcesError, NoRoomError: memory has no space for their rows.
             IntervalConflictError: numbers of its interval came before with other content.
@@ -550,39 +550,63 @@ class Aggregator:
             StorageError: they may or may not have been written; sending them again is right.
             AnotherDatabaseError: the database is not the one that was read.
         """
-        if self._streams.by_id(stream.id) is not stream:  # deleted since it was found
-            raise UnknownStreamError(stream.name)
+        receipt = Receipt({**parts, **(derived or {})}, hold, _key_of(caller), check, beside)
+        self._check_streams(receipt)
         self._follower.check()
-        stream.admit(source)
         # Whoever posts much is sent away first, so that little can be posted all the same.
-        is_much, key = draft.rows >= _MUCH_ROWS, _key_of(caller)
+        is_much = receipt.rows >= _MUCH_ROWS
         most = self._limits.backlog_rows // (2 if is_much else 1)
-        if self.backlog_rows > most or self._backlog.crowded(key):
+        if self.backlog_rows > most or self._backlog.crowded(receipt.caller):
             raise BusyError
-        try:
-            async with self._admission.admitted(stream, source, draft, caller):
-                draft.check()
-                outcomes = await self._committer.submit(
-                    stream.id, source, draft, self._follower.catalog, hold, key
-                )
-        except UnknownStreamError:  # deleted since it was found
-            raise UnknownStreamError(stream.name) from None
-        for outcome in outcomes:
+        async with AsyncExitStack() as admitted:
+            receipt.parts = await self._admit(parts, derived or {}, caller, admitted)
+            check()
+            receipt.catalog = self._follower.catalog
+            await self._committer.submit(receipt)
+        for outcome in receipt.outcomes:
             if isinstance(outcome, IntervalConflictError):
                 raise outcome
-        journaled = [each for each in outcomes if not isinstance(each, IntervalConflictError)]
-        new = [each.row for each in journaled if each.row is not None]
-        if new:
-            size, rows = sum(len(row.body) for row in new), sum(row.rows for row in new)
-            self._backlog.change(key, rows)
-            self.observer.posted(stream.name, source, len(new), size, rows)
-            newest = (each.sketch.newest for each in draft.sketches())
+        self._count(receipt)
+        return receipt
+
+    async def _admit(
+        self,
+        parts: Mapping[Stream, Sequence[Post]],
+        derived: Mapping[Stream, Sequence[Post]],
+        caller: Scoped | None,
+        admitted: AsyncExitStack,
+    ) -> dict[Stream, Sequence[Post]]:
+        """Reserve space for all posts. Return them without those that a derived stream has no space
+        for.
+        """
+        found = dict(parts)
+        for stream, posts in (*parts.items(), *derived.items()):
+            source = posts[0].source
+            try:
+                space = self._admission.admitted(stream, source, posts, caller)
+                await admitted.enter_async_context(space)
+            except (NoRoomError, TooManySourcesError, CapacityError) as error:
+                # A derived stream may not take space away from the stream that feeds it.
+                if stream not in derived:
+                    raise
+                self._missed(stream, source, rows_of(posts), error)
+            else:
+                found[stream] = posts
+        return found
+
+    def _count(self, receipt: Receipt) -> None:
+        """Count the posts that the journal did not contain."""
+        for stream, pairs in receipt.journaled():
+            if not pairs:
+                continue
+            rows = [row for _, row in pairs]
+            source, count = rows[0].source, sum(row.rows for row in rows)
+            self._backlog.change(receipt.caller, count)
+            size = sum(len(row.body) for row in rows)
+            self.observer.posted(stream.name, source, len(rows), size, count)
+            newest = (post.decode().newest for post, _ in pairs)
             late_s = self._late_s(stream, max((t for t in newest if t is not None), default=None))
             self.senders.took((stream.id, source), self.now_us(), late_s)
-        return Receipt(
-            token=f"{stream.name}:{stream.row.incarnation}:{max(each.seq for each in journaled)}",
-            duplicates=[each.row is None for each in journaled],
-        )
 
     def _late_s(self, stream: Stream, newest: int | None) -> float | None:
         """Return the age of a time by the clock of this machine, or None where there is no such
@@ -613,7 +637,7 @@ class Aggregator:
             self.observer.disagreeing(stream.name, rows)
             stream.disagreeing += rows
 
-    def missed(
+    def _missed(
         self, view: Stream, source: str, rows: int, error: ServiceError | CapacityError
     ) -> None:
         """Count rows that a stream accepted and its derived stream has no space for."""
@@ -628,22 +652,22 @@ class Aggregator:
             self.observer.suspicious(stream.name, kind, count)
         stream.notes.add(notes)
 
-    def _committed(self, submission: Submission, outcomes: list[Outcome]) -> None:
+    def _committed(self, receipt: Receipt) -> None:
         rows = [
-            (outcome.row, each.sketch)
-            for outcome, each in zip(outcomes, submission.draft.sketches(), strict=True)
-            if not isinstance(outcome, IntervalConflictError) and outcome.row is not None
+            (outcome, post.decode())
+            for post, outcome in zip(receipt.posts, receipt.outcomes, strict=True)
+            if isinstance(outcome, Row)
         ]
         if rows:
-            self._follower.committed(rows, submission.catalog)
+            self._follower.committed(rows, receipt.catalog)
 
-    def _trial(self, submissions: Sequence[Submission]) -> Trial | None:
+    def _trial(self, receipts: Sequence[Receipt]) -> Trial | None:
         """Return a trial of the streams where these joins may fail, as of this moment."""
-        streams = {each.stream_id: self._streams.by_id(each.stream_id) for each in submissions}
         accepted = {
-            stream_id: stream.accepted
-            for stream_id, stream in streams.items()
-            if stream is not None and stream.accepted is not None
+            stream.id: stream.accepted
+            for receipt in receipts
+            for stream in receipt.parts
+            if stream.accepted is not None
         }
         return Trial(accepted, self._follower.cursor) if accepted else None
 
@@ -651,12 +675,16 @@ class Aggregator:
         await self._follower.catch_up()
         return self._follower.catalog
 
-    def _check(self, submission: Submission) -> None:
-        stream = self._streams.by_id(submission.stream_id)
-        if stream is None:
-            raise UnknownStreamError(str(submission.stream_id))
-        stream.admit(submission.source)
-        submission.draft.check()
+    def _check_streams(self, receipt: Receipt) -> None:
+        """Check that a request's streams exist, and that they admit its source."""
+        for stream, posts in receipt.parts.items():
+            if self._streams.by_id(stream.id) is not stream:
+                raise UnknownStreamError(stream.name)
+            stream.admit(posts[0].source)
+
+    def _check(self, receipt: Receipt) -> None:
+        self._check_streams(receipt)
+        receipt.check()
 
     async def reached(self, token: str, among: Collection[str]) -> None:
         """Wait until this process has taken the post of a token.

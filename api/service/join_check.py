@@ -19,6 +19,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from api.journal.model import Post
 from decaysketch import Snapshot
 from decaysketch.errors import DecaySketchError
 from decaysketch.families import Recipe, Sketch
@@ -101,11 +102,11 @@ class Trial:
         self._owns: dict[tuple[int, str], Sketch] = {}
         self.upto = upto
 
-    def concerns(self, stream_id: int) -> bool:
-        """Return whether joins of the stream may conflict."""
-        return stream_id in self._streams
+    def concerns(self, posts: Iterable[Post]) -> bool:
+        """Return whether the join with one post may conflict."""
+        return any(post.stream_id in self._streams for post in posts)
 
-    def take(self, stream_id: int, source: str, posts: Iterable[Snapshot]) -> None:
+    def take(self, posts: Sequence[Post]) -> None:
         """Join the posts of one request, all or none.
 
         Raises:
@@ -113,16 +114,22 @@ class Trial:
             CapacityError: there would be too many entries.
             ParameterError: the posts cannot be joined for another reason.
         """
-        if not self.concerns(stream_id):
-            return
-        accepted = self._streams[stream_id]
-        whole, own = self._wholes.get(stream_id), self._owns.get((stream_id, source))
-        whole = accepted.whole() if whole is None else whole.copy()
-        own = accepted.of(source) if own is None else own.copy()
+        wholes: dict[int, Sketch] = {}
+        owns: dict[tuple[int, str], Sketch] = {}
         for post in posts:
-            whole.merge(post)
-            own.merge(post)
-        self._wholes[stream_id], self._owns[stream_id, source] = whole, own
+            if (accepted := self._streams.get(post.stream_id)) is None:
+                continue
+            of, source = post.stream_id, (post.stream_id, post.source)
+            if of not in wholes:
+                whole = self._wholes.get(of)
+                wholes[of] = accepted.whole() if whole is None else whole.copy()
+            if source not in owns:
+                own = self._owns.get(source)
+                owns[source] = accepted.of(post.source) if own is None else own.copy()
+            wholes[of].merge(post.decode())
+            owns[source].merge(post.decode())
+        self._wholes |= wholes
+        self._owns |= owns
 
 
 def _joined(

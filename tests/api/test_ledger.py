@@ -21,7 +21,7 @@ import decaysketch
 from api.errors import IntervalConflictError
 from api.ingest.intervals import UNSHOWN
 from api.journal import log
-from api.journal.model import Head, Interval, NewPost, StorageError, StreamRow
+from api.journal.model import Head, Interval, Post, StorageError, StreamRow
 from api.journal.sql import SqlStorage
 from decaysketch.asyncwindow import SumSampler
 
@@ -412,7 +412,7 @@ async def _write_from_several(data: Path) -> None:
         nonlocal taken
         for k in range(20):
             interval = Interval(10 * k + number, 10 * k + number + 8)
-            new = NewPost(stream.id, "a", bytes([number, k]), 1, interval)
+            new = Post(stream.id, "a", bytes([number, k]), 1, interval)
             async with journals[number].writing() as tx:
                 (outcome,) = await log.append(tx, [new], 1, 0)
             taken += not isinstance(outcome, IntervalConflictError)

@@ -31,7 +31,7 @@ from api.journal import changes
 from api.journal.model import (
     Head,
     Interval,
-    NewPost,
+    Post,
     PostKey,
     Revocation,
     Row,
@@ -462,7 +462,7 @@ class Transaction:
         ]
         return sorted(found, key=lambda entry: entry[0].first)[:limit]
 
-    async def insert_interval(self, post: NewPost) -> None:
+    async def insert_interval(self, post: Post) -> None:
         await self.step()
         assert post.interval is not None
         entry = (post.interval, post.sent)

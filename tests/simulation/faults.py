@@ -19,11 +19,10 @@ from simulation import database
 
 from api.errors import StaleTokenError
 from api.journal import log
-from api.journal.log import Journaled
 from api.journal.model import (
     CatalogChangedError,
     Head,
-    NewPost,
+    Post,
     Row,
     SnapshotRow,
     StorageError,
@@ -32,10 +31,11 @@ from api.journal.model import (
 from api.journal.storage import Reader, Writer
 from api.service import compactor, follower
 from api.service.aggregator import Aggregator
-from api.service.committer import Committer, Submission
+from api.service.committer import Committer
 from api.service.follower import Follower
 from api.service.join_check import Accepted
 from api.service.local_sources import Site, Sites
+from api.service.posts import Receipt
 from api.service.streams import Stream
 from decaysketch import DecaySketch, Snapshot
 from decaysketch.core.watermarks import NO_WATERMARK
@@ -56,10 +56,10 @@ def _fault(name: str) -> Callable[[Callable[[], Iterator[None]]], Fault]:
 
 @_fault("acknowledges before the commit")
 def _early() -> Iterator[None]:
-    async def write(self: Committer, batch: list[Submission], trial: Any) -> list[Any]:
+    async def write(self: Committer, batch: list[Receipt], trial: Any) -> list[Any]:
         for each in batch:
             each.prepare(trial)
-        posts = [post for each in batch for post in each.posts]
+        posts = [post for each in batch if each.fault is None for post in each.posts]
         writing = self._storage.writing()
         transaction = await writing.__aenter__()
         try:
@@ -98,22 +98,22 @@ def _sequence() -> Iterator[None]:
     drawn: dict[int, int] = {}  # by database: numbers are drawn without holding the head
 
     async def append(
-        tx: Any, posts: Sequence[NewPost], catalog: int, now_us: int, last: int | None = None
+        tx: Any, posts: Sequence[Post], catalog: int, now_us: int, last: int | None = None
     ) -> list[Any]:
         if (await tx.head()).catalog != catalog:
             raise CatalogChangedError
         known = await tx.known({post.key for post in posts})
-        results: list[Journaled] = []
+        results: list[log.Outcome] = []
         rows: list[Row] = []
         for post in posts:
             if post.key in known:
-                results.append(Journaled((await tx.head()).last, None))
+                results.append((await tx.head()).last)
                 continue
             known.add(post.key)
             seq = drawn[id(tx._database)] = drawn.get(id(tx._database), 0) + 1
             row = Row(seq, post.stream_id, post.source, post.digest, post.body, post.rows, now_us)
             rows.append(row)
-            results.append(Journaled(seq, row))
+            results.append(row)
         if rows:
             await tx.insert_rows(rows)
             tx._change(_raise_last, rows[-1].seq)
@@ -237,7 +237,7 @@ def _no_wait() -> Iterator[None]:
 
 @_fault("keeps no ledger of numbers")
 def _no_ledger() -> Iterator[None]:
-    async def take_any(tx: Writer, post: NewPost) -> bool:
+    async def take_any(tx: Writer, post: Post) -> bool:
         return True
 
     with mock.patch.object(log, "_enter", take_any):
@@ -255,7 +255,7 @@ def _overtaken() -> Iterator[None]:
     append = log.append
 
     async def whatever_came(
-        tx: Any, posts: Sequence[NewPost], catalog: int, now_us: int, last: int | None = None
+        tx: Any, posts: Sequence[Post], catalog: int, now_us: int, last: int | None = None
     ) -> list[Any]:
         return await append(tx, posts, catalog, now_us)
 

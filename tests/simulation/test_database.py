@@ -14,7 +14,7 @@ from simulation.database import Client, Database, Faults
 from simulation.loop import Loop
 
 from api.journal import log
-from api.journal.model import NewPost, StorageError, StreamRow
+from api.journal.model import Post, StorageError, StreamRow
 
 
 def _tests_of_the_journal() -> ModuleType:
@@ -57,8 +57,8 @@ def storage() -> Client:
 STREAM = StreamRow(0, "s", "made", {"family": "x"}, 0)
 
 
-def post(number: int) -> NewPost:
-    return NewPost(1, "a", b"body %d" % number, 1)
+def post(number: int) -> Post:
+    return Post(1, "a", b"body %d" % number, 1)
 
 
 async def append(client: Client, number: int) -> None:

@@ -51,14 +51,14 @@ from api.errors import (
 )
 from api.ingest.building import count
 from api.ingest.json_rows import read_lines
-from api.journal.model import StorageError
+from api.journal.model import Post, StorageError
 from api.service import aggregator as service
 from api.service import committer, compactor, follower
 from api.service import local_sources as sites
-from api.service.aggregator import Aggregator, Limits, Receipt
+from api.service.aggregator import Aggregator, Limits
 from api.service.follower import ReplayError
 from api.service.local_sources import Site
-from api.service.posts import Draft, Incoming
+from api.service.posts import Receipt
 from api.service.streams import Stream
 from decaysketch import Snapshot
 from decaysketch.errors import ConflictingSketchError
@@ -329,12 +329,10 @@ class World:
         """What the route does."""
         stream = await aggregator.find(kind.name)
 
-        def read() -> list[Incoming]:
-            return [Incoming(body.content, self._decode(stream, body), body.interval)]
-
-        rows, size = stream.peek_post(body.content), len(body.content)
-        draft = Draft(read, posts=1, rows=rows, size=size)
-        receipt = await aggregator.post(stream, body.source, draft)
+        rows = stream.peek_post(body.content)
+        read = lambda _: self._decode(stream, body)  # noqa: E731
+        post = Post(stream.id, body.source, body.content, rows, body.interval, read=read)
+        receipt = await aggregator.post({stream: [post]})
         self._check_queue(aggregator)
         self._durable(stream, [body])
         return receipt
@@ -349,18 +347,17 @@ class World:
         attempts = self._attempts.setdefault((stream.id, rows.source, rows.digest), [])
 
         async def post(site: Site) -> tuple[Receipt, Sketch | None]:
-            counted, sketch = await aggregator.compute(
+            _, new, sketch = await aggregator.compute(
                 count, batch, site, rows.interval, rows.digest
             )
             key = stream.id, site.source, site.epoch
             body: Body = kind.after(self._sites.get(key), rows, site.epoch)
-            assert counted.incoming is not None
-            if counted.incoming.body != body.content:
+            assert new is not None
+            if new.body != body.content:
                 raise ViolationError(f"{rows.source} counts what the library counts otherwise")
             attempts.append(body)
             self.bodies[kind.name, body.source, body.digest] = body
-            draft = Draft.of(counted.incoming, check=site.check)
-            receipt = await aggregator.post(stream, rows.source, draft)
+            receipt = await aggregator.post({stream: [new]}, check=site.check)
             if receipt.duplicates == [True]:
                 return receipt, None
             self._sites[key] = body

@@ -24,7 +24,7 @@ from sites_family import SitesParams, SitesRecipe, SitesSketch
 
 from api.app import create_app
 from api.journal import log
-from api.journal.model import NewPost, StorageError
+from api.journal.model import Post, StorageError
 from api.journal.sql import SqlStorage
 from api.settings import Settings
 
@@ -200,7 +200,7 @@ async def _journal(data: Path, *bodies: tuple[str, bytes]) -> None:
     async with storage.writing() as tx:
         (stream,) = [each for each in await tx.streams() if each.name == "s"]
         head = await tx.head()
-        new = [NewPost(stream.id, source, body, 1) for source, body in bodies]
+        new = [Post(stream.id, source, body, 1) for source, body in bodies]
         await log.append(tx, new, head.catalog, 0)
     await storage.close()
 

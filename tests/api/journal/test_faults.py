@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from databases import PostgresServer, new_database, postgres_server
 
 from api.journal import log
-from api.journal.model import Head, NewPost, StorageError, StreamRow
+from api.journal.model import Head, Post, StorageError, StreamRow
 from api.journal.sql import SqlStorage
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ async def create(storage: SqlStorage) -> int:
 
 
 async def append(storage: SqlStorage, stream_id: int, number: int, size: int = 100_000) -> None:
-    post = NewPost(stream_id, "a", number.to_bytes(8) + os.urandom(size), 1)
+    post = Post(stream_id, "a", number.to_bytes(8) + os.urandom(size), 1)
     await storage.write(lambda tx: log.append(tx, [post], 1, 0))
 
 
@@ -195,7 +195,7 @@ async def test_a_server_that_ends_within_a_transaction(
 
     async def write() -> None:
         async with remote.writing() as tx:
-            await log.append(tx, [NewPost(stream_id, "a", b"x", 1)], 1, 0)
+            await log.append(tx, [Post(stream_id, "a", b"x", 1)], 1, 0)
             server.kill()
             server.start()
 

@@ -10,12 +10,11 @@ from databases import Database
 
 from api.errors import IntervalConflictError
 from api.journal import log
-from api.journal.log import Journaled
 from api.journal.model import (
     CatalogChangedError,
     Head,
     Interval,
-    NewPost,
+    Post,
     Revocation,
     Row,
     SnapshotRow,
@@ -41,9 +40,7 @@ async def create(storage: SqlStorage, name: str) -> int:
     return made.id
 
 
-async def append(
-    storage: SqlStorage, *posts: NewPost, catalog: int = 1
-) -> list[Journaled | IntervalConflictError]:
+async def append(storage: SqlStorage, *posts: Post, catalog: int = 1) -> list[log.Outcome]:
     async with storage.writing() as tx:
         return await log.append(tx, posts, catalog, NOW_US)
 
@@ -57,13 +54,11 @@ async def state(storage: SqlStorage) -> tuple[Head, list[Row], list[SnapshotRow]
         )
 
 
-def post(
-    stream_id: int, number: int, source: str = "a", interval: Interval | None = None
-) -> NewPost:
-    return NewPost(stream_id, source, b"body %d" % number, number, interval)
+def post(stream_id: int, number: int, source: str = "a", interval: Interval | None = None) -> Post:
+    return Post(stream_id, source, b"body %d" % number, number, interval)
 
 
-def row(seq: int, of: NewPost) -> Row:
+def row(seq: int, of: Post) -> Row:
     return Row(seq, of.stream_id, of.source, of.digest, of.body, of.rows, NOW_US)
 
 
@@ -82,20 +77,20 @@ async def test_posts_are_numbered_in_their_order(storage: SqlStorage, stream_id:
     first = await append(storage, *posts[:4])
     second = await append(storage, *posts[4:])
     rows = [row(number, each) for number, each in enumerate(posts, 1)]
-    assert first + second == [Journaled(each.seq, each) for each in rows]
+    assert first + second == rows
     assert await state(storage) == (Head(last=6, catalog=1), rows, [])
 
 
 async def test_a_post_is_taken_once(storage: SqlStorage, stream_id: int) -> None:
     a, b = post(stream_id, 1), post(stream_id, 2)
     elsewhere = replace(a, source="b")
-    assert [each.row for each in await append(storage, a, b, a, elsewhere)] == [
+    assert await append(storage, a, b, a, elsewhere) == [
         row(1, a),
         row(2, b),
-        None,
+        2,
         row(3, elsewhere),
     ]
-    assert await append(storage, b, a) == [Journaled(3, None), Journaled(3, None)]
+    assert await append(storage, b, a) == [3, 3]
     assert await state(storage) == (
         Head(last=3, catalog=1),
         [row(1, a), row(2, b), row(3, elsewhere)],
@@ -111,7 +106,7 @@ async def test_another_catalog_stops_the_post(storage: SqlStorage, stream_id: in
 
 
 async def test_intervals_of_a_source_never_overlap(storage: SqlStorage, stream_id: int) -> None:
-    def numbered(number: int, first: int, after: int, source: str = "a") -> NewPost:
+    def numbered(number: int, first: int, after: int, source: str = "a") -> Post:
         return post(stream_id, number, source, Interval(first, after))
 
     fine = [numbered(1, 0, 10), numbered(2, 10, 20), numbered(3, 5, 15, "b")]
@@ -125,7 +120,7 @@ async def test_intervals_of_a_source_never_overlap(storage: SqlStorage, stream_i
         numbered(6, 0, 10),
         numbered(7, 25, 26),
     )
-    assert (again.row, beside.seq) == (None, 4)
+    assert (again, beside.seq) == (3, 4)
     for refused, overlapped in (
         (conflict, [(10, 20)]),
         (other_bytes, [(0, 10)]),
@@ -161,10 +156,10 @@ async def test_numbers_that_were_released_may_be_posted_again(
     assert await state(storage) == before  # the ledger alone
     again = post(stream_id, 4, "a", Interval(10, 20))
     (taken,) = await append(storage, again)
-    assert isinstance(taken, Journaled)
-    assert taken.row == row(4, again)
+    assert isinstance(taken, Row)
+    assert taken == row(4, again)
     for held in (first, other):
-        assert await append(storage, held) == [Journaled(4, None)]
+        assert await append(storage, held) == [4]
 
 
 async def test_a_transaction_that_fails_gives_its_numbers_back(
@@ -180,7 +175,7 @@ async def test_a_transaction_that_fails_gives_its_numbers_back(
     with pytest.raises(ZeroDivisionError):
         await fail()
     other = post(stream_id, 2, interval=Interval(2, 3))
-    assert await append(storage, other) == [Journaled(1, row(1, other))]
+    assert await append(storage, other) == [row(1, other)]
 
 
 # ----------------------------------------------------------------------------------------- compact
@@ -312,7 +307,7 @@ async def test_a_source_is_revoked_and_admitted_again(storage: SqlStorage, strea
         assert await tx.revocations() == [Revocation(stream_id, "a", 2, active=False)]
         assert (await tx.head()).catalog == 3
     again = replace(numbered, interval=Interval(3, 7))  # the ledger forgot it as well
-    assert await append(storage, again, catalog=3) == [Journaled(3, row(3, again))]
+    assert await append(storage, again, catalog=3) == [row(3, again)]
     async with storage.writing() as tx:
         await log.revoke(tx, (stream_id, "a"))
     async with storage.reading() as tx:

@@ -11,7 +11,7 @@ from databases import Database, new_database
 from service import PARAMS, build
 
 from api.journal import log
-from api.journal.model import Head, Interval, NewPost, Row, StorageError
+from api.journal.model import Head, Interval, Post, Row, StorageError
 from api.journal.sql import SqlStorage
 
 pytestmark = pytest.mark.anyio
@@ -103,12 +103,12 @@ async def test_posting_goes_on_from_there(before: Database) -> None:
     fill(before)
     storage = await SqlStorage.open(before.url)
     first = _ROWS[0]
-    again = NewPost(first.stream_id, first.source, first.body, 1, Interval(10, 20))
-    new = NewPost(5, "a", b"new", 1)
+    again = Post(first.stream_id, first.source, first.body, 1, Interval(10, 20))
+    new = Post(5, "a", b"new", 1)
     async with storage.writing() as tx:
         known, added = await log.append(tx, [again, new], 0, 10**15)
-    assert known == log.Journaled(_ROWS[-1].seq, None)
-    assert isinstance(added, log.Journaled)
+    assert known == _ROWS[-1].seq
+    assert isinstance(added, Row)
     assert added.seq == _ROWS[-1].seq + 1
     async with storage.writing() as tx:
         made = await log.create(tx, streams_like(await tx.streams()))

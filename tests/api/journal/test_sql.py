@@ -14,7 +14,7 @@ from databases import Database
 from api.journal.model import (
     Head,
     Interval,
-    NewPost,
+    Post,
     Revocation,
     Row,
     SnapshotRow,
@@ -172,7 +172,7 @@ async def test_intervals_that_overlap(storage: SqlStorage) -> None:
     async with storage.writing() as tx:
         await tx.lock_head()
         for interval, body in bodies.items():
-            await tx.insert_interval(NewPost(s, "a", body, 1, interval))
+            await tx.insert_interval(Post(s, "a", body, 1, interval))
         cases = {
             (0, 1): entries[:1],
             (9, 10): entries[:1],
@@ -265,7 +265,7 @@ async def test_deleting_a_source_or_a_stream_takes_all_of_it(
         for seq, (stream_id, source) in enumerate(places, 1):
             await tx.insert_rows([row(seq, stream_id, source)])
             await tx.insert_snapshot(snapshot(stream_id, source, 1, 1))
-            await tx.insert_interval(NewPost(stream_id, source, b"x", 1, Interval(0, 1)))
+            await tx.insert_interval(Post(stream_id, source, b"x", 1, Interval(0, 1)))
             await tx.put_revocation(Revocation(stream_id, source, 1, active=True))
         await tx.delete_source((s, "a"))
 

@@ -14,7 +14,7 @@ from databases import Database, new_database
 from service import NOW, PARAMS, build
 
 from api.errors import IntervalConflictError, TooManyMonitorsError
-from api.journal.model import Interval, StorageError
+from api.journal.model import Interval, Post, StorageError
 from api.journal.sql import SqlStorage
 from api.monitors import history, store
 from api.monitors.engine import Monitors, Reporting
@@ -22,7 +22,6 @@ from api.monitors.outbox import Outbox
 from api.monitors.webhooks import Webhooks
 from api.origins import Origin
 from api.service.aggregator import Aggregator, Limits
-from api.service.posts import Draft, Incoming
 from api.service.threads import Threads
 from api.settings import Settings
 from decaysketch.families import recipe_of
@@ -64,9 +63,9 @@ class Replica:
     ) -> Reporting:
         sketch = build(seed, first_id=10_000 * seed)
         reporting = self.monitors.reporting(self.stream, source, report, len(sketch))
-        incoming = Incoming(sketch.to_bytes(), sketch.snapshot(), interval)
-        draft = Draft(lambda: [incoming], posts=1, rows=len(sketch), size=1, beside=reporting.write)
-        await self.aggregator.post(self.stream, source, draft)
+        stream, snapshot = self.stream, sketch.snapshot()
+        post = Post(stream.id, source, sketch.to_bytes(), interval=interval, snapshot=snapshot)
+        await self.aggregator.post({stream: [post]}, beside=reporting.write)
         return reporting
 
     async def state(self) -> State:
@@ -237,9 +236,8 @@ async def test_without_a_report_a_stream_is_evaluated_as_a_query(
     one = await run()
     await defined(one, decay="window(10s)", above=300.0)
     sketch = build(1)
-    incoming = Incoming(sketch.to_bytes(), sketch.snapshot(), None)
-    draft = Draft(lambda: [incoming], posts=1, rows=len(sketch), size=1)
-    await one.aggregator.post(one.stream, "bridge", draft)
+    post = Post(one.stream.id, "bridge", sketch.to_bytes(), snapshot=sketch.snapshot())
+    await one.aggregator.post({one.stream: [post]})
     newest = sketch.snapshot().newest
     assert newest is not None
     clock[0] = newest * 1_000_000

@@ -18,7 +18,7 @@ from databases import KINDS, Database, database, new_database
 from api.access.keys import Role, mint
 from api.access.store import SqlKeyStore
 from api.journal import log
-from api.journal.model import Interval, NewPost, SnapshotRow, StreamRow, Totals
+from api.journal.model import Interval, Post, SnapshotRow, StreamRow, Totals
 from api.journal.sql import SqlStorage
 from api.operations import backup as backups
 from api.operations.backup import BackupError, backup, check, restore
@@ -56,9 +56,9 @@ async def fill(storage: SqlStorage) -> None:
     async with storage.writing() as tx:
         assert await log.delete(tx, 1)
     posts = [
-        NewPost(2, "a", b"first", 1),
-        NewPost(2, "a", HEAVY, 7, Interval(5, 9)),
-        NewPost(3, "Ä\n", b"third", 3),
+        Post(2, "a", b"first", 1),
+        Post(2, "a", HEAVY, 7, Interval(5, 9)),
+        Post(3, "Ä\n", b"third", 3),
     ]
     async with storage.writing() as tx:
         head = await tx.lock_head()
@@ -213,7 +213,7 @@ def test_it_is_of_one_moment(
     async def post(storage: SqlStorage) -> None:
         async with storage.writing() as tx:
             head = await tx.lock_head()
-            await log.append(tx, [NewPost(2, "late", b"late", 1)], head.catalog, NOW_US)
+            await log.append(tx, [Post(2, "late", b"late", 1)], head.catalog, NOW_US)
 
     copied = backups._copied
 

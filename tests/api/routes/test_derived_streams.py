@@ -10,7 +10,9 @@ from fastapi.testclient import TestClient
 from service import NOW, problem
 
 from api.access.keys import Role, mint
-from api.ingest import views
+from api.ingest import building
+from api.journal import log
+from api.journal.model import StorageError
 
 Start = Callable[..., TestClient]
 FORM = {"params": {"max_weight": 1, "id_bits": 40, "capacity": 100, "time_unit": "s"}}
@@ -108,10 +110,43 @@ def test_the_division_into_steps_changes_nothing(
     keys = [7 if n % 5 == 4 else [f"device-{n % 9}", n] for n in range(50)]
     rows = [{"value": n, "time": NOW - n, "id": key} for n, key in enumerate(keys)]
     for name, step in (("a", 1 << 12), ("b", 3), ("c", 1)):
-        monkeypatch.setattr(views, "_ROWS_A_STEP", step)
+        monkeypatch.setattr(building, "_ROWS_A_STEP", step)
         client.put(f"/v1/streams/{name}", json=VIEWS).raise_for_status()
         path = f"/v1/streams/{name}/observations?source=s"
         client.post(path, json={"observations": rows}).raise_for_status()
         states = [client.get(f"/v1/streams/{name}.devices{end}/sketch") for end in ("", ".names")]
         found.append([each.raise_for_status().content for each in states])
     assert found[0] == found[1] == found[2]
+
+
+def test_a_request_is_one_transaction(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For derived streams and for all streams in a bucket. If it fails, none has a part of it."""
+    client, append = start(), log.append
+    mapping = {"format": "influx", "measurement": "m", "value": "v"}
+    names = [f"{name}{end}" for name in "vw" for end in ("", ".devices", ".devices.names")]
+    for name in "vw":
+        form = VIEWS | {"ingest": {"map": [mapping]}}
+        assert client.put(f"/v1/streams/{name}", json=form).status_code == 201
+    transactions: list[int] = []
+
+    async def failing(tx: Any, posts: Any, *rest: Any) -> Any:
+        outcomes = await append(tx, posts, *rest)
+        transactions.append(len({post.stream_id for post in posts}))
+        if len(transactions) % 2:
+            raise StorageError("the disk is full")
+        return outcomes
+
+    monkeypatch.setattr(log, "append", failing)
+    aggregator = client.app.state.aggregator  # type: ignore[attr-defined]
+    requests = (
+        (3, lambda: post(client, 0, 5)),
+        (6, lambda: client.post("/write?db=v,w", content=b"m,host=a v=1 1700000000000000000")),
+    )
+    for streams, send in requests:
+        transactions.clear()
+        before = [aggregator.stream(name).totals().posts for name in names]
+        assert send().status_code == 503
+        assert [aggregator.stream(name).totals().posts for name in names] == before
+        assert send().is_success
+        added = sum(aggregator.stream(name).totals().posts for name in names) - sum(before)
+        assert (added, transactions) == (streams, [streams, streams])

@@ -246,7 +246,7 @@ def test_times_of_another_precision_are_refused_where_dates_are_held(ward: TestC
 def test_who_writes_is_told_503_where_all_is_busy(
     ward: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def busy(*_: object) -> None:
+    async def busy(*_: object, **__: object) -> None:
         raise BusyError
 
     monkeypatch.setattr(Aggregator, "post", busy)

@@ -112,7 +112,7 @@ def test_a_stream_without_a_map_says_what_to_do(client: TestClient) -> None:
 def test_who_posts_is_told_503_where_all_is_busy(
     ward: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def busy(*_: object) -> None:
+    async def busy(*_: object, **__: object) -> None:
         raise BusyError
 
     monkeypatch.setattr(Aggregator, "post", busy)

@@ -151,7 +151,7 @@ def test_snappy_is_for_this_route_alone(ward: TestClient) -> None:
 def test_who_writes_is_told_503_where_all_is_busy(
     ward: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def busy(*_: object) -> None:
+    async def busy(*_: object, **__: object) -> None:
         raise BusyError
 
     monkeypatch.setattr(Aggregator, "post", busy)

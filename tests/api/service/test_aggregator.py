@@ -14,10 +14,10 @@ from service import PARAMS, build
 
 from api.errors import BusyError, UnknownStreamError
 from api.journal import log
-from api.journal.model import Head, NewPost, ReplayError, StreamRow
+from api.journal.model import Head, Post, ReplayError, StreamRow
 from api.journal.sql import SqlStorage
 from api.service.aggregator import Aggregator, Limits
-from api.service.posts import Draft, Incoming
+from api.service.streams import Stream
 from api.service.threads import Threads
 from decaysketch import DecaySketch, merge
 from decaysketch.families import recipe_of
@@ -50,10 +50,14 @@ async def aggregate(database: Database) -> AsyncIterator[Open]:
         yield start
 
 
+def decoded(stream: Stream, source: str, body: bytes) -> Post:
+    return Post(stream.id, source, body, snapshot=stream.decode(body))
+
+
 async def post(aggregator: Aggregator, sketch: DecaySketch, source: str = "a") -> str:
     stream = aggregator.stream("s")
     body = sketch.to_bytes()
-    receipt = await aggregator.post(stream, source, Draft.of(Incoming(body, stream.decode(body))))
+    receipt = await aggregator.post({stream: [decoded(stream, source, body)]})
     return receipt.token
 
 
@@ -67,9 +71,7 @@ async def test_a_stream_deleted_since_it_was_found_concerns_nobody_else(aggregat
     await here.delete("s")
     body = build(1).to_bytes()
     found = [
-        asyncio.ensure_future(
-            there.post(stream, "a", Draft.of(Incoming(body, stream.decode(body))))
-        )
+        asyncio.ensure_future(there.post({stream: [decoded(stream, "a", body)]}))
         for stream in (kept, old, kept)
     ]
     outcomes = await asyncio.gather(*found, return_exceptions=True)
@@ -77,7 +79,7 @@ async def test_a_stream_deleted_since_it_was_found_concerns_nobody_else(aggregat
     assert [type(each).__name__ for each in (outcomes[0], outcomes[2])] == ["Receipt", "Receipt"]
     # Known here to be gone, it is refused before anything is written.
     with pytest.raises(UnknownStreamError):
-        await there.post(old, "a", Draft.of(Incoming(body, old.decode(body))))
+        await there.post({old: [decoded(old, "a", body)]})
 
 
 @pytest.mark.anyio
@@ -106,16 +108,17 @@ async def test_a_request_of_many_posts_takes_the_place_of_nobody_who_brings_one(
     await here.create("s", FORM)
     stream = here.stream("s")
     bodies = [build(seed).to_bytes() for seed in range(30)]
-    many = [Incoming(body, stream.decode(body)) for body in bodies]
-    waiting = [asyncio.ensure_future(here.post(stream, "many", Draft.of(*many)))]
+    many = [decoded(stream, "many", body) for body in bodies]
+    waiting = [asyncio.ensure_future(here.post({stream: many}))]
     waiting += [
-        asyncio.ensure_future(here.post(stream, "one", Draft.of(each))) for each in many[:20]
+        asyncio.ensure_future(here.post({stream: [decoded(stream, "one", body)]}))
+        for body in bodies[:20]
     ]
-    refused = asyncio.ensure_future(here.post(stream, "many", Draft.of(*many)))
+    refused = asyncio.ensure_future(here.post({stream: many}))
     outcomes = await asyncio.gather(*waiting, refused, return_exceptions=True)
     assert [type(each).__name__ for each in outcomes[:-1]] == ["Receipt"] * 21
     assert isinstance(outcomes[-1], BusyError)
-    await here.post(stream, "many", Draft.of(*many))  # nobody waits any more
+    await here.post({stream: many})  # nobody waits any more
 
 
 @pytest.mark.anyio
@@ -125,11 +128,11 @@ async def test_requests_of_many_bytes_take_the_place_of_nobody_who_brings_few(
     here = await aggregate(queue_bytes=2 << 20)
     await here.create("s", FORM)
     stream = here.stream("s")
-    few = [Incoming(each.to_bytes(), each.snapshot()) for each in map(build, range(20))]
-    sketch = few[0].sketch
-    much = [Incoming(number.to_bytes(1 << 20, "little"), sketch) for number in range(3)]
-    waiting = [asyncio.ensure_future(here.post(stream, "much", Draft.of(each))) for each in much]
-    waiting += [asyncio.ensure_future(here.post(stream, "few", Draft.of(each))) for each in few]
+    few = [decoded(stream, "few", build(seed).to_bytes()) for seed in range(20)]
+    sketch = few[0].snapshot
+    bodies = [number.to_bytes(1 << 20, "little") for number in range(3)]
+    much = [Post(stream.id, "much", body, snapshot=sketch) for body in bodies]
+    waiting = [asyncio.ensure_future(here.post({stream: [each]})) for each in (*much, *few)]
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(each).__name__ for each in outcomes] == [
         "Receipt", "BusyError", "BusyError", *["Receipt"] * 20,
@@ -232,8 +235,8 @@ async def test_a_post_is_not_taken_twice_by_its_digest(aggregate: Open) -> None:
     here = await aggregate()
     stream, _ = await here.create("s", FORM)
     body = build(1).to_bytes()
-    several = [Incoming(body, stream.decode(body)) for _ in range(3)]
-    receipt = await here.post(stream, "a", Draft.of(*several))
+    several = [decoded(stream, "a", body) for _ in range(3)]
+    receipt = await here.post({stream: several})
     assert receipt.duplicates == [False, True, True]
-    assert NewPost(stream.id, "a", body, 1).digest == several[0].digest
+    assert Post(stream.id, "a", body, 1).digest == several[0].digest
     assert stream.totals().posts == 1

@@ -224,7 +224,7 @@ class TestPostsThatTakeLong:
         self, stream: TestClient, threads_of: Callable[[Any, str], list[str]]
     ) -> None:
         called = threads_of(building, "build")  # one of the steps in which a body is taken
-        for rows, thread in ((100, "compute"), (20_000, "large")):
+        for rows, thread in ((100, "compute"), (20_000, "long")):
             lines = b"\n".join(b'{"value":1,"time":5,"id":%d}' % n for n in range(rows))
             posted = stream.post(
                 "/v1/streams/s/observations?source=a",

@@ -14,15 +14,15 @@ from service import PARAMS, build
 
 from api.errors import NoRoomError, RevokedSourceError
 from api.journal import log
-from api.journal.model import StorageError
+from api.journal.model import Post, StorageError
 from api.journal.sql import SqlStorage
 from api.service import committer
 from api.service.admission import RowLimits
 from api.service.aggregator import Aggregator, Limits
 from api.service.observer import Observer
-from api.service.posts import Draft, Incoming
 from api.service.streams import Stream
 from api.service.threads import Threads
+from decaysketch import Snapshot
 from decaysketch.errors import CorruptSketchError
 from decaysketch.families import recipe_of
 
@@ -77,13 +77,12 @@ class Sent:
         self.body = body
         self.threads: list[str] = []
 
-    def read(self) -> list[Incoming]:
+    def read(self, body: bytes) -> Snapshot:
         self.threads.append(threading.current_thread().name)
-        return [Incoming(self.body, self.stream.decode(self.body))]
+        return self.stream.decode(body)
 
-    @property
-    def draft(self) -> Draft:
-        return Draft(self.read, posts=1, rows=300, size=len(self.body))
+    def post(self, source: str = "a") -> dict[Stream, list[Post]]:
+        return {self.stream: [Post(self.stream.id, source, self.body, 300, read=self.read)]}
 
 
 def damaged(body: bytes) -> bytes:
@@ -98,7 +97,7 @@ async def test_who_brings_what_cannot_be_decoded_is_told_and_the_others_are_comm
     bodies = [build(seed).to_bytes() for seed in range(6)]
     sent = [Sent(stream, damaged(b) if k % 3 == 1 else b) for k, b in enumerate(bodies)]
     outcomes = await asyncio.gather(
-        *(here.post(stream, "a", each.draft) for each in sent), return_exceptions=True
+        *(here.post(each.post()) for each in sent), return_exceptions=True
     )
     found = [type(each).__name__ for each in outcomes]
     assert found == ["Receipt", "CorruptSketchError", "Receipt"] * 2
@@ -117,9 +116,10 @@ async def test_not_too_much_is_decoded_before_a_transaction(
     stream, _ = await here.create("s", FORM)
     monkeypatch.setattr(committer, "_DECODED_ROWS", 700)
     sent = [Sent(stream, build(seed).to_bytes()) for seed in range(5)]
-    drafts = [each.draft for each in sent]
-    drafts[3].sketches(), drafts[4].sketches()  # what was decoded before does not count
-    await asyncio.gather(*(here.post(stream, "a", draft) for draft in drafts))
+    posts = [each.post() for each in sent]
+    for each in posts[3:]:  # what was decoded before does not count
+        each[stream][0].decode()
+    await asyncio.gather(*(here.post(each) for each in posts))
     assert isinstance(here.observer, Transactions)
     assert here.observer.posts == [2, 3]
     assert all(len(each.threads) == 1 for each in sent)
@@ -137,7 +137,7 @@ async def test_where_nothing_can_be_decoded_nothing_is_begun(
     monkeypatch.setattr(log, "append", append)
     for _ in range(2):
         with pytest.raises(CorruptSketchError):
-            await here.post(stream, "a", Sent(stream, damaged(build(1).to_bytes())).draft)
+            await here.post(Sent(stream, damaged(build(1).to_bytes())).post())
     assert isinstance(here.observer, Transactions)
     assert here.observer.posts == []
 
@@ -154,8 +154,8 @@ async def test_a_fault_is_told_even_if_the_others_cannot_be_written(
     monkeypatch.setattr(log, "append", append)
     body = build(1).to_bytes()
     outcomes = await asyncio.gather(
-        here.post(stream, "a", Sent(stream, damaged(body)).draft),
-        here.post(stream, "a", Sent(stream, body).draft),
+        here.post(Sent(stream, damaged(body)).post()),
+        here.post(Sent(stream, body).post()),
         return_exceptions=True,
     )
     assert [type(each) for each in outcomes] == [CorruptSketchError, StorageError]
@@ -169,8 +169,8 @@ async def test_a_source_revoked_between_check_and_commit_is_refused(aggregate: O
     await here.revoke("s", "a")
     sent = [Sent(stream, build(seed).to_bytes()) for seed in (1, 2)]
     outcomes = await asyncio.gather(
-        there.post(stream, "a", sent[0].draft),
-        there.post(stream, "b", sent[1].draft),
+        there.post(sent[0].post("a")),
+        there.post(sent[1].post("b")),
         return_exceptions=True,
     )
     assert [type(each).__name__ for each in outcomes] == [RevokedSourceError.__name__, "Receipt"]
@@ -182,9 +182,7 @@ async def test_what_is_drained_is_decoded_and_committed(aggregate: Open) -> None
     here = await aggregate()
     stream, _ = await here.create("s", FORM)
     bodies = [build(seed).to_bytes() for seed in range(5)]
-    posts = [
-        asyncio.ensure_future(here.post(stream, "a", Sent(stream, body).draft)) for body in bodies
-    ]
+    posts = [asyncio.ensure_future(here.post(Sent(stream, body).post())) for body in bodies]
     await asyncio.sleep(0)  # each is in the queue
     await here.drain()
     assert all(each.done() for each in posts)
@@ -195,10 +193,10 @@ async def test_who_leaves_before_the_transaction_is_not_decoded(aggregate: Open)
     here = await aggregate()
     stream, _ = await here.create("s", FORM)
     gone, stays = (Sent(stream, build(seed).to_bytes()) for seed in (1, 2))
-    leaving = asyncio.ensure_future(here.post(stream, "a", gone.draft))
+    leaving = asyncio.ensure_future(here.post(gone.post("a")))
     await asyncio.sleep(0)
     leaving.cancel()
-    await here.post(stream, "a", stays.draft)
+    await here.post(stays.post("a"))
     assert (len(gone.threads), len(stays.threads)) == (0, 1)
     assert stream.totals().posts == 1
 
@@ -208,10 +206,10 @@ async def test_near_a_limit_it_is_decoded_before_and_only_once(aggregate: Open) 
     stream, _ = await here.create("s", FORM)
     body = build(1).to_bytes()
     first, again, more = (Sent(stream, b) for b in (body, body, build(2).to_bytes()))
-    assert (await here.post(stream, "a", first.draft)).duplicates == [False]
-    assert (await here.post(stream, "a", again.draft)).duplicates == [True]
+    assert (await here.post(first.post("a"))).duplicates == [False]
+    assert (await here.post(again.post("a"))).duplicates == [True]
     with pytest.raises(NoRoomError):
-        await here.post(stream, "a", more.draft)
+        await here.post(more.post("a"))
     with pytest.raises(CorruptSketchError):
-        await here.post(stream, "a", Sent(stream, damaged(body)).draft)
+        await here.post(Sent(stream, damaged(body)).post())
     assert [len(each.threads) for each in (first, again, more)] == [1, 1, 1]

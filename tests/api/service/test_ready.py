@@ -20,16 +20,18 @@ from databases import Database, database
 from service import OCTETS, PARAMS, build, problem
 
 from api.journal import log
-from api.journal.model import NewPost, StorageError, StreamRow
+from api.journal.model import Post, StorageError, StreamRow
 from api.journal.sql import SqlStorage
 from api.journal.storage import Writer
 from api.logs import Seldom
 from api.service.committer import Committer
 from api.service.metrics import Metrics
 from api.service.observer import Observer
-from api.service.posts import Draft, Incoming
+from api.service.posts import Receipt
+from api.service.streams import Stream
 from api.service.write_probe import Writability
 from decaysketch import DecaySketch
+from decaysketch.families import recipe_of
 
 __all__ = ["database"]
 
@@ -143,7 +145,7 @@ async def append(storage: SqlStorage, size: int) -> None:
         streams = await tx.streams() or [await log.create(tx, row)]
         assert streams[0] is not None
         head = await tx.head()
-        await log.append(tx, [NewPost(streams[0].id, "a", os.urandom(size), 1)], head.catalog, 0)
+        await log.append(tx, [Post(streams[0].id, "a", os.urandom(size), 1)], head.catalog, 0)
 
     await storage.write(write)
 
@@ -238,16 +240,17 @@ async def test_a_post_that_is_there_already_proves_nothing(tmp_path: Path) -> No
         storage,
         Told(storage, Observer()),
         now_us=lambda: 0,
-        committed=lambda _submission, _outcomes: None,
+        committed=lambda _receipt: None,
         refresh=refresh,
-        check=lambda _submission: None,
+        check=lambda _receipt: None,
         queue_posts=10,
         queue_bytes=1000,
         observer=Observer(),
     )
     for body in (b"body", b"body", b"other body"):
-        draft = Draft.of(Incoming(body, DecaySketch(PARAMS).snapshot()))
-        submitted = committer.submit(1, "a", draft, 1)
+        post = Post(1, "a", body, snapshot=DecaySketch(PARAMS).snapshot())
+        stream = Stream(StreamRow(1, "s", "0", recipe_of(PARAMS).to_dict(), 0))
+        submitted = committer.submit(Receipt({stream: [post]}, catalog=1))
         await run_once(committer, submitted)
     assert told == [4, 10]
     await storage.close()

@@ -23,11 +23,11 @@ from service import NOW, OCTETS, PARAMS, posted, problem
 
 from api.access.keys import Role, mint
 from api.errors import RowsAskedError
+from api.journal.model import Post
 from api.service import follower
 from api.service.aggregator import Aggregator
 from api.service.budget import PART_ROWS, Memory
 from api.service.memory import bound_bytes, memory_table, parts
-from api.service.posts import Draft, Incoming
 from api.service.shares import charging
 from api.service.streams import Stream
 from api.settings import Settings
@@ -312,7 +312,7 @@ def test_posts_that_come_at_once_do_not_exceed_the_limit_together(start: Start) 
         bodies = [dense(1_500, first_id=1_500 * n) for n in range(20)]
         return await asyncio.gather(
             *(
-                aggregator.post(stream, "a", Draft.of(Incoming(b, stream.decode(b))))
+                aggregator.post({stream: [Post(stream.id, "a", b, snapshot=stream.decode(b))]})
                 for b in bodies
             ),
             return_exceptions=True,

@@ -11,6 +11,7 @@ import pytest
 from databases import new_database
 from service import PARAMS, build
 
+from api.journal.model import Post
 from api.journal.sql import SqlStorage
 from api.service import compactor, supervisor
 from api.service.aggregator import Aggregator, Limits
@@ -19,7 +20,6 @@ from api.service.compactor import Compactor
 from api.service.follower import Follower
 from api.service.merging import MergeBuffer
 from api.service.metrics import Metrics
-from api.service.posts import Draft, Incoming
 from api.service.streams import Stream
 from api.service.supervisor import Background
 from api.service.threads import Threads
@@ -73,7 +73,8 @@ async def aggregate(tmp_path: Any) -> AsyncIterator[Open]:
 async def post(aggregator: Aggregator, name: str, seed: int, source: str = "a") -> str:
     stream = aggregator.stream(name)
     body = build(seed, 50, first_id=40 * seed).to_bytes()
-    receipt = await aggregator.post(stream, source, Draft.of(Incoming(body, stream.decode(body))))
+    post = Post(stream.id, source, body, snapshot=stream.decode(body))
+    receipt = await aggregator.post({stream: [post]})
     return receipt.token
 
 
