@@ -52,6 +52,7 @@ from decaysketch.querytime import wire as wire
 from decaysketch.querytime.devices import Device, Devices
 from decaysketch.querytime.sketch import DecaySketch, SketchStats
 from decaysketch.querytime.state import SketchState as SketchState
+from decaysketch.querytime.upgrading import upgrade
 from decaysketch.sources import CoverageView, SourceSet
 
 __all__ = [
@@ -89,6 +90,7 @@ __all__ = [
     "merge",
     "observation_ids",
     "scale_weights",
+    "upgrade",
 ]
 
 __version__ = "0.2.0"

@@ -54,7 +54,8 @@ def test_the_snippets_about_counts_print_what_they_say(
 
 
 @pytest.mark.parametrize(
-    "page", ["labels.md", "extremes.md", "devices.md", "series.md", "filters-and-groups.md"]
+    "page",
+    ["labels.md", "extremes.md", "devices.md", "series.md", "filters-and-groups.md", "columns.md"],
 )
 def test_the_snippet_of_a_page_prints_what_it_says(page: str) -> None:
     result = doctest.testfile(str(ROOT / "docs" / page), module_relative=False)

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core import hashing, sizing
+from decaysketch.core.column_types import ColumnTypes, read_column_types
 from decaysketch.core.sizing import MAX_CAPACITY, MAX_COPIES, MAX_ID_BITS
 from decaysketch.errors import ParameterError
 
@@ -47,6 +48,8 @@ __all__ = [
 
 IdMix = Literal["keyed", "none"]
 ValueType = Literal["int64", "float64", "label"]
+RECORD: Literal["record"] = "record"
+"""The value type of streams with columns."""
 
 Form = Mapping[str, Any]
 """A JSON object, as it was read: what its fields are, whoever takes one of them checks."""
@@ -70,7 +73,7 @@ class BuildParams(ABC):
 
     @property
     @abstractmethod
-    def value_type(self) -> ValueType:
+    def value_type(self) -> ValueType | Literal["record"]:
         """What values are kept as."""
 
     @property
@@ -131,6 +134,10 @@ class SketchParams(BuildParams):
             and is for studies only.
         id_key: 16 to 64 secret bytes that key the id mixing instead of the seed. Then ids cannot
             be chosen to bias the sketch; bytes on the wire carry only a check value of the key.
+        columns: names and types of the columns of an observation, which replace its single value:
+            types by name, such as ``{"temp": "float64", "site": "text"}``, or one text, ``"temp
+            float64, site text"``. Types are "float64", "int64", "bool" and "text". Every value may
+            be null. At most 32 columns. ``value_type`` is "record" then.
         accuracy: in place of ``capacity``: of a sum in 19 of 20 results, as 0.02 or "2%".
 
     Raises:
@@ -147,9 +154,10 @@ class SketchParams(BuildParams):
     copies: int = 1
     seed: int = 0
     time_unit: str = "s"
-    value_type: ValueType = "float64"
+    value_type: ValueType | Literal["record"] = "float64"
     id_mix: IdMix = "keyed"
     id_key: bytes | None = field(default=None, repr=False)
+    columns: ColumnTypes = field(default=(), repr=False)
     accuracy: InitVar[float | str | None] = None
 
     def __post_init__(self, accuracy: float | str | None) -> None:
@@ -168,7 +176,7 @@ class SketchParams(BuildParams):
         check_integer("copies", self.copies, 1, MAX_COPIES)
         check_integer("seed", self.seed, 0, (1 << 64) - 1)
         check_time_unit(self.time_unit)
-        _check_choice("value_type", self.value_type, get_args(ValueType))
+        self._check_columns()
         _check_choice("id_mix", self.id_mix, get_args(IdMix))
         if self.id_key is not None:
             if not isinstance(self.id_key, bytes) or not 16 <= len(self.id_key) <= 64:
@@ -176,6 +184,23 @@ class SketchParams(BuildParams):
             if self.id_mix == "none":
                 raise ParameterError("id_key has no use with id_mix='none'")
         _ = self.prime  # refuses a universe that is too large
+
+    def _check_columns(self) -> None:
+        columns = read_column_types(self.columns)
+        object.__setattr__(self, "columns", columns)
+        if not columns:
+            _check_choice("value_type", self.value_type, get_args(ValueType))
+            return
+        if type(self) is not SketchParams:
+            raise ParameterError(
+                f"columns is {self.columns!r:.80}; only the family 'decay' has columns"
+            )
+        if self.value_type not in ("float64", RECORD):  # the default, or as stated
+            raise ParameterError(
+                f"value_type is {self.value_type!r} and there are columns; leave value_type out: "
+                "each column has a type"
+            )
+        object.__setattr__(self, "value_type", RECORD)
 
     @classmethod
     def for_accuracy(
@@ -307,12 +332,16 @@ class SketchParams(BuildParams):
         )
         text = "\0".join((self.time_unit, self.value_type, self.id_mix))
         packed += text.encode("ascii")
+        for column in self.columns:
+            packed += b"".join(b"\0" + each.encode() for each in column)
         return hashlib.blake2b(packed, digest_size=8, person=b"ds-params-1").digest()
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form. A secret key is represented by its check value, never by itself."""
         form = self.__getstate__()
         del form["id_key"]
+        if columns := form.pop("columns"):
+            form["columns"] = dict(columns)
         form["keyed_by"] = "seed" if self.id_key is None else "secret"
         if self.id_key is not None:
             form["key_check"] = self.key_check.hex()

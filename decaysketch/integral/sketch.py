@@ -127,6 +127,10 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
             )
         if params.copies != 1:
             raise ParameterError(f"copies is {params.copies}; expected 1, for an integral decay")
+        if params.columns:
+            raise ParameterError(
+                f"columns is {dict(params.columns)!r:.80}; only the family 'decay' has columns"
+            )
         self._bags = (IntegralRows(params, decay),)
         self._zero_weight = 0
         self._pending = PendingRows(params)

@@ -1,33 +1,44 @@
 """The columns of a sample, as expressions read them (:mod:`decaysketch.core.text.expression`).
 
-Today every stream has one value, so there are four columns: ``v`` (the value), ``w`` (the weight),
-``time`` and ``age``. A stream with more columns adds names in :func:`schema_of` and
-:class:`SampleTable`. Nothing else changes.
+A stream with one value has four columns: ``v`` (the value), ``w`` (the weight), ``time`` and
+``age``. A stream with columns has these in place of ``v``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
 
+from decaysketch.core.column_types import ColumnTypes
 from decaysketch.core.distinct import Distinct
 from decaysketch.core.labels import values_of
+from decaysketch.core.observations import MISSING_KEY, decode_values
 from decaysketch.core.text.expression import Column, Kind, Schema
 from decaysketch.query.sample import Sample
 
 __all__ = ["SampleTable", "schema_of"]
 
+_OTHERS = ("w", "time", "age")  # beside the declared columns
 
-def schema_of(value_type: str, time_unit: str) -> Schema:
-    """Return the columns of a stream with one value.
+
+_KINDS: Mapping[str, Kind] = {
+    "float64": "number", "int64": "number", "bool": "truth", "text": "text", "label": "text",
+}  # fmt: skip
+
+
+def schema_of(value_type: str, time_unit: str, columns: ColumnTypes = ()) -> Schema:
+    """Return a stream's columns as expressions read them.
 
     Args:
-        value_type: "int64", "float64" or "label".
+        value_type: "int64", "float64", "label", or "record" for a stream with columns.
         time_unit: unit of its times.
+        columns: as declared.
     """
-    value: Kind = "text" if value_type == "label" else "number"
-    return Schema((("v", value), ("w", "number"), ("time", "time"), ("age", "number")), time_unit)
+    named = columns or (("v", value_type),)
+    own: list[tuple[str, Kind]] = [(name, _KINDS[kind]) for name, kind in named]
+    return Schema((*own, ("w", "number"), ("time", "time"), ("age", "number")), time_unit)
 
 
 class SampleTable:
@@ -50,8 +61,25 @@ class SampleTable:
 
     def column(self, name: str) -> Column:
         if name not in self._found:
-            self._found[name] = getattr(self, f"_{name}")
+            records = self._sample.records
+            own = records is None or name in _OTHERS
+            self._found[name] = getattr(self, f"_{name}") if own else self._record(name)
         return self._found[name]
+
+    def _record(self, name: str) -> Column:
+        """Return a declared column."""
+        records = self._sample.records
+        assert records is not None
+        column, kind = records.column(name), dict(records.types)[name]
+        keys = column.keys[self._sample.value_keys]
+        missing = keys == MISSING_KEY
+        null = missing if missing.any() else None
+        if kind == "text":
+            return Column(keys if null is None else np.where(null, -1, keys), null, column.texts)
+        if kind == "bool":
+            return Column(keys == 1, null)
+        values, _ = decode_values(keys, kind)
+        return Column(values, null)
 
     @cached_property
     def _v(self) -> Column:

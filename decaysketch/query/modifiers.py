@@ -376,4 +376,5 @@ def schema_of_sample(sample: Sample) -> Schema:
     """Return the columns of the stream that a sample was drawn from."""
     params: Any = sample.params
     value_type = "label" if sample.labels is not None else params.value_type
-    return schema_of(value_type, params.time_unit)
+    columns = () if sample.records is None else sample.records.types
+    return schema_of(value_type, params.time_unit, columns)

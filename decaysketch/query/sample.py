@@ -27,6 +27,7 @@ import numpy.typing as npt
 from decaysketch.core.distinct import Distinct
 from decaysketch.core.labels import Labels, values_of
 from decaysketch.core.observations import TIME_LIMIT, check_time
+from decaysketch.core.records import Records
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
 from decaysketch.decay.functions import check_decay
@@ -53,6 +54,7 @@ __all__ = [
     "masses_by",
     "pool",
     "read",
+    "values_among",
 ]
 
 Float64Array = npt.NDArray[np.float64]
@@ -295,6 +297,43 @@ class Values:
         return distinct[present], (np.cumsum(present) - 1)[group]
 
 
+class Unnamed(Values):
+    """The values for rows with columns, as long as no column is named."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    @cached_property
+    def decoded(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        raise ParameterError(
+            "this aggregate is computed from a column, and the stream has several; name one with "
+            f"of: {', '.join(f'{name} ({kind})' for name, kind in self._records.types)}"
+        )
+
+    def distinct(
+        self, runs: Sequence[Run], valued: npt.NDArray[np.bool_]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+        raise AssertionError(self.decoded)  # which explains what is missing
+
+
+def values_among(
+    keys: Int64Array, value_type: str, labels: Labels | None, records: Records | None
+) -> Values:
+    """Return row values: their keys, or if rows have columns the only number column.
+
+    Args:
+        keys: int64[n], value keys, or row numbers in ``records``.
+        value_type, labels: as in the stream.
+        records: the columns.
+    """
+    if records is None:
+        return Values(keys, value_type, labels)
+    numbers = [name for name, kind in records.types if kind in ("float64", "int64")]
+    if len(numbers) != 1:
+        return Unnamed(records)
+    return Values(records.column(numbers[0]).keys[keys], dict(records.types)[numbers[0]])
+
+
 class Ranking(NamedTuple):
     """Masses by distinct value, values rising, without rows that have no value."""
 
@@ -442,6 +481,7 @@ class Sample:
         complete_after: everything later than this, as far as it counts, is among the exact entries;
             by default nothing is promised.
         labels: those of the values, where these are labels.
+        records: the columns, if the stream has columns. Value keys are row numbers in them.
         hits_within: ``step`` and ``thinning`` over the sampled bands that meet ranges of times, of
             which it is given the first and the last ones, int64[k]; None where an estimator does
             not offer that.
@@ -472,6 +512,7 @@ class Sample:
     later: Int64Array | None = None
     complete_after: int = TIME_LIMIT
     labels: Labels | None = None
+    records: Records | None = None
     hits_within: HitsWithin | None = None
     noted: tuple[str, ...] = ()
     reach: Callable[[], Reach] | None = None
@@ -562,7 +603,7 @@ class Sample:
     def _source(self) -> Origin:
         if self.origin is not None:
             return self.origin
-        values = Values(self.value_keys, self.params.value_type, self.labels)
+        values = values_among(self.value_keys, self.params.value_type, self.labels, self.records)
         return Origin(values, [slice(None)])
 
     @cached_property
@@ -718,8 +759,9 @@ class Sample:
         """
         observed = self._observed._replace(value_keys=value_keys)
         return replace(
-            self, params=_Values(value_type), observed=observed, origin=None, labels=labels
-        )
+            self, params=_Values(value_type), observed=observed, origin=None, labels=labels,
+            records=None,
+        )  # fmt: skip
 
     def weighed(self, factor: Float64Array, step: float, thinning: float) -> Sample:
         """The same rows, each of so many times its mass.
@@ -881,6 +923,7 @@ def pool(samples: Sequence[Sample]) -> Sample:
         later=first.later,
         complete_after=min(sample.complete_after for sample in samples),
         labels=first.labels,
+        records=first.records,
         weighted=first.weighted,
         reach=(lambda: Reach.pooled([reach() for reach in reaches])) if len(reaches) == k else None,
     )

@@ -44,6 +44,10 @@ cdef extern from "querytime/rows.h" nogil:
     ctypedef struct ds_replaced:
         uint64_t other, any
         int64_t rows
+    ctypedef struct ds_payloads:
+        const int64_t *keys
+        int64_t count
+        const int64_t *const *ranks
     ctypedef struct ds_scratch:
         ds_rows out
         uint32_t *words[2]
@@ -51,6 +55,7 @@ cdef extern from "querytime/rows.h" nogil:
         uint64_t *present
         ds_entry *entries[2]
         ds_replaced replaced
+        const ds_payloads *payloads
     ctypedef struct ds_rows_kernels:
         int (*check)(const ds_bounds *, ds_batch *) noexcept nogil
         int (*admit)(
@@ -75,13 +80,28 @@ cdef extern from "querytime/rows.h" nogil:
             int64_t *
         ) noexcept nogil
     const ds_rows_kernels *ds_rows_at(int level)
+    const ds_rows_kernels *ds_record_rows_at(int level)
     int ds_slot_bits(int64_t)
     enum: DS_BLOCK
+
+cdef extern from "querytime/payloads.h" nogil:
+    ctypedef struct ds_payload_source:
+        const int64_t *const *columns
+        int64_t stride
+        const int64_t *const *maps
+    ctypedef struct ds_payload_kernels:
+        void (*take)(
+            ds_fact *, int64_t, int64_t, const ds_payload_source *, int64_t, int64_t *
+        ) noexcept nogil
+        void (*gather)(ds_fact *, int64_t, const int64_t *, int64_t, int64_t *) noexcept nogil
+    const ds_payload_kernels *ds_payload_at(int level)
 
 cdef extern from "core/sort.h" nogil:
     enum: DS_MAX_ROWS
 
-cdef const ds_rows_kernels *kernels = ds_rows_at(ds_level())
+cdef const ds_rows_kernels *one_value = ds_rows_at(ds_level())
+cdef const ds_rows_kernels *records = ds_record_rows_at(ds_level())
+cdef const ds_payload_kernels *payloads = ds_payload_at(ds_level())
 
 
 # ---------------------------------------------------------------------------------------- memory
@@ -117,9 +137,11 @@ cdef class Scratch:
     """Working memory of compaction, grown geometrically."""
 
     cdef ds_scratch c
-    cdef int64_t room, entries
+    cdef int64_t room, entries, key_room
+    cdef int64_t *keys  # of payloads
 
     def __dealloc__(self):
+        PyMem_RawFree(self.keys)
         PyMem_RawFree(self.c.out.facts)
         PyMem_RawFree(self.c.slots)
         PyMem_RawFree(self.c.entries[0])
@@ -134,6 +156,16 @@ cdef class Scratch:
             self.c.entries[0] = <ds_entry *> _allocate(2 * rows * sizeof(ds_entry))
             self.c.entries[1] = self.c.entries[0] + rows
             self.entries = rows
+        return 0
+
+    cdef int reserve_keys(self, int64_t keys) except -1:
+        """Working memory for so many keys of payloads."""
+        if keys > self.key_room:
+            self.key_room = 0
+            PyMem_RawFree(self.keys)
+            self.keys = NULL
+            self.keys = <int64_t *> _allocate(keys * sizeof(int64_t))
+            self.key_room = keys
         return 0
 
     cdef int reserve(self, int64_t rows, int64_t out) except -1:
@@ -241,6 +273,7 @@ cdef class Rows:
             the second are those of different readings, which :attr:`replaced` counts.
     """
 
+    cdef const ds_rows_kernels *kernels
     cdef Hash hash
     cdef ds_rows bag
     cdef ds_bounds bounds
@@ -258,6 +291,7 @@ cdef class Rows:
     ):
         if not 0 < levels < 64 or levels != hash.c.top + 1 or self.hash is not None:
             raise ValueError(f"{levels} levels of a hash function that has {hash.c.top + 1}")
+        self.kernels = one_value
         self.hash, self.capacity, self.levels = hash, capacity, levels
         self.value_dtype = _float64 if floats else _int64
         self.bounds = ds_bounds(max_weight, ((<int64_t> 1) << id_bits) - 1, time_limit)
@@ -353,19 +387,19 @@ cdef class Rows:
             if at + DS_BLOCK > self.bag.room:
                 if at > self.rows:  # before rows are mixed up: all must be in bounds
                     with nogil:
-                        good = kernels.check(&self.bounds, batch)
+                        good = self.kernels.check(&self.bounds, batch)
                     if not good:
                         return False
                     self.rows, self.dirty = at, True
                 self._make_room(batch.todo)
                 at = self.rows
             if batch.todo < LITTLE:
-                good = kernels.admit(
+                good = self.kernels.admit(
                     &self.hash.c, &self.bounds, batch, self.marks, &self.bag, &at
                 )
             else:
                 with nogil:
-                    good = kernels.admit(
+                    good = self.kernels.admit(
                         &self.hash.c, &self.bounds, batch, self.marks, &self.bag, &at
                     )
             if not good:
@@ -400,6 +434,7 @@ cdef class Rows:
             _copy_rows(&larger, &self.bag, self.rows)
             PyMem_RawFree(self.bag.facts)
             self.bag = larger
+            self._resize(room)
         return 0
 
     def reserve(self, int64_t room):
@@ -413,7 +448,7 @@ cdef class Rows:
         if self.rows + other.rows > self.bag.room or other.levels != self.levels:
             raise ValueError(f"room for {self.bag.room} rows, not {self.rows + other.rows}")
         with nogil:
-            self.rows = kernels.append_later(
+            self.rows = self.kernels.append_later(
                 &other.bag, other.rows, self.marks, &self.bag, self.rows
             )
         self.dirty = True
@@ -432,7 +467,7 @@ cdef class Rows:
         if self.rows + borrowed.rows > self.bag.room:
             raise ValueError(f"room for {self.bag.room} rows, not {self.rows + borrowed.rows}")
         with nogil:
-            rows = kernels.append_columns(
+            rows = self.kernels.append_columns(
                 &given, borrowed.rows, self.bounds.max_weight, self.marks, self.levels, &self.bag,
                 self.rows,
             )
@@ -457,14 +492,15 @@ cdef class Rows:
             if self.in_order:
                 scratch.reserve_entries(rows - self.kept)
             scratch.c.replaced = ds_replaced(self.far_other, self.far_any, 0)
+            scratch.c.payloads = self._payloads()
             with nogil:
                 if self.in_order:
-                    rows = kernels.merge_newcomers(
+                    rows = self.kernels.merge_newcomers(
                         &self.bag, self.kept, rows, self.capacity, self.levels, self.marks,
                         self.salt, &scratch.c,
                     )
                 else:
-                    rows = kernels.compact(
+                    rows = self.kernels.compact(
                         &self.bag, rows, self.capacity, self.levels, self.marks, self.salt,
                         &scratch.c, self.kept if self.kept else rows // 2,
                     )
@@ -472,13 +508,18 @@ cdef class Rows:
             self._trade(scratch, rows)
         self.kept, self.dirty = rows, False
 
-    cdef void _trade(self, Scratch scratch, int64_t rows) noexcept:
+    cdef const ds_payloads *_payloads(self) noexcept:
+        """The columns of rows with columns."""
+        return NULL
+
+    cdef int _trade(self, Scratch scratch, int64_t rows) except -1:
         """Take so many rows that were written elsewhere."""
         if scratch.c.out.room <= 2 * self.bag.room:  # like sizes: memory instead of copying
             self.bag, scratch.c.out = scratch.c.out, self.bag
         else:
             _copy_rows(&self.bag, &scratch.c.out, rows)
         self.rows = rows
+        return 0
 
     def shrink(self, int64_t room):
         """Compact, and give back the room that no row takes, where it is more than so much."""
@@ -489,6 +530,11 @@ cdef class Rows:
             _copy_rows(&smaller, &self.bag, self.rows)
             PyMem_RawFree(self.bag.facts)
             self.bag = smaller
+            self._resize(self.rows)
+
+    cdef int _resize(self, int64_t room) except -1:
+        """The same room for the columns of rows with columns."""
+        return 0
 
     def columns(self):
         """Value keys, weights, times, ids and levels in canonical order, copied out. O(rows).
@@ -503,7 +549,7 @@ cdef class Rows:
             scratch.reserve(rows, rows if rows <= scratch.c.out.room else self.bag.room)
             scratch.reserve_entries(rows)
             with nogil:
-                kernels.sort(&self.bag, rows, &scratch.c)
+                self.kernels.sort(&self.bag, rows, &scratch.c)
             self._trade(scratch, rows)
             self.in_order = True
         cdef _Borrowed borrowed = _Borrowed()
@@ -513,8 +559,163 @@ cdef class Rows:
         if not rows:
             return made
         with nogil:
-            kernels.columns(&self.bag, rows, self.bounds.max_weight, &to)
+            self.kernels.columns(&self.bag, rows, self.bounds.max_weight, &to)
         return made
+
+
+cdef class RecordRows(Rows):
+    """The same for rows with columns, whose keys stand in payloads next to the rows.
+
+    A row's value is the number of its payload: the row's own number between calls, and the number
+    of a source's row between admission and :meth:`take`.
+
+    Args:
+        columns: how many they are.
+    """
+
+    cdef int64_t *keys  # of payloads, row by row
+    cdef int64_t count, key_room
+    cdef ds_payloads compared
+    cdef const int64_t *rank_pointers[64]
+    cdef object ranks  # what they point to
+
+    def __init__(self, Hash hash not None, *, int columns, **more):
+        if not 0 < columns <= 64 or self.count:
+            raise ValueError(f"{columns} columns; expected 1 to 64, once")
+        Rows.__init__(self, hash, **more)
+        self.count, self.kernels = columns, records
+        self.set_ranks([None] * columns)
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.keys)
+
+    @property
+    def nbytes(self):
+        return Rows.nbytes.__get__(self) + self.key_room * self.count * sizeof(int64_t)
+
+    def set_ranks(self, list ranks):
+        """For each column the rank of each text number, int64; None for one without texts."""
+        cdef const int64_t[::1] found
+        cdef int c
+        if len(ranks) != self.count:
+            raise ValueError(f"ranks of {len(ranks)} columns; expected {self.count}")
+        for c in range(self.count):
+            self.rank_pointers[c] = NULL
+            if ranks[c] is not None and len(ranks[c]):
+                found = ranks[c]
+                self.rank_pointers[c] = &found[0]
+        self.ranks = ranks
+
+    cdef const ds_payloads *_payloads(self) noexcept:
+        self.compared.keys, self.compared.count = self.keys, self.count
+        self.compared.ranks = &self.rank_pointers[0]
+        return &self.compared
+
+    cdef int _resize(self, int64_t room) except -1:
+        cdef int64_t *made = <int64_t *> _allocate(room * self.count * sizeof(int64_t) + 1)
+        if self.rows:
+            memcpy(made, self.keys, self.rows * self.count * sizeof(int64_t))
+        PyMem_RawFree(self.keys)
+        self.keys, self.key_room = made, room
+        return 0
+
+    cdef int _trade(self, Scratch scratch, int64_t rows) except -1:
+        Rows._trade(self, scratch, rows)
+        cdef int64_t keys = rows * self.count
+        scratch.reserve_keys(keys)
+        with nogil:
+            payloads.gather(self.bag.facts, rows, self.keys, self.count, scratch.keys)
+        if self.key_room < self.bag.room:  # the bag took larger memory that was there
+            self._resize(self.bag.room)
+        if keys:
+            memcpy(self.keys, scratch.keys, keys * sizeof(int64_t))
+        return 0
+
+    def expect(self, int64_t rows):
+        """Room for so many rows, so that admitting them compacts nothing."""
+        if self.rows + rows + DS_BLOCK > self.bag.room:
+            self._make_room(rows)
+            self._reserve(min(self.rows + rows + DS_BLOCK, DS_MAX_ROWS))
+
+    def check(self, weights, times, ids):
+        """How many rows have weight 0; -1 where a row is out of bounds, or a column is none."""
+        cdef ds_batch batch
+        cdef _Borrowed borrowed = _Borrowed()
+        batch.weights = <int64_t *> borrowed.take(weights, _int64)
+        batch.times = <int64_t *> borrowed.take(times, _int64)
+        batch.ids = <int64_t *> borrowed.take(ids, _int64)
+        if not (batch.weights and batch.times and batch.ids):
+            return -1
+        batch.values, batch.float_bits = batch.ids, 0  # values are checked where they are read
+        batch.todo, batch.unchecked, batch.zero_weight = borrowed.rows, borrowed.rows, 0
+        cdef bint good
+        with nogil:
+            good = self.kernels.check(&self.bounds, &batch)
+        return batch.zero_weight if good else -1
+
+    def take(self, int64_t first, list columns, list maps):
+        """Copy the payloads of the rows from ``first`` on, whose values are row numbers.
+
+        Args:
+            first: the first row that has none.
+            columns: int64[n] each, keys; or one array int64[n, count] for all.
+            maps: for each column the number here of each text there, int64; None for one without.
+        """
+        cdef int c
+        cdef const int64_t *from_columns[64]
+        cdef const int64_t *from_maps[64]
+        cdef ds_payload_source source
+        cdef const int64_t[::1] column
+        if not len(columns) == len(maps) == self.count:
+            raise ValueError(f"{len(columns)} columns and {len(maps)} maps; not {self.count}")
+        source.columns, source.maps, source.stride = from_columns, from_maps, 1
+        for c in range(self.count):
+            column = columns[c]
+            from_columns[c] = &column[0] if column.shape[0] else NULL
+            from_maps[c] = NULL
+            if maps[c] is not None and len(maps[c]):
+                column = maps[c]
+                from_maps[c] = &column[0]
+        with nogil:
+            payloads.take(self.bag.facts, first, self.rows, &source, self.count, self.keys)
+
+    def take_from(self, int64_t first, RecordRows other not None, list maps):
+        """The same of another bag's rows."""
+        cdef int c
+        cdef const int64_t *from_columns[64]
+        cdef const int64_t *from_maps[64]
+        cdef ds_payload_source source
+        cdef const int64_t[::1] column
+        if not other.count == len(maps) == self.count:
+            raise ValueError(f"{other.count} columns and {len(maps)} maps; not {self.count}")
+        source.columns, source.maps, source.stride = from_columns, from_maps, other.count
+        for c in range(self.count):
+            from_columns[c] = &other.keys[c]
+            from_maps[c] = NULL
+            if maps[c] is not None and len(maps[c]):
+                column = maps[c]
+                from_maps[c] = &column[0]
+        with nogil:
+            payloads.take(self.bag.facts, first, self.rows, &source, self.count, self.keys)
+
+    def keys_of(self, int column):
+        """Keys of a column, int64[rows], copied out in the order of the rows."""
+        made = np.empty(self.rows, np.int64)
+        cdef int64_t[::1] to = made
+        cdef int64_t k
+        if not 0 <= column < self.count:
+            raise ValueError(f"column {column} of {self.count}")
+        for k in range(self.rows):
+            to[k] = self.keys[k * self.count + column]
+        return made
+
+    def set_keys(self, int column, const int64_t[::1] keys not None):
+        """Overwrite the keys of a column."""
+        cdef int64_t k
+        if not 0 <= column < self.count or keys.shape[0] != self.rows:
+            raise ValueError(f"column {column} of {self.count}, {keys.shape[0]} keys")
+        for k in range(self.rows):
+            self.keys[k * self.count + column] = keys[k]
 
 
 def known_hits(
@@ -536,7 +737,7 @@ def known_hits(
     if not rows.rows:
         return 0
     with nogil:
-        missing = kernels.known_hits(
+        missing = one_value.known_hits(
             &new, rows.rows, &old, before.rows, &old_hits[0] if before.rows else NULL, &hits[0],
             &unknown[0],
         )

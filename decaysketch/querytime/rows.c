@@ -31,6 +31,32 @@ enum {
     FEW = 16,      /* rows that are sorted by insertion */
 };
 
+/* ---------------------------------------------------------------------------------------- values */
+
+#ifdef DS_RECORDS
+/* Whether payload a is larger: column by column, texts by their ranks. A missing value is the least. */
+static inline int is_larger(const ds_payloads *p, int64_t a, int64_t b) {
+    const int64_t *x = p->keys + a * p->count, *y = p->keys + b * p->count;
+    if (!memcmp(x, y, (size_t)p->count * sizeof *x)) return 0; /* a true duplicate, as nearly always */
+    for (int64_t c = 0; c < p->count; c++) {
+        if (x[c] == y[c]) continue;
+        const int64_t *ranks = p->ranks[c];
+        if (!ranks || x[c] < 0 || y[c] < 0) return x[c] > y[c];
+        return ranks[x[c]] > ranks[y[c]];
+    }
+    return 0;
+}
+
+/* Value b, or a where both have equal columns. */
+static inline int64_t as_value(const ds_payloads *p, int64_t a, int64_t b) {
+    const int64_t *x = p->keys + a * p->count, *y = p->keys + b * p->count;
+    return memcmp(x, y, (size_t)p->count * sizeof *x) ? b : a;
+}
+#else
+static inline int is_larger(const ds_payloads *p, int64_t a, int64_t b) { return a > b; }
+static inline int64_t as_value(const ds_payloads *p, int64_t a, int64_t b) { return b; }
+#endif
+
 /* ------------------------------------------------------------------------------------- admission */
 
 static inline int64_t value_key(int64_t bits) { /* see observations.py: -0.0 becomes 0.0 */
@@ -166,6 +192,7 @@ typedef struct {
     ds_marks marks;
     ds_table table;
     ds_replaced *replaced;
+    const ds_payloads *payloads;
     uint64_t salt;
     int64_t at;   /* rows kept so far; numbers in the table, so that none moves before the end */
     int64_t most; /* rows that may come */
@@ -205,13 +232,15 @@ static inline void keep(walk *w, const uint32_t *words, int64_t n) {
         while ((copy = ds_next(&w->table, &at)) >= 0)
             if (out->facts[copy].identity == fact.identity) break;
         if (copy >= 0) {
-            ds_count_replaced(
-                w->replaced, time, fact.value, out->times[copy], out->facts[copy].value
-            );
+            const int64_t other = as_value(w->payloads, fact.value, out->facts[copy].value);
+            ds_count_replaced(w->replaced, time, fact.value, out->times[copy], other);
             if (time > out->times[copy]) {
                 out->times[copy] = time;
                 out->facts[copy].value = fact.value;
-            } else if (time == out->times[copy] && fact.value > out->facts[copy].value) {
+            } else if (
+                time == out->times[copy] &&
+                is_larger(w->payloads, fact.value, out->facts[copy].value)
+            ) {
                 out->facts[copy].value = fact.value;
             }
             continue;
@@ -410,6 +439,7 @@ static int64_t compact(
         .marks = ds_first_marks(marks, levels, capacity),
         .table = ds_open_table(scratch->slots, table_bits, n),
         .replaced = &scratch->replaced,
+        .payloads = scratch->payloads,
         .salt = salt,
         .most = n,
     };
@@ -549,12 +579,14 @@ static int64_t merge_newcomers(
             ds_put(&table, &at, size++);
         } else {
             ds_fact *fact = &bag->facts[order[copy]];
+            const int64_t value = bag->facts[row].value;
             ds_count_replaced(
-                &scratch->replaced, bag->times[row], bag->facts[row].value,
-                bag->times[order[copy]], fact->value
+                &scratch->replaced, bag->times[row], value, bag->times[order[copy]],
+                as_value(scratch->payloads, value, fact->value)
             );
-            if (bag->times[order[copy]] == bag->times[row] && bag->facts[row].value > fact->value)
-                fact->value = bag->facts[row].value;
+            if (bag->times[order[copy]] == bag->times[row] &&
+                is_larger(scratch->payloads, value, fact->value))
+                fact->value = value;
         }
     }
 
@@ -581,7 +613,7 @@ static int64_t merge_newcomers(
                 if (copy >= 0)
                     ds_count_replaced(
                         &scratch->replaced, bag->times[row], fact.value, bag->times[order[copy]],
-                        bag->facts[order[copy]].value
+                        as_value(scratch->payloads, fact.value, bag->facts[order[copy]].value)
                     );
                 if (copy >= j)
                     order[copy] = GONE;
@@ -593,8 +625,8 @@ static int64_t merge_newcomers(
             row = order[j++];
             value = bag->facts[row].value;
             if (i < kept && !is_before(bag, row, i)) { /* they are copies, of one time */
-                value = value > bag->facts[i].value ? value : bag->facts[i].value;
-                i++;
+                const int64_t other = bag->facts[i++].value;
+                value = is_larger(scratch->payloads, value, other) ? value : other;
             }
         }
         const int64_t time = bag->times[row];
@@ -715,7 +747,11 @@ static int64_t known_hits(
     return missing;
 }
 
+#ifdef DS_RECORDS
+DS_TABLE(ds_rows_kernels, ds_record_rows) = {
+#else
 DS_TABLE(ds_rows_kernels, ds_rows) = {
+#endif
     .check = check,
     .admit = admit,
     .compact = compact,

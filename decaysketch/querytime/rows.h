@@ -47,6 +47,14 @@ typedef struct {
     int64_t row;
 } ds_entry;
 
+/* The columns of rows, row by row: `count` value keys each. Text keys are numbers of a dictionary in
+   which they have an order. */
+typedef struct {
+    const int64_t *keys;
+    int64_t count;
+    const int64_t *const *ranks; /* of the texts of a column, or NULL: keys are in order */
+} ds_payloads;
+
 /* Working memory for n rows. */
 typedef struct {
     ds_rows out;
@@ -55,6 +63,7 @@ typedef struct {
     uint64_t *present;  /* 2^DS_FILTER_BITS bits for each slot */
     ds_entry *entries[2]; /* for as many rows as are sorted */
     ds_replaced replaced;
+    const ds_payloads *payloads; /* of rows with columns, whose values are payload numbers */
 } ds_scratch;
 
 enum { DS_FILTER_BITS = 3 };
@@ -103,5 +112,7 @@ typedef struct {
 } ds_rows_kernels;
 
 DS_TABLES(ds_rows_kernels, ds_rows)
+/* The same for rows with columns (record_rows.c): of equal times the larger payload stays. */
+DS_TABLES(ds_rows_kernels, ds_record_rows)
 
 #endif

@@ -8,8 +8,9 @@ few newcomers are merged into them, and all are in order again. Kernels and memo
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
-from typing import Self
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,18 +18,29 @@ import numpy.typing as npt
 from decaysketch.core.bags import MAX_ROWS, roomy
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.params import SketchParams
+from decaysketch.core.records import MAX_TEXTS, Record, Records
 from decaysketch.core.replaced import far_apart
 from decaysketch.core.watermarks import NO_WATERMARK
-from decaysketch.errors import ParameterError
+from decaysketch.errors import ObservationError, ParameterError
 from decaysketch.minhit import plan
-from decaysketch.querytime._native import Rows, release_scratch
+from decaysketch.querytime._native import RecordRows, Rows, release_scratch
 from decaysketch.querytime.state import SketchState
 
-__all__ = ["RetainedRows", "columns_of", "release_scratch"]
+__all__ = [
+    "RetainedRecords",
+    "RetainedRows",
+    "columns_of",
+    "release_scratch",
+    "rows_like",
+    "rows_of",
+]
 
 _FACTOR = 4  # a larger bag compacts less often, a smaller one stays in the cache
 _SMALLEST_LIMIT = 16_384  # rows; a bag of fewer is not compacted to make room
 _MERGE_LIMIT = 1 << 18  # rows gathered from many sketches before they are compacted together
+_RECORDS_AT_ONCE = 1 << 14  # rows with columns that are admitted before the next compaction
+_SPARE_TEXTS = 1_000  # texts without a row, before they are swept
+_BYTES_BESIDE_TEXT = 100  # of memory that a text takes in addition to its object
 
 Int64Array = npt.NDArray[np.int64]
 Columns = tuple[Int64Array, Int64Array, Int64Array, Int64Array, npt.NDArray[np.int8]]
@@ -43,7 +55,7 @@ def columns_of(state: SketchState, levels: npt.NDArray[np.int8] | None = None) -
     return state.value_keys, state.weights, state.times, state.ids, levels
 
 
-class RetainedRows(Rows):
+class _Retained(Rows):
     """Rows and watermarks under one hash function. Not safe to use from two threads at once.
 
     Args:
@@ -52,6 +64,11 @@ class RetainedRows(Rows):
     """
 
     clock = NO_WATERMARK  # there is none
+
+    @staticmethod
+    def _more(params: SketchParams) -> dict[str, Any]:
+        """Return more arguments for the native rows."""
+        return {}
 
     def __init__(self, params: SketchParams, copy: int = 0) -> None:
         super().__init__(
@@ -66,6 +83,7 @@ class RetainedRows(Rows):
             factor=_FACTOR,
             smallest_limit=_SMALLEST_LIMIT,
             far=far_apart(params.time_unit),
+            **self._more(params),
         )
         self.params, self.copy = params, copy
 
@@ -75,8 +93,11 @@ class RetainedRows(Rows):
         rows = cls(state.params, state.copy)
         rows.reserve(len(state))
         rows.raise_marks(state.watermarks)
-        rows.append_columns(*columns_of(state), settled=True)
+        rows._append_state(state, settled=True)
         return rows
+
+    def _append_state(self, state: SketchState, *, settled: bool = False) -> None:
+        self.append_columns(*columns_of(state), settled=settled)
 
     def state(self) -> SketchState:
         """The canonical state, copied out. O(rows)."""
@@ -106,7 +127,7 @@ class RetainedRows(Rows):
                 self.compact()
             self._make_room_to_append(rows, incoming)
             if isinstance(other, SketchState):
-                self.append_columns(*columns_of(other))
+                self._append_state(other)
             else:
                 self.append(other)
             incoming -= rows
@@ -130,3 +151,166 @@ class RetainedRows(Rows):
     def _merge_limit(self) -> int:
         """Rows at which the bag is compacted before another one is appended to it."""
         return max(_MERGE_LIMIT, _FACTOR * self.kept)
+
+
+class RetainedRows(_Retained):
+    """Rows that have one value."""
+
+
+class RetainedRecords(_Retained, RecordRows):
+    """Rows with columns.
+
+    Each text column has its own dictionary: number by text. Numbers never enter a state or bytes.
+    Once many texts have no row, compaction drops them and numbers the others again.
+    """
+
+    def __init__(self, params: SketchParams, copy: int = 0) -> None:
+        self._texts: list[dict[str, int] | None] = [
+            {} if kind == "text" else None for _, kind in params.columns
+        ]
+        self._ranked = [0] * len(params.columns)  # texts that have a rank
+        self._text_bytes = 0
+        super().__init__(params, copy)
+        self._ranks: list[Int64Array | None] = [None] * len(params.columns)
+
+    @staticmethod
+    def _more(params: SketchParams) -> dict[str, Any]:
+        return {"columns": len(params.columns)}
+
+    @property
+    def nbytes(self) -> int:
+        texts = sum(len(each) for each in self._texts if each is not None)
+        return super().nbytes + texts * _BYTES_BESIDE_TEXT + self._text_bytes
+
+    # ------------------------------------------------------------------------------------ input
+
+    def admit_records(
+        self, records: Records, weights: Int64Array, times: Int64Array, ids: Int64Array
+    ) -> None:
+        """Admit rows in bounds, in parts, so that no compaction makes text numbers invalid."""
+        for stop in range(len(ids), 0, -_RECORDS_AT_ONCE):  # the last rows are mostly the latest
+            part = slice(max(stop - _RECORDS_AT_ONCE, 0), stop)
+            count = part.stop - part.start
+            self.expect(count)
+            maps, first = self._maps(records.columns), self.gathered
+            self.admit(
+                np.arange(count, dtype=np.int64), weights[part], times[part], ids[part],
+                checked=True,
+            )  # fmt: skip
+            self.take(first, [each.keys[part] for each in records.columns], maps)
+
+    def _maps(self, columns: Sequence[Record]) -> list[Int64Array | None]:
+        """Return this dictionary's number for each text there, by column."""
+        return [
+            None if known is None else self._numbers(known, column.texts)
+            for known, column in zip(self._texts, columns, strict=True)
+        ]
+
+    def _numbers(self, known: dict[str, int], texts: Iterable[str]) -> Int64Array:
+        numbers = []
+        for text in texts:
+            number = known.get(text)
+            if number is None:
+                number = known[text] = len(known)
+                self._text_bytes += sys.getsizeof(text)
+            numbers.append(number)
+        return np.array(numbers, np.int64)
+
+    def check_texts(self, records: Records) -> None:
+        """Reject a batch that would make a dictionary too large.
+
+        Raises:
+            ObservationError: with the column and both numbers.
+        """
+        for known, column, (name, _) in zip(
+            self._texts, records.columns, self.params.columns, strict=True
+        ):
+            if known is None or len(known) + len(column.texts) <= MAX_TEXTS:
+                continue
+            self.compact()
+            more = sum(text not in known for text in column.texts)
+            if len(known) + more > MAX_TEXTS:
+                raise ObservationError(
+                    f"column {name!r} has {more} new texts, and the sketch stores {len(known)}; "
+                    f"expected at most 2^20 = {MAX_TEXTS}: leave the column out, or give it fewer "
+                    "distinct texts",
+                    column=name,
+                )
+
+    # ------------------------------------------------------------------------------- compaction
+
+    def compact(self) -> None:
+        self._rank()
+        super().compact()
+        for number, known in enumerate(self._texts):
+            if known is not None and len(known) > 2 * self.gathered + _SPARE_TEXTS:
+                self._sweep(number, known)
+
+    def _rank(self) -> None:
+        """Give the new texts their rank."""
+        sizes = [0 if known is None else len(known) for known in self._texts]
+        if sizes == self._ranked:
+            return
+        for number, known in enumerate(self._texts):
+            if known is not None and sizes[number] != self._ranked[number]:
+                ranks = np.empty(len(known), np.int64)
+                ranks[[known[text] for text in sorted(known)]] = np.arange(len(known))
+                self._ranks[number] = ranks
+        self._ranked = sizes
+        self.set_ranks(self._ranks)
+
+    def _sweep(self, number: int, known: dict[str, int]) -> None:
+        """Drop the texts that no row has. O(rows + texts), amortised over the texts that came."""
+        keys = self.keys_of(number)
+        used = np.unique(keys[keys >= 0])
+        again = np.zeros(len(known), np.int64)
+        again[used] = np.arange(len(used))
+        texts = list(known)
+        left = {texts[place]: k for k, place in enumerate(used.tolist())}
+        self._text_bytes -= sum(sys.getsizeof(text) for text in known if text not in left)
+        self.set_keys(number, np.where(keys < 0, keys, again[keys]))
+        self._texts[number] = left
+        self._ranked[number] = -1
+        self._rank()
+
+    # ------------------------------------------------------------------------------------ state
+
+    def append(self, other: Rows) -> None:
+        assert isinstance(other, RetainedRecords)
+        first = self.gathered
+        super().append(other)
+        maps = [
+            None if known is None else self._numbers(known, theirs or ())
+            for known, theirs in zip(self._texts, other._texts, strict=True)
+        ]
+        self.take_from(first, other, maps)
+
+    def _append_state(self, state: SketchState, *, settled: bool = False) -> None:
+        assert state.records is not None
+        first = self.gathered
+        super()._append_state(state, settled=settled)
+        columns = state.records.columns
+        self.take(first, [each.keys for each in columns], self._maps(columns))
+
+    def state(self) -> SketchState:
+        columns = self.columns()
+        records = Records(
+            self.params.columns,
+            tuple(
+                Record(self.keys_of(number), () if known is None else tuple(known))
+                for number, known in enumerate(self._texts)
+            ),
+        )
+        return SketchState(
+            self.params, *columns, self.watermarks, self.copy, records=records.canonical()
+        )
+
+
+def rows_like(params: SketchParams, copy: int = 0) -> RetainedRows | RetainedRecords:
+    """Return empty rows for a sketch's parameters."""
+    return RetainedRecords(params, copy) if params.columns else RetainedRows(params, copy)
+
+
+def rows_of(state: SketchState) -> RetainedRows | RetainedRecords:
+    """Return rows that hold exactly a canonical state."""
+    return (RetainedRecords if state.params.columns else RetainedRows).from_state(state)

@@ -31,17 +31,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.core.labels import LabelBook
-from decaysketch.core.observations import prepare
+from decaysketch.core.observations import Observations, prepare
 from decaysketch.core.params import SketchParams
 from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span, told
+from decaysketch.core.records import prepare_records
 from decaysketch.core.time_units import Instant, in_units
 from decaysketch.decay import Decay, none, window
 from decaysketch.errors import ParameterError
@@ -49,7 +50,7 @@ from decaysketch.query import aggregates
 from decaysketch.query.catalog import AskedOfValues, AskedOfWeights, View, questions_of
 from decaysketch.query.sample import Sample
 from decaysketch.querytime import wire
-from decaysketch.querytime.rows import RetainedRows
+from decaysketch.querytime.rows import RetainedRecords, RetainedRows, rows_like, rows_of
 from decaysketch.querytime.snapshot import Estimator, QueryTimeSnapshot
 from decaysketch.querytime.state import SketchState, params_of_copies
 
@@ -98,7 +99,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
     questions = questions_of("values", "numbers", "weights", "chosen decay")
     snapshot_type = QueryTimeSnapshot
 
-    _bags: Sequence[RetainedRows]
+    _bags: Sequence[RetainedRows | RetainedRecords]
     _pending: PendingRows
 
     if TYPE_CHECKING:
@@ -115,9 +116,10 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
             params = SketchParams(accuracy=accuracy)
         elif accuracy is not None:
             raise ParameterError(f"accuracy is {accuracy!r} beside params; expected one of them")
-        self._bags = tuple(RetainedRows(params, copy) for copy in range(params.copies))
+        self._bags = tuple(rows_like(params, copy) for copy in range(params.copies))
         self._zero_weight = 0
         self._before: QueryTimeSnapshot | None = None  # the last one that queries have read
+        self._columns = bool(params.columns)
         self._pending = PendingRows(params)
         # Of each its own, also where it is None: it is looked at for each row.
         self._labels = LabelBook(params.id_key) if params.value_type == "label" else None
@@ -143,7 +145,9 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
 
         Args:
             values: numbers of the stream's ``value_type``, or its labels, texts of at most 1,024
-                bytes. None (or masked) where missing. One number may serve a complete batch.
+                bytes. None (or masked) where missing. One number may serve a complete batch. In a
+                stream with columns: columns by name (a mapping, a data frame, an Arrow table), or
+                one mapping for each row. An absent column is null.
             weights: integers 0..max_weight. One number may serve a complete batch. Weight 0 is a
                 no-op. :func:`~decaysketch.scale_weights` converts real weights into these.
             timestamps: integers in the stream's ``time_unit``, at most 2^62 in magnitude.
@@ -165,6 +169,9 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
             self._look_at(timestamps)
         if self._labels is not None:
             values = self._codes(values)
+        if self._columns:
+            self._update_records(values, weights, timestamps, ids, not_after)
+            return
         if not_after is None:
             if gathered := self._pending.take(values, weights, timestamps, ids):
                 if gathered == ENOUGH:
@@ -177,13 +184,36 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
                 return
         # Columns that have to be converted, or a row that is at fault.
         batch = prepare(self.params, values, weights, timestamps, ids)
+        taken = self._in_time(batch, not_after)
+        for bag in self._bags:
+            bag.admit(*taken, checked=True)
+        self._changed()
+
+    def _in_time(self, batch: Observations, not_after: Instant | None) -> Observations:
+        """Return the rows that are not later, and count all."""
         taken = batch.not_after(in_units(not_after, self.params.time_unit, name="not_after"))
         self._fed += len(batch.ids)
         self._too_late += len(batch.ids) - len(taken.ids)
         self._zero_weight += int((taken.weights == 0).sum())
-        for bag in self._bags:
-            bag.admit(*taken, checked=True)
+        return taken
+
+    def _update_records(
+        self, values: Any, weights: Any, timestamps: Any, ids: Any, not_after: Instant | None
+    ) -> None:
+        """See :meth:`update`, for a stream with columns."""
+        records, batch = prepare_records(self.params, values, weights, timestamps, ids)
+        for bag in self._record_bags:
+            bag.check_texts(records)
+        taken = self._in_time(batch, not_after)
+        if len(taken.ids) < len(batch.ids):
+            records = records[taken.value_keys]
+        for bag in self._record_bags:
+            bag.admit_records(records, taken.weights, taken.timestamps, taken.ids)
         self._changed()
+
+    @property
+    def _record_bags(self) -> Sequence[RetainedRecords]:
+        return cast("Sequence[RetainedRecords]", self._bags)
 
     def _admit(self, values: Any, weights: Any, timestamps: Any, ids: Any) -> int:
         """See ``Rows.admit``: what one copy takes, all of them take."""
@@ -270,7 +300,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         """
         given = (states,) if isinstance(states, SketchState) else tuple(states)
         sketch = cls(params_of_copies(given))
-        sketch._bags = tuple(map(RetainedRows.from_state, given))
+        sketch._bags = tuple(map(rows_of, given))
         sketch._know(given[0].labels)
         sketch._snapshot = QueryTimeSnapshot(given, cls.from_state)
         return sketch

@@ -20,6 +20,7 @@ from decaysketch.contract.snapshot import Fed, Sampled, marks_of
 from decaysketch.core.labels import Labels, codes_of
 from decaysketch.core.observations import prepare
 from decaysketch.core.params import SketchParams
+from decaysketch.core.records import prepare_records
 from decaysketch.core.row_status import Identified
 from decaysketch.core.time_units import Instant
 from decaysketch.core.warning_location import warn_caller
@@ -31,7 +32,7 @@ from decaysketch.query.bands import Bands
 from decaysketch.query.catalog import SampleView
 from decaysketch.query.sample import Sample, pool
 from decaysketch.querytime import cohen_strauss, stratified, wire
-from decaysketch.querytime.state import SketchState, digest_of
+from decaysketch.querytime.state import SketchState, digest_of, with_joint_records
 from decaysketch.querytime.verdicts import verdicts_of
 
 __all__ = ["Estimator", "QueryTimeSnapshot"]
@@ -87,7 +88,8 @@ class QueryTimeSnapshot(Sampled):
     ) -> None:
         super().__init__(tuple(states), thaw)
         earlier = repeat(None) if before is None else before._copies
-        self._copies: tuple[_Copy, ...] = tuple(map(_Copy, states, earlier))
+        read = with_joint_records(states)
+        self._copies: tuple[_Copy, ...] = tuple(map(_Copy, read, earlier))
 
     @property
     def states(self) -> tuple[SketchState, ...]:
@@ -141,7 +143,8 @@ class QueryTimeSnapshot(Sampled):
     @property
     def identified(self) -> Identified:
         state = self.states[0]
-        return Identified(state.ids, state.weights, state.times, state.value_keys)
+        values = state.value_keys if state.records is None else state.records.hashes()
+        return Identified(state.ids, state.weights, state.times, values)
 
     def verdicts(
         self,
@@ -153,6 +156,9 @@ class QueryTimeSnapshot(Sampled):
         """See :meth:`DecaySketch.verdicts`; nothing is copied."""
         if self.params.value_type == "label":
             values = codes_of(values, self.params.id_key)
+        if self.params.columns:
+            records, batch = prepare_records(self.params, values, weights, timestamps, ids)
+            return verdicts_of(self.states, batch, records)
         batch = prepare(self.params, values, weights, timestamps, ids)
         return verdicts_of(self.states, batch)
 

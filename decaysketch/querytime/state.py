@@ -13,6 +13,9 @@ the paper (Cormode, Tirthapura and Xu, section 4.1, with all ties at a cut disca
 each row is stored once. Being a function of the *set* of copies seen, the state does not depend on
 order, duplication, batching or the tree in which sketches were merged.
 
+With columns an observation's value is its column tuple in name order, each column in its type's
+order, null the least (:mod:`decaysketch.core.records`).
+
 Parameters with several copies (independent hash functions) have one such state for each of them;
 the observations are the same, the levels are not.
 """
@@ -21,7 +24,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,9 +32,10 @@ import numpy.typing as npt
 
 from decaysketch.core.labels import Labels
 from decaysketch.core.params import SketchParams
+from decaysketch.core.records import Records, concatenated
 from decaysketch.errors import ParameterError
 
-__all__ = ["SketchState", "digest_of", "params_of_copies"]
+__all__ = ["SketchState", "digest_of", "params_of_copies", "with_joint_records"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -42,7 +46,7 @@ class SketchState:
 
     Attributes:
         params: parameters, of which the capacity is the one in force.
-        value_keys: int64[n]; see :mod:`decaysketch.core.observations`.
+        value_keys: int64[n]; see :mod:`decaysketch.core.observations`. With columns: row numbers.
         weights: int64[n], 1..max_weight.
         times: int64[n].
         ids: int64[n], as given (not mixed).
@@ -50,6 +54,8 @@ class SketchState:
         watermarks: int64[M + 1], non-increasing; ``NO_WATERMARK`` where nothing was discarded.
         copy: the hash function that chose the levels, below ``params.copies``.
         labels: those of the rows of all copies, where values are labels.
+        records: the columns, if the stream has columns: canonical, and for row k the values are in
+            place ``value_keys[k]``.
 
     All arrays are read-only.
     """
@@ -63,6 +69,7 @@ class SketchState:
     watermarks: Int64Array
     copy: int = 0
     labels: Labels | None = None
+    records: Records | None = None
 
     def __post_init__(self) -> None:
         for name in ("value_keys", "weights", "times", "ids", "levels", "watermarks"):
@@ -86,8 +93,13 @@ def digest_of(states: Sequence[SketchState]) -> str:
     digest.update(params.capacity.to_bytes(8, "little"))
     for s in states:
         digest.update(len(s).to_bytes(8, "little"))
-        for column in (s.watermarks, s.times, s.ids, s.weights, s.value_keys):
+        for column in (s.watermarks, s.times, s.ids, s.weights):
             digest.update(np.ascontiguousarray(column, "<i8").data)
+        if s.records is None:
+            digest.update(np.ascontiguousarray(s.value_keys, "<i8").data)
+        else:
+            for part in s.records.digest_parts():
+                digest.update(part)
     return digest.hexdigest()
 
 
@@ -108,3 +120,19 @@ def params_of_copies(states: Sequence[SketchState]) -> SketchParams:
                 f"copy {state.copy} has {state.params}, copy 0 has {params}; expected one sketch"
             )
     return params
+
+
+def with_joint_records(states: Sequence[SketchState]) -> tuple[SketchState, ...]:
+    """Return a sketch's states with one column table for all. Each state's row numbers continue
+    after the state before.
+    """
+    given = tuple(states)
+    if len(given) == 1 or given[0].records is None:
+        return given
+    joint = concatenated([state.records for state in given if state.records is not None])
+    found, start = [], 0
+    for state in given:
+        numbers = np.arange(start, start + len(state), dtype=np.int64)
+        found.append(replace(state, value_keys=numbers, records=joint))
+        start += len(state)
+    return tuple(found)

@@ -29,9 +29,9 @@ from decaysketch.query.sample import (
     Origin,
     Redraw,
     Sample,
-    Values,
     check_answerable,
     read,
+    values_among,
 )
 from decaysketch.querytime._native import known_hits
 from decaysketch.querytime.rows import columns_of
@@ -82,7 +82,7 @@ def bands_of(state: SketchState, *, earlier: tuple[SketchState, Bands] | None = 
         oldest=marks[sampled],
         probabilities=probabilities[sampled],
         observations=observations,
-        values=Values(value_keys, params.value_type, state.labels),
+        values=values_among(value_keys, params.value_type, state.labels, state.records),
         reading=reading,
     )
 
@@ -215,6 +215,7 @@ def assemble(
         complete_after=int(state.watermarks[0]),
         later=later,
         labels=state.labels,
+        records=state.records,
         reach=lambda: bands.reach(fading),
         weighted=state.params.max_weight > 1,
     )
@@ -229,5 +230,5 @@ def _everything(state: SketchState, bands: Bands, fading: Fading) -> Sample:
         observed=Observed(state.value_keys, state.times, state.ids, bands.levels, bands.hits),
         weights=state.weights, decayed=ones, masses=ones, variances=ones, jumps=ones,
         exact_rows=exact, known_rows=exact, step=0.0, thinning=1.0, collision_bias=0.0,
-        labels=state.labels,
+        labels=state.labels, records=state.records,
     )  # fmt: skip

@@ -37,7 +37,8 @@ Int64Array = npt.NDArray[np.int64]
 
 def many_keys(params: SketchParams) -> ManyKeys | None:
     """How sketches of these parameters are handled together; None where they are not."""
-    return _ManyKeys(params) if params.copies == 1 and params.value_type != "label" else None
+    numbers = params.value_type in ("int64", "float64")
+    return _ManyKeys(params) if params.copies == 1 and numbers else None
 
 
 class _Many(Many):

@@ -9,12 +9,14 @@ several hash functions (``copies``) the most favourable verdict counts. See
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from decaysketch import minhit
 from decaysketch.core.observations import Observations
+from decaysketch.core.records import Records, comparable_keys
 from decaysketch.core.row_status import (
     Batch,
     Identified,
@@ -30,12 +32,15 @@ __all__ = ["count_verdicts", "verdicts_of"]
 Int64Array = npt.NDArray[np.int64]
 
 
-def verdicts_of(states: Sequence[SketchState], batch: Observations) -> VerdictArray:
+def verdicts_of(
+    states: Sequence[SketchState], batch: Observations, records: Records | None = None
+) -> VerdictArray:
     """Verdicts on a batch that is offered to a ``DecaySketch``.
 
     Args:
         states: of each copy, as ``DecaySketch.states`` gives them.
         batch: validated columns; rows of weight 0 are below the watermark.
+        records: the rows' columns, if the stream has columns.
 
     Returns:
         int8[n], :class:`Verdict` of each row.
@@ -45,9 +50,12 @@ def verdicts_of(states: Sequence[SketchState], batch: Observations) -> VerdictAr
     rows = batch if weighted.all() else Observations(*(column[weighted] for column in batch))
     if not len(rows.ids):
         return verdicts
-    judged = Batch(Identified(rows.ids, rows.weights, rows.timestamps, rows.value_keys))
+    if records is not None:
+        records = records[rows.value_keys]
+    offered = Identified(rows.ids, rows.weights, rows.timestamps, rows.value_keys)
     best = np.full(len(rows.ids), Verdict.BELOW_WATERMARK, np.int8)
     for state in states:
+        state, judged = _comparable(state, offered, records)
         levels = minhit.top_levels(state.params, rows.ids, rows.weights, copy=state.copy)
         found = _judge(state, judged, levels, state.watermarks, state.params.capacity)
         np.minimum(best, found, out=best)
@@ -75,7 +83,7 @@ def count_verdicts(before: Sequence[SketchState], post: Sequence[SketchState]) -
     capacity = min(params.capacity, post[0].params.capacity)
     columns = []
     for old, new in zip(before, post, strict=True):
-        judged = Batch(_rows_of(new))
+        old, judged = _comparable(old, _rows_of(new), new.records)
         marks = np.maximum(old.watermarks, new.watermarks)
         columns.append(_judge(old, judged, new.levels, marks, capacity))
     if len(columns) == 1:
@@ -87,6 +95,21 @@ def count_verdicts(before: Sequence[SketchState], post: Sequence[SketchState]) -
     best = np.full(len(distinct), Verdict.BELOW_WATERMARK, np.int8)
     np.minimum.at(best, position, np.concatenate(columns))
     return VerdictCounts.of(best)
+
+
+def _comparable(
+    state: SketchState, offered: Identified, records: Records | None
+) -> tuple[SketchState, Batch]:
+    """Return a state and a batch with comparable value keys. With columns they are ranks among the
+    rows with an id in the batch.
+    """
+    if records is None or state.records is None:
+        return state, Batch(offered)
+    known = np.isin(state.ids, offered.first)
+    held, given = comparable_keys([state.records[state.value_keys[known]], records])
+    keys = np.zeros(len(state), np.int64)
+    keys[known] = held
+    return replace(state, value_keys=keys), Batch(offered._replace(values=given))
 
 
 def _rows_of(state: SketchState) -> Identified:

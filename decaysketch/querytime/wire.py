@@ -1,9 +1,9 @@
 """Family 1: the sketch whose decay is chosen at query time.
 
 For each copy (hash function) the bytes hold watermarks, the number of rows and the time of the
-first; then come the rows of each copy, bit-packed in canonical order, about the bits of an id plus
-two bytes each. The level of a row is not stored but recomputed. Labels follow the rows of all
-copies (``core/codec/labels.py``).
+first; then come each copy's rows, bit-packed in canonical order, about the bits of an id plus two
+bytes each. The level of a row is not stored but recomputed. Labels follow the rows of all
+copies (``core/codec/labels.py``), and so do columns (``core/codec/records.py``).
 
 What decoding promises
     Bytes come from a network. Whatever they are, :func:`decode` returns states that an honest
@@ -13,8 +13,8 @@ What decoding promises
     and checksum it asks for three things:
 
     * *Canonical.* Encoding the decoded rows again would give the same bytes; that is seen while
-      they are unpacked (``codec/bitpack.c``). This one rule stands for many: no padding, width,
-      base or mode may be other than the stated one.
+      they are unpacked (``core/codec/bitpack.c``). This one rule stands for many: no padding,
+      width, base or mode may be other than the stated one.
     * *Plausible.* A watermark ``t_i`` claims that the sample of level ``i`` overflowed at that
       time; what it discarded cannot be seen. But what is selected at level ``i`` is selected at
       level ``i + 1`` with a chance of about 1/2 or more. If ``c`` rows of level >= ``i`` are later
@@ -37,7 +37,7 @@ a message has one weight; where it has several at one time, let the weight be pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -49,8 +49,11 @@ from decaysketch.core.codec import fields
 from decaysketch.core.codec.fields import MAGIC, VERSION, refuse
 from decaysketch.core.codec.header import CopyHeader, Header
 from decaysketch.core.codec.labels import codes_of_ranks, encode_labels, ranks_of, read_labels
+from decaysketch.core.codec.records import encode_records, read_records
 from decaysketch.core.codec.rows import Rows, check_canonical, check_rows, decode_rows, encode_rows
+from decaysketch.core.observations import MISSING_KEY
 from decaysketch.core.params import SketchParams
+from decaysketch.core.records import comparable_keys
 from decaysketch.core.special import binomial_at_most
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import CorruptSketchError
@@ -90,6 +93,11 @@ def encode(*states: SketchState, embed_params: bool = True) -> bytes:
         fields.put_watermarks(body, state.watermarks[state.watermarks != NO_WATERMARK].tolist())
         fields.put_rows(body, state.times)
     rows, labels = map(_rows_of, states), states[0].labels
+    if params.columns:
+        bare = (_without_values(each) for each in rows)
+        columns = (encode_rows(each, params.value_type) for each in bare)
+        parts = [state.records for state in states if state.records is not None]
+        return fields.seal(body, *columns, encode_records(parts))
     if labels is None:
         return fields.seal(body, *(encode_rows(each, params.value_type) for each in rows))
     ranked = (each._replace(value_keys=ranks_of(labels, each.value_keys)) for each in rows)
@@ -99,6 +107,10 @@ def encode(*states: SketchState, embed_params: bool = True) -> bytes:
 
 def _rows_of(state: SketchState) -> Rows:
     return Rows(state.times, state.ids, state.weights, state.value_keys)
+
+
+def _without_values(rows: Rows) -> Rows:
+    return rows._replace(value_keys=np.full(len(rows.times), MISSING_KEY, np.int64))
 
 
 # --------------------------------------------------------------------------------------- decoding
@@ -177,10 +189,26 @@ def decode(
             replace(state, value_keys=codes_of_ranks(labels, each), labels=labels)
             for state, each in zip(states, ranks, strict=True)
         ]
+    if params.columns:
+        states, at = _with_records(blob, at, params, states)
     fields.skip_optional_sections(blob, header.optional_flags, at)
     for other in states[1:]:
         _check_of_one_stream(states[0], other)
     return tuple(states)
+
+
+def _with_records(
+    blob: bytes, at: int, params: SketchParams, states: Sequence[SketchState]
+) -> tuple[list[SketchState], int]:
+    """Return the states with their columns, and the end of the bytes."""
+    for state in states:
+        if (state.value_keys != MISSING_KEY).any():
+            refuse("a row has a value, and the stream has columns; expected none")
+    parts, at = read_records(blob, at, params.columns, [len(state) for state in states])
+    return [
+        replace(state, value_keys=np.arange(len(state), dtype=np.int64), records=part)
+        for state, part in zip(states, parts, strict=True)
+    ], at
 
 
 def stream_of(params: SketchParams, copy: int = 0, *, plausible: bool = True) -> _native.Stream:
@@ -337,7 +365,11 @@ def _check_of_one_stream(first: SketchState, other: SketchState) -> None:
             f"copy {other.copy} has {later[1]} rows later than the watermark of level 0, and copy "
             f"0 has {later[0]}; expected the same"
         )
-    for name, ours, theirs in zip(Rows._fields, _rows_of(first), _rows_of(other), strict=True):
+    pair = [_rows_of(first), _rows_of(other)]
+    if first.records is not None and other.records is not None:
+        keys = comparable_keys([first.records, other.records])
+        pair = [rows._replace(value_keys=each) for rows, each in zip(pair, keys, strict=True)]
+    for name, ours, theirs in zip(Rows._fields, *pair, strict=True):
         differ = ours[: later[0]] != theirs[: later[0]]
         if differ.any():
             row = int(differ.argmax())

@@ -160,6 +160,7 @@ def of_decay() -> Iterator[Case]:
     overflowed = _states(three, readings, span=100)
     yield _case("three_copies", "three copies of capacity 12 after 150 observations", overflowed)
     yield from _of_labels()
+    yield from _of_columns()
     yield _case("three_copies_by_fingerprint", "the same three copies", overflowed, False)
 
 
@@ -169,6 +170,40 @@ def _labels(rows: int) -> list[str | None]:
     found = [_below(9, 4, i, of=2028) for i in range(rows)]
     return [some[k] if k < 5 else None if k == 5 else f"E{_below(40, 5, i, of=2028)}"
             for i, k in enumerate(found)]  # fmt: skip
+
+
+def _of_columns() -> Iterator[Case]:
+    types = "site text, temp float64, level int64, ok bool, empty text, single float64, raw float64"
+    for name, about, more in (
+        ("columns", "columns, capacity 40 after 300 observations", {}),
+        ("columns_secret_key", "the same under a secret key", {"id_key": bytes(range(32))}),
+        ("columns_three_copies", "the same, three copies", {"copies": 3}),
+        ("columns_by_fingerprint", "the same, three copies, by fingerprint", {"copies": 3}),
+        ("columns_empty", "columns without observations", {}),
+    ):
+        params = SketchParams(
+            max_weight=20, id_bits=16, capacity=40, seed=7, columns=types, **more
+        )  # fmt: skip
+        sketch = DecaySketch(params)
+        rows = 0 if name == "columns_empty" else 300
+        sketch.update(_values_of_columns(rows), *_observations(params, rows, span=500))
+        yield Case("decay", name, about, sketch, name != "columns_by_fingerprint")
+
+
+def _values_of_columns(rows: int) -> dict[str, list[Any]]:
+    """Rows of each type: nulls, negative numbers, texts beyond ASCII and with equal beginnings,
+    decimals of float32, and a column without any value."""
+    drawn = [[_below(1000, 20 + k, i) for i in range(rows)] for k in range(6)]
+    sites = ["", "site-1", "site-10", "site-2", "zürich", "東京"]
+    return {
+        "site": [None if x < 100 else sites[x % 6] for x in drawn[0]],
+        "temp": [None if x < 50 else (x - 300) / 10 for x in drawn[1]],
+        "level": [None if x < 50 else (x - 500) * 10**13 for x in drawn[2]],
+        "ok": [None if x < 50 else x % 2 == 0 for x in drawn[3]],
+        "empty": [None] * rows,
+        "single": [float(np.float32(x / 100)) for x in drawn[4]],
+        "raw": [1.0 / (1 + x) for x in drawn[5]],
+    }
 
 
 def _of_labels() -> Iterator[Case]:

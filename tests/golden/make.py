@@ -17,9 +17,11 @@ import numpy as np
 from golden import sites
 from golden.cases import TABLE, Case, cases
 from support.examples import states_of
+from support.records import column_values
 
 from decaysketch.core.labels import Labels, code_of, values_of
 from decaysketch.core.observations import encode_values
+from decaysketch.core.records import encode_records
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.ecm.state import CollectionState
 from decaysketch.families import Recipe, recipe_from_dict
@@ -66,6 +68,8 @@ def description(case: Case) -> dict[str, Any]:
         else:
             said[f"watermarks{of_copy}"] = [None if m == NO_WATERMARK else m for m in marks]
         names = _FIRST.get(case.family, [n for n, held in _COLUMNS.items() if hasattr(state, held)])
+        if records := getattr(state, "records", None):
+            names = (*names[:-1], *(f"column {name}" for name, _ in records.types))
         columns = [_written(state, name) for name in names]
         rows = [list(row) for row in zip(*columns, strict=True)]
         said[f"rows{of_copy} ({', '.join(names)})"] = rows
@@ -73,6 +77,8 @@ def description(case: Case) -> dict[str, Any]:
 
 
 def _written(state: Any, name: str) -> list[Any]:
+    if name.startswith("column "):
+        return column_values(state.records, name.removeprefix("column "))
     if name != "value":
         column: list[Any] = getattr(state, _COLUMNS[name]).tolist()
         return column
@@ -118,13 +124,21 @@ def _state_said(recipe: Recipe, said: Mapping[str, Any], empty: Any) -> Any:
             else int(encode_values([v], kind)[0])
             for v in values
         ]
-    changes: dict[str, Any] = {n: np.array(c, getattr(empty, n).dtype) for n, c in held.items()}
+    changes: dict[str, Any] = {
+        n: list(c) if n.startswith("column ") else np.array(c, getattr(empty, n).dtype)
+        for n, c in held.items()
+    }
     clock = said.get("clock")
     floor = NO_WATERMARK if clock is None else clock
     marks = np.full_like(empty.watermarks, floor)
     for level, mark in enumerate(said[f"watermarks{of_copy}"]):
         marks[level] = NO_WATERMARK if mark is None else mark
     changes["watermarks"] = marks
+    if types := getattr(recipe.params, "columns", ()):
+        columns = {name: changes.pop(f"column {name}", []) for name, _ in types}
+        rows = len(known.get("time", ()))
+        changes["records"] = encode_records(columns, types, rows).canonical()
+        changes["value_keys"] = np.arange(rows)
     if "labels" in said:
         names = {code_of(each, recipe.params.id_key): each for each in said["labels"]}
         changes["labels"] = Labels.of(names, np.array(sorted(names), np.int64))

@@ -20,6 +20,7 @@ from golden import make
 from golden.cases import TABLE, cases
 from series import wire_reference as series_reference
 from support.examples import states_of
+from support.records import tuples_of
 from wire import reference
 
 import decaysketch as ds
@@ -73,6 +74,13 @@ class TestOfEveryFamily:
                 continue
             for name in type(state).__dataclass_fields__:
                 theirs = getattr(said, name)
+                if name == "records":
+                    rows = [
+                        None if each is None else tuples_of(each)
+                        for each in (theirs, state.records)
+                    ]
+                    assert rows[0] == rows[1]
+                    continue
                 if name == "labels":
                     assert (state.labels and state.labels.texts) == (theirs and theirs.texts)
                     continue

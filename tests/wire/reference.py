@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any
 
 import sympy
+from support.records import tuples_of
 
 MISSING = -(2**63)
 NO_WATERMARK = -(2**63)
@@ -225,6 +226,7 @@ class Blob:
     columns: bytes | None = None
     sections: Sequence[bytes] = field(default=())
     labels: Sequence[bytes] | None = None  # behind the rows, in the order of their codes
+    table: bytes = b""  # the columns of a stream that has them, section 4.6
     listed: int | None = None  # how many these are, where it is not to be the right number
 
     def to_bytes(self) -> bytes:
@@ -244,6 +246,7 @@ class Blob:
         if self.labels is not None:
             out += varint(len(self.labels) if self.listed is None else self.listed)
             out += b"".join(varint(len(text)) + text for text in self.labels)
+        out += self.table
         for section in self.sections:
             out += varint(len(section)) + section
         return out + struct.pack("<I", zlib.crc32(out))
@@ -260,7 +263,13 @@ def params_to_bytes(fields: dict[str, Any], check: bytes = b"") -> bytes:
         + 2 * int(fields["id_mix"] == "none")
         + 4 * int(fields["keyed_by"] == "secret")
         + 8 * int(fields["value_type"] == "label")
+        + 16 * int(fields["value_type"] == "record")
     )
+    types = fields.get("columns", {})
+    schema = varint(len(types)) if types else b""
+    for name in sorted(types, key=str.encode):
+        number = ("float64", "int64", "bool", "text").index(types[name])
+        schema += varint(len(name.encode())) + name.encode() + bytes((number,))
     unit = fields["time_unit"].encode()
     return (
         bytes((fields["id_bits"], fields["copies"], choices))
@@ -269,6 +278,7 @@ def params_to_bytes(fields: dict[str, Any], check: bytes = b"") -> bytes:
         + unit
         + varint(fields["max_weight"])
         + check
+        + schema
     )
 
 
@@ -285,6 +295,14 @@ def blob_of(*states: Any, embed_params: bool = True) -> Blob:
         copies = [
             replace(copy, rows=[(*row[:3], ranks[row[3]]) for row in copy.rows]) for copy in copies
         ]
+    table = b""
+    if params.value_type == "record":
+        types = [params.to_dict()["columns"][name] for name, _ in params.columns]
+        tables = [
+            list(zip(*tuples_of(s.records), strict=True)) or [()] * len(types) for s in states
+        ]
+        table = table_to_bytes(types, tables)
+        copies = [replace(copy, rows=[(*row[:3], MISSING) for row in copy.rows]) for copy in copies]
     first, *others = copies
     return Blob(
         fingerprint=params.fingerprint,
@@ -295,7 +313,71 @@ def blob_of(*states: Any, embed_params: bool = True) -> Blob:
         floats=params.value_type == "float64",
         others=others,
         labels=texts,
+        table=table,
     )
+
+
+def table_to_bytes(types: Sequence[str], copies: Sequence[Sequence[Sequence[Any]]]) -> bytes:
+    """Section 4.6: texts, then the columns of each copy. Values as Python has them, None: null."""
+    out = b""
+    places: list[dict[Any, int]] = []
+    for number, kind in enumerate(types):
+        held = {value for columns in copies for value in columns[number]} - {None}
+        texts = sorted(value.encode() for value in held) if kind == "text" else []
+        places.append({text.decode(): place for place, text in enumerate(texts)})
+        if kind != "text":
+            continue
+        out += varint(len(texts))
+        for before, text in zip([b"", *texts], texts, strict=False):
+            shared = 0
+            while before[: shared + 1] == text[: shared + 1] and shared < min(
+                len(before), len(text)
+            ):
+                shared += 1
+            out += varint(shared) + varint(len(text) - shared) + text[shared:]
+    for columns in copies:
+        for kind, values, place in zip(types, columns, places, strict=True):
+            if values:
+                out += column_to_bytes(kind, values, place)
+    return out
+
+
+def column_to_bytes(kind: str, values: Sequence[Any], place: dict[Any, int]) -> bytes:
+    """A byte that says how, and the packed column."""
+    key = {"float64": key_of, "text": place.__getitem__}.get(kind, int)
+    keys = [MISSING if value is None else key(value) for value in values]
+    plain = b"\0" + values_to_bytes(keys, kind == "float64")
+    if kind != "float64" or any(as_single(v) is None for v in values if v is not None):
+        return plain
+    shorter = [MISSING if value is None else key_of(shortest(value)) for value in values]
+    packed = b"\1" + values_to_bytes(shorter, True)
+    return packed if len(packed) < len(plain) else plain
+
+
+def values_to_bytes(keys: Sequence[int], floats: bool) -> bytes:
+    bits = Bits()
+    for start in range(0, len(keys), BLOCK):
+        put_values(bits, keys[start : start + BLOCK], floats)
+    return bits.to_bytes()
+
+
+def as_single(number: float) -> float | None:
+    """The number, if it is a float32."""
+    try:
+        single: float = struct.unpack("<f", struct.pack("<f", number))[0]
+    except OverflowError:
+        return None
+    return single if single == number else None
+
+
+def shortest(number: float) -> float:
+    """Of decimals that round to this float32 the one with the fewest digits, 9 at most."""
+    for digits in range(10):
+        power = float(10**digits)
+        near = round(number * power) / power
+        if struct.pack("<f", near) == struct.pack("<f", number):
+            return near
+    return number
 
 
 def _copy_of(state: Any) -> Copy:
@@ -363,6 +445,9 @@ class Derived:
         data = f["max_weight"].to_bytes(8, "little") + bytes((f["id_bits"], f["copies"]))
         data += f["seed"].to_bytes(8, "little") + self.check
         data += f"{f['time_unit']}\0{f['value_type']}\0{f['id_mix']}".encode()
+        types = f.get("columns", {})
+        for name in sorted(types, key=str.encode):
+            data += f"\0{name}\0{types[name]}".encode()
         return personal_hash(data, b"ds-params-1")
 
     @property

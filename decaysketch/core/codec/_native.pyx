@@ -17,6 +17,10 @@ cdef extern from "core/codec/bitpack.h" nogil:
         ds_outcome (*scan)(const uint8_t *, int64_t, int64_t, int) noexcept nogil
         void (*open)(ds_unpacker *, const uint8_t *, int64_t, int64_t, int) noexcept nogil
         int (*next)(ds_unpacker *, int64_t, const ds_rows *, int64_t) noexcept nogil
+        int64_t (*pack_values)(const int64_t *, int64_t, int, uint8_t *) noexcept nogil
+        int64_t (*read_values)(
+            const uint8_t *, int64_t, int64_t, int, int64_t *
+        ) noexcept nogil
 
     const ds_bitpack_kernels *ds_bitpack_at(int level)
     int64_t ds_packed_room(int64_t n)
@@ -157,3 +161,34 @@ def first_out_of_order(
     with nogil:
         found = kernels.first_out_of_order(&rows, n)
     return found
+
+
+def pack_values(const int64_t[::1] keys, bint floats):
+    """A packed column of value keys, padded to a whole byte."""
+    cdef int64_t n = keys.shape[0], size
+    cdef uint8_t *packed = <uint8_t *> malloc(ds_packed_room(n))
+    if packed == NULL:
+        raise MemoryError
+    try:
+        with nogil:
+            size = bitpack.pack_values(&keys[0] if n else NULL, n, floats, packed)
+        return PyBytes_FromStringAndSize(<const char *> packed, size)
+    finally:
+        free(packed)
+
+
+def read_values(
+    const uint8_t[::1] data not None, int64_t start, int64_t stop, bint floats,
+    int64_t[::1] keys not None,
+):
+    """Unpack a column of value keys. Returns the end of its bytes, or -1 where they are not those
+    that packing gives.
+    """
+    cdef int64_t size = _part(data, start, stop), n = keys.shape[0]
+    if not n:
+        return start
+    if not size:
+        return -1
+    with nogil:
+        size = bitpack.read_values(&data[0] + start, size, n, floats, &keys[0])
+    return start + size if size >= 0 else -1

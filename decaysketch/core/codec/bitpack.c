@@ -705,9 +705,9 @@ static void open_columns(
     in->first = 1;
 }
 
-static int next_block(ds_unpacker *in, int64_t m, const ds_rows *rows, int64_t at) {
+/* The last blocks are read from a copy with something behind it. */
+static inline void read_on(ds_unpacker *in) {
     const int64_t passed = in->position >> 3, left = in->size - passed;
-    /* The last blocks are read from a copy with something behind it. */
     if (in->data != in->tail && left < DS_LARGEST_BLOCK + DS_SPARE_BYTES) {
         memcpy(in->tail, in->data + passed, (size_t)left);
         memset(in->tail + left, 0, DS_SPARE_BYTES);
@@ -715,6 +715,10 @@ static int next_block(ds_unpacker *in, int64_t m, const ds_rows *rows, int64_t a
         in->size = left + DS_SPARE_BYTES;
         in->position &= 7;
     }
+}
+
+static int next_block(ds_unpacker *in, int64_t m, const ds_rows *rows, int64_t at) {
+    read_on(in);
     int good = get_times(in, rows->times + at, (int)m);
     good &= get_ids(in, rows->ids + at, (int)m);
     int64_t base;
@@ -724,9 +728,57 @@ static int next_block(ds_unpacker *in, int64_t m, const ds_rows *rows, int64_t a
     return good;
 }
 
+/* -------------------------------------------------------------------------------- values by themselves */
+
+static int64_t pack_values(const int64_t *keys, int64_t n, int floats, uint8_t *to) {
+    writer out = {to, 0, 0};
+    for (int64_t start = 0; start < n; start += DS_ROW_BLOCK)
+        put_values(&out, keys + start, (int)(n - start < DS_ROW_BLOCK ? n - start : DS_ROW_BLOCK), floats);
+    store_word(out.at, out.word);
+    return out.at - to + (out.filled + 7) / 8;
+}
+
+/* The bits that n packed values take; -1 where they run past the end, or a width is none. */
+static int64_t scan_values(const uint8_t *data, int64_t size, int64_t n, int floats) {
+    int64_t position = 0;
+    for (int64_t start = 0; start < n; start += DS_ROW_BLOCK) {
+        const int m = (int)(n - start < DS_ROW_BLOCK ? n - start : DS_ROW_BLOCK);
+        const modes found = get_modes(data, size, position, VALUES, m, floats);
+        position = found.position;
+        if (found.missing > ALL_MISSING) return -1;
+        if (found.numbers > 0) {
+            const int length = (int)get_within(data, size, position, 7);
+            position += 7 + length;
+            if (length > 64) return -1;
+            const plan p = get_header(data, size, &position, found.numbers);
+            if (p.width + p.extra > 64) return -1;
+            position += p.bits;
+        }
+        if (position > 8 * size) return -1;
+    }
+    return position;
+}
+
+static int64_t read_values(
+    const uint8_t *data, int64_t size, int64_t n, int floats, int64_t *keys
+) {
+    const int64_t bits = scan_values(data, size, n, floats), bytes = (bits + 7) / 8;
+    if (bits < 0 || get_within(data, size, bits, (int)(8 * bytes - bits))) return -1;
+    ds_unpacker in;
+    open_columns(&in, data, size, 0, floats);
+    int good = 1;
+    for (int64_t at = 0; at < n; at += DS_ROW_BLOCK) {
+        read_on(&in);
+        good &= get_values(&in, keys + at, (int)(n - at < DS_ROW_BLOCK ? n - at : DS_ROW_BLOCK));
+    }
+    return good ? bytes : -1;
+}
+
 DS_TABLE(ds_bitpack_kernels, ds_bitpack) = {
     .pack = pack,
     .scan = scan,
     .open = open_columns,
     .next = next_block,
+    .pack_values = pack_values,
+    .read_values = read_values,
 };

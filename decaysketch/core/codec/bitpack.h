@@ -50,6 +50,12 @@ typedef struct {
     /* Unpacks the next m rows, a whole block or the last one, into rows at..at + m - 1. Returns
        whether packing them would give the same bits. */
     int (*next)(ds_unpacker *in, int64_t m, const ds_rows *rows, int64_t at);
+    /* Packs a column of n value keys by itself; returns the bytes written. */
+    int64_t (*pack_values)(const int64_t *keys, int64_t n, int floats, uint8_t *to);
+    /* Unpacks n value keys; returns the bytes read, or -1 where packing would not give them. */
+    int64_t (*read_values)(
+        const uint8_t *data, int64_t size, int64_t n, int floats, int64_t *keys
+    );
 } ds_bitpack_kernels;
 
 DS_TABLES(ds_bitpack_kernels, ds_bitpack)

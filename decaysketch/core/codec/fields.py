@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.core.column_types import MAX_COLUMN_NAME_BYTES, MAX_COLUMNS, ColumnTypes
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.params import MAX_COPIES, SketchParams, differing
 from decaysketch.core.watermarks import NO_WATERMARK
@@ -43,6 +44,7 @@ __all__ = [
     "refuse",
     "seal",
     "skip_optional_sections",
+    "text_of",
 ]
 
 P = TypeVar("P", bound=SketchParams)
@@ -59,7 +61,9 @@ _KNOWN_REQUIRED_FLAGS = _PARAMS_IN_FULL | _SEVERAL_COPIES
 _VALUE_TYPES = ("int64", "float64", "label")  # bit 0 of the number, and bit 3 of the byte
 _ID_MIXES = ("keyed", "none")  # bit 1
 _KEYED_BY = ("seed", "secret")  # bit 2
-_KNOWN_CHOICES = 0b1111
+_COLUMN_TYPES = ("float64", "int64", "bool", "text")
+_RECORD = 1 << 4  # a stream with columns, of which bits 0 and 3 say nothing
+_KNOWN_CHOICES = 0b11111
 
 _FIXED = struct.Struct("<4sBBBB8s")  # magic, version, family, required, optional, fingerprint
 HEAD_BYTES = _FIXED.size
@@ -123,10 +127,11 @@ def seal(*parts: bytes | bytearray) -> bytes:
 
 def _put_params(body: bytearray, params: SketchParams) -> None:
     secret = params.id_key is not None
-    value_type = _VALUE_TYPES.index(params.value_type)
+    value_type = 0 if params.columns else _VALUE_TYPES.index(params.value_type)
     choices = (
         value_type & 1
         | value_type >> 1 << 3
+        | (_RECORD if params.columns else 0)
         | _ID_MIXES.index(params.id_mix) << 1
         | int(secret) << 2
     )
@@ -138,6 +143,8 @@ def _put_params(body: bytearray, params: SketchParams) -> None:
     put_varint(body, params.max_weight)
     if secret:
         body += params.key_check
+    if params.columns:
+        _put_column_types(body, params.columns)
 
 
 def put_varint(body: bytearray, number: int) -> None:
@@ -354,9 +361,12 @@ def _read_params(reader: Reader) -> dict[str, Any]:
     choices = reader.byte("choices of the parameters")
     if choices & ~_KNOWN_CHOICES:
         refuse(f"choices of the parameters are {choices:#010b}; known are {_KNOWN_CHOICES:#010b}")
-    value_type = choices & 1 | choices >> 3 << 1
+    record = bool(choices & _RECORD)
+    value_type = choices & 1 | (choices >> 3 & 1) << 1
     if value_type >= len(_VALUE_TYPES):
         refuse(f"choices of the parameters are {choices:#010b}, of float64 and of labels")
+    if record and value_type:
+        refuse(f"choices of the parameters are {choices:#010b}, of columns and of one value")
     seed = int.from_bytes(reader.take(8, "seed"), "little")
     unit = reader.take(reader.byte("length of time_unit"), "time_unit")
     if not unit.isascii():
@@ -367,13 +377,56 @@ def _read_params(reader: Reader) -> dict[str, Any]:
         "copies": copies,
         "seed": seed,
         "time_unit": unit.decode("ascii"),
-        "value_type": _VALUE_TYPES[value_type],
+        "value_type": "record" if record else _VALUE_TYPES[value_type],
         "id_mix": _ID_MIXES[choices >> 1 & 1],
         "keyed_by": _KEYED_BY[choices >> 2 & 1],
     }
     if params["keyed_by"] == "secret":
         params["key_check"] = reader.take(8, "check value of the id key").hex()
+    if record:
+        params["columns"] = _read_column_types(reader)
     return params
+
+
+def _put_column_types(body: bytearray, types: ColumnTypes) -> None:
+    """Encode how many columns are declared, then for each the name and one byte for the type."""
+    put_varint(body, len(types))
+    for name, kind in types:
+        encoded = name.encode()
+        put_varint(body, len(encoded))
+        body += encoded
+        body.append(_COLUMN_TYPES.index(kind))
+
+
+def _read_column_types(reader: Reader) -> dict[str, str]:
+    """Undo :func:`_put_column_types`."""
+    count = reader.varint("number of columns")
+    if not 1 <= count <= MAX_COLUMNS:
+        refuse(f"number of columns is {count}; expected 1 to {MAX_COLUMNS}")
+    found: dict[str, str] = {}
+    before = b""
+    for number in range(count):
+        field = f"name of column {number}"
+        length = reader.varint(f"length of {field}")
+        if not 1 <= length <= MAX_COLUMN_NAME_BYTES:
+            refuse(f"length of {field} is {length}; expected 1 to {MAX_COLUMN_NAME_BYTES}")
+        name = reader.take(length, field)
+        if name <= before:
+            refuse(f"{field} is {name!r} after {before!r}; expected names that rise")
+        kind = reader.byte(f"type of column {number}")
+        if kind >= len(_COLUMN_TYPES):
+            refuse(f"type of column {number} is {kind}; expected less than {len(_COLUMN_TYPES)}")
+        found[text_of(name, field)] = _COLUMN_TYPES[kind]
+        before = name
+    return found
+
+
+def text_of(encoded: bytes, field: str) -> str:
+    """Decode UTF-8."""
+    try:
+        return encoded.decode("utf-8")
+    except UnicodeDecodeError:
+        refuse(f"{field} is {encoded[:40]!r}; expected UTF-8")
 
 
 def read_watermarks(

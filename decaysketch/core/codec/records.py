@@ -1,0 +1,217 @@
+"""Observation columns on the wire, after the rows.
+
+First come the texts: for each text column its text count, then each text, rising: how many bytes it
+shares with the one before, how many others follow, and these. Then come, for each repetition and
+column, one byte for the form and the packed column (``bitpack.c``), padded to a byte. Text keys are
+positions among the texts, and truth values are 0 and 1.
+
+======  ===============================================================================
+form 0  the value keys
+form 1  ``float64`` only: every value is a float32, and the keys are for the shortest decimal
+        that rounds to it. Written if it takes fewer bytes
+======  ===============================================================================
+
+The reader encodes each column again and compares bytes. So each state has one encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core.codec import _native
+from decaysketch.core.codec.fields import CHECKSUM_BYTES, Reader, put_varint, refuse, text_of
+from decaysketch.core.column_types import ColumnTypes
+from decaysketch.core.labels import MAX_LABEL_BYTES
+from decaysketch.core.observations import MISSING_KEY, decode_values, encode_values, no_floats
+from decaysketch.core.records import MAX_TEXTS, Record, Records, concatenated
+
+__all__ = ["encode_records", "read_records"]
+
+Int64Array = npt.NDArray[np.int64]
+
+_KEYS, _FLOAT32 = 0, 1
+_DECIMALS = 9  # a float32 needs no more
+
+
+# ----------------------------------------------------------------------------------------- writing
+
+
+def encode_records(parts: Sequence[Records]) -> bytes:
+    """Encode the columns for all repetitions. O(rows * columns)."""
+    joint = concatenated(parts)
+    body = bytearray()
+    for (_, kind), column in zip(joint.types, joint.columns, strict=True):
+        if kind == "text":
+            _put_texts(body, column.texts)
+    start = 0
+    for part in parts:
+        stop = start + len(part)
+        for (_, kind), column in zip(joint.types, joint.columns, strict=True):
+            body += _packed(column.keys[start:stop], kind)
+        start = stop
+    return bytes(body)
+
+
+def _put_texts(body: bytearray, texts: Sequence[str]) -> None:
+    put_varint(body, len(texts))
+    before = b""
+    for text in texts:
+        encoded = text.encode()
+        shared = _shared(before, encoded)
+        put_varint(body, shared)
+        put_varint(body, len(encoded) - shared)
+        body += encoded[shared:]
+        before = encoded
+
+
+def _shared(a: bytes, b: bytes) -> int:
+    """Return how many first bytes are equal."""
+    most = min(len(a), len(b))
+    if a[:most] == b[:most]:
+        return most
+    return next(k for k in range(most) if a[k] != b[k])
+
+
+def _packed(keys: Int64Array, kind: str) -> bytes:
+    if not len(keys):
+        return b""
+    keys = np.ascontiguousarray(keys)
+    if kind != "float64":
+        return bytes([_KEYS]) + _native.pack_values(keys, False)
+    plain: bytes = _native.pack_values(keys, True)
+    decimal = _shortest_decimals(keys)
+    if decimal is not None:
+        shorter: bytes = _native.pack_values(decimal, True)
+        if len(shorter) < len(plain):
+            return bytes([_FLOAT32]) + shorter
+    return bytes([_KEYS]) + plain
+
+
+def _shortest_decimals(keys: Int64Array) -> Int64Array | None:
+    """Return keys for the decimals with the fewest digits that round to these float32 numbers.
+    None if a number is no float32, or all are decimals already.
+    """
+    values, missing = decode_values(keys, "float64")
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+    if not np.array_equal(single.astype(np.float64), values):
+        return None
+    found, left = values.copy(), np.flatnonzero(~missing)
+    for decimals in range(_DECIMALS + 1):
+        power = 10.0**decimals
+        near = np.rint(values[left] * power) / power
+        good = near.astype(np.float32) == single[left]
+        found[left[good]] = near[good]
+        left = left[~good]
+        if not len(left):
+            break
+    if np.array_equal(found, values):
+        return None
+    found_keys = encode_values(found, "float64")
+    found_keys[missing] = MISSING_KEY
+    return found_keys
+
+
+# ----------------------------------------------------------------------------------------- reading
+
+
+def read_records(
+    blob: bytes, at: int, types: ColumnTypes, rows: Sequence[int]
+) -> tuple[list[Records], int]:
+    """Read the columns for all repetitions from byte ``at`` in a sealed blob. Return them, each
+    canonical, and the offset after them.
+
+    Args:
+        types: declared columns.
+        rows: row count for each repetition, bounded by the row bytes.
+    """
+    reader = Reader(memoryview(blob)[:-CHECKSUM_BYTES], at)
+    most = min(sum(rows), MAX_TEXTS)
+    texts = [_read_texts(reader, name, most) if kind == "text" else () for name, kind in types]
+    parts = []
+    for count in rows:
+        columns = []
+        for (name, kind), known in zip(types, texts, strict=True):
+            columns.append(Record(_read_column(blob, reader, name, kind, count, known), known))
+        parts.append(Records(types, tuple(columns)))
+    _check_all_used(types, texts, parts)
+    return [part.canonical() for part in parts], reader.at
+
+
+def _read_texts(reader: Reader, name: str, most: int) -> tuple[str, ...]:
+    count = reader.varint(f"number of texts of column {name!r}")
+    if count > most:
+        refuse(f"column {name!r} has {count} texts; there are {most} rows")
+    found, before = [], b""
+    for number in range(count):
+        field = f"text {number} of column {name!r}"
+        shared = reader.varint(f"shared bytes of {field}")
+        more = reader.varint(f"other bytes of {field}")
+        if shared > len(before) or shared + more > MAX_LABEL_BYTES:
+            refuse(
+                f"{field} has {shared} bytes of {len(before)} and {more} others; expected at most "
+                f"{MAX_LABEL_BYTES}"
+            )
+        text = before[:shared] + reader.take(more, field)
+        if number and text <= before:
+            refuse(f"{field} is {text[:40]!r} after {before[:40]!r}; expected texts that rise")
+        if shared != _shared(before, text):
+            refuse(f"{field} shares {_shared(before, text)} bytes; {shared} are given")
+        found.append(text_of(text, field))
+        before = text
+    return tuple(found)
+
+
+def _read_column(
+    blob: bytes, reader: Reader, name: str, kind: str, count: int, texts: Sequence[str]
+) -> Int64Array:
+    keys = np.empty(count, np.int64)
+    if not count:
+        return keys
+    start = reader.at
+    form = reader.byte(f"form of column {name!r}")
+    if form > (_FLOAT32 if kind == "float64" else _KEYS):
+        refuse(f"form of column {name!r} is {form}; expected 0, or 1 for float64")
+    end = _native.read_values(blob, reader.at, len(blob) - CHECKSUM_BYTES, kind == "float64", keys)
+    if end < 0:
+        refuse(f"column {name!r} at byte {reader.at} is not as {count} rows are packed")
+    reader.at = end
+    there = keys != MISSING_KEY
+    if kind == "float64":
+        _check_floats(keys, there, name)
+        if form == _FLOAT32:
+            values, _ = decode_values(keys, kind)
+            with np.errstate(over="ignore"):
+                values = values.astype(np.float32).astype(np.float64)
+            bits = (values + 0.0).view(np.int64)
+            keys = np.where(there, bits ^ (bits >> 63 & np.int64(2**63 - 1)), keys)
+            _check_floats(keys, there, name)
+    elif kind != "int64":
+        most = len(texts) if kind == "text" else 2
+        if there.any() and not 0 <= int(keys[there].min()) <= int(keys.max()) < most:
+            refuse(f"column {name!r} has a key beyond {most}")
+    if _packed(keys, kind) != blob[start:end]:
+        refuse(f"column {name!r} is not canonical: encoding it again gives other bytes")
+    return keys
+
+
+def _check_floats(keys: Int64Array, there: npt.NDArray[np.bool_], name: str) -> None:
+    if (no_floats(keys) & there).any():
+        refuse(f"column {name!r} has a key of no finite float64, -0.0 excepted")
+
+
+def _check_all_used(
+    types: ColumnTypes, texts: Sequence[Sequence[str]], parts: Sequence[Records]
+) -> None:
+    """Reject a text without a row."""
+    for number, (name, kind) in enumerate(types):
+        if kind != "text":
+            continue
+        used = np.zeros(len(texts[number]) + 1, np.bool_)
+        for part in parts:
+            used[np.maximum(part.columns[number].keys, -1)] = True
+        if not used[:-1].all():
+            refuse(f"text {int(np.argmin(used))} of column {name!r} has no row")
