@@ -1,13 +1,13 @@
-"""What travels about streams and sketches, as pydantic models. Queries are in ``queries``.
+"""Streams and sketches in requests and responses, as pydantic models. Queries are in ``queries``.
 
-Requests are strict: a field that nobody reads, a number in quotes or a fraction where an integer is
-meant is refused, never guessed. Domains of parameters are the library's business; here are types,
-and how much of each there may be: every list has a greatest length, lists of numbers and texts are
-left at their first fault, and of fields that nobody knows a few are named. So the work and the
-memory that a body takes follow from what is allowed, not from what somebody sends.
+Requests are strict: an unknown field, a number in quotes, or a fraction for an integer is rejected
+and never guessed. The library checks domains of parameters. Models here check types and sizes:
+every list has a maximum length, lists of numbers and texts end at their first fault, and an error
+names a few unknown fields only. So the limits bound the work and the memory for a body, and its
+content does not.
 
-What a stream is created with is of its family: a model of the parameters and one of the body is
-made of what each family says of itself (:mod:`decaysketch.contract.family`).
+The model for creating a stream belongs to its family: each family's description
+(:mod:`decaysketch.contract.family`) gives a model of its parameters and one of the body.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ DecayText = Annotated[
 
 
 def text_or_fields(decay: object) -> str:
-    """The tag of what a decay is spelled as."""
+    """The tag for a decay's notation."""
     return TEXT if isinstance(decay, str) else FIELDS
 
 
@@ -142,7 +142,7 @@ class RequestModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _has_few_unknown_fields(cls, fields: Any) -> Any:
-        """Each unknown field is a fault to tell of, and a body has room for many."""
+        """Limit the unknown fields: each is an error to report, and a body can contain many."""
         most = len(cls.model_fields) + _UNKNOWN_NAMED
         if isinstance(fields, dict) and len(fields) > most:
             raise PydanticCustomError(
@@ -174,13 +174,12 @@ class _Params(RequestModel):
         return self
 
     def to_library(self) -> Any:
-        """The library's parameters; their domains are checked there."""
+        """The library's parameters. Their class checks the domains."""
         return self.params_type.from_dict(self.model_dump())
 
 
 def _params_model(family: Family) -> type[_Params]:
-    """The parameters of a family: its options, and what their JSON form says besides, which is the
-    same for every stream."""
+    """The parameters of a family: its options, and the constant fields of their JSON form."""
     fields: dict[str, Any] = {option.name: _field_of(option) for option in family.options}
     for name, said in family.example.params.to_dict().items():
         if name not in fields:
@@ -214,7 +213,7 @@ def _field_of(option: Option) -> tuple[Any, Any]:
 
 
 class Stream(RequestModel):
-    """What creating a stream says, whatever its family."""
+    """The fields of every new stream, in any family."""
 
     family: str
     params: _Params
@@ -226,7 +225,7 @@ class Stream(RequestModel):
     )
 
     def form(self) -> dict[str, Any]:
-        """What the sketches of the stream share, as ``recipe_from_dict`` reads it."""
+        """The sketch configuration of the stream, for ``recipe_from_dict``."""
         return self.model_dump(
             exclude={"max_clock_skew_s", "secret_ids", "bind_keys", "ingest", "views"}
         )
@@ -251,18 +250,18 @@ class DevicesView(RequestModel):
 
     @property
     def parts(self) -> list[int]:
-        """The parts, in order as given."""
+        """The parts in the given order."""
         return self.id if isinstance(self.id, list) else [self.id]
 
 
 class Views(RequestModel):
-    """Views of a stream."""
+    """Derived streams of a stream."""
 
     devices: DevicesView
 
 
 class HashedStream(Stream):
-    """The same, where ids are hashed."""
+    """A stream with hashed ids."""
 
     secret_ids: bool = Field(
         default=False,
@@ -345,16 +344,18 @@ else:
 
 
 class StreamCreation(RootModel[_AnyStream]):
-    """Body of `PUT /v1/streams/{name}`: the family of its sketches (`decay` where none is named),
-    and what they share."""
+    """Body of `PUT /v1/streams/{name}`: the family of its sketches (default `decay`) and their
+    configuration.
+    """
 
     model_config = ConfigDict(json_schema_extra={"examples": _EXAMPLES})
 
     @model_validator(mode="before")
     @classmethod
     def _with_family(cls, fields: Any) -> Any:
-        """The default family. Not every family has a decay, and that is said here: beyond, the name
-        of a family in the path to a fault would be taken for that field."""
+        """Insert the default family. A decay of a family without one is rejected here, because
+        later the path of an error would contain the family's name like a field.
+        """
         if not isinstance(fields, dict):
             return fields
         fields = {"family": DEFAULT} | fields
@@ -388,7 +389,7 @@ class StreamSummary(BaseModel):
 
 
 class StreamList(BaseModel):
-    """Streams, in order of name."""
+    """Streams, sorted by name."""
 
     streams: list[StreamSummary]
     next: str | None = Field(
@@ -417,7 +418,7 @@ class SourceState(BaseModel):
 
 
 class ViewOfModel(BaseModel):
-    """What feeds a view: for who hashes ids elsewhere and feeds it from there."""
+    """The feed of a derived stream, for clients that hash ids elsewhere and feed it themselves."""
 
     of: str = Field(description="The stream whose observations do.")
     id: list[int] = Field(description="The parts of their ids that name a device, from 0.")
@@ -428,7 +429,7 @@ class ViewOfModel(BaseModel):
 
 
 class StreamState(BaseModel):
-    """A stream: what to build its sketches with, and what it holds."""
+    """A stream: the parameters of its sketches, and its content."""
 
     name: str
     incarnation: str = Field(description="Another one if the stream is deleted and made anew.")
@@ -513,7 +514,7 @@ class PostedSketch(BaseModel):
 
 
 class GrantModel(BaseModel):
-    """What a site may hold unposted, for one monitor."""
+    """The allowance of a source for one monitor."""
 
     monitor: str
     inc: int = Field(description="Of the report that is answered.")
@@ -530,14 +531,14 @@ class GrantModel(BaseModel):
 
 
 class Granted(BaseModel):
-    """The answer to a report of a site."""
+    """The response to a source's report."""
 
     grants: list[GrantModel] = Field(description="One for each monitor that it takes part in.")
     gone: list[str] = Field(description="Monitors that it holds a grant of, and that are no more.")
 
 
 class PostedSketches(BaseModel):
-    """What was posted is on disk now."""
+    """Every sketch of the post is on disk now."""
 
     stream: str
     source: str
@@ -562,7 +563,7 @@ class PostedSketches(BaseModel):
 
 
 class Health(BaseModel):
-    """The process is there and serves."""
+    """The process serves."""
 
     status: Literal["ok"] = "ok"
     version: str = Field(description="Version of decaysketch.")

@@ -1,4 +1,4 @@
-"""What the routes share: their dependencies, and media types."""
+"""Shared parts of the routes: dependencies and media types."""
 
 from __future__ import annotations
 
@@ -55,8 +55,9 @@ async def json_only(request: Request) -> None:
 
 
 async def asked_json(request: Request) -> Any:
-    """What the JSON body says; the library reads it. Before the stream is looked for: what cannot
-    be read is told alike, wherever it is sent."""
+    """The parsed JSON body, which the library reads. It is parsed before the stream is looked up,
+    so that an unreadable body gives the same error everywhere.
+    """
     if not await request.body():
         raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": "missing"}])
     try:
@@ -66,7 +67,7 @@ async def asked_json(request: Request) -> Any:
 
 
 def require_media_type(request: Request, *expected: str) -> str:
-    """Which of these the body is said to be.
+    """The media type of the body, one of the given.
 
     Raises:
         UnsupportedMediaTypeError: none of them.
@@ -84,12 +85,12 @@ PLAIN_TEXT = rb"[A-Za-z0-9._~-]"
 
 @dataclass(frozen=True)
 class Plain:
-    """How a route answers what is nothing out of the ordinary, without FastAPI.
+    """A route's way to handle common requests without FastAPI.
 
     Attributes:
-        route: the same, as FastAPI has it.
-        query: parameters that are plain beyond doubt.
-        answer: given the request, the name in its path and the match of ``query``.
+        route: the same route in FastAPI.
+        query: parameters without escapes.
+        answer: called with the request, the name in its path and the match of ``query``.
     """
 
     route: BaseRoute
@@ -98,7 +99,7 @@ class Plain:
 
 
 def route_named(router: APIRouter, name: str) -> BaseRoute:
-    """The route of a router that its function has given the name."""
+    """The route with this function name in a router."""
     return next(route for route in router.routes if getattr(route, "name", None) == name)
 
 

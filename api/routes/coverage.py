@@ -1,4 +1,4 @@
-"""What each source of a stream heard: exclusive messages, overlaps, delivery ratios, silences."""
+"""The messages that each source heard: exclusive messages, overlaps, delivery ratios, silences."""
 
 from __future__ import annotations
 
@@ -118,9 +118,10 @@ async def get_coverage(
     ] = None,
     if_none_match: Annotated[str | None, Header(description="Tags that the client has.")] = None,
 ) -> Response:
-    """What each source heard, what it alone heard, what two heard, the fewest sources that hear a
-    share, spells of silence, and a range for messages that no source heard. Under any decay, from
-    the sketches that the sources posted. Sources that are revoked are left out."""
+    """For each source, its messages and those it alone heard. For each pair, the messages that both
+    heard. Also the fewest sources that hear a share, spells of silence, and a range for messages
+    that no source heard. Under any decay, from the posted sketches, without revoked sources.
+    """
     with questions() as compute:
         evaluation = await compute(_begin, stream, aggregator, asked, source)
         headers = {"ETag": evaluation.tag, "Cache-Control": "no-cache"}
@@ -149,5 +150,5 @@ def _begin(
 
 
 def _number(text: str) -> int | str:
-    """An integer where it is one, else what the text spells."""
+    """An integer if the text is one, else the value of the text."""
     return int(text) if is_integer(text) else text

@@ -1,4 +1,4 @@
-"""Decays before they are used: whether it is one, and what it looks like."""
+"""Decays before their use: validity and shape."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OLDEST = 1 << 63
 
 
 class Ages(RequestModel):
-    """Ages at equal distances, from `start` to `stop`, both of them."""
+    """Ages at equal distances from `start` to `stop`, both included."""
 
     start: NonNegative = 0
     stop: NonNegative
@@ -46,7 +46,7 @@ class Ages(RequestModel):
 
 
 class CurveRequest(RequestModel):
-    """A decay, and the ages at which to show it."""
+    """A decay, and ages for its weights."""
 
     decay: AnyDecay
     ages: Ages
@@ -56,7 +56,7 @@ class CurveRequest(RequestModel):
 
 
 class CurveResponse(BaseModel):
-    """A decay that was found to be one."""
+    """A valid decay."""
 
     text: str = Field(description="The decay, an expression in its normal form.")
     ages: list[float]
@@ -79,7 +79,7 @@ class CurveResponse(BaseModel):
 async def post_curve(
     request: Annotated[CurveRequest, Depends(asked_in_body(CurveRequest))], questions: TheQuestions
 ) -> CurveResponse:
-    """Whether it is a decay, as every query checks it, and its weights at some ages."""
+    """Check a decay as every query does, and return its weights at some ages."""
     with questions() as compute:
         return await compute(_curve, request)
 

@@ -1,4 +1,4 @@
-"""The devices of a stream: who is silent, who is active, what each said last, from its views."""
+"""Silent and active devices and their last readings, from derived streams."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LENGTH = Query(max_length=40, description="In the stream's unit, or a length su
 
 
 class DeviceModel(BaseModel):
-    """The last reading of a device."""
+    """A device's last reading."""
 
     device: str | None = Field(description="Its name; null where it was fed without one.")
     id: str = Field(description="What its name is hashed to, a number that may need 56 bits.")
@@ -37,7 +37,7 @@ class DeviceModel(BaseModel):
 
 
 class DevicesResponse(BaseModel):
-    """The devices of a stream, as of a time."""
+    """A stream's devices at a time."""
 
     stream: str
     now: int
@@ -97,8 +97,9 @@ async def list_devices(
     ] = "silent",
     limit: Annotated[int, Query(ge=1, le=1000, description="List so many at most.")] = 100,
 ) -> Response:
-    """Who is silent and since when, what each device said last, and how many are active. Of a
-    stream with `views`."""
+    """Silent devices with the time they fell silent, each device's last reading, and the count of
+    active devices. For a stream with `views`.
+    """
     views = {each.name: each for each in aggregator.views_of(stream)}
     readings = views.get(f"{stream.name}{DEVICES}")
     if readings is None:
@@ -172,5 +173,5 @@ def _device(each: Device) -> DeviceModel:
 
 
 def _number(text: str) -> int | str:
-    """An integer where it is one, else what the text spells."""
+    """An integer if the text is one, else the value of the text."""
     return int(text) if is_integer(text) else text

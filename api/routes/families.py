@@ -1,6 +1,6 @@
-"""What each family of sketches says of itself, for clients that build on it.
+"""Descriptions of the sketch families, for clients that build on them.
 
-What its rows are, what it is built with, which laws its merge keeps, and what it can be asked.
+Rows, parameters, merge laws, and queries.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ router = APIRouter()
 
 
 class ArgumentModel(BaseModel):
-    """What a question is asked with, under its name in a query."""
+    """An argument of an aggregate, under its name in a query."""
 
     kind: Literal["number", "share", "integer", "predicate", "keys", "flag", "sketch"] = Field(
         description="`share`: a number of 0..1; `predicate`: a text over `v` and `w`; `keys`: each "
@@ -46,7 +46,7 @@ class ArgumentModel(BaseModel):
 
 
 class ColumnModel(BaseModel):
-    """A part of an answer."""
+    """A part of a result."""
 
     name: str
     kind: Literal["estimate", "number", "float", "time", "integer", "key", "flag"]
@@ -72,7 +72,7 @@ class QuestionModel(BaseModel):
 
 
 class InputModel(BaseModel):
-    """What the rows of a family's sketches are."""
+    """The rows of a family's sketches."""
 
     named_by: Literal["ids", "sequence", "key"] = Field(
         description="By ids, which keys are hashed to; by numbers that their source gives them; or "
@@ -119,7 +119,7 @@ class OptionModel(BaseModel):
 
 
 class PromisesModel(BaseModel):
-    """Which laws a merge keeps, whatever the order, the repetition and the tree."""
+    """The laws that a merge keeps, in any order, repetition and tree."""
 
     idempotent: bool = Field(
         description="What was merged before changes nothing when it is merged again. This service "
@@ -144,7 +144,7 @@ class FamilyModel(BaseModel):
 
 
 class FamiliesResponse(BaseModel):
-    """Every family that a stream may be of."""
+    """Every family available to a stream."""
 
     families: dict[str, FamilyModel]
 
@@ -158,9 +158,9 @@ class FamiliesResponse(BaseModel):
     responses={304: {"description": "It is the one that If-None-Match names."}},
 )
 async def get_families(request: Request) -> Response:
-    """What streams of each family are built with, what their rows are, and the questions that they
-    answer: what these are asked with, and what their answers hold. It is the same until another
-    release of the service."""
+    """The parameters of streams from each family, the content of their rows, and their aggregates
+    with arguments and results. The response stays the same until another release.
+    """
     body, tag = _families()
     headers = {"ETag": tag, "Cache-Control": "no-cache"}
     if is_known(tag, request.headers.get("if-none-match")):

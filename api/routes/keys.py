@@ -1,4 +1,4 @@
-"""Keys: who may do what, on which streams."""
+"""Keys: permissions of callers, by stream."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ TheKeys = Annotated[KeyCache, Depends(_cache)]
 
 
 class KeyCreation(RequestModel):
-    """A key to be made."""
+    """A new key."""
 
     role: Role = Field(
         strict=False, description="`read` < `write` < `admin`; each includes those before it."
@@ -90,7 +90,7 @@ class KeyCreation(RequestModel):
 
 
 class KeyRotation(RequestModel):
-    """How a key gets its new secret."""
+    """Options for a key's new secret."""
 
     grace_s: int = Field(
         default=3600,
@@ -101,7 +101,7 @@ class KeyRotation(RequestModel):
 
 
 class KeyState(BaseModel):
-    """What is known of a key; the secret is not."""
+    """A key without its secret, which the server does not store."""
 
     prefix: str
     label: str
@@ -119,13 +119,13 @@ class KeyState(BaseModel):
 
 
 class NewKey(KeyState):
-    """A key, the only time that it is shown."""
+    """A key with its secret. The server shows the secret once."""
 
     key: str = Field(description="Keep it: it cannot be read again.")
 
 
 class KeyList(BaseModel):
-    """Keys whose scope is within that of the caller, in order of creation."""
+    """Keys with a scope within the caller's, in order of creation."""
 
     keys: list[KeyState]
 
@@ -147,7 +147,7 @@ async def post_key(
     creation: Annotated[KeyCreation, Depends(asked_in_body(KeyCreation))],
     cache: TheKeys,
 ) -> NewKey:
-    """The scope must be within that of the key that asks."""
+    """The new scope must lie within the scope of the caller's key."""
     for entry in creation.scope:
         if not covers(caller.scope, entry):
             raise ForbiddenError(f"scope {entry!r} is not within the scope of this key")
@@ -171,13 +171,13 @@ async def post_key(
 
 @router.get("/v1/keys", summary="List the keys")
 async def list_keys(caller: Administers, cache: TheKeys) -> KeyList:
-    """No secret is among them."""
+    """The list contains no secrets."""
     rows = [row for row in await cache.rows() if _manages(caller, row)]
     return KeyList(keys=[KeyState(**_fields(row, cache)) for row in rows])
 
 
 class CallerState(BaseModel):
-    """Who asks, as far as this server is concerned."""
+    """The caller, as this server sees it."""
 
     prefix: str | None = Field(description="Of its key; null where no key is asked for.")
     role: Role
@@ -186,7 +186,9 @@ class CallerState(BaseModel):
 
 @router.get("/v1/caller", summary="What the caller may do")
 async def get_caller(caller: Reads) -> CallerState:
-    """The role and the scope of the key that is shown; of everybody where none is asked for."""
+    """The role and the scope of the request's key, or of everybody if the server requires no
+    key.
+    """
     return CallerState(prefix=caller.prefix, role=caller.role, scope=list(caller.scope))
 
 
@@ -200,7 +202,7 @@ async def get_caller(caller: Reads) -> CallerState:
     ),
 )
 async def delete_key(prefix: Prefix, caller: Administers, cache: TheKeys) -> None:
-    """Refused from now on here, and within two seconds by every other replica."""
+    """This process rejects the key from now on, and every other replica within two seconds."""
     await _managed(prefix, caller, cache)
     await cache.store.delete(prefix)
     await cache.reload()
@@ -225,7 +227,7 @@ async def rotate_key(
     rotation: Annotated[KeyRotation, Depends(asked_in_body(KeyRotation))],
     cache: TheKeys,
 ) -> NewKey:
-    """Role, scope and expiry stay. The secret before the last rotation is taken no longer."""
+    """Role, scope and expiry stay. The secret before the last rotation becomes invalid."""
     row = await _managed(prefix, caller, cache)
     changed, token = rotate(row, now_us(), rotation.grace_s * 1_000_000)
     if not await cache.store.replace(row, changed):

@@ -1,10 +1,10 @@
-"""Answers that follow the stream: server-sent events.
+"""Results that follow the stream: server-sent events.
 
-A connection asks the same question every ``interval_s`` and sends the answers when they are others
-than those it sent last, named by their entity tag. In between it sends comments, by which proxies
-see that it lives. It ends when the client leaves, or does not read for ``READER_S`` seconds; when
-the key is no longer valid, or the question can no longer be answered, with an event that says so;
-when the server stops; and after an hour. An ``EventSource`` then comes again by itself.
+A connection repeats its query every ``interval_s`` and sends the results if their entity tag has
+changed. Between results it sends comments, so that proxies keep it open. It ends when the client
+leaves, or does not read for ``READER_S`` seconds. It also ends, with an event that gives the
+reason, when the key expires or the query has no result any more. Other ends are a stop of the
+server, and an hour of age. An ``EventSource`` then reconnects by itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ router = APIRouter(lifespan=_lifespan)
 
 
 async def _place(request: Request, caller: Reads) -> AsyncIterator[None]:
-    """One of the places for live clients, until the response has ended."""
+    """Occupy one of the connections for live clients until the response ends."""
     with request.app.state.live_places.place(caller.prefix):
         yield
 
@@ -83,8 +83,9 @@ async def get_live(
         str | None, Header(description="The entity tag of the answers that the client has.")
     ] = None,
 ) -> Response:
-    """The answers now, and again whenever they are others. Queries without `now` follow the clock
-    of the server."""
+    """The results now, and again after each change. Queries without `now` follow the server's
+    clock.
+    """
     check_scope(caller, sorted(request.others))
     answers = await answerer.answer(
         [name],
@@ -102,7 +103,7 @@ async def get_live(
 
 
 class _Question(NamedTuple):
-    """What is asked again and again, and by whom."""
+    """A repeated query and its caller."""
 
     answerer: Answerer
     name: str
@@ -112,7 +113,7 @@ class _Question(NamedTuple):
     asker: str
 
     async def answer(self, sent: str) -> Answers:
-        """The answers as of now, without their body if it is what was sent."""
+        """The results now, without their body if the client already has it."""
         for name in (self.name, *sorted(self.request.others)):
             if not await self.keys.still(self.caller, name):
                 raise UnauthenticatedError
@@ -129,7 +130,7 @@ class _Question(NamedTuple):
 
 
 async def _never() -> bool:
-    """Who leaves a stream of events is noticed by the response, which ends the question."""
+    """The response notices that a client leaves, and ends the query."""
     return False
 
 

@@ -1,7 +1,7 @@
-"""Webhooks of LoRaWAN's network servers in, read by the maps of the stream.
+"""Webhooks of LoRaWAN network servers, read by the mappings of the stream.
 
-Who posts here repeats little, and gives up on a webhook that is refused often: what is not an
-uplink, or not of this stream, is answered with 200, and being busy with 503, which is repeated.
+Network servers repeat little, and disable a webhook after many rejections. So a message that is
+no uplink, or not for this stream, gets 200. A busy server returns 503, which they repeat.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ROWS = 1000  # of one message, which has few
 
 
 class PostedMessage(BaseModel):
-    """What became of a message."""
+    """The outcome of a message."""
 
     stream: str
     source: str
@@ -102,9 +102,10 @@ async def post_lorawan(
         Query(pattern=schemas.SOURCE, description="Who sends; the name of the format, if not."),
     ] = None,
 ) -> PostedMessage:
-    """For ChirpStack's HTTP integration and webhooks of The Things Stack, unchanged. Frames are
-    told apart by device, session and counter: one that comes again, also through other gateways,
-    changes nothing."""
+    """For ChirpStack's HTTP integration and webhooks of The Things Stack, unchanged. Device,
+    session and counter identify a frame, so a repeated frame changes nothing, also through other
+    gateways.
+    """
     source = source or format
     stream.admit(source)
     maps = maps_of(stream, format, DocumentMap, '"value": ...')
@@ -140,12 +141,14 @@ async def post_lorawan(
 
 
 def _most(maps: Sequence[DocumentMap]) -> int:
-    """So many readings may a message have: one for each map, unless it is of an array."""
+    """The maximum number of readings in a message: one for each mapping, unless a mapping reads an
+    array.
+    """
     return min(_ROWS, sum(1 if each.each is None else _ROWS for each in maps))
 
 
 def _faults(reader: MessageReader, refusals: Sequence[Refusal]) -> list[Fault]:
-    """What was refused, by the parser and by the stream."""
+    """Rejections by the parser and by the stream."""
     return [
         *(Fault(field=where, reason=reason) for where, reason in reader.parsed.refused),
         *(

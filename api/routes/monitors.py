@@ -1,4 +1,4 @@
-"""Monitors of a stream: defining and watching them, reports of sites, and events for both."""
+"""Monitors of a stream: definitions, states, reports from sources, and events for both."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class SiteState(BaseModel):
 
 
 class AlertState(BaseModel):
-    """Where an alert stands."""
+    """The state of an alert."""
 
     phase: Literal["inactive", "pending", "firing"]
     since: float = Field(description="In seconds since 1970.")
@@ -80,7 +80,7 @@ class AlertState(BaseModel):
 
 
 class ExpectedPosts(BaseModel):
-    """What a monitor costs in reports, in one lifetime of its decay. Null: without bound."""
+    """The reports that a monitor costs in one lifetime of its decay. Null: without bound."""
 
     lifetime_s: float
     near: float | None = Field(description="Posts, while the aggregate is near the threshold.")
@@ -89,7 +89,7 @@ class ExpectedPosts(BaseModel):
 
 
 class _Said(BaseModel):
-    """What can be said of a monitor, wherever it is."""
+    """The fields of a monitor in every response."""
 
     monitor: str
     state: Literal["calm", "firing", "uncertain"]
@@ -114,7 +114,7 @@ class _Said(BaseModel):
 
 
 class MonitorState(_Said):
-    """A monitor, and what can be said of it."""
+    """A monitor and its state."""
 
     spec: dict[str, Any] = Field(description="As it was defined, in its normal form.")
     epoch: int = Field(description="Of its grants; another one when it is defined anew.")
@@ -129,20 +129,20 @@ class MonitorState(_Said):
 
 
 class MonitorList(BaseModel):
-    """The monitors of a stream, in order of name."""
+    """The monitors of a stream, sorted by name."""
 
     monitors: list[MonitorState]
 
 
 class MonitorGlance(_Said):
-    """A monitor in a list of those of all streams."""
+    """A monitor in the list for all streams."""
 
     stream: str
     silent: int = Field(description="How many sites nothing is known of now.")
 
 
 class HistoryState(BaseModel):
-    """A state that a monitor had."""
+    """A past state of a monitor."""
 
     since: float = Field(description="When it began, in seconds since 1970.")
     until: float | None = Field(
@@ -170,7 +170,7 @@ class MonitorHistory(BaseModel):
 
 
 class MonitorGlances(BaseModel):
-    """The monitors of the streams that the caller may see, in order of names."""
+    """The monitors of all streams that the caller may see, sorted by name."""
 
     monitors: list[MonitorGlance]
 
@@ -192,7 +192,7 @@ def _read_moment(name: str, given: str, now_us: int) -> int:
     """A history time, in microseconds since 1970.
 
     Raises:
-        ParameterError: it is none of the spellings.
+        ParameterError: the text has no known notation.
     """
     try:
         seconds = float(given)
@@ -239,8 +239,9 @@ async def put_monitor(
     questions: TheQuestions,
     response: Response,
 ) -> MonitorState:
-    """The same spec again changes nothing. Another one begins a new epoch, and sources that take
-    part have to report under it. An alert that fires goes on until the new spec ends it."""
+    """The same spec again changes nothing. Another spec begins a new epoch, and participating
+    sources have to report under it. A firing alert continues until the new spec ends it.
+    """
     with questions() as compute:
         spec = await compute(monitors.read_spec, stream, form)
     watched, new = await monitors.define(stream, monitor, spec)
@@ -290,7 +291,7 @@ async def list_monitors(stream: TheStream, monitors: TheMonitors) -> MonitorList
     response_model=MonitorGlances,
 )
 async def list_all_monitors(caller: Reads, monitors: TheMonitors) -> MonitorGlances:
-    """Each with its state, and without its sites. There are no more than `max_monitors`."""
+    """Each with its state, without its sources. At most `max_monitors`."""
     return MonitorGlances(
         monitors=[
             _glance(stream, watched) for stream, watched in monitors.every() if caller.sees(stream)
@@ -318,9 +319,10 @@ async def get_history(
     stop: Annotated[str | None, _moment("to", "Before this time; left out: now")] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most states, the newest.")] = 1000,
 ) -> MonitorHistory:
-    """Each change is written in the transaction that makes it, so that restarts lose none and all
-    replicas return the same. The server retains `monitor_history` states for each monitor, for
-    `monitor_history_s`."""
+    """The transaction that changes a state also writes the history, so restarts lose no state and
+    all replicas return the same. The server retains `monitor_history` states for each monitor, for
+    `monitor_history_s`.
+    """
     now_us = aggregator.now_us()
     begin_us = 0 if start is None else _read_moment("from", start, now_us)
     end_us = now_us + 1 if stop is None else _read_moment("to", stop, now_us)
@@ -342,7 +344,9 @@ async def get_history(
     ),
 )
 async def delete_monitor(stream: TheStream, monitor: MonitorName, monitors: TheMonitors) -> None:
-    """Its sites learn so from their next report, or as an event. Nothing is told of its alert."""
+    """Its sources receive the deletion with their next report, or as an event. The server sends no
+    notification for its alert.
+    """
     await monitors.remove(stream, monitor)
 
 
@@ -371,15 +375,16 @@ async def post_report(
     source: schemas.SourceKey,
     monitors: TheMonitors,
 ) -> Response:
-    """For a site that has nothing to post: keeps its leases, and confirms smaller allowances, of
-    all monitors of the stream at once."""
+    """For a source without data to post: it renews its leases and confirms smaller allowances for
+    all monitors of the stream at once.
+    """
     answer = await monitors.report(stream, source, Report.from_dict(form))
     granted = schemas.Granted.model_validate(answer.to_dict())
     return Response(granted.model_dump_json(), media_type="application/json")
 
 
 async def _place(request: Request, caller: Reads) -> AsyncIterator[None]:
-    """One of the places for who follows events, until the response has ended."""
+    """Occupy one of the connections for event followers until the response ends."""
     with request.app.state.event_places.place(caller.prefix):
         yield
 
@@ -414,8 +419,9 @@ async def get_events(
         str | None, Query(pattern=schemas.SOURCE, description="The site that follows.")
     ] = None,
 ) -> Response:
-    """What is so now, then what changes. An event may be lost; a site that never hears one learns
-    the same from the answers to its reports."""
+    """First the current states, then changes. An event may be lost. A source that misses one
+    receives the same information in the responses to its reports.
+    """
     return EventResponse(_events(stream, request, caller, monitors, source))
 
 
@@ -450,7 +456,7 @@ async def _events(
 
 
 def _put_present(mailbox: Mailbox, watched: Watched) -> None:
-    """What is so as a connection begins."""
+    """Send the current states at the start of a connection."""
     row, sites = watched.row, watched.monitor.spec.sites
     if mailbox.source is None:
         mailbox.put("state", row.name, summary(watched))
@@ -503,7 +509,7 @@ def _glance(stream: str, watched: Watched) -> MonitorGlance:
 
 
 def _said(watched: Watched) -> dict[str, Any]:
-    """The fields that every answer about a monitor has."""
+    """The fields of a monitor in every response."""
     row, state = watched.row, watched.state
     return {
         "monitor": row.name,

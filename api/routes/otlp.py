@@ -1,9 +1,9 @@
-"""Metrics of OpenTelemetry in, as its exporters and its collector post them (OTLP/HTTP).
+"""OpenTelemetry metrics, as exporters and the collector post them (OTLP/HTTP).
 
-What the protocol says of answers decides which they get: 503 with Retry-After is repeated, 429 some
-exporters drop, so it is not answered here; 400 is not repeated; and where some data points are
-refused the rest is stored and the answer is 200, with ``partial_success``. Answers are in the
-encoding of the request, problems in protobuf too (``google.rpc.Status``).
+The protocol decides the status: senders repeat 503 with Retry-After, and some exporters drop 429,
+so this module never returns 429. They do not repeat 400. If the server rejects some data points, it
+stores the rest and returns 200 with ``partial_success``. Responses have the encoding of the
+request, problems in protobuf too (``google.rpc.Status``).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _answer(request: Request, answer: ProblemResponse) -> Response:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A field of a protobuf message that has a length."""
+    """A length-delimited field of a protobuf message."""
     return bytes([number << 3 | 2]) + _varint(len(content)) + content
 
 
@@ -122,7 +122,8 @@ async def post_metrics(
     ] = True,
 ) -> Response:
     """Give an exporter this URL as `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`, the key in
-    `OTEL_EXPORTER_OTLP_HEADERS`, and `delta` as the preference of temporality."""
+    `OTEL_EXPORTER_OTLP_HEADERS`, and `delta` as the preference of temporality.
+    """
     as_json = require_media_type(request, _PROTOBUF, _JSON) == _JSON
     stream.admit(source)
     maps = index_of(stream, "otlp", OtlpMap, _EXAMPLE)

@@ -1,7 +1,7 @@
-"""The page for people, and the files it loads: these and no others, read once, from memory.
+"""The dashboard and its files: a fixed list, read once, served from memory.
 
-Nothing is built: what the browser loads is what lies in ``api/page``. Modules name each other by
-plain paths, so every file is revalidated by its ETag instead of being kept under a hashed name.
+There is no build step: the browser loads the files in ``api/page``. Modules name each other by
+plain paths, so the browser revalidates every file by its ETag.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ def _file(name: str) -> _File:
 
 @router.get("/")
 async def get_page(if_none_match: KnownTags = None) -> Response:
-    """Streams at a glance, and their answers under any decay."""
+    """Streams at a glance, and their results under any decay."""
     return _served(_INDEX, if_none_match)
 
 
 @router.get("/assets/{name:path}")
 async def get_asset(name: str, if_none_match: KnownTags = None) -> Response:
-    """A file that the page loads.
+    """A file that the dashboard loads.
 
     Raises:
         HTTPException: 404 for every name that is not listed.

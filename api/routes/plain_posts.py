@@ -1,11 +1,11 @@
-"""Posts that are nothing out of the ordinary, answered before the framework looks at them.
+"""Common posts, handled before the framework looks at them.
 
-To have a request routed, its parameters found out and checked, and its answer checked as well costs
-as much as all that the route itself does. So the busiest routes are answered here where a request
-is what it mostly is: the path of a stream, parameters that stand for themselves. It came in by the
-same doors as every other (``http.middleware``), and goes through the same guard, the same function
-of the route and, if it is refused, the same table of problems. All else is for FastAPI, which
-describes these routes: this is another way to the same answers.
+Routing a request, validating its parameters and its response costs as much as the work of the
+route. So this module handles the most frequent requests to the busiest routes: the path of a
+stream, and parameters without escapes. Such a request has passed the same layers as every other
+(``http.middleware``). It passes the same guard, the same route function and, if rejected, the same
+table of problems. FastAPI handles all others and describes these routes. Both ways give the same
+responses.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PLAIN: dict[str, Plain] = {"sketches": sketches.PLAIN, "observations": observat
 
 
 class PlainPosts:
-    """Answers plain posts; ``app`` answers all else."""
+    """Handle common posts. ``app`` handles all others."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -1,4 +1,4 @@
-"""Answers for Prometheus: questions that an operator configures, and the scrape that asks them."""
+"""Results for Prometheus: saved queries of an operator, and the scrape that runs them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ QuestionName = Annotated[
 
 
 class QuestionState(BaseModel):
-    """A configured question."""
+    """A saved query."""
 
     name: str
     set: str
@@ -51,7 +51,7 @@ class QuestionState(BaseModel):
 
 
 class QuestionList(BaseModel):
-    """The configured questions of a stream, in order of name."""
+    """The saved queries of a stream, sorted by name."""
 
     questions: list[QuestionState]
 
@@ -96,8 +96,9 @@ async def put_question(
     http: Request,
     response: Response,
 ) -> QuestionState:
-    """It is asked once, so that what it never could be answered is refused; that the sketch cannot
-    answer it now is no reason."""
+    """The server runs the query once, and rejects one that can never have a result. A query without
+    a result at this moment is accepted.
+    """
     request = QueryRequest(queries=[definition.query])
     with suppress(UnanswerableQueriesError):
         await _ask(answerer, stream, request, http)
@@ -120,7 +121,7 @@ async def put_question(
 async def list_questions(
     caller: Reads, stream: TheStream, configured: TheConfigured
 ) -> QuestionList:
-    """Of all sets."""
+    """Every set."""
     found = await configured.of_stream(stream)
     return QuestionList(questions=[_state(each, caller) for each in found])
 
@@ -139,7 +140,7 @@ async def list_questions(
 async def delete_question(
     stream: TheStream, question: QuestionName, configured: TheConfigured
 ) -> None:
-    """The next scrape is without it."""
+    """The next scrape omits it."""
     await configured.remove(stream, question)
 
 
@@ -171,8 +172,9 @@ async def get_prometheus(
         Query(alias="set", pattern=schemas.STREAM, description="Those of this set; else all."),
     ] = None,
 ) -> Response:
-    """Answers as of now. A question that cannot be answered is left out, and named by
-    `decaysketch_answer_error`."""
+    """Results at this moment. The response omits a query without a result, and names it in
+    `decaysketch_answer_error`.
+    """
     found = await configured.of_stream(stream)
     if chosen is not None:
         found = [each for each in found if each.set_name == chosen]
@@ -189,8 +191,7 @@ async def get_prometheus(
 async def _answers(
     answerer: Answerer, stream: Stream, found: list[ConfiguredQuestion], http: Request
 ) -> tuple[list[tuple[str, Any]], list[tuple[str, str]]] | None:
-    """Of each question that can be answered its answer, and of the others why not; None if the
-    client has left."""
+    """The result of each query, or the reason why it has none. None if the client has left."""
     if not found:
         return [], []
     queries = [read_query(each.query) for each in found]
@@ -220,7 +221,7 @@ async def _answers(
 async def _ask(
     answerer: Answerer, stream: Stream, request: QueryRequest, http: Request
 ) -> bytes | None:
-    """Answers as JSON; None if the client has left."""
+    """Results as JSON. None if the client has left."""
     check_scope(http.scope["state"]["caller"], sorted(request.others))
     answered = await answerer.answer(
         [stream.name],
@@ -233,7 +234,7 @@ async def _ask(
 
 
 def _reason(error: Exception) -> str:
-    """The kind of problem with a question; what is the matter with the service is raised."""
+    """The kind of problem with a query. Problems with the service are raised."""
     problem = answer_to(error)
     if problem.status_code not in (403, 404, 409, 422):
         raise error

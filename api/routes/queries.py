@@ -1,4 +1,4 @@
-"""Questions, and answers each with an interval."""
+"""Queries, and results with intervals."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ GroupAskedInBody = Annotated[GroupRequest, Depends(asked_in_body(GroupRequest))]
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What the head of a request says about its answer.
+    """The requirements for a response from the head of a request.
 
     Attributes:
-        form: how it is to be written.
-        in_url: that the URL says so; else the ``Accept`` header may.
+        form: format of the response.
+        in_url: whether the URL names the format. If not, the ``Accept`` header may.
         after, if_none_match, part, if_range: headers.
     """
 
@@ -156,9 +156,10 @@ async def post_query(
     http: Request,
     wanted: Wanted,
 ) -> Response:
-    """Any aggregate under any decay, at one time or at many; nothing has to be declared beforehand.
-    All queries of a request are answered from one and the same sketch, in their order, or none
-    is. The entity tag names sketch, queries and time."""
+    """Any aggregate under any decay, at one time or at many. You declare nothing beforehand. One
+    sketch answers all queries in a request, in their order, or none. The entity tag names
+    sketch, queries and time.
+    """
     return await _respond(http, answerer, [name], request, wanted)
 
 
@@ -183,9 +184,10 @@ async def get_query(
     wanted: Wanted,
     now: Now = None,
 ) -> Response:
-    """The same questions and answers as by POST, for HTTP caches and links. Of a table, a part may
-    be asked for by `Range` if every query has a time, its own or `now`; if not, the whole is given,
-    and `Content-Location` is where the same table can be had in parts."""
+    """The same queries and results as with POST, for HTTP caches and links. `Range` selects a part
+    of a table if every query has a time, its own or `now`. Otherwise the response is complete,
+    and `Content-Location` names a URL that serves the table in parts.
+    """
     if now is not None:
         queries = [
             each.model_copy(update={"now": now}) if each.is_of_now else each
@@ -217,8 +219,9 @@ async def post_group_query(
     http: Request,
     wanted: Wanted,
 ) -> Response:
-    """Answers of the join of the streams, as if all had been posted to one: an observation that
-    came to several of them counts once."""
+    """Results for the join of the streams, as if one stream had received every post: an observation
+    in several of them counts once.
+    """
     return await _respond(http, answerer, request.streams, request, wanted)
 
 
@@ -260,7 +263,7 @@ async def _respond(
 
 
 def _pinned(http: Request, wanted: _Wanted, answers: Answers) -> str:
-    """Where the same table is, whatever the time: a path and its query."""
+    """The path and query of the same table with a fixed time."""
     fields = [*http.query_params.multi_items(), ("now", str(answers.now))]
     if not wanted.in_url:
         fields.append(("format", str(wanted.form)))

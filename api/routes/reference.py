@@ -1,4 +1,6 @@
-"""The description as one page without a script: it works offline, no request leaves the host."""
+"""The API description as one page without a script: it works offline, and no request leaves the
+host.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ _POLICY = f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; frame-ancestor
 
 @router.get("/docs")
 async def reference(request: Request) -> HTMLResponse:
-    """Every route: what it takes, what it answers."""
+    """Every route with its requests and responses."""
     description = request.app.openapi()
     page = "".join(_page(description))
     return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY})
@@ -86,6 +88,6 @@ def _prose(text: str) -> str:
 
 
 def _marked(text: str) -> str:
-    """The little of Markdown that the description has."""
+    """The subset of Markdown that the description uses."""
     text = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
     return re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", text)

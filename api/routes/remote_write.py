@@ -1,9 +1,9 @@
-"""Prometheus remote write in, versions 1 and 2.
+"""Prometheus remote write, versions 1 and 2.
 
-A sender repeats 5xx for as long as it takes and drops a batch at 400; 429 it drops too, unless it
-is told otherwise, so what is busy is 503. Of version 2 it wants to know how many samples were
-written, and takes fewer than it sent for a failure: those that are skipped or copies count, since
-nothing of them is lost.
+A sender repeats 5xx without limit and drops a batch at 400. It also drops a batch at 429 by
+default, so a busy server returns 503. Version 2 requires the number of written samples, and treats
+fewer than sent as a failure. So the number includes skipped samples and duplicates, since none of
+them is lost.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ async def write_samples(
 
 
 def _version(request: Request) -> int:
-    """Which the media type says, of those that are read here."""
+    """The version that the media type names, if this module reads it."""
     require_media_type(request, _PROTOBUF)
     given = request.headers["content-type"]
     for parameter in given.split(";")[1:]:
@@ -134,7 +134,9 @@ def _version(request: Request) -> int:
 
 
 def _plain(body: bytes, most: int) -> bytes:
-    """What is compressed, which is not made where it says that it is longer than this."""
+    """The decompressed body, rejected before decompression if its declared length exceeds the
+    limit.
+    """
     try:
         if plain_length(body) > most:
             raise BodyTooLargeError(most)

@@ -1,4 +1,4 @@
-"""The process itself: is it there, may it be sent work, what has it done."""
+"""The process itself: health, readiness, and statistics."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ _FRESH = {"Cache-Control": "no-store"}
 
 
 class Checks:
-    """What the aggregator says of itself, asked at most once in ``_KEPT_S``, however many want to
-    know: to answer it takes the lock of writers, and who asks needs no key."""
+    """The health checks, run at most once in ``_KEPT_S`` for all callers: they take the writers'
+    lock, and callers need no key.
+    """
 
     def __init__(self) -> None:
         self._found: dict[str, bool | str] = {}
@@ -45,7 +46,7 @@ class Checks:
         self._asking = asyncio.Lock()
 
     async def of(self, aggregator: Aggregator) -> dict[str, bool | str]:
-        """Those of this second."""
+        """The checks from this second."""
         async with self._asking:
             if time.monotonic() - self._asked_at >= _KEPT_S:
                 self._found = await _asked(aggregator)
@@ -62,8 +63,9 @@ async def _asked(aggregator: Aggregator) -> dict[str, bool | str]:
 
 
 class Disk:
-    """The disk of a SQLite file, looked at once in ``_KEPT_S`` at most, and by one at a time: one
-    that does not answer holds up one thread."""
+    """The disk of a SQLite file, read at most once in ``_KEPT_S`` and by one caller at a time: a
+    disk that does not respond blocks one thread only.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._file = settings.database_file
@@ -72,7 +74,9 @@ class Disk:
         self._asking = asyncio.Lock()
 
     async def state(self) -> DiskState | None:
-        """As of this second; None where the database is elsewhere, or it does not answer."""
+        """The state in this second. None if the database is elsewhere, or the disk does not
+        respond.
+        """
         if self._file is None or self._asking.locked():
             return self._found
         async with self._asking:
@@ -93,7 +97,7 @@ router = APIRouter(lifespan=_lifespan)
 
 
 class Readiness(BaseModel):
-    """Whether requests should be sent here, and why not."""
+    """Whether the process accepts requests, and the reason if not."""
 
     ready: bool
     checks: dict[str, bool | str] = Field(
@@ -102,7 +106,7 @@ class Readiness(BaseModel):
 
 
 class DiskState(BaseModel):
-    """Where the database lies."""
+    """The disk that contains the database."""
 
     free_bytes: int = Field(description="Free on that disk.")
     total_bytes: int = Field(description="Size of that disk.")
@@ -110,7 +114,7 @@ class DiskState(BaseModel):
 
 
 class Versions(BaseModel):
-    """What runs."""
+    """The running versions."""
 
     decaysketch: str
     python: str
@@ -118,8 +122,9 @@ class Versions(BaseModel):
 
 
 class ServiceState(BaseModel):
-    """The process that answers, as an operator asks for it. Of several processes each tells its
-    own; see `/metrics` for all."""
+    """The process that responds, for an operator. Each process reports its own state. `/metrics`
+    covers all of them.
+    """
 
     versions: Versions
     since: datetime = Field(description="When the process began to read the database.")
@@ -151,8 +156,9 @@ class ServiceState(BaseModel):
 async def get_service(
     request: Request, response: Response, aggregator: TheAggregator
 ) -> ServiceState:
-    """What waits, when the last post came, how full memory and disk are, and what was refused. It
-    costs a look at the list of streams; checks and disk are those of this second."""
+    """Queues, the time of the last post, memory and disk use, and rejections. Checks and disk are
+    at most a second old.
+    """
     response.headers.update(_FRESH)
     settings: Settings = request.app.state.settings
     known: Checks = request.app.state.checks
@@ -186,7 +192,7 @@ async def get_service(
 
 
 def _disk_of(file: Path) -> DiskState | None:
-    """None where the folder is gone."""
+    """None if the folder does not exist."""
     size = 0
     for end in ("", "-wal"):
         with suppress(FileNotFoundError):  # the last who leaves a database takes its log along
@@ -200,7 +206,7 @@ def _disk_of(file: Path) -> DiskState | None:
 
 @router.get("/healthz", tags=["service"], summary="Is the process there")
 async def healthz() -> schemas.Health:
-    """Answers as long as the process serves. Restart it if it does not."""
+    """Responds while the process serves. Restart the process if it does not."""
     return schemas.Health(version=decaysketch.__version__)
 
 
@@ -212,9 +218,10 @@ async def healthz() -> schemas.Health:
     responses=problems(s503="Not now; `checks`, beside the members of any problem, says why."),
 )
 async def readyz(request: Request, aggregator: TheAggregator) -> Response:
-    """Ready: the journal takes writes, everything in it was replayed, what is committed is folded
-    without delay, and nobody has told the process to stop. Send requests elsewhere if it is not;
-    do not restart it. What is found is told for a second."""
+    """Ready: the journal accepts writes, this process has replayed all of it, commits are merged
+    without delay, and nobody has told the process to stop. If it is not ready, send requests
+    elsewhere and do not restart it. The result is valid for a second.
+    """
     known: Checks = request.app.state.checks
     checks = await known.of(aggregator)
     failed = [name for name, passed in checks.items() if passed is not True]
@@ -243,7 +250,7 @@ async def readyz(request: Request, aggregator: TheAggregator) -> Response:
     },
 )
 async def metrics(request: Request, aggregator: TheAggregator) -> Response:
-    """Names of streams are among the labels."""
+    """The labels contain names of streams."""
     counted: Metrics = request.app.state.metrics
     streams = aggregator.streams()
     counted.holding(len(streams), sum(stream.source_count for stream in streams))

@@ -1,5 +1,6 @@
-"""Sources of a stream as an operator asks for them: who posts, how late, who is silent, and what of
-it is refused. No sketch is looked at."""
+"""Sources of a stream for an operator: activity, delay, silence and rejections. It reads no
+sketch.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +27,7 @@ _FRESH = {"Cache-Control": "no-store"}
 
 
 class Lateness(BaseModel):
-    """How old the newest observation of a post was when it was taken, by the clock of the
-    server."""
+    """The age of a post's newest observation at its arrival, by the server's clock."""
 
     posts: list[int] = Field(
         description="Posts by how late they were: up to each of `late_s`, and beyond the last."
@@ -40,7 +40,7 @@ class Lateness(BaseModel):
 
 
 class SourceReport(BaseModel):
-    """A source of a stream. What is null has not been seen since the process began."""
+    """A source of a stream. Null fields: not seen since the process began."""
 
     source: str
     revoked: bool
@@ -59,7 +59,7 @@ class SourceReport(BaseModel):
 
 
 class SourceReports(BaseModel):
-    """Sources of a stream, in order of name; those as well that only ever were refused."""
+    """Sources of a stream, sorted by name, including sources with rejections only."""
 
     since: datetime = Field(
         description="When the process that answers began: lateness, gaps and what was refused are "
@@ -99,7 +99,9 @@ async def list_sources(
         str, Query(max_length=200, description="Of those whose name comes after this.")
     ] = "",
 ) -> Response:
-    """Who posts to the stream, how late and how often, who is silent, and what was refused."""
+    """Sources that post to the stream, their delay and frequency, silent sources, and
+    rejections.
+    """
     with questions() as compute:
         body = await compute(_listed, stream, aggregator.senders, aggregator.now_us(), after, limit)
     return Response(body, headers=_FRESH, media_type="application/json")

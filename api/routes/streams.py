@@ -1,4 +1,4 @@
-"""Streams: what the sketches of each share, and who posts to them."""
+"""Streams: the shared configuration of their sketches, and their sources."""
 
 from __future__ import annotations
 
@@ -94,9 +94,10 @@ async def put_stream(
     aggregator: TheAggregator,
     access: Creates,
 ) -> Response:
-    """Idempotent: the same parameters again are answered with 200 and change nothing. Other maps
-    (`ingest`) replace those of a stream that exists, if the key is of role `admin`; `warnings`
-    says so where they give other ids to what the stream holds."""
+    """Idempotent: the same parameters again return 200 and change nothing. Other mappings
+    (`ingest`) replace the stored ones if the key has the role `admin`. `warnings` says so if the
+    new mappings give other ids to readings that the stream contains.
+    """
     chosen = creation.root
     given = "max_clock_skew_s" in chosen.model_fields_set
     decays: Turns = http.app.state.decays
@@ -146,19 +147,19 @@ async def put_stream(
 def _doubts_of_maps(
     stream: Stream, before: Mappings | None, chosen: schemas.HashedStream | None
 ) -> list[str]:
-    """Of the maps that a stream has now, where it holds what came by others."""
+    """Warnings about new mappings of a stream that contains readings read by other mappings."""
     if before is None or chosen is None or chosen.ingest is None or not stream.source_count:
         return []
     return doubts_of_maps(before, chosen.ingest)
 
 
 def _check_views(http: Request, access: Caller, name: str, views: schemas.Views) -> None:
-    """Whether a key may create the derived streams of a stream, and there can be room for them.
+    """Check that a key may create the derived streams of a stream, and that there is room for them.
 
     Raises:
-        ForbiddenError: one of them is not in the scope of the key.
-        TooManyStreamsError: with them its scope would have more than it may.
-        InvalidRequestError: the names of so many devices are more than one sketch may hold.
+        ForbiddenError: the scope of the key does not contain one of them.
+        TooManyStreamsError: the scope would contain more streams than allowed.
+        InvalidRequestError: the device names exceed the rows of one sketch.
     """
     aggregator: Aggregator = http.app.state.aggregator
     devices, names = f"{name}{DEVICES}", f"{name}{NAMES}"
@@ -183,11 +184,11 @@ def _check_views(http: Request, access: Caller, name: str, views: schemas.Views)
 async def _make_views(
     aggregator: Aggregator, stream: Stream, chosen: schemas.HashedStream, compute: Compute
 ) -> None:
-    """Views of a stream, those that are not there yet.
+    """Create the missing derived streams of a stream.
 
     Raises:
-        InvalidRequestError: a name that is too long, or a stream that is a view itself.
-        StreamConflictError: a view, or a stream of its name, is there and is another one.
+        InvalidRequestError: a name is too long, or the stream is a derived stream itself.
+        StreamConflictError: another stream already has that name.
     """
     assert chosen.views is not None
     devices, params = chosen.views.devices, stream.recipe.params
@@ -231,8 +232,9 @@ async def list_streams(
     ] = "",
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """The streams that the caller may see, at a glance, a page of them at a time. `next`, and a
-    link of the header, name where the next page begins."""
+    """The streams that the caller may see, in pages. `next` and a link header name the beginning
+    of the next page.
+    """
     with questions() as compute:
         page = await compute(_page, aggregator, caller, after, limit)
         headers = {"ETag": page.tag, "Cache-Control": "no-cache"}
@@ -276,7 +278,7 @@ async def get_stream(
     ] = False,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """The parameters to build sketches with, and what the stream holds."""
+    """The parameters for building sketches, and the content of the stream."""
     counts = stream.replacing if replacing else None
     tag = etag(*_moment(stream), after_source, str(sources), str(counts))
     headers = {"ETag": tag, "Cache-Control": "no-cache"}
@@ -306,7 +308,7 @@ async def get_stream(
     ),
 )
 async def delete_stream(name: schemas.StreamName, aggregator: TheAggregator) -> None:
-    """With all that was posted to it. A stream of this name that is made anew is another one."""
+    """Deletes everything posted to it. A new stream with the same name is another stream."""
     await aggregator.delete(name)
 
 
@@ -326,8 +328,9 @@ async def delete_stream(name: schemas.StreamName, aggregator: TheAggregator) -> 
 async def revoke_source(
     name: schemas.StreamName, source: SourcePath, aggregator: TheAggregator
 ) -> None:
-    """Drop all that the source has posted, and refuse it from now on: the stream is as if it had
-    never been."""
+    """Drop every post from the source, and reject it from now on. The stream is as if the source
+    had never posted.
+    """
     await aggregator.revoke(name, source)
 
 
@@ -347,7 +350,7 @@ async def revoke_source(
 async def reinstate_source(
     name: schemas.StreamName, source: SourcePath, aggregator: TheAggregator
 ) -> None:
-    """Admit a revoked source again; what it had posted stays dropped."""
+    """Admit a revoked source again. Its earlier posts stay dropped."""
     await aggregator.reinstate(name, source)
 
 
@@ -371,9 +374,10 @@ async def release_interval(
     first: schemas.IntervalFirst = None,
     one_past: schemas.IntervalNext = None,
 ) -> None:
-    """Let the numbers `first` <= n < `next` of the source be posted again, which were acknowledged
-    as this interval. What was posted under it stays in the answers; to drop that as well, revoke
-    the source and reinstate it."""
+    """Allow the source to post the numbers `first` <= n < `next` again, which the server
+    acknowledged as this interval. Results still contain the data posted under it. To drop those
+    data too, revoke the source and reinstate it.
+    """
     interval = interval_of(first, one_past)
     if interval is None:
         raise InvalidRequestError(
@@ -394,8 +398,9 @@ class _Page(NamedTuple):
 
 
 def _page(aggregator: Aggregator, caller: Caller, after: str, limit: int) -> _Page:
-    """A page of the list, and its entity tag: of what was there before it is written. O(streams of
-    the page); for a key whose scope holds few of all streams, O(streams of its scope)."""
+    """A page of the list, and its entity tag from the state before the page is written. O(streams
+    on the page). For a key whose scope contains few streams, O(streams in its scope).
+    """
     if caller.sees_all:
         seen = aggregator.streams_after(after)
     else:
@@ -408,8 +413,9 @@ def _page(aggregator: Aggregator, caller: Caller, after: str, limit: int) -> _Pa
 
 
 def _moment(stream: Stream) -> tuple[str, ...]:
-    """What tells whether a stream is as it was, without a look at its sketch. Of this process: what
-    another one tells under the same tag is not known."""
+    """A value that changes with the stream, found without reading its sketch. It is valid within
+    this process only.
+    """
     row, noted = stream.row, stream.notes.counts.total()
     counts = stream.generation, stream.disagreeing, stream.missed, noted
     return _PROCESS, stream.name, row.incarnation, *map(str, counts)
@@ -422,7 +428,7 @@ def _listed(summaries: list[schemas.StreamSummary], page: _Page) -> bytes:
 
 
 def _notes(stream: Stream) -> Notes:
-    """Those of a stream, with what any protocol and any process replaced."""
+    """Suspicious readings of a stream, with the readings that any protocol and process replaced."""
     found = Notes()
     found.add(stream.notes)
     if stream.row.view is None:  # where each reading of a device replaces the one before
@@ -460,7 +466,7 @@ async def _state_of(
     views: Sequence[Stream] = (),
     doubts: Sequence[str] = (),
 ) -> bytes:
-    """The state of a stream as JSON, found out in turns."""
+    """The state of a stream as JSON, computed in time slices."""
     listed = map(partial(_source, replacing), stream.sources(after_source, sources))
     states = await in_turns(compute, listed, http.is_disconnected)
     return await compute(_state, stream, states, [each.name for each in views], doubts)

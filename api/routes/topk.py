@@ -1,4 +1,4 @@
-"""Top-k lists of a stream: defining and reading them, and what sites are asked and say."""
+"""Top-k lists of a stream: definitions, results, and the exchange with sources."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TopKName = Annotated[
 
 
 class TopKRow(BaseModel):
-    """An item and what its count is."""
+    """An item and its count."""
 
     item: str | int
     lower: int | float
@@ -38,7 +38,7 @@ class TopKRow(BaseModel):
 
 
 class TopKFound(BaseModel):
-    """A list, as of the time of its round."""
+    """A list at the time of its round."""
 
     as_of: int = Field(description="In the time unit of the stream.")
     rows: list[TopKRow] = Field(description="At most k, by `lower`.")
@@ -50,7 +50,7 @@ class TopKFound(BaseModel):
 
 
 class TopKRound(BaseModel):
-    """The round that is open."""
+    """The open round."""
 
     as_of: int | None = Field(description="In the time unit of the stream; null before the first.")
     serial: int = Field(description="Number of what is asked now.")
@@ -59,7 +59,7 @@ class TopKRound(BaseModel):
 
 
 class TopKState(BaseModel):
-    """A list, and the round that is open."""
+    """A list, and the open round."""
 
     topk: str = Field(description="Its name.")
     spec: dict[str, Any] = Field(description="As it was defined, in its normal form.")
@@ -71,13 +71,13 @@ class TopKState(BaseModel):
 
 
 class TopKLists(BaseModel):
-    """The lists of a stream, in order of name."""
+    """The lists of a stream, sorted by name."""
 
     lists: list[TopKState]
 
 
 class TopKAsk(BaseModel):
-    """`Ask` of `decaysketch.topk`."""
+    """`Ask` from `decaysketch.topk`."""
 
     epoch: int
     serial: int
@@ -124,8 +124,9 @@ async def put_topk(
     questions: TheQuestions,
     response: Response,
 ) -> TopKState:
-    """The same spec again changes nothing. Another one begins a new epoch: nothing is known of the
-    list until sites have posted under it."""
+    """The same spec again changes nothing. Another spec begins a new epoch: the list is empty until
+    sources have posted under it.
+    """
     with questions() as compute:
         spec = await compute(lists.read_spec, stream, form)
     listed, new = await lists.define(stream, topk, spec)
@@ -145,8 +146,7 @@ async def put_topk(
     ),
 )
 async def get_topk(stream: TheStream, topk: TopKName, lists: TheLists) -> TopKState:
-    """The list of the last round that came to one, with its certificate, and the round that is
-    open."""
+    """The list from the last complete round, with its certificate, and the open round."""
     return _state_of(stream, await lists.find(stream, topk))
 
 
@@ -178,7 +178,7 @@ async def list_topk(stream: TheStream, lists: TheLists) -> TopKLists:
     ),
 )
 async def delete_topk(stream: TheStream, topk: TopKName, lists: TheLists) -> None:
-    """Its sites learn so from their next request."""
+    """Its sources receive the deletion with their next request."""
     await lists.remove(stream, topk)
 
 
@@ -196,7 +196,7 @@ async def delete_topk(stream: TheStream, topk: TopKName, lists: TheLists) -> Non
 async def get_topk_ask(
     stream: TheStream, topk: TopKName, source: schemas.SourceKey, lists: TheLists
 ) -> Response:
-    """For `TopKSite.take`. To be asked for again and again: nothing tells a site of it."""
+    """For `TopKSite.take`. Poll it, because the server sends no notification."""
     return _said(await lists.ask(stream, topk, source))
 
 
@@ -224,8 +224,10 @@ async def post_topk(
     source: schemas.SourceKey,
     lists: TheLists,
 ) -> Response:
-    """What is of another round or epoch than is open, or older than what is had, changes nothing;
-    the answer says what is had. The same post may be sent any number of times, in any order."""
+    """A post for another round or epoch than the open one, or older than the stored one, changes
+    nothing, and the response contains the stored state. You may send the same post any number
+    of times, in any order.
+    """
     return _said(await lists.take(stream, topk, source, form))
 
 
