@@ -40,7 +40,7 @@ _SOURCE_ROW_S = 10e-9  # of a row of all sources, for each source
 class CoverageAsked(NamedTuple):
     """What a request asks for; see the parameters of the route."""
 
-    decay: str
+    decay: str | None
     now: int | str | None
     guard: int | str
     settle: int | str | None
@@ -226,9 +226,10 @@ class CoverageEvaluation:
         check_cost(sum(map(len, snapshots.values())), len(snapshots))
         try:
             self._sources = SourceSet(snapshots, guard=asked.guard, settle=asked.settle)
-            self._view = self._sources.at(
-                asked.decay, asked.now, without_silence=asked.without_silence
-            )
+            decay = asked.decay
+            if decay is None and not self._sources.has_fixed_decay:
+                decay = "none"
+            self._view = self._sources.at(decay, asked.now, without_silence=asked.without_silence)
         except ParameterError as error:
             raise _refused(error) from None
         self.tag = etag(

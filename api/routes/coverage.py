@@ -33,8 +33,13 @@ _LENGTH = "In the stream's unit, or a length such as `2s`."
 
 async def _asked(
     decay: Annotated[
-        str, Query(max_length=2000, description="Weight by age, such as `window(1d)`.")
-    ] = "none",
+        str | None,
+        Query(
+            max_length=2000,
+            description="Weight by age, such as `window(1d)`; `none` if not given. Leave it out "
+            "for a stream whose decay is fixed.",
+        ),
+    ] = None,
     now: Annotated[
         str | None,
         Query(

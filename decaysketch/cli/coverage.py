@@ -19,6 +19,7 @@ from decaysketch.cli.output import (
 from decaysketch.cli.recipes import IdKeyFile, parse_decay, read_id_key
 from decaysketch.cli.sketches import Asked, answers_to
 from decaysketch.core.plausible_times import told
+from decaysketch.decay import Decay
 from decaysketch.query.estimate import CAVEATS
 from decaysketch.query.modifiers import Modifiers
 from decaysketch.query.query_syntax import query_of
@@ -36,7 +37,13 @@ def coverage(
             "NAME=FILE. A folder has the source of each .sketch file in it.",
         ),
     ],
-    decay: Annotated[str, typer.Option(help="As in query: none, 'window(1d)', ...")] = "none",
+    decay: Annotated[
+        str | None,
+        typer.Option(
+            help="As in query: none, 'window(1d)', ... Default: none. Leave it out for sketches "
+            "with a fixed decay."
+        ),
+    ] = None,
     now: Annotated[
         str, typer.Option(help="Time of the query: an integer, a date, or latest.")
     ] = "latest",
@@ -91,7 +98,10 @@ def coverage(
         sources = SourceSet(found, guard=_length(guard), settle=_length(settle))
         unit = sources.params.time_unit
         at: Any = None if now == "latest" else int(now) if now.lstrip("-").isdigit() else now
-        view = sources.at(parse_decay(decay, unit), at, without_silence=without_silence)
+        chosen: Decay | None = None
+        if decay is not None or not sources.has_fixed_decay:
+            chosen = parse_decay("none" if decay is None else decay, unit)
+        view = sources.at(chosen, at, without_silence=without_silence)
         if queries:
             found = _answers(view, queries, expression, confidence)
             show(as_json, found, _answer_table(found))

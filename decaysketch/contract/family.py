@@ -151,10 +151,13 @@ class Joining:
     Attributes:
         matches: of snapshots, the rows of all sources by message, for each hash function.
         joint: the joint sample of such rows, of guards and of the number of the hash function.
+        by_level: each row has one own level per source, by its time: then pairs and unions are read
+            at these levels, and not from joint samples alone.
     """
 
     matches: Callable[[Any], Any]
     joint: Callable[[Any, Any, int], Any]
+    by_level: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

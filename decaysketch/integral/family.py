@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from decaysketch.contract.family import Blob, Family, Head, Input, Promises
+from decaysketch.contract.family import Blob, Family, Head, Input, Joining, Promises
 from decaysketch.contract.recipe import Own, Recipe, take_fields
 from decaysketch.core.params import OPTIONS, Differences, Form, SketchParams
 from decaysketch.decay import integral
 from decaysketch.decay.integral import IntegralDecay, StepTable
 from decaysketch.decay.read import fields_of
 from decaysketch.integral import rows, wire
+from decaysketch.integral.joint import joint_of, matches
 from decaysketch.integral.sketch import IntegralDecaySketch
 from decaysketch.integral.state import spec_of
 
@@ -104,4 +105,5 @@ FAMILY = Family(
     },
     row_cost=4,  # with its events
     release_scratch=rows.release_scratch,
+    joining=Joining(matches, joint_of, by_level=False),
 )

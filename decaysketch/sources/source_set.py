@@ -118,6 +118,13 @@ class SourceSet:
         return getattr(self.snapshots[0], "decay", None) is not None
 
     @property
+    def by_level(self) -> bool:
+        """Whether each row has one own level per source. See
+        :class:`~decaysketch.contract.family.Joining`.
+        """
+        return self._joining.by_level
+
+    @property
     def rows(self) -> int:
         """Number of rows in all sources."""
         return sum(map(len, self.snapshots))
@@ -148,7 +155,8 @@ class SourceSet:
         """Return the view of every result under a decay, at a time.
 
         Args:
-            decay: weight by age, or a text such as "window(1d)".
+            decay: weight by age, or a text such as "window(1d)". None if the sketches have a fixed
+                decay.
             now: query time. None: the time of the newest message. The view looks back from
                 ``now - settle``.
             without_silence: skip the messages from spells in which a source that is read heard
@@ -160,7 +168,13 @@ class SourceSet:
         newest = max(self.snapshots, key=lambda each: (each.newest is not None, each.newest or 0))
         decay, at = newest.asked(decay, now)
         at = check_time("now", at) - self.settle
-        return CoverageView(self, check_decay(decay), at, without_silence)
+        if not self.has_fixed_decay:
+            check_decay(decay)
+        elif decay is not None:
+            raise ParameterError(
+                f"decay is {decay!r:.100}; expected None: it was fixed when the sketches were built"
+            )
+        return CoverageView(self, decay, at, without_silence)
 
     def joints(self, among: Sequence[int]) -> list[Joint]:
         """Return the joint samples of some sources, one for each hash function. The last 16 are
@@ -274,6 +288,9 @@ def _joining_of(snapshots: Sequence[Snapshot]) -> Joining:
             raise IncompatibleSketchError({"family": (kinds[0].name, kind.name)})
         if each.params.fingerprint != snapshots[0].params.fingerprint:
             raise IncompatibleSketchError(snapshots[0].params.differences(each.params))
+        fixed, other = (getattr(one, "decay", None) for one in (snapshots[0], each))
+        if fixed is not None and fixed.to_dict() != other.to_dict():
+            raise IncompatibleSketchError({"decay": (fixed, other)})
     if kinds[0].joining is None:
         able = ", ".join(repr(name) for name, each in FAMILIES.items() if each.joining)
         raise ParameterError(

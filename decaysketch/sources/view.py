@@ -16,6 +16,7 @@ one that has yet to post (``unsettled``), and clocks so far apart that few histo
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -74,6 +75,8 @@ _READ_ROW_S, _SET_S = 60e-9, 1e-3  # to draw and read a row, and for each set
 
 PAIR_STEP_S = 3e-9
 """Processor seconds for a pair of sources and one message."""
+
+_FEW = 24  # sources whose pairs are read one by one
 
 MOST_WATCHED = 64
 """With more sources, silences are looked for on request only."""
@@ -160,7 +163,7 @@ class _Histories:
 class _Read:
     """Joint samples of some sources, drawn."""
 
-    def __init__(self, of: SourceSet, among: Sequence[int], decay: Decay, now: int) -> None:
+    def __init__(self, of: SourceSet, among: Sequence[int], decay: Decay | None, now: int) -> None:
         self.names = [of.names[number] for number in among]
         self.joints = of.joints(among)
         self.samples = [joint.draw(decay, now) for joint in self.joints]
@@ -206,12 +209,12 @@ class CoverageView(View):
     :mod:`decaysketch.sources.restricted`.
 
     Attributes:
-        decay: weight by age.
+        decay: weight by age. None: fixed when the sketches were built.
         now: the time that the view looks back from.
     """
 
     def __init__(
-        self, sources: SourceSet, decay: Decay, now: int, without_silence: bool = False
+        self, sources: SourceSet, decay: Decay | None, now: int, without_silence: bool = False
     ) -> None:
         self.sources = sources
         self.decay = decay
@@ -389,10 +392,11 @@ class CoverageView(View):
         """Return the decayed number of messages in a set. Arguments and errors as :meth:`where`."""
         wanted = read_expression(expression)
         among = self._among(wanted)
-        if wanted.inside and not wanted.is_positive:
+        by_level = self.sources.by_level
+        if wanted.inside and not wanted.is_positive and by_level:
             source = min(wanted.inside, key=lambda name: len(self._snapshot(name)))
             return self._two_phases(source, wanted, among, confidence, combine)
-        if wanted.is_union and len(among) > 1 and not self.without_silence:
+        if wanted.is_union and len(among) > 1 and not self.without_silence and by_level:
             read = self._read(among)
             if all(overlaps.unites(joint) for joint in read.joints):
                 samples = [
@@ -468,6 +472,7 @@ class CoverageView(View):
         """Return the row weights at other times, none later than their own."""
         if sample.magnitude or not len(sample):
             return sample
+        assert self.decay is not None  # or no set is read in two phases
         fading = self.decay(np.int64(self.now) - times)
         by = np.divide(fading, sample.decayed, out=np.zeros(len(times)), where=sample.decayed > 0.0)
         return replace(
@@ -506,9 +511,11 @@ class CoverageView(View):
 
         Complexity: O(sources rows of the joint sample).
         """
-        wanted = read_expression("exactly(1)")
         return [
-            Exclusive(name, self._two_phases(name, wanted, self._everyone, confidence, combine))
+            Exclusive(
+                name,
+                self.count(f"exactly(1) & {quoted(name)}", confidence=confidence, combine=combine),
+            )
             for name in self.names
         ]
 
@@ -522,6 +529,8 @@ class CoverageView(View):
 
         Complexity: O(rows + squared degrees).
         """
+        if not self.sources.by_level and len(self.names) <= _FEW:
+            return self._pair_by_pair(limit, confidence)
         found = self._pairs
         apart = np.flatnonzero(found.first != found.second)
         order = apart[np.argsort(-found.values[apart], kind="stable")][:limit]
@@ -546,14 +555,27 @@ class CoverageView(View):
             )
         ]  # fmt: skip
 
+    def _pair_by_pair(self, limit: int | None, confidence: float) -> list[Overlap]:
+        """Return overlaps from a joint sample for each pair."""
+        pairs = [
+            Overlap(a, b, self.count(f"{quoted(a)} & {quoted(b)}", confidence=confidence))
+            for a, b in itertools.combinations(self.names, 2)
+        ]
+        return sorted(pairs, key=lambda pair: -pair.estimate.value)[:limit]
+
     @property
     def reads_all_pairs(self) -> bool:
         """Whether :meth:`overlaps` has a result: one hash function, and no weight above 1."""
         params = self.sources.params
-        return getattr(params, "copies", 1) == 1 and params.max_weight == 1
+        return self.sources.by_level and params.copies == 1 and params.max_weight == 1
 
     @cached_property
     def _pairs(self) -> Overlaps:
+        if not self.sources.by_level:
+            raise ParameterError(
+                "the overlaps of all pairs need a decay that the query chooses. Ask for the count "
+                "of one set, such as 'a & b'"
+            )
         joints = self.sources.joints(self._everyone)
         if len(joints) > 1:
             raise ParameterError(
@@ -647,7 +669,7 @@ class CoverageView(View):
         read = self._read(self._among(wanted))
         joint, (_, rows) = read.joints[0], number_of(read.samples[0])
         inside = self._kept(read, read.masks(wanted))[0]
-        found = np.sort(rows[inside[rows]])[:limit]  # rows are latest first
+        found = np.unique(rows[inside[rows]])[:limit]  # rows are latest first
         columns = joint.columns
         return [
             Missing(int(columns.ids[row]), int(columns.times[row]), _hearers(read, row))
@@ -662,7 +684,7 @@ class CoverageView(View):
         read = self._read(self._among(wanted, among))
         _, rows = number_of(read.samples[0])
         counted = self._kept(read, read.masks(among))[0]
-        rows = np.sort(rows[counted[rows]])[::-1]  # oldest first
+        rows = np.unique(rows[counted[rows]])[::-1]  # oldest first
         return silence.change(read.joints[0].columns.times[rows], read.masks(wanted)[0][rows])
 
     def versus(
@@ -694,6 +716,8 @@ class CoverageView(View):
         self, read: _Read, then: tuple[Decay | str, Instant | timedelta | None],
         masks: Sequence[BoolArray], filled: _Filled,
     ) -> PairView:  # fmt: skip
+        if self.decay is None:
+            raise ParameterError("the decay of these sketches is fixed: moments are not compared")
         unit = self.sources.params.time_unit
         before = moment_before(then[1], self.now, unit, name="then")
         first, second = Moment(self.decay, self.now), Moment(decay_in(then[0], unit), before)
@@ -750,8 +774,7 @@ class _Choice:
         joint, sample = read.joints[copy], read.samples[copy]
         self._rows = [joint.rows_of(place) for place in range(len(read.names))]
         _, numbers = number_of(sample)
-        masses = np.zeros(len(joint))
-        masses[numbers] = sample.masses
+        masses = np.bincount(numbers, sample.masses, len(joint))
         counted = view._kept(read, [np.ones(len(each), np.bool_) for each in read.joints])
         masses[~counted[copy]] = 0.0
         self._half = cover.half_of(joint.columns.ids)
@@ -851,7 +874,7 @@ def _sampled(read: _Read, rows: npt.NDArray[np.intp], place: int) -> npt.NDArray
 
 def _spells(read: _Read) -> list[list[tuple[int, int]]]:
     joint, (_, rows) = read.joints[0], number_of(read.samples[0])
-    rows = np.sort(rows)[::-1]  # oldest first
+    rows = np.unique(rows)[::-1]  # oldest first
     times, degrees = joint.columns.times[rows], joint.degrees[rows]
     found = []
     for place in range(len(read.names)):

@@ -85,12 +85,16 @@ def field(client: TestClient) -> TestClient:
 def create(client: TestClient, params: Any, made: dict[str, ds.DecaySketch]) -> TestClient:
     assert client.put(URL, json={"params": params.to_dict()}).status_code == 201
     for name, sketch in made.items():
-        post = client.post(
-            f"{URL}/sketches", params={"source": name}, content=sketch.to_bytes(),
-            headers={"content-type": "application/octet-stream"},
-        )  # fmt: skip
-        assert post.status_code == 200, post.text
+        post(client, name, sketch)
     return client
+
+
+def post(client: TestClient, name: str, sketch: Any) -> None:
+    posted = client.post(
+        f"{URL}/sketches", params={"source": name}, content=sketch.to_bytes(),
+        headers={"content-type": "application/octet-stream"},
+    )  # fmt: skip
+    assert posted.status_code == 200, posted.text
 
 
 def test_over_http(field: TestClient, expected: dict[str, list[Row]]) -> None:
@@ -168,14 +172,34 @@ def test_results_follow_the_posts_of_a_source(field: TestClient) -> None:
     first = field.post(f"{URL}/query", json=body)
     more = ds.DecaySketch(PARAMS)
     more.update(None, 1, [NOW - 1], [1 << 40])
-    field.post(
-        f"{URL}/sketches", params={"source": "roof"}, content=more.to_bytes(),
-        headers={"content-type": "application/octet-stream"},
-    )  # fmt: skip
+    post(field, "roof", more)
     second = field.post(f"{URL}/query", json=body)
     assert first.headers["etag"] != second.headers["etag"]
     old, new = (each.json()["answers"][0]["estimate"]["value"] for each in (first, second))
     assert new != old
+
+
+def test_a_fixed_decay_is_left_out(client: TestClient) -> None:
+    decay = ds.decay.integral.exponential(half_life=9000)
+    params = ds.SketchParams(capacity=100, time_unit="frames", seed=4, max_weight=9)
+    recipe = {"family": "integral", "params": params.to_dict(), "decay": decay.to_dict()}
+    assert client.put(URL, json=recipe).status_code == 201
+    made = {}
+    for source, name in enumerate(("a", "b")):
+        made[name] = ds.IntegralDecaySketch(params, decay)
+        ids = np.arange(source * 300, 900 + source)
+        made[name].update(None, 9, ids * 50, ids)
+        post(client, name, made[name])
+    view = ds.SourceSet(made).at(None, NOW)
+    under = {"now": NOW, "settle": 0}
+    queries = [{"ask": text} | under for text in ("sum set a - b", "share by source")]
+    response = client.post(f"{URL}/query", json={"queries": queries})
+    assert response.status_code == 200, response.text
+    for query, answer in zip(queries, response.json()["answers"], strict=True):
+        assert list(over_http(answer)) == list(in_python(view, str(query["ask"])))
+    found = client.get(f"{URL}/coverage", params={"now": NOW, "settle": 0})
+    assert found.status_code == 200, found.text
+    assert found.json()["union"] == view.count("any").to_dict()
 
 
 def test_two_moments_of_a_set_are_compared(field: TestClient) -> None:
