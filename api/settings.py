@@ -280,6 +280,12 @@ class Settings(BaseModel):
         max_length=_LONGEST_LIST,
         description="Streams that are passed on: names or globs, by spaces.",
     )
+    upstream_paths: str = Field(
+        default="",
+        max_length=_LONGEST_LIST,
+        description="Streams whose sources are also passed on one by one, to the stream "
+        "`NAME.paths` upstream as the sources `RELAY/SOURCE`: names or globs, by spaces.",
+    )
     upstream_flush_s: float = _within(
         10.0, 0, 86_400, "Longest time that what was taken waits to be passed on with more."
     )

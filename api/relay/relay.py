@@ -19,6 +19,9 @@ once. A sketch may be sent any number of times, so nothing here has to happen ex
 - *A post that changes nothing* is not forwarded: a stream whose digest equals the forwarded one has
   nothing new, whatever came. So a relay whose upstream is indirectly itself comes to rest.
 
+Streams in ``upstream_paths`` are also forwarded source by source, in the same way: a line for each
+source (:mod:`api.relay.parts`).
+
 The join covers all sources: separately, duplicates would cross as often as they came. A joined
 source cannot be removed again. So a source that is revoked here stays upstream, in the posts of
 this relay. See ``_tell_more``.
@@ -34,7 +37,7 @@ import json
 import logging
 import random
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -43,6 +46,7 @@ from api.journal import lease
 from api.journal.model import StorageError
 from api.journal.storage import Storage
 from api.logs import Seldom
+from api.relay.parts import SourcePart
 from api.relay.upstream import Upstream
 from api.service.aggregator import Aggregator
 from api.service.budget import BUFFER_ROWS
@@ -81,7 +85,8 @@ class _Line:
     """The knowledge about one stream upstream.
 
     Attributes:
-        stream: the stream here.
+        stream: the stream here, or one of its sources.
+        source: name upstream for what is forwarded.
         incarnation: of the stream there; None: not checked yet.
         passed_on: digest of the stream here when the upstream was last known to have all of it.
         generation: of the stream here, then.
@@ -98,7 +103,8 @@ class _Line:
         more: whether it was found to hold content that is not here.
     """
 
-    stream: Stream
+    stream: Stream | SourcePart
+    source: str
     incarnation: str | None = None
     passed_on: str | None = None
     generation: int = -1
@@ -145,9 +151,10 @@ class Relay:
     ) -> None:
         self._aggregator, self._storage, self._upstream = aggregator, storage, upstream
         self._wanted = settings.upstream_streams.split()
+        self._wanted_parts = settings.upstream_paths.split()
         self._flush_s, self._check_s = settings.upstream_flush_s, settings.upstream_check_s
         self._most_rows = settings.upstream_queue_rows
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int | tuple[int, str], _Line] = {}
         self._me = secrets.token_hex(8)
         self._renew_s = self._mine_until_s = float("-inf")
         self._backoff = Backoff(_FIRST_BACKOFF_S, _LONGEST_BACKOFF_S, random.Random())
@@ -197,12 +204,18 @@ class Relay:
                     tasks.create_task(in_turn(line))
 
     def _see_streams(self) -> None:
-        """Keep a line for every stream to be forwarded, including new ones."""
-        self._lines = {
-            stream.id: self._lines.get(stream.id) or _Line(stream)
-            for stream in self._aggregator.streams()
-            if any(fnmatchcase(stream.name, each) for each in self._wanted)
-        }
+        """Keep a line for every stream and source to be forwarded, including new ones."""
+        lines, own = self._lines, self._upstream.source
+        found: dict[int | tuple[int, str], _Line] = {}
+        for stream in self._aggregator.streams():
+            if _matches(stream, self._wanted):
+                found[stream.id] = lines.get(stream.id) or _Line(stream, own)
+            if _matches(stream, self._wanted_parts):
+                for name in set(stream.source_names) - {*stream.revoked}:
+                    key = stream.id, name
+                    part = SourcePart(stream, name)
+                    found[key] = lines.get(key) or _Line(part, f"{own}/{name}")
+        self._lines = found
 
     def _is_due(self, line: _Line, at_once: bool) -> bool:
         now_s = _now()
@@ -325,7 +338,7 @@ class Relay:
         return min(self._check_s, _PAUSE_S) if line.more else self._check_s
 
     async def _held(self, line: _Line) -> str | None:
-        held = await self._upstream.held(line.stream.name, line.token)
+        held = await self._upstream.held(line.stream.name, line.token, line.source)
         if isinstance(held, Later | Paused):
             raise _FailedError(held)
         return held
@@ -390,7 +403,7 @@ class Relay:
         self._has(line, digest, generation, exact=exact)
 
     async def _post(self, line: _Line, blob: bytes) -> None:
-        outcome = await self._upstream.post(line.stream.name, blob)
+        outcome = await self._upstream.post(line.stream.name, blob, line.source)
         if not isinstance(outcome, Taken):
             raise _FailedError(outcome)
         line.token = str(outcome.fields.get("token"))
@@ -443,7 +456,7 @@ class Relay:
         client posts there under this name. Dropping the content would be wrong in two of three, so
         people decide.
         """
-        name = self._upstream.source
+        name = line.source
         _log.warning(
             "stream %r: the upstream holds under %r what is not here. If that is of a source that "
             "was revoked here, revoke %r there and reinstate it: it is then posted again without",
@@ -488,23 +501,27 @@ def _in_a_line(text: str) -> str:
     return " ".join(text.split())[:_LONGEST_REASON]
 
 
-def _whole(stream: Stream) -> tuple[bytes, str]:
+def _matches(stream: Stream, wanted: Sequence[str]) -> bool:
+    return any(fnmatchcase(stream.name, each) for each in wanted)
+
+
+def _whole(stream: Stream | SourcePart) -> tuple[bytes, str]:
     """Return all content of a stream as encoded bytes, and the digest of just that."""
     blob = stream.to_bytes()
     return blob, stream.decode(blob).digest
 
 
-def _form(stream: Stream) -> dict[str, Any]:
+def _form(stream: Stream | SourcePart) -> dict[str, Any]:
     """Return the form that creates an equal stream."""
     return {**stream.recipe.to_dict(), "max_clock_skew_s": stream.row.max_clock_skew_s}
 
 
-def _cure(stream: Stream, reason: str) -> str:
+def _cure(stream: Stream | SourcePart, reason: str) -> str:
     """Return the remedy for a stream that is missing upstream. A derived stream is created with its
     origin, which could have none of its name otherwise.
     """
     said = f"the upstream has no stream {stream.name!r}"
-    if stream.row.view is None:
+    if stream.row.view is None or isinstance(stream, SourcePart):
         form = json.dumps(_form(stream))
         return f"{said} ({reason}); create it there: PUT /v1/streams/{stream.name} {form}"
     view = ViewOf.from_dict(stream.row.view)
@@ -515,7 +532,9 @@ def _cure(stream: Stream, reason: str) -> str:
     )
 
 
-def _differences(stream: Stream, there: Mapping[str, Any]) -> dict[str, tuple[object, object]]:
+def _differences(
+    stream: Stream | SourcePart, there: Mapping[str, Any]
+) -> dict[str, tuple[object, object]]:
     """Return the differences from the stream upstream, each field with both values.
 
     Times may lie further ahead there than here, and not less far: the upstream would reject posts

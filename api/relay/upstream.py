@@ -58,22 +58,23 @@ class Upstream:
         result = await self._send("GET", _path(stream), params={"sources": "0"})
         return _outcome(result, {"name": stream})
 
-    async def held(self, stream: str, token: str) -> str | Later | Paused | None:
-        """Return the digest of its content from this relay, or None if there is none.
+    async def held(self, stream: str, token: str, source: str) -> str | Later | Paused | None:
+        """Return the digest of its content from a source, or None if there is none.
 
         Args:
             stream: of it.
+            source: this relay, or a source that it forwards.
             token: of the last post, so that no process responds that has not read that; "": none.
         """
         result = await self._send(
             "HEAD",
             f"{_path(stream)}/sketch",
-            params={"source": self.source},
+            params={"source": source},
             headers={"decaysketch-after": token} if token else {},
         )
         if isinstance(result, Answer):
             if token and result.status == _CONFLICT:  # it went back to before that post
-                return await self.held(stream, "")
+                return await self.held(stream, "", source)
             if result.status == _NOT_FOUND:
                 return None
             if 200 <= result.status < 300 and "etag" in result.headers:
@@ -83,16 +84,16 @@ class Upstream:
             return outcome
         return Later(f"an answer to HEAD that is none of the aggregator: {outcome}")
 
-    async def post(self, stream: str, blob: bytes) -> Outcome:
-        """Post a sketch. Once it is ``Taken`` it is on the upstream's disk."""
+    async def post(self, stream: str, blob: bytes, source: str) -> Outcome:
+        """Post a sketch of a source. Once it is ``Taken`` it is on the upstream's disk."""
         result = await self._send(
             "POST",
             f"{_path(stream)}/sketches",
-            params={"source": self.source},
+            params={"source": source},
             headers={"content-type": "application/octet-stream"},
             content=blob,
         )
-        return _outcome(result, {"stream": stream, "source": self.source})
+        return _outcome(result, {"stream": stream, "source": source})
 
     async def _send(self, method: str, path: str, **request: Any) -> Answer | Exception:
         body = bytearray()

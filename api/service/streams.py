@@ -47,6 +47,8 @@ class _Source:
     buffer: MergeBuffer
     totals: Totals = field(default_factory=Totals)
     upto: int = 0  # its snapshot held the rows up to here
+    gathered: MergeBuffer | None = None  # see Stream.gather_of
+    generation: int = 0  # rises with each post
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,20 +247,40 @@ class Stream:
         """Return the additional buffer."""
         return self._gathered
 
+    def gather_of(self, source: str, buffer: MergeBuffer | None) -> MergeBuffer | None:
+        """Put the posts from one source into this buffer as well, as :meth:`gather` all posts."""
+        entry = self._sources.get(source)
+        if entry is None:
+            return None
+        before, entry.gathered = entry.gathered, buffer
+        return before
+
+    def gathered_of(self, source: str) -> MergeBuffer | None:
+        """Return the additional buffer of a source."""
+        entry = self._sources.get(source)
+        return None if entry is None else entry.gathered
+
+    def generation_of(self, source: str) -> int:
+        """Return a number that rises with each post from a source. -1 if there is none."""
+        entry = self._sources.get(source)
+        return -1 if entry is None else entry.generation
+
     def _add(self, name: str, source: _Source, sketch: Snapshot) -> None:
         parts: Sequence[Snapshot] = [sketch]
         if self.accepted is not None:
             parts, out = self.accepted.take(name, sketch)
             self._left_out += out
         for part in parts:
-            if self._gathered is not None:
-                self._gathered.add(part)
+            for gathered in (self._gathered, source.gathered):
+                if gathered is not None:
+                    gathered.add(part)
             source.buffer.add(part)
             if source.buffer is not self._all:
                 self._all.add(part)
                 if source.buffer.is_large:
                     self._large.add(source.buffer)
         self.generation += 1
+        source.generation += 1
 
     def _source(self, name: str) -> _Source:
         if name not in self._sources:

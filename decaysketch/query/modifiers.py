@@ -166,8 +166,11 @@ class Modifiers:
                 raise ParameterError(
                     f"{name} compares sets of messages, and has no {', '.join(columns)}: use set"
                 )
-            if any(key not in SOURCE_KEYS for key in self.by):
-                raise ParameterError(f"{name} has groups by {', '.join(SOURCE_KEYS)} alone")
+            keys = [key for key in self.by if key not in SOURCE_KEYS]
+            if keys and len(keys) < len(self.by):
+                raise ParameterError(
+                    f"{name} has groups by {', '.join(SOURCE_KEYS)}, or by keys over time, not both"
+                )
             return
         if question.asked_of != "rows" and self:
             given = ", ".join(self.to_dict())

@@ -33,11 +33,12 @@ import numpy as np
 from decaysketch.core.text.expression import Kind
 from decaysketch.errors import ParameterError
 from decaysketch.query import grouped
+from decaysketch.query.columns import schema_of
 from decaysketch.query.covering import SOURCE_QUESTIONS
 from decaysketch.query.dispatch import View, given_to
 from decaysketch.query.ensemble import Combine, check_combine
 from decaysketch.query.estimate import Estimate, check_confidence
-from decaysketch.query.modifiers import SOURCE_KEYS, Modifiers
+from decaysketch.query.modifiers import SOURCE_KEYS, Modifiers, bound_to
 from decaysketch.query.pair_view import RangeView
 from decaysketch.query.shapes import Question
 from decaysketch.query.tables import GroupTable, as_group
@@ -46,7 +47,7 @@ from decaysketch.sources.expression import quoted, read_expression
 if TYPE_CHECKING:
     from decaysketch.sources.view import CoverageView
 
-__all__ = ["MOST_CELLS", "SetView", "SourceTables", "restricted"]
+__all__ = ["MOST_CELLS", "SetGroups", "SetView", "SourceTables", "restricted"]
 
 MOST_CELLS = 1000
 """Groups by source or by pair in one table."""
@@ -66,8 +67,7 @@ def restricted(of: CoverageView, modifiers: Modifiers) -> Any:
             of.sources.index(name)
     keys = [key for key in modifiers.by if key in SOURCE_KEYS]
     if not keys and modifiers.by:
-        rest = replace(modifiers, set=None)
-        return of.where(modifiers.set or "any").modified(rest)
+        return SetGroups(of, modifiers)
     if not keys:
         return SetView(of, modifiers)
     if tuple(sorted(keys)) not in _KEYS:
@@ -140,6 +140,79 @@ class SetView(View):
     ) -> float:
         if _is_of_sources(question) or (_name_of(question) == "count" and not self._rest):
             return self.drawn_s
+        cost: float = self._rows().cost_s(question, combine=combine, **arguments)
+        return cost
+
+
+class SetGroups:
+    """Queries to groups of the messages in one set, by keys over columns.
+
+    Args:
+        of: the sources, under a decay and at a time.
+        modifiers: the set, keys, and further modifiers over columns.
+    """
+
+    def __init__(self, of: CoverageView, modifiers: Modifiers) -> None:
+        self._of = of
+        self._modifiers = modifiers
+        self._set = modifiers.set or "any"
+        self._rest = replace(modifiers, set=None)
+        self._span: float | None = None
+        self._view: Any = None
+
+    @property
+    def now(self) -> int:
+        """The query time."""
+        return self._of.now
+
+    def over(self, span: float) -> SetGroups:
+        """Return the same view, with rates over a length of time."""
+        self._span = span
+        return self
+
+    def _rows(self) -> Any:
+        if self._view is None:
+            self._view = self._of.where(self._set).modified(self._rest)
+            if self._span is not None:
+                self._view.over(self._span)
+        return self._view
+
+    def ask(
+        self, question: Question[Any] | str, *, confidence: float = 0.95,
+        combine: Combine = "average", **arguments: Any,
+    ) -> GroupTable:  # fmt: skip
+        """Return an aggregate for each group. The intervals of all groups hold at once.
+
+        Raises:
+            ParameterError: a share by another column than time and age, or as in
+                :meth:`decaysketch.query.dispatch.View.ask`.
+        """
+        if not _is_of_sources(question):
+            found: GroupTable = self._rows().ask(
+                question, confidence=confidence, combine=combine, **arguments
+            )
+            return found
+        asked, given = given_to(question, arguments, of="sources")
+        self._modifiers.check(asked)
+        params = self._of.sources.params
+        keys = bound_to(self._rest, schema_of(params.value_type, params.time_unit))["by"]
+        assert isinstance(keys, tuple)
+        if others := sorted({name for key in keys for name in key.names} - {"time", "age"}):
+            raise ParameterError(
+                f"{asked.name} by {', '.join(others)}: expected keys over time and age, or "
+                f"{', '.join(SOURCE_KEYS)}"
+            )
+        return self._of.shares_by(
+            self._set, given["among"], self._rest, confidence=confidence, combine=combine
+        )
+
+    def cost_s(
+        self, question: Question[Any] | str, *, combine: Combine = "average", **arguments: Any
+    ) -> float:
+        """Approximate processor time to answer, in seconds."""
+        if _is_of_sources(question):
+            among = arguments.get("among", "any")
+            return 2.0 * self._of.reading_s([f"({self._set}) | ({among})"])
         cost: float = self._rows().cost_s(question, combine=combine, **arguments)
         return cost
 

@@ -166,15 +166,15 @@ class SourceSet:
             ParameterError: the decay or time does not exist.
         """
         newest = max(self.snapshots, key=lambda each: (each.newest is not None, each.newest or 0))
-        decay, at = newest.asked(decay, now)
+        chosen, at = newest.asked(decay, now)
         at = check_time("now", at) - self.settle
         if not self.has_fixed_decay:
-            check_decay(decay)
+            chosen = check_decay(chosen)
         elif decay is not None:
             raise ParameterError(
                 f"decay is {decay!r:.100}; expected None: it was fixed when the sketches were built"
             )
-        return CoverageView(self, decay, at, without_silence)
+        return CoverageView(self, chosen, at, without_silence)
 
     def joints(self, among: Sequence[int]) -> list[Joint]:
         """Return the joint samples of some sources, one for each hash function. The last 16 are
@@ -288,7 +288,8 @@ def _joining_of(snapshots: Sequence[Snapshot]) -> Joining:
             raise IncompatibleSketchError({"family": (kinds[0].name, kind.name)})
         if each.params.fingerprint != snapshots[0].params.fingerprint:
             raise IncompatibleSketchError(snapshots[0].params.differences(each.params))
-        fixed, other = (getattr(one, "decay", None) for one in (snapshots[0], each))
+        fixed: Any = getattr(snapshots[0], "decay", None)
+        other: Any = getattr(each, "decay", None)
         if fixed is not None and fixed.to_dict() != other.to_dict():
             raise IncompatibleSketchError({"decay": (fixed, other)})
     if kinds[0].joining is None:

@@ -36,13 +36,14 @@ from decaysketch.decay.read import decay_in
 from decaysketch.errors import ParameterError
 from decaysketch.query.catalog import SampleView
 from decaysketch.query.difference import Moment, Pair
-from decaysketch.query.dispatch import View
+from decaysketch.query.dispatch import QUESTIONS, View
 from decaysketch.query.ensemble import Combine
 from decaysketch.query.estimate import Estimate
 from decaysketch.query.modifiers import Modifiers
 from decaysketch.query.pair_view import PairView
 from decaysketch.query.sample import Observed, Sample, changed
 from decaysketch.query.shapes import Question
+from decaysketch.query.tables import GroupTable
 from decaysketch.sources import cover, overlaps, silence, unheard
 from decaysketch.sources.expression import Expression, quoted, read_expression
 from decaysketch.sources.joint import Joint, number_of
@@ -454,14 +455,38 @@ class CoverageView(View):
         found: Estimate = view.ask("rank", value=0, confidence=confidence, combine=combine)
         return found
 
-    def _indicator(self, read: _Read, part: Sequence[BoolArray], own: str | None = None) -> _Filled:
-        """Return each row with 0 if it is in a part, else 1: the rank of 0 is the share. Rows are
+    def shares_by(
+        self, expression: str, of: str, modifiers: Modifiers, *, confidence: float,
+        combine: Combine,
+    ) -> GroupTable:  # fmt: skip
+        """Return the share of a set for each group of messages by time.
+
+        Args:
+            expression, of: as in :meth:`share`.
+            modifiers: with keys over ``time`` and ``age``.
+            confidence: of all intervals together.
+            combine: as in :meth:`share`.
+        """
+        wanted, among = read_expression(expression), read_expression(of, "of")
+        read = self._read(self._among(wanted, among))
+        hits = self._indicator(read, read.masks(wanted), inside=1)
+        view = SampleView(self._restricted(read, read.masks(among), hits)).modified(modifiers)
+        found: GroupTable = view.ask(
+            "selectivity", at_least=1, confidence=confidence, combine=combine
+        )
+        return replace(found, question=QUESTIONS["share"], arguments={"among": of})
+
+    def _indicator(
+        self, read: _Read, part: Sequence[BoolArray], own: str | None = None, inside: int = 0
+    ) -> _Filled:
+        """Return each row with 0 if it is in a part, else 1: the rank of 0 is the share. With
+        ``inside`` 1 the values are exchanged, and the selectivity of 1 is the share. Rows are
         weighted by the stamps of one source, if given.
         """
 
         def filled(sample: Sample, copy: int, rows: npt.NDArray[np.intp]) -> Sample:
             joint = read.joints[copy]
-            keys = np.where(part[copy][rows], 0, 1).astype(np.int64)
+            keys = np.where(part[copy][rows], inside, 1 - inside).astype(np.int64)
             if own is not None and joint.match.scattered:
                 sample = self._stamped(sample, joint.stamps(read.place(own))[rows])
             return replace(sample, origin=None, observed=_observed(sample, keys))
@@ -774,7 +799,7 @@ class _Choice:
         joint, sample = read.joints[copy], read.samples[copy]
         self._rows = [joint.rows_of(place) for place in range(len(read.names))]
         _, numbers = number_of(sample)
-        masses = np.bincount(numbers, sample.masses, len(joint))
+        masses = np.bincount(numbers, sample.masses, len(joint)).astype(np.float64, copy=False)
         counted = view._kept(read, [np.ones(len(each), np.bool_) for each in read.joints])
         masses[~counted[copy]] = 0.0
         self._half = cover.half_of(joint.columns.ids)

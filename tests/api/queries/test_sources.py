@@ -37,6 +37,7 @@ QUERIES = (
     "share by source",
     "share by source, other limit 4",
     'share("gw-1") by hearers',
+    'share("gw-1") set roof by bucket(time, 10000) order key',
 )  # fmt: skip
 
 
@@ -147,7 +148,8 @@ def test_what_cannot_be_asked_of_sources_is_refused(field: TestClient) -> None:
         ({"aggregate": "count", "settle": 5}, "", "belongs to a query with set"),
         ({"aggregate": "share", "where": "v > 3"}, "", "has no where"),
         ({"aggregate": "mean", "by": ["other"]}, "", "source and other"),
-        ({"aggregate": "share", "by": ["abs(v)"]}, "", "alone"),
+        ({"aggregate": "share", "by": ["abs(v)"]}, "", "over time and age"),
+        ({"aggregate": "share", "by": ["source", "age"]}, "", "not both"),
     ):
         response = field.post(f"{URL}/query", json={"queries": [query | under]})
         assert response.status_code == 422, (query, response.text)

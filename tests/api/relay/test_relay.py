@@ -24,6 +24,7 @@ from api.relay.upstream import Upstream
 from api.settings import Settings
 
 SOURCE = "site-1"
+NOW = 100_000
 
 
 class Way:
@@ -484,3 +485,35 @@ def test_views_that_the_upstream_lacks_are_made_with_their_stream(
         assert '"views": {"devices": {"id": [0], "capacity": 50}}' in said
     assert tree.hub.put("/v1/streams/s", json=WATCHED).status_code == 200
     until(lambda: tree.stands(passed_on=3))
+
+
+def test_sources_are_passed_on_one_by_one_as_if_they_had_posted_there(tree: Tree) -> None:
+    """Coverage upstream, of what the relay forwards, equals that of direct posts."""
+    tree.restart(upstream_paths="s")
+    tree.create(CREATION)
+    for name in ("s.paths", "direct"):
+        assert tree.hub.put(f"/v1/streams/{name}", json=CREATION).status_code == 201
+    for seed, source in enumerate(("gw-1", "gw-2", "gw-1", "roof")):
+        sketch = build(seed, 400, first_id=200 * seed)
+        post(tree.relay, sketch, source)
+        post(tree.hub, sketch, f"{SOURCE}/{source}", "direct")
+
+    def coverage(name: str) -> Any:
+        found = tree.hub.get(f"/v1/streams/{name}/coverage", params={"settle": 0, "now": NOW})
+        return found.json() if found.status_code == 200 else found.text
+
+    expected = coverage("direct") | {"stream": "s.paths"}
+    until(lambda: coverage("s.paths") == expected)
+    assert [each["source"] for each in expected["sources"]] == [
+        f"{SOURCE}/{name}" for name in ("gw-1", "gw-2", "roof")
+    ]
+    until(tree.arrived)  # and the join as ever
+    until(lambda: tree.stands(passed_on=4))
+    before = len(tree.way.posts)
+    more = build(9, 5, first_id=9000)
+    post(tree.relay, more, "roof")
+    post(tree.hub, more, f"{SOURCE}/roof", "direct")
+    until(lambda: coverage("s.paths") == coverage("direct") | {"stream": "s.paths"})
+    until(lambda: tree.stands(passed_on=4))
+    assert len(tree.way.posts) == before + 2  # a delta of one source, and one of the join
+    assert max(tree.way.posts[before:]) < min(tree.way.posts[:before]) / 5

@@ -1,0 +1,83 @@
+"""One source of a stream, as a relay forwards it by itself.
+
+A relay that forwards the join of a stream is one source upstream. Its sources cannot be
+distinguished there, so nobody can compute which of them heard a message. Streams in
+``upstream_paths`` are therefore also forwarded source by source: to the stream ``NAME.paths``
+upstream, as the sources ``RELAY/SOURCE``. They must not enter the stream ``NAME`` itself, where
+each message would cross as often as it was heard.
+"""
+
+from __future__ import annotations
+
+from api.service.merging import MergeBuffer
+from api.service.streams import Stream
+from decaysketch import Snapshot
+from decaysketch.families import Recipe
+
+__all__ = ["PATHS", "SourcePart"]
+
+PATHS = ".paths"
+"""The upstream stream that has the sources of a stream ends in this."""
+
+
+class SourcePart:
+    """A source, with those members of :class:`~api.service.streams.Stream` that a relay needs.
+
+    Args:
+        stream: it posts to.
+        source: its name.
+    """
+
+    def __init__(self, stream: Stream, source: str) -> None:
+        self.stream = stream
+        self.source = source
+        self.name = f"{stream.name}{PATHS}"
+        self.row = stream.row
+
+    @property
+    def recipe(self) -> Recipe:
+        """The sketch configuration of the stream."""
+        return self.stream.recipe
+
+    @property
+    def generation(self) -> int:
+        """A number that differs after each post from the source."""
+        return self.stream.generation_of(self.source)
+
+    @property
+    def gathered(self) -> MergeBuffer | None:
+        """The buffer that its posts enter as well."""
+        return self.stream.gathered_of(self.source)
+
+    def gather(self, buffer: MergeBuffer | None) -> MergeBuffer | None:
+        """Put its posts into this buffer as well, from now on. Return the previous one."""
+        return self.stream.gather_of(self.source, buffer)
+
+    @property
+    def source_count(self) -> int:
+        """1 while the stream has the source."""
+        return int(self._buffer is not None)
+
+    @property
+    def joined_rows(self) -> int:
+        """Rows of the source, as they are counted."""
+        return 0 if self._buffer is None else self._buffer.counted_rows
+
+    def summary(self) -> tuple[str, int]:
+        """Return the digest and row count of the source."""
+        buffer = self._buffer or MergeBuffer(self.recipe)
+        return buffer.summary()
+
+    def to_bytes(self) -> bytes:
+        """Return the sketch as encoded bytes."""
+        buffer = self._buffer or MergeBuffer(self.recipe)
+        return buffer.to_bytes()
+
+    def decode(self, body: bytes) -> Snapshot:
+        """Read a sketch of the stream."""
+        return self.stream.decode(body)
+
+    @property
+    def _buffer(self) -> MergeBuffer | None:
+        found = self.stream.source(self.source)
+        return None if found is None else found[0]
