@@ -1,7 +1,7 @@
-"""One source of a stream, as a relay forwards it by itself.
+"""One source, as a relay forwards it by itself.
 
-A relay that forwards the join of a stream is one source upstream. Its sources cannot be
-distinguished there, so nobody can compute which of them heard a message. Streams in
+A relay that forwards a join is one source upstream. Its sources cannot be distinguished there, so
+nobody can compute which source heard a message. Streams in
 ``upstream_paths`` are therefore also forwarded source by source: to the stream ``NAME.paths``
 upstream, as the sources ``RELAY/SOURCE``. They must not enter the stream ``NAME`` itself, where
 each message would cross as often as it was heard.
@@ -17,11 +17,11 @@ from decaysketch.families import Recipe
 __all__ = ["PATHS", "SourcePart"]
 
 PATHS = ".paths"
-"""The upstream stream that has the sources of a stream ends in this."""
+"""Ending of the upstream stream with these sources."""
 
 
 class SourcePart:
-    """A source, with those members of :class:`~api.service.streams.Stream` that a relay needs.
+    """A source with the members from :class:`~api.service.streams.Stream` that a relay needs.
 
     Args:
         stream: it posts to.
@@ -36,7 +36,7 @@ class SourcePart:
 
     @property
     def recipe(self) -> Recipe:
-        """The sketch configuration of the stream."""
+        """The sketch configuration."""
         return self.stream.recipe
 
     @property
@@ -60,11 +60,11 @@ class SourcePart:
 
     @property
     def joined_rows(self) -> int:
-        """Rows of the source, as they are counted."""
+        """Its rows, as they are counted."""
         return 0 if self._buffer is None else self._buffer.counted_rows
 
     def summary(self) -> tuple[str, int]:
-        """Return the digest and row count of the source."""
+        """Return its digest and row count."""
         buffer = self._buffer or MergeBuffer(self.recipe)
         return buffer.summary()
 

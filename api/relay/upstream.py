@@ -85,7 +85,7 @@ class Upstream:
         return Later(f"an answer to HEAD that is none of the aggregator: {outcome}")
 
     async def post(self, stream: str, blob: bytes, source: str) -> Outcome:
-        """Post a sketch of a source. Once it is ``Taken`` it is on the upstream's disk."""
+        """Post a source's sketch. Once it is ``Taken`` it is on the upstream's disk."""
         result = await self._send(
             "POST",
             f"{_path(stream)}/sketches",

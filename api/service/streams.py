@@ -256,7 +256,7 @@ class Stream:
         return before
 
     def gathered_of(self, source: str) -> MergeBuffer | None:
-        """Return the additional buffer of a source."""
+        """Return a source's additional buffer."""
         entry = self._sources.get(source)
         return None if entry is None else entry.gathered
 

@@ -459,12 +459,12 @@ class CoverageView(View):
         self, expression: str, of: str, modifiers: Modifiers, *, confidence: float,
         combine: Combine,
     ) -> GroupTable:  # fmt: skip
-        """Return the share of a set for each group of messages by time.
+        """Return a set's share for each message group by time.
 
         Args:
             expression, of: as in :meth:`share`.
             modifiers: with keys over ``time`` and ``age``.
-            confidence: of all intervals together.
+            confidence: for all intervals together.
             combine: as in :meth:`share`.
         """
         wanted, among = read_expression(expression), read_expression(of, "of")
@@ -480,8 +480,8 @@ class CoverageView(View):
         self, read: _Read, part: Sequence[BoolArray], own: str | None = None, inside: int = 0
     ) -> _Filled:
         """Return each row with 0 if it is in a part, else 1: the rank of 0 is the share. With
-        ``inside`` 1 the values are exchanged, and the selectivity of 1 is the share. Rows are
-        weighted by the stamps of one source, if given.
+        ``inside`` 1 the values are exchanged, and the selectivity at 1 is the share. Stamps from
+        one source weight the rows, if given.
         """
 
         def filled(sample: Sample, copy: int, rows: npt.NDArray[np.intp]) -> Sample:
