@@ -2,6 +2,7 @@
 
     python -m quality.intervals [--pairs N] [--jobs N] [--capacity N]
                                 [--part ids|aggregates|hard|contrasts|devices]
+                                [--part unchanged|sparse|power]
 
 Prints studies. Each *pair* is a hash seed of its own and a stream of its own, both fixed by
 the number of the pair, so that a figure can be run again and was not chosen.
@@ -11,7 +12,8 @@ they are, not mixed; by weights and capacity, under four decays. ``aggregates``:
 under several decays. ``hard``: streams that a small sample cannot know, and how often an answer
 says so (``caveats`` of an estimate). ``contrasts``: ranges, rates, two moments compared, and the
 joint intervals of histograms and distribution functions. ``devices``: distinct ones that were
-active, those that were silent, the mean of what each said last. Of each cell: coverage, how often
+active, those that were silent, the mean of what each said last. ``unchanged``, ``sparse`` and
+``power``: see :mod:`quality.changing`. Of each cell: coverage, how often
 the truth was below and above, worst ``|z|`` (error over standard error), and the mean width of the
 intervals over 2 x 1.96 x RMSE, which is 1 for a normal interval of known standard error.
 
@@ -30,7 +32,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -40,9 +41,19 @@ import decaysketch as ds
 from decaysketch.decay.area import area
 from decaysketch.query import aggregates as query
 from decaysketch.query.difference import Moment, compare
+from quality import changing
+from quality.tallies import (
+    CONFIDENCE,
+    FAR,
+    Cell,
+    Study,
+    Tallies,
+    Tally,
+    covered,
+    print_far,
+    silent_coverage,
+)
 
-CONFIDENCE = 0.95
-Z = 1.959963984540054
 PAIRS = 2000  # of each cell
 PAIRS_IN_TASK = 20
 
@@ -50,7 +61,6 @@ IDS = ("consecutive", "sensor", "random")
 WEIGHTS = ("1", "1..999", "999")
 CAPACITIES = (100, 800)  # of the study of ids
 ROWS = {20: 8_000, 100: 20_000, 800: 20_000, 24_000: 150_000}  # of a stream, by capacity
-FAR = 0.015  # a coverage this far from what was aimed at is named
 
 
 class Stream(NamedTuple):
@@ -118,98 +128,6 @@ def build(stream: Stream, capacity: int, seed: int, id_mix: str) -> ds.DecaySket
     values = np.ma.masked_array(stream.values, missing) if missing.any() else stream.values
     sketch.update(values, stream.weights, stream.times, stream.ids)
     return sketch
-
-
-# -------------------------------------------------------------------------------------- the tallies
-
-
-@dataclass
-class Tally:
-    """Counts over the pairs of a cell."""
-
-    pairs: int = 0
-    below: int = 0  # the truth was below the interval
-    above: int = 0
-    unbounded: int = 0
-    width: float = 0.0
-    squares: float = 0.0
-    worst_z: float = 0.0
-    silent: int = 0  # answers without a caveat
-    silent_misses: int = 0
-
-    def note(self, estimate: ds.Estimate, truth: float) -> None:
-        slack = 1e-9 * abs(truth)
-        error = estimate.value - truth
-        self.pairs += 1
-        self.below += truth < estimate.lower - slack
-        self.above += truth > estimate.upper + slack
-        if not estimate.caveats:
-            self.silent += 1
-            self.silent_misses += not estimate.lower - slack <= truth <= estimate.upper + slack
-        if np.isfinite(estimate.upper - estimate.lower):
-            self.width += estimate.upper - estimate.lower
-        else:
-            self.unbounded += 1
-        self.squares += error * error
-        if np.isfinite(estimate.stderr) and abs(error) > slack:
-            self.worst_z = max(self.worst_z, abs(error) / max(estimate.stderr, 1e-300))
-
-    def add(self, other: Tally) -> None:
-        for name in (
-            "pairs", "below", "above", "unbounded", "width", "squares", "silent", "silent_misses"
-        ):  # fmt: skip
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.worst_z = max(self.worst_z, other.worst_z)
-
-    @property
-    def coverage(self) -> float:
-        return 1.0 - (self.below + self.above) / self.pairs
-
-    @property
-    def relative_width(self) -> float:
-        bounded = self.pairs - self.unbounded
-        rmse = (self.squares / self.pairs) ** 0.5
-        return self.width / bounded / (2 * Z * rmse) if bounded and rmse > 0 else float("nan")
-
-
-Tallies = dict[tuple[str, ...], Tally]
-Cell = tuple[str, ...]
-Study = Callable[[Cell, int, Tallies], None]
-
-
-def print_far(tallies: Tallies) -> None:
-    """Cells whose coverage is far from what was aimed at, beyond chance; of those below it, how
-    many of the answers say nothing of that, and how often these hold the truth."""
-    error = (CONFIDENCE * (1 - CONFIDENCE) / next(iter(tallies.values())).pairs) ** 0.5
-    bound = max(FAR, 3 * error)
-    far = {c: t for c, t in tallies.items() if abs(t.coverage - CONFIDENCE) > bound}
-    print(
-        f"\n{len(far)} of {len(tallies)} cells are more than {100 * bound:.1f} points from "
-        f"{100 * CONFIDENCE:.0f} % (standard error of a cell {100 * error:.1f})"
-    )
-    by_aggregate: dict[str, list[Tally]] = {}
-    for cell, tally in far.items():
-        by_aggregate.setdefault(cell[-1], []).append(tally)
-    for name, found in by_aggregate.items():
-        low = [tally for tally in found if tally.coverage < CONFIDENCE]
-        high = [100 * tally.coverage for tally in found if tally.coverage > CONFIDENCE]
-        print(f"{name:>15}", end="")
-        if low:
-            print(f"  {len(low)} below, down to {100 * min(t.coverage for t in low):.1f}", end="")
-            silent, pairs = sum(t.silent for t in low), sum(t.pairs for t in low)
-            print(f" ({100 * silent / pairs:.0f} % of their answers without a caveat", end="")
-            missed = sum(t.silent_misses for t in low)
-            print(f"; {100 * (1 - missed / silent):.1f})" if silent else ")", end="")
-        print(f"  {len(high)} above, up to {max(high):.1f}" if high else "")
-    told = [
-        (cell, tally)
-        for cell, tally in far.items()
-        if tally.coverage < CONFIDENCE and 2 * tally.silent > tally.pairs
-    ]
-    if any(tally.coverage < CONFIDENCE for tally in far.values()):
-        print(f"{len(told)} of those below give half of their answers or more without a caveat")
-    for cell, tally in told:
-        print("  " + ", ".join(cell) + f": {100 * tally.coverage:.1f} %")
 
 
 # --------------------------------------------------------------------------------------- study: ids
@@ -415,25 +333,15 @@ def print_hard(tallies: Tallies) -> None:
         print(f"{'':>13}" + "".join(f"{f'{c} {d}':>22}" for c, d in columns) + f"{'|z|':>8}")
         for aggregate in shown:
             cells = [tallies[(name, str(c), d, aggregate)] for c, d in columns]
-            print(f"{aggregate:>13}" + "".join(map(_covered, cells)) + _worst(cells))
+            print(f"{aggregate:>13}" + "".join(map(covered, cells)) + _worst(cells))
     missing = [
         (cell, tally)
         for cell, tally in tallies.items()
-        if tally.silent >= 0.5 * tally.pairs and _silent_coverage(tally) < CONFIDENCE - 3 * FAR
+        if tally.silent >= 0.5 * tally.pairs and silent_coverage(tally) < CONFIDENCE - 3 * FAR
     ]
     print(f"\n{len(missing)} cells in which answers without a caveat miss 4.5 points or more")
     for cell, tally in missing:
-        print("  " + ", ".join(cell) + f": {100 * _silent_coverage(tally):.1f} %")
-
-
-def _silent_coverage(tally: Tally) -> float:
-    return 1.0 - tally.silent_misses / tally.silent
-
-
-def _covered(tally: Tally) -> str:
-    silent = f"({100 * tally.silent / tally.pairs:.0f}"
-    silent += f"; {100 * _silent_coverage(tally):.1f})" if tally.silent else ")"
-    return f"{100 * tally.coverage:>8.1f} {silent:<13}"
+        print("  " + ", ".join(cell) + f": {100 * silent_coverage(tally):.1f} %")
 
 
 def _worst(cells: list[Tally]) -> str:
@@ -572,7 +480,7 @@ def print_of(cells: Callable[[], Iterator[Cell]]) -> Callable[[Tallies], None]:
         print(f"{'':>32}" + "".join(f"{f'{kind}, {c}':>20}" for kind, c in columns))
         for name in names:
             found = [tallies[(*cell, name)] for cell in columns]
-            print(f"{name:>32}" + "".join(f"{_covered(tally):>20}" for tally in found))
+            print(f"{name:>32}" + "".join(f"{covered(tally):>20}" for tally in found))
         print_far(tallies)
 
     return shown
@@ -644,6 +552,7 @@ STUDIES: dict[str, tuple[Study, Callable[[], Iterator[Cell]], Callable[[Tallies]
     "hard": (hard_pair, hard_cells, print_hard),
     "contrasts": (contrasts_pair, contrasts_cells, print_of(contrasts_cells)),
     "devices": (devices_pair, devices_cells, print_of(devices_cells)),
+    **changing.CHANGING,
 }
 
 
@@ -681,10 +590,8 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=PAIRS, help="of each cell (%(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--part", choices=sorted(STUDIES), help="one study only")
-    parser.add_argument("--capacity", type=int, choices=sorted(ROWS), help="of aggregates: only")
+    parser.add_argument("--capacity", type=int, help="cells of this capacity only")
     options = parser.parse_args()
-    if options.capacity and options.part != "aggregates":
-        parser.error("--capacity is of --part aggregates")
     warnings.simplefilter("error")
     print(
         f"decaysketch {ds.__version__}, NumPy {np.__version__}, "
