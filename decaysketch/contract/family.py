@@ -67,6 +67,7 @@ class Input:
         value: whether a row without a value is an observation all the same; "none": rows have none.
         value_bound: the parameter that values, integers from 0, do not exceed, and a row of value 0
             is no observation; None: values are numbers of the stream's ``value_type``.
+        ranges: whether a value may be a range (:mod:`decaysketch.core.ranges`).
         weight_bound: the parameter that weights do not exceed; None: rows have no weight, but where
             they are weighted.
         weighted: whether rows may have a weight, an integer from 1, that no parameter bounds.
@@ -84,6 +85,7 @@ class Input:
     series: bool = False
     value: Literal["optional", "required", "none"]
     value_bound: str | None = None
+    ranges: bool = False
     weight_bound: str | None = None
     weighted: bool = False
     sited: bool = False

@@ -9,7 +9,8 @@ Value keys
     kernels, merging and bytes know nothing of value types. For "int64" the key is the value. For
     "float64" it is the bit pattern, with the magnitude bits of negative numbers inverted (-0.0 is
     first made 0.0; NaN and infinities are refused). Of a label it is its code, and here labels are
-    codes already (:mod:`decaysketch.core.labels`). A missing value has the smallest int64 as its
+    codes already (:mod:`decaysketch.core.labels`). A range has a key above all numbers
+    (:mod:`decaysketch.core.ranges`). A missing value has the smallest int64 as its
     key, which orders it before every value; as a value of its own that number is refused.
 """
 
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core import hashing
+from decaysketch.core import hashing, ranges
 from decaysketch.core.params import SketchParams
 from decaysketch.errors import ObservationError, ParameterError
 
@@ -34,6 +35,8 @@ __all__ = [
     "decode_values",
     "encode_values",
     "integer_column",
+    "no_floats",
+    "no_values",
     "observation_ids",
     "prepare",
     "scale_weights",
@@ -222,7 +225,7 @@ def encode_values(values: npt.ArrayLike, value_type: str) -> Int64Array:
 
     Args:
         values: numbers; masked entries and None are missing. Integers are taken as "float64" where
-            they are exact; floats are never taken as "int64".
+            they are exact; floats are never taken as "int64". Or, for "float64", value keys.
         value_type: "float64" or "int64"; "label", of columns of codes.
 
     Returns:
@@ -232,6 +235,8 @@ def encode_values(values: npt.ArrayLike, value_type: str) -> Int64Array:
         ObservationError: NaN, an infinity, the value -2^63, a wrong dtype, or, in a column of
             integers, one that float64 cannot hold.
     """
+    if isinstance(values, ranges.EncodedValues):
+        return _encoded(values.keys, value_type)
     array = _one_dimension("values", values)
     missing = np.ma.getmaskarray(array) if np.ma.isMaskedArray(array) else None
     array = np.ma.getdata(array)
@@ -246,6 +251,18 @@ def encode_values(values: npt.ArrayLike, value_type: str) -> Int64Array:
     if missing is not None and missing.any():
         keys[missing] = MISSING_KEY
     return keys
+
+
+def _encoded(keys: Int64Array, value_type: str) -> Int64Array:
+    """Check value keys, with ranges or without."""
+    bad = no_values(keys) & (keys != MISSING_KEY)
+    if value_type != "float64" or bad.any():
+        raise ObservationError(
+            f"values are keys of float64, ranges among them; the stream's value_type is "
+            f"{value_type!r}" if value_type != "float64" else
+            f"values[{int(bad.argmax())}] is a key of no value", column="values",
+        )  # fmt: skip
+    return keys.copy()
 
 
 def _objects_to_numbers(array: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> Any:
@@ -312,9 +329,18 @@ def _encode_floats(array: npt.NDArray[Any]) -> Int64Array:
 
 
 def no_floats(keys: Int64Array) -> npt.NDArray[np.bool_]:
-    """Which keys are of no float64 that a row may have: finite, and not -0.0. O(keys)."""
+    """Return bool[keys]: no float64 for rows. These are finite, and not -0.0. O(keys)."""
     found: npt.NDArray[np.bool_] = (keys > _LARGEST_FLOAT) | (keys < ~_LARGEST_FLOAT)
     found |= keys == _NEGATIVE_ZERO
+    return found
+
+
+def no_values(keys: Int64Array) -> npt.NDArray[np.bool_]:
+    """Return bool[keys]: neither a float64 nor a range. O(keys)."""
+    found = no_floats(keys)
+    if found.any():
+        of_range = found & ranges.are_ranges(keys)
+        found[of_range] = ranges.illegal(keys[of_range])
     return found
 
 
@@ -325,13 +351,17 @@ def decode_values(
 
     Returns:
         ``(values, missing)``: an array of dtype ``value_type``, of labels int64 (0 where missing),
-        and a bool array.
+        and a bool array. A range is its middle.
     """
     missing = keys == MISSING_KEY
     if value_type != "float64":
         return np.where(missing, np.int64(0), keys), missing
     bits = keys ^ ((keys >> np.int64(63)) & _MAGNITUDE)
-    return np.where(missing, 0.0, bits.view(np.float64)), missing
+    values = np.where(missing, 0.0, bits.view(np.float64))
+    of_range = ranges.are_ranges(keys)
+    if of_range.any():
+        values[of_range] = ranges.decoded(keys[of_range]).values
+    return values, missing
 
 
 # ------------------------------------------------------------------------------- ids and weights

@@ -35,8 +35,9 @@ import numpy.typing as npt
 from decaysketch.contract.family import Input
 from decaysketch.core.hashing import MAX_KEY_BYTES, RepeatedKeys
 from decaysketch.core.labels import fault_of_label
-from decaysketch.core.observations import TIME_LIMIT, observation_ids
+from decaysketch.core.observations import TIME_LIMIT, encode_values, observation_ids
 from decaysketch.core.plausible_times import in_another_unit
+from decaysketch.core.ranges import EncodedValues, Range, key_of
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
@@ -149,6 +150,11 @@ class Form:
         return self._input.series
 
     @property
+    def takes_ranges(self) -> bool:
+        """Whether a value may be a range."""
+        return self._input.ranges and self.params.value_type == "float64"
+
+    @property
     def needs_values(self) -> bool:
         """Whether a value may not be missing."""
         return self._input.value == "required"
@@ -211,6 +217,7 @@ class Raw:
         keys: of rows whose id is a key; their ``ids`` mean nothing.
         parts: a column for each part, if all ids are keys of the same kind; then there are no
             ``keys``.
+        ranges: value keys for rows with a range. Their ``values`` are middles.
         polled: whether rows stand for periods, of which each keeps one row: others with the same
             time may have other values.
     """
@@ -225,13 +232,14 @@ class Raw:
     keys: dict[int, Key] = field(default_factory=dict)  # by place in the columns
     refusals: list[Refusal] = field(default_factory=list)
     parts: tuple[Any, ...] | None = None
+    ranges: dict[int, int] = field(default_factory=dict)  # by place in the columns
     polled: bool = False
 
 
 class Columns(NamedTuple):
     """Observations that a sketch of the stream accepts."""
 
-    values: npt.NDArray[Any]  # masked where missing
+    values: Any  # an array, masked where missing; EncodedValues where some are ranges
     weights: Int64Array
     times: Int64Array
     ids: npt.NDArray[Any]  # int64; where rows are events of keys, uint64: the words of these
@@ -320,13 +328,24 @@ def check(raw: Raw, form: Form) -> Batch:
     if form.bind_keys and plain.any():
         ids[plain] = _ids([raw.ids[plain]], int(plain.sum()), form)
     values = np.ma.masked_array(raw.values, mask=raw.missing) if raw.missing.any() else raw.values
-    columns = (values, raw.weights, raw.times, ids)
+    columns = Columns(*(column[checks.good] for column in (values, raw.weights, raw.times, ids)))
+    if raw.ranges:
+        columns = columns._replace(values=_encoded(columns.values, raw, checks.good))
     return Batch(
         raw.rows,
-        Columns(*(column[checks.good] for column in columns)),
+        columns,
         raw.positions[checks.good],
         sorted(checks.refusals),
     )
+
+
+def _encoded(values: npt.NDArray[Any], raw: Raw, good: npt.NDArray[np.bool_]) -> EncodedValues:
+    """Return value keys for sound rows, with ranges."""
+    keys = encode_values(values, "float64")
+    of_range = np.zeros(len(good), np.int64)
+    of_range[list(raw.ranges)] = list(raw.ranges.values())
+    of_range = of_range[good]
+    return EncodedValues(np.where(of_range > 0, of_range, keys))
 
 
 def _ahead(form: Form, latest: int, time: int) -> str:
@@ -482,6 +501,10 @@ def _raw(
 ) -> Raw:
     """Return the columns of rows without a fault, without keys."""
     missing = np.zeros(len(places), dtype=bool)
+    ranges: dict[int, int] = {}
+    if Range in set(map(type, values)):
+        ranges = {at: key_of(each) for at, each in enumerate(values) if type(each) is Range}
+        values = [each.middle if type(each) is Range else each for each in values]
     if None in values:
         missing = np.array([value is None for value in values], dtype=bool)
         values = [("" if form.labels else 0) if value is None else value for value in values]
@@ -494,6 +517,7 @@ def _raw(
         np.array(times_ns, dtype=np.int64) // NANOSECONDS[form.params.time_unit],
         np.zeros(len(places), dtype=np.int64),
         refusals=[Refusal(place, *faults[place]) for place in sorted(faults)],
+        ranges=ranges,
     )
 
 
@@ -527,7 +551,9 @@ def _faults(
     return found
 
 
-def _fault_of_value(value: float | int | str, form: Form) -> str | None:
+def _fault_of_value(value: float | int | str | Range, form: Form) -> str | None:
+    if isinstance(value, Range):
+        return None if form.takes_ranges else _fault_of_range(value, form)
     if isinstance(value, str) or form.labels:
         if isinstance(value, str) and form.labels:
             return None
@@ -538,3 +564,12 @@ def _fault_of_value(value: float | int | str, form: Form) -> str | None:
     if type(value) is float and not value.is_integer():  # NaN and infinities among them
         return "no integer"
     return None if -INT64_LIMIT <= value < INT64_LIMIT else "beyond 64 bits"
+
+
+def _fault_of_range(value: Range, form: Form) -> str:
+    """Return why a stream has no ranges."""
+    given = f"is a range, {value.low:g} to {value.high:g}, from a histogram bucket"
+    family, value_type = form.recipe.kind.name, form.params.value_type
+    if value_type != "float64":
+        return f"{given}; the stream's value_type is {value_type!r}; expected 'float64'"
+    return f"{given}; the stream's family is {family!r}; expected 'decay' or 'integral'"

@@ -3,8 +3,8 @@
 ================================ ===================================================================
 gauge                            a reading
 sum, delta                       a reading: the increment
-histogram, delta                 a reading for each bucket that is not empty: the middle of the
-                                 bucket, cut by min and max, with the count as its weight; a count
+histogram, delta                 a reading for each bucket that is not empty: its range,
+                                 cut by min and max, with the count as its weight; a count
                                  above the largest weight is split, and the parts are numbered
 sum, cumulative                  a reading, by a mapping whose kind is "counter", in a series stream
 histogram or other sum,          rejected: without state, and with duplicates and disorder, their
@@ -46,6 +46,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from decaysketch.core.ranges import Range
 from decaysketch.ingest.json_text import without_mark
 from decaysketch.ingest.mapping import Texts, shown
 from decaysketch.ingest.points import Points
@@ -484,7 +485,7 @@ class _Reader:
         """Add all its buckets, or none."""
         largest = self.max_weight
         buckets = [
-            (bucket, target.map.value_of(value), count)
+            (bucket, _value_in(target.map, value), count)
             for bucket, (value, count) in enumerate(_buckets(point))
             if count
         ]
@@ -564,8 +565,15 @@ def _numbers(data: Any, count: int) -> Iterator[_Number | None]:
         yield (time_ns, value, written[attributes:end]) if plain else None
 
 
-def _buckets(point: Any) -> Iterable[tuple[float, int]]:
-    """Return middle and count for each bucket.
+def _value_in(of: OtlpMap, given: float | Range) -> Any:
+    """Return a bucket's value by a mapping."""
+    if type(given) is Range:
+        return given if of.scale == 1.0 else given.scaled(of.scale)
+    return of.value_of(given)
+
+
+def _buckets(point: Any) -> Iterable[tuple[float | Range, int]]:
+    """Return the range, or the number if it is one, and the count for each bucket.
 
     Raises:
         RefusedError: it is no histogram.
@@ -582,14 +590,50 @@ def _buckets(point: Any) -> Iterable[tuple[float, int]]:
             )
     if not point.count:
         return ()
+    if not bounds and not point.HasField("sum"):
+        raise RefusedError("there are no bounds, and no sum")
+    _check_extremes(point)
     if not bounds:
-        if not point.HasField("sum"):
-            raise RefusedError("there are no bounds, and no sum")
-        return [(point.sum / point.count, point.count)]
+        return [(_whole(point), point.count)]
+    _check_bounds(bounds)
+    # A sum is only there if no value is negative (metrics.proto).
+    least = 0.0 if point.HasField("sum") and bounds[0] > 0.0 else -math.inf
+    lowest = point.min if point.HasField("min") else least
+    highest = point.max if point.HasField("max") else math.inf
+    edges = [-math.inf, *bounds, math.inf]
+    return [
+        (_between(low, high, lowest, highest), count)
+        for (low, high), count in zip(pairwise(edges), counts, strict=True)
+    ]
+
+
+def _between(low: float, high: float, lowest: float, highest: float) -> float | Range:
+    """Return a bucket's values, cut by the smallest and the largest value. A bucket beyond these
+    contradicts them, and stays as wide as it is.
+    """
+    first, last = max(low, lowest), min(high, highest)
+    if first > last:
+        return Range(low, high)
+    return first if first == last else Range(first, last, open=low > lowest)
+
+
+def _whole(point: Any) -> float | Range:
+    """Return the values without buckets: their mean, or one number."""
+    if point.count == 1:
+        return float(point.sum)
+    low = point.min if point.HasField("min") else -math.inf
+    high = point.max if point.HasField("max") else math.inf
+    return float(low) if low == high else Range(low, high, mean=point.sum / point.count)
+
+
+def _check_extremes(point: Any) -> None:
     if not (math.isfinite(point.min) and math.isfinite(point.max)) or (
         point.HasField("min") and point.HasField("max") and point.min > point.max
     ):
         raise RefusedError(f"min is {point.min}, max is {point.max}; expected min <= max")
+
+
+def _check_bounds(bounds: list[float]) -> None:
     if not all(map(math.isfinite, bounds)):
         at = next(at for at, bound in enumerate(bounds) if not math.isfinite(bound))
         raise RefusedError(f"explicit_bounds[{at}] is {bounds[at]}; expected a finite number")
@@ -598,15 +642,6 @@ def _buckets(point: Any) -> Iterable[tuple[float, int]]:
             raise RefusedError(
                 f"explicit_bounds[{at + 1}] is {high}, after {low}; expected bounds that rise"
             )
-    lowest = point.min if point.HasField("min") else min(0.0, bounds[0])
-    highest = point.max if point.HasField("max") else bounds[-1]
-    lows = [lowest, *(max(each, lowest) for each in bounds)]
-    highs = [*(min(each, highest) for each in bounds), max(highest, lows[-1])]
-    return [
-        # A half of each, so that no sum overflows. A bucket beyond min or max has no middle.
-        (low / 2 + high / 2 if low <= high else low, count)
-        for low, high, count in zip(lows, highs, counts, strict=True)
-    ]
 
 
 def _finite(bounds: list[float], counts: list[int]) -> tuple[list[float], list[int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from decaysketch.core.ranges import Range
 from decaysketch.ingest.readings import Parsed
 
 __all__ = ["Points"]
@@ -24,7 +25,7 @@ class Points:
         codes: of each reading; so are the next columns.
         numbers: the last part of the key, within 64 bits for any time.
         times_ns: since 1970-01-01 UTC; any integer.
-        values: a number, or a label; None: the observation has no value.
+        values: a number, a range of numbers, or a label; None: the observation has no value.
         weights: integers.
         places: position in the body, a number that begins at 1.
     """
@@ -35,7 +36,7 @@ class Points:
     codes: list[int] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     times_ns: list[int] = field(default_factory=list)
-    values: list[float | int | str | None] = field(default_factory=list)
+    values: list[float | int | str | Range | None] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
 

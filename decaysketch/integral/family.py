@@ -91,7 +91,12 @@ FAMILY = Family(
     recipe=IntegralRecipe,
     peek=lambda blob: Head.of(IntegralRecipe.family, wire.peek(blob)),
     input=Input(
-        named_by="ids", value="optional", weight_bound="max_weight", clock=True, decay="fixed"
+        named_by="ids",
+        value="optional",
+        ranges=True,
+        weight_bound="max_weight",
+        clock=True,
+        decay="fixed",
     ),
     options=OPTIONS,
     questions=IntegralDecaySketch.questions,

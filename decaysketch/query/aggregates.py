@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core.labels import values_of
+from decaysketch.core.ranges import are_ranges
 from decaysketch.core.special import ndtri
 from decaysketch.decay import Decay
 from decaysketch.decay.area import area
@@ -954,6 +955,11 @@ def last(sample: Sample) -> Last | None:
         )
     if row is None:
         return None
+    if sample.params.value_type == "float64" and are_ranges(sample.value_keys[row : row + 1])[0]:
+        raise UnanswerableQueryError(
+            f"the latest observation is a histogram bucket with the middle {sample.values[row]:g}, "
+            "and no value; query the median of a short window"
+        )
     values, (missing,) = values_of(
         sample.value_keys[row : row + 1], sample.params.value_type, sample.labels
     )

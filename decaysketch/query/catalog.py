@@ -30,6 +30,7 @@ from decaysketch.decay import Decay, window
 from decaysketch.errors import ParameterError
 from decaysketch.query import aggregates, ensemble
 from decaysketch.query.aggregates import Function, HeavyHitter, Histogram, Last, Predicate
+from decaysketch.query.buckets import reads_ranges, widened
 from decaysketch.query.covering import SOURCE_QUESTIONS
 from decaysketch.query.difference import Comparison
 from decaysketch.query.dispatch import (
@@ -55,7 +56,7 @@ from decaysketch.query.modifiers import (
     schema_of_sample,
 )
 from decaysketch.query.pair_view import PairView, RangeView, range_moment
-from decaysketch.query.sample import Sample, pool
+from decaysketch.query.sample import EndOfRange, Sample, pool
 from decaysketch.query.series import SERIES_QUESTIONS
 from decaysketch.query.shapes import SCALAR, Argument, Column, Question, Rows, Shape
 from decaysketch.query.tables import GroupedView, GroupTable
@@ -128,14 +129,25 @@ class SampleView(View):
         if self.samples[0].labels is not None:
             question.check_labels(given)
         samples = self._read(combine)
-        return question.answer(samples, confidence=confidence, combine=combine, **given)
+        found = question.answer(samples, confidence=confidence, combine=combine, **given)
+        if not reads_ranges(question, self._drawn, self._modifiers.texts):
+            return found
+        how: dict[str, Any] = {"confidence": confidence, "combine": combine}
+        return widened(found, lambda bound: self._at_bound(bound).ask(question, **how, **given))
+
+    def _at_bound(self, bound: EndOfRange) -> SampleView:
+        """Return the same view, in which every range counts as its lower or upper bound."""
+        view: SampleView = SampleView([sample.at_bound(bound) for sample in self._drawn])
+        return view.modified(self._modifiers) if self._modifiers else view
 
     def cost_s(
         self, question: Question[Any] | str, *, combine: Combine = "average", **arguments: Any
     ) -> float:
         question, given = given_to(question, arguments)
         given |= {"combine": combine}
-        return sum(question.cost_s(sample, given) for sample in self._read(combine))
+        cost_s = sum(question.cost_s(sample, given) for sample in self._read(combine))
+        times = 3 if reads_ranges(question, self._drawn, self._modifiers.texts) else 1
+        return times * cost_s
 
     def modified(self, modifiers: Modifiers) -> Any:
         if not modifiers:
@@ -149,7 +161,7 @@ class SampleView(View):
         schema = schema_of_sample(self._drawn[0])
         found = modified(self._drawn, together, schema)
         if together.by:
-            return GroupedView(found, together, schema)
+            return GroupedView(found, together, schema, self._drawn)
         view = SampleView([revalued(sample, together, schema) for sample in found])
         view._drawn, view._modifiers = self._drawn, together
         return view

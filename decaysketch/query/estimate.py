@@ -54,6 +54,9 @@ CAVEATS: Mapping[str, str] = MappingProxyType(
     {
         "assumes-independence": "nothing bounds messages that no source heard without an "
         "assumption about how sources hear: the range spans the models and may miss the truth",
+        "bucket-values": "values are histogram buckets: the result reads their middles, and the "
+        "interval allows for any value within them; a variance, or a condition that rises and "
+        "falls, may miss it",
         "clocks-disagree": "duplicates of a message differ in time by so much that few messages "
         "have a known set of sources",
         "crowded-ids": "the ids fill more than a quarter of their space, so hits of different "

@@ -117,6 +117,11 @@ class Modifiers:
         """Whether they need one sketch for each source."""
         return self.set is not None or any(key in SOURCE_KEYS for key in self.by)
 
+    @property
+    def texts(self) -> list[str]:
+        """The given expressions."""
+        return [text for text in (self.of, self.where, self.weight, *self.by) if text]
+
     def with_more(self, more: Modifiers) -> Modifiers:
         """Combine both: conditions joined by ``and``, sets by ``&``, weights multiplied. Values and
         groups come from ``more`` if it has any.
@@ -142,8 +147,7 @@ class Modifiers:
         """Approximate processor time to apply them, in seconds."""
         if not self:
             return 0.0
-        texts = (self.of, self.where, self.weight, *self.by)
-        operations = min(MAX_OPERATIONS, sum(len(text) for text in texts if text))
+        operations = min(MAX_OPERATIONS, sum(map(len, self.texts)))
         return _APPLY_S + rows * operations * _OPERATION_S
 
     def to_dict(self) -> dict[str, Any]:

@@ -14,11 +14,13 @@ from typing import Any, Literal
 from decaysketch.core.text.expression import bind
 from decaysketch.errors import ParameterError
 from decaysketch.query import ensemble
+from decaysketch.query.buckets import ENDS, as_far_apart, reads_ranges
 from decaysketch.query.difference import Comparison, Moment, Pair, compare
 from decaysketch.query.dispatch import QUESTIONS, View, given_to
 from decaysketch.query.ensemble import Combine
 from decaysketch.query.estimate import Estimate
-from decaysketch.query.modifiers import Modifiers, schema_of_sample
+from decaysketch.query.modifiers import Modifiers, modified, schema_of_sample
+from decaysketch.query.sample import pool
 from decaysketch.query.shapes import Question
 
 __all__ = ["PairView", "RangeView", "check_compared", "range_moment"]
@@ -176,7 +178,28 @@ class PairView:
             compare(pair, found.name, *self._moments, how, filters=filters, **asked)
             for pair in pairs
         ]
+        texts = [text for text in sides if text is not None]
+        if reads_ranges(found, [pair.both for pair in self._pairs], texts):
+            first, second = (
+                self._at_bounds(found, given, name, text)
+                for name, text in zip(("first", "second"), sides, strict=True)
+            )
+            answers = [as_far_apart(answer, how, first, second) for answer in answers]
         if len(answers) == 1:
             return answers[0]
         middle, neutral = ensemble.median_estimate(answers), 1.0 if how == "ratio" else 0.0
         return replace(middle, changed=not middle.lower <= neutral <= middle.upper)
+
+    def _at_bounds(
+        self, question: Question[Any], given: dict[str, Any], side: str, where: str | None
+    ) -> list[Estimate]:
+        """Return one side's result for middles and for both bounds."""
+        found = []
+        for bound in ("middle", *ENDS):
+            samples = [getattr(pair, side).at_bound(bound) for pair in self._pairs]
+            if where is not None:
+                samples = modified(samples, Modifiers(where=where), schema_of_sample(samples[0]))
+            found.append(
+                question.answer([pool(samples)], confidence=0.95, combine="average", **given)
+            )
+        return found

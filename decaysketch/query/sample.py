@@ -27,6 +27,7 @@ import numpy.typing as npt
 from decaysketch.core.distinct import Distinct
 from decaysketch.core.labels import Labels, values_of
 from decaysketch.core.observations import TIME_LIMIT, check_time
+from decaysketch.core.ranges import are_ranges, decoded
 from decaysketch.core.records import Records
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
@@ -41,6 +42,7 @@ __all__ = [
     "Change",
     "Columns",
     "Cumulative",
+    "EndOfRange",
     "Fading",
     "HitsWithin",
     "Observed",
@@ -243,6 +245,9 @@ class Columns(NamedTuple):
         )  # fmt: skip
 
 
+EndOfRange: TypeAlias = Literal["low", "middle", "high"]
+
+
 class Values:
     """A column of value keys, decoded and sorted at the first request.
 
@@ -253,15 +258,42 @@ class Values:
         keys: int64[n], see :mod:`decaysketch.core.observations`.
         value_type: of the stream.
         labels: the labels of the keys, if values are labels.
+        bound: the number that represents a range: its middle, lower or upper bound.
     """
 
-    def __init__(self, keys: Int64Array, value_type: str, labels: Labels | None = None) -> None:
+    def __init__(
+        self, keys: Int64Array, value_type: str, labels: Labels | None = None,
+        bound: EndOfRange = "middle",
+    ) -> None:  # fmt: skip
         self._keys, self._value_type, self._labels = keys, value_type, labels
+        self._bound = bound
+
+    @cached_property
+    def ranged(self) -> npt.NDArray[np.bool_] | None:
+        """bool[n], which values are ranges. None if none is."""
+        if self._value_type != "float64" or not len(self._keys):
+            return None
+        found = are_ranges(self._keys)
+        return found if found.any() else None
+
+    def at(self, bound: EndOfRange) -> Values:
+        """Return the same column with other numbers for ranges. O(1)."""
+        if self.ranged is None or bound == self._bound:
+            return self
+        return Values(self._keys, self._value_type, bound=bound)
+
+    def _values(self, keys: Int64Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        values, missing = values_of(keys, self._value_type, self._labels)
+        if self._bound != "middle":
+            ranged = are_ranges(keys)
+            found = decoded(keys[ranged])
+            values[ranged] = found.lows if self._bound == "low" else found.highs
+        return values, missing
 
     @cached_property
     def decoded(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Values, 0 where missing, and where they are missing. Read-only."""
-        values, missing = values_of(self._keys, self._value_type, self._labels)
+        values, missing = self._values(self._keys)
         values.setflags(write=False)
         missing.setflags(write=False)
         return values, missing
@@ -277,7 +309,10 @@ class Values:
         order = np.argsort(found)
         place = np.empty(len(order), np.intp)
         place[order] = np.arange(len(order))
-        values, _ = values_of(found[order], self._value_type, self._labels)
+        values, _ = self._values(found[order])
+        if self.ranged is not None:  # whose keys are in no order, and whose numbers may be equal
+            values, same = np.unique(values, return_inverse=True)
+            place = same[place]
         return values, place[numbers]
 
     def distinct(
@@ -302,6 +337,10 @@ class Unnamed(Values):
 
     def __init__(self, records: Records) -> None:
         self._records = records
+
+    @cached_property
+    def ranged(self) -> None:
+        return None
 
     @cached_property
     def decoded(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
@@ -490,6 +529,7 @@ class Sample:
         whole: of a restricted sample, gives the one that it is a part of: few rows borrow the tail
             of their column there. None of any other sample.
         weighted: whether observations may have other weights than 1.
+        bound: the number that represents a value that is a range.
     """
 
     params: Valued
@@ -518,6 +558,7 @@ class Sample:
     reach: Callable[[], Reach] | None = None
     whole: Callable[[], Sample] | None = None
     weighted: bool = False
+    bound: EndOfRange = "middle"
 
     @property
     def exact(self) -> bool:
@@ -601,10 +642,24 @@ class Sample:
 
     @cached_property
     def _source(self) -> Origin:
-        if self.origin is not None:
-            return self.origin
-        values = values_among(self.value_keys, self.params.value_type, self.labels, self.records)
-        return Origin(values, [slice(None)])
+        source = self.origin
+        if source is None:
+            kind = self.params.value_type
+            values = values_among(self.value_keys, kind, self.labels, self.records)
+            source = Origin(values, [slice(None)])
+        return source._replace(values=source.values.at(self.bound))
+
+    @cached_property
+    def ranged(self) -> bool:
+        """Whether a row's value is a range, and counts as its middle."""
+        if self.bound != "middle":
+            return False
+        ranged = self._source.values.ranged
+        return ranged is not None and bool(read(ranged, self._source.runs).any())
+
+    def at_bound(self, bound: EndOfRange) -> Sample:
+        """Return the same sample, in which a range counts as its lower or its upper bound."""
+        return self.apply(lambda sample: replace(sample, bound=bound))
 
     @cached_property
     def _decoded(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
@@ -925,6 +980,7 @@ def pool(samples: Sequence[Sample]) -> Sample:
         labels=first.labels,
         records=first.records,
         weighted=first.weighted,
+        bound=first.bound,
         reach=(lambda: Reach.pooled([reach() for reach in reaches])) if len(reaches) == k else None,
     )
 

@@ -13,12 +13,13 @@ import numpy.typing as npt
 from decaysketch.core.text.expression import Bound, Kind, Schema
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 from decaysketch.query import aggregates, ensemble, grouped
+from decaysketch.query.buckets import ENDS, by_group, reads_ranges
 from decaysketch.query.dispatch import given_to
 from decaysketch.query.ensemble import Combine
 from decaysketch.query.estimate import Estimate, check_confidence
 from decaysketch.query.grouped import Estimates, Keys, Parts, number_groups
-from decaysketch.query.modifiers import Modifiers, bound_to, revalued
-from decaysketch.query.sample import FAINT, Sample, changed, pool
+from decaysketch.query.modifiers import Modifiers, bound_to, modified, revalued
+from decaysketch.query.sample import FAINT, EndOfRange, Sample, changed, pool
 from decaysketch.query.shapes import SCALAR, Question
 
 __all__ = ["MOST_ONE_BY_ONE", "GroupRow", "GroupTable", "GroupedView", "as_group"]
@@ -125,6 +126,10 @@ class GroupTable:
             found.append(said | self.question.parts(row.answer, self.arguments))
         return found
 
+    def by_key(self) -> dict[tuple[Any, ...], Any]:
+        """Return results by group key."""
+        return dict(zip(zip(*self.values, strict=True), (r.answer for r in self), strict=True))
+
     def to_frame(self) -> Any:
         """Return a pandas data frame: a column for each key, then ``value``, ``lower``, ``upper``,
         ``stderr``, ``exact``, ``rows``, ``small`` and ``caveats``. An aggregate with several
@@ -145,12 +150,17 @@ class GroupedView:
         samples: one for each hash function, with ``where`` and ``weight``.
         modifiers: of the query.
         schema: columns of the stream.
+        drawn: the samples without modifiers.
 
     Raises:
         ParameterError: a key that cannot be read.
     """
 
-    def __init__(self, samples: Sequence[Sample], modifiers: Modifiers, schema: Schema) -> None:
+    def __init__(
+        self, samples: Sequence[Sample], modifiers: Modifiers, schema: Schema,
+        drawn: Sequence[Sample] = (),
+    ) -> None:  # fmt: skip
+        self._drawn = drawn
         self._samples, self._modifiers, self._schema = samples, modifiers, schema
         keys = bound_to(modifiers, schema)["by"]
         assert isinstance(keys, tuple)
@@ -187,12 +197,37 @@ class GroupedView:
         check_confidence(confidence)
         found, given = given_to(question, arguments)
         self._modifiers.check(found)
+        table = self._answered(found, given, confidence, combine)
+        if not reads_ranges(found, self._drawn, self._modifiers.texts):
+            return table
+        bounds = [
+            self._at_bound(bound)._answered(found, given, confidence, combine).by_key()
+            for bound in ENDS
+        ]
+        keys = list(zip(*table.values, strict=True))
+        answers = by_group([row.answer for row in table], keys, bounds)
+        return replace(table, answers=answers, certain=None)
+
+    def _answered(
+        self, question: Question[Any], given: dict[str, Any], confidence: float, combine: Combine
+    ) -> GroupTable:
         pooled, keys = self._grouped()
-        at_once = _AT_ONCE.get(found.name)
+        at_once = _AT_ONCE.get(question.name)
         single = combine == "average" or len(self._samples) == 1
         if at_once is not None and single:
-            return self._at_once(found, given, at_once, pooled, keys, confidence)
-        return self._one_by_one(found, given, keys, confidence, combine)
+            return self._at_once(question, given, at_once, pooled, keys, confidence)
+        return self._one_by_one(question, given, keys, confidence, combine)
+
+    def _at_bound(self, bound: EndOfRange) -> GroupedView:
+        """Return the same view with every range at its lower or upper bound. Small tables have all
+        groups, in any order.
+        """
+        drawn = [sample.at_bound(bound) for sample in self._drawn]
+        few = self._grouped()[1].size <= MOST_ONE_BY_ONE
+        modifiers = replace(self._modifiers, limit=None if few else self._modifiers.limit)
+        found = modified(drawn, modifiers, self._schema)
+        view = GroupedView(found, modifiers, self._schema)
+        return view if self._span is None else view.over(self._span)
 
     def cost_s(
         self, question: Question[Any] | str, *, combine: Combine = "average", **arguments: Any

@@ -62,7 +62,12 @@ FAMILY = Family(
     recipe=DecayRecipe,
     peek=lambda blob: Head.of(DecayRecipe.family, wire.peek(blob)),
     input=Input(
-        named_by="ids", value="optional", weight_bound="max_weight", clock=False, decay="query"
+        named_by="ids",
+        value="optional",
+        ranges=True,
+        weight_bound="max_weight",
+        clock=False,
+        decay="query",
     ),
     options=OPTIONS,
     questions=DecaySketch.questions,

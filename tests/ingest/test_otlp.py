@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import time
 import tracemalloc
+from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
@@ -14,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decaysketch import DecaySketch, SketchParams, observation_ids
+from decaysketch.core.observations import decode_values
+from decaysketch.core.ranges import Range
 from decaysketch.families import recipe_of
 from decaysketch.ingest import otlp, series
 from decaysketch.ingest.columns import Form, check, points_to_columns
@@ -31,6 +35,7 @@ from quality.messages import changed, in_protobuf
 PARAMS = SketchParams(max_weight=10, id_bits=40, time_unit="ms", value_type="float64")
 FORM = Form(recipe_of(PARAMS), "s", None, 10_000)
 T = 1_700_000_000_000_000_000
+INF = math.inf
 SERVICE = {"key": "service.name", "value": {"stringValue": "ward"}}
 
 
@@ -115,13 +120,48 @@ def test_delta_sums_are_increments_and_integers_stay_integers() -> None:
 def test_a_bucket_is_a_reading_whose_weight_is_its_count() -> None:
     found = read(request(histogram()), max_weight=3)
     assert [(key[1:2], value, weight) for key, value, _, weight in readings(found)] == [
-        (("temp bucket 1",), 3.0, 3),  # from min
-        (("temp bucket 1 part 1",), 3.0, 1),
-        (("temp bucket 2",), 7.5, 3),
-        (("temp bucket 3",), 12.0, 2),  # to max
+        (("temp bucket 1",), Range(1.0, 5.0, open=False), 3),  # from min
+        (("temp bucket 1 part 1",), Range(1.0, 5.0, open=False), 1),
+        (("temp bucket 2",), Range(5.0, 10.0), 3),
+        (("temp bucket 3",), Range(10.0, 14.0), 2),  # to max
     ]
-    bare = histogram(explicitBounds=[], bucketCounts=[], count="4", sum=10.0)
-    assert readings(read(request(bare), max_weight=9))[0][1:] == (2.5, T, 4)
+
+
+@pytest.mark.parametrize(
+    ("more", "values"),
+    [
+        ({"min": None, "max": None, "bucketCounts": ["1", "3", "3", "2"]},
+         [Range(-INF, 0.0, open=False), Range(0.0, 5.0), Range(5.0, 10.0), Range(10.0, INF)]),
+        # A sum says that nothing is negative.
+        ({"min": None, "max": None, "explicitBounds": [5, 10], "bucketCounts": ["4", "3", "2"]},
+         [Range(0.0, 5.0, open=False), Range(5.0, 10.0), Range(10.0, INF)]),
+        ({"min": None, "sum": None, "explicitBounds": [5, 10], "bucketCounts": ["4", "3", "2"]},
+         [Range(-INF, 5.0, open=False), Range(5.0, 10.0), Range(10.0, 14.0)]),
+        # One value is no range.
+        ({"min": 10.5, "max": 10.5, "bucketCounts": ["0", "0", "0", "9"]}, [10.5]),
+        ({"explicitBounds": [], "bucketCounts": [], "count": "4", "sum": 10.0},
+         [Range(1.0, 14.0, mean=2.5)]),
+        ({"explicitBounds": [], "bucketCounts": [], "count": "1", "sum": 10.0}, [10.0]),
+    ],
+)  # fmt: skip
+def test_a_bucket_is_the_range_of_its_values(more: dict[str, Any], values: list[Any]) -> None:
+    data = histogram(**more)["histogram"]["dataPoints"][0]
+    point = {name: each for name, each in data.items() if each is not None}
+    metric = {"name": "temp", "histogram": {"aggregationTemporality": 1, "dataPoints": [point]}}
+    assert read(request(metric), max_weight=99).values == values
+
+
+def test_a_scale_moves_the_bounds_and_other_values_reject_ranges() -> None:
+    found = read(request(histogram()), {"metric": "temp", "scale": -0.5}, max_weight=9)
+    assert found.values[0] == Range(-2.5, -0.5, open=False)
+    batch = check(points_to_columns(found, FORM), FORM)
+    middles, missing = decode_values(batch.columns.values.keys, "float64")
+    assert (middles.tolist(), missing.any()) == ([-1.5, -3.75, -6.0], False)
+    params = replace(PARAMS, value_type="int64")
+    form = replace(FORM, recipe=recipe_of(params))
+    refused = check(points_to_columns(found, form), form).refusals
+    assert {each.field for each in refused} == {"value"}
+    assert "value_type is 'int64'; expected 'float64'" in refused[0].reason
 
 
 @pytest.mark.parametrize(
@@ -329,7 +369,9 @@ def test_bounds_at_infinity_are_implied(
     data = {"timeUnixNano": str(T), "count": "3", "explicitBounds": bounds, "bucketCounts": counts}
     metric = {"name": "temp", "histogram": {"aggregationTemporality": 1, "dataPoints": [data]}}
     found = read(request(metric), max_weight=10)
-    assert (found.values, sum(found.weights)) == (expected, 3)
+    middles = [each.middle for each in found.values if isinstance(each, Range)]
+    assert middles == pytest.approx(expected, rel=1e-15)
+    assert (len(found), sum(found.weights)) == (2, 3)
 
 
 def test_replicas_that_nothing_distinguishes_are_counted() -> None:

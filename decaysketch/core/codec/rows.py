@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from decaysketch.core.codec import _native
 from decaysketch.core.codec.fields import CHECKSUM_BYTES, check_time, refuse
-from decaysketch.core.observations import MISSING_KEY, no_floats
+from decaysketch.core.observations import MISSING_KEY, no_values
 from decaysketch.core.params import SketchParams
 
 __all__ = [
@@ -133,12 +133,12 @@ def check_rows(params: SketchParams, rows: Rows) -> None:
             row = int(((column < low) | (column > high)).argmax())
             refuse(f"{name} of row {row} is {int(column[row])}; expected {low} to {high}")
     if params.value_type == "float64":
-        no_number = no_floats(value_keys) & (value_keys != MISSING_KEY)
+        no_number = no_values(value_keys) & (value_keys != MISSING_KEY)
         if no_number.any():
             row = int(no_number.argmax())
             refuse(
                 f"value key of row {row} is {int(value_keys[row])}; expected that of a finite "
-                "float64, -0.0 excepted"
+                "float64, -0.0 excepted, or of a range"
             )
     # One integer for each (id, weight). Sorting takes no longer for chosen input than for any.
     identity = ids * np.int64(params.max_weight) + weights

@@ -21,6 +21,7 @@ from service import problem
 
 from api.errors import BusyError
 from api.service.aggregator import Aggregator
+from decaysketch import DecaySketch
 from decaysketch.ingest import otlp
 
 pytest.importorskip("opentelemetry.proto")
@@ -72,6 +73,35 @@ def test_both_encodings_are_the_same_readings(ward: TestClient) -> None:
     assert answer.headers["content-type"] == "application/x-protobuf"
     count, weights, _ = values(ward)
     assert (count, weights) == (33, 39)
+
+
+def test_results_of_buckets_are_never_exact(ward: TestClient) -> None:
+    open_ended = {"min": None, "max": None, "sum": None}
+    data = histogram(**open_ended)["histogram"]["dataPoints"][0]
+    points = [{name: each for name, each in data.items() if each is not None}]
+    metric = {"name": "temp", "histogram": {"aggregationTemporality": 1, "dataPoints": points}}
+    assert ward.post(URL, json=request(metric)).json() == {}
+    of_values = {
+        "mean": {}, "total": {}, "median": {}, "variance": {}, "stddev": {}, "rank": {"v": 5},
+        "selectivity": {"at_least": 7}, "quantile": {"q": [0.5, 0.99]},
+        "cdf": {"v": [1, 5]}, "histogram": {"edges": [0, 5, 10]}, "heavy_hitters": {"phi": 0},
+        "group_by": {},
+    }  # fmt: skip
+    how = {"decay": "none", "now": T // 10**6}
+    asked = {"queries": [{"aggregate": name} | how | more for name, more in of_values.items()]}
+    response = ward.post("/v1/streams/ward/query", json=asked)
+    assert response.status_code == 200, response.text
+    for name, found in zip(of_values, response.json()["answers"], strict=True):
+        text = json.dumps(found)
+        assert '"exact": true' not in text, name
+        assert text.count('"exact": false') == text.count('"bucket-values"') > 0, name
+    top = {"aggregate": "quantile", "q": [0.99]} | how
+    (found,) = ward.post("/v1/streams/ward/query", json={"queries": [top]}).json()["answers"]
+    estimate = found["quantiles"][0]["estimate"]
+    assert (estimate["value"], estimate["lower"], estimate["upper"]) == (10.0, 10.0, None)
+    assert values(ward)[:2] == (3, 9)  # these are exact as before
+    held = DecaySketch.from_bytes(ward.get("/v1/streams/ward/sketch").content)
+    assert held.mean("none", now=T // 10**6).caveats == ("bucket-values",)
 
 
 def test_what_is_refused_is_counted_and_the_rest_stored(ward: TestClient) -> None:
