@@ -13,8 +13,11 @@ import logging
 import os
 import sys
 from collections.abc import Generator, Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
+from typer import testing
 from xdist import remote
 from xdist.scheduler import LoadFileScheduling
 
@@ -83,6 +86,9 @@ _MARKS = {
         "tests/test_wheel.py",
     ),
 }
+# Building a command line from its functions takes 20 ms: once for each, and not for each call.
+testing._get_command = cache(testing._get_command)
+
 _SERVER_FIXTURES = {"server", "one_server"}
 
 _PROCESS_BYTES = 2e9  # with the servers, Java and the browser that it starts
@@ -107,6 +113,17 @@ def pytest_xdist_make_scheduler(
 ) -> LoadFileScheduling | None:
     """Of ``--dist loadfile``."""
     return _Scheduler(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import the files that ``-m "not ..."`` deselects as a whole."""
+    terms = config.option.markexpr.split(" and ")
+    places = tuple(
+        place for mark, listed in _MARKS.items() if f"not {mark}" in terms for place in listed
+    )
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    folder = f"{path}/" if collection_path.is_dir() else path
+    return True if places and folder.startswith(places) else None
 
 
 @pytest.hookimpl(wrapper=True)

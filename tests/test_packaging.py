@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from support.rows import for_each
 
 from decaysketch.core.params import SketchParams
 from decaysketch.families import FAMILIES
@@ -207,7 +208,7 @@ class TestFamilies:
 
     OF_FAMILIES = ("decaysketch", "decaysketch.families", *sorted(FamilyNames.FOLDERS))
 
-    @pytest.mark.parametrize(
+    @for_each(
         "module",
         [m for m in MODULES if m.partition(".")[0] in ("decaysketch", "api", "spark_jobs")],
     )
@@ -272,7 +273,7 @@ class TestPublicNames:
             assert hasattr(face, name)
             assert name not in face.__all__
 
-    @pytest.mark.parametrize("module", [m for m in MODULES if not m.endswith("__main__")])
+    @for_each("module", [m for m in MODULES if not m.endswith("__main__")])
     def test_are_sorted_and_there(self, module: str) -> None:
         names = getattr(importlib.import_module(module), "__all__", [])
 

@@ -14,6 +14,7 @@ import httpx2
 import pytest
 from fastapi.testclient import TestClient
 from service import LOCAL, PARAMS
+from support import fork_server
 
 from api.app import create_app
 from api.settings import Settings
@@ -57,7 +58,11 @@ def stream(client: TestClient) -> TestClient:
 
 @pytest.fixture
 def server() -> Callable[..., AbstractContextManager[tuple[Any, httpx2.Client]]]:
-    """Start ``python -m api`` over a data file: a context that gives the process and a client."""
+    """Start ``python -m api`` over a data file: a context that gives the process and a client.
+
+    ``real=True`` starts a new program, for tests of starts, crashes, memory and workers. Otherwise
+    it is forked from a process that has imported it.
+    """
     return _server
 
 
@@ -75,26 +80,28 @@ def free_port() -> int:
 
 @contextmanager
 def _server(
-    data: Path, *options: str, port: int | None = None
+    data: Path, *options: str, port: int | None = None, real: bool = False
 ) -> Iterator[tuple[Any, httpx2.Client]]:
     """On a free port, or this one; killed without warning at the end."""
     port = ports.free_port() if port is None else port
     log = data.with_suffix(".log")
+    start = _start_program if real else fork_server.start
+    process = start(["--port", str(port), "--data", str(data), *options], log)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        with httpx2.Client(base_url=url, trust_env=False, timeout=60) as client:
+            _wait_until_it_serves(process, client, log)
+            yield process, client
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _start_program(arguments: list[str], log: Path) -> Any:
     with log.open("ab") as sink:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "api", "--port", str(port), "--data", str(data), *options],
-            cwd=ROOT,
-            stdout=sink,
-            stderr=sink,
+        return subprocess.Popen(
+            [sys.executable, "-m", "api", *arguments], cwd=ROOT, stdout=sink, stderr=sink
         )
-        url = f"http://127.0.0.1:{port}"
-        try:
-            with httpx2.Client(base_url=url, trust_env=False, timeout=60) as client:
-                _wait_until_it_serves(process, client, log)
-                yield process, client
-        finally:
-            process.kill()
-            process.wait()
 
 
 def _wait_until_it_serves(process: Any, client: httpx2.Client, log: Path) -> None:

@@ -102,7 +102,7 @@ def refused(response: httpx2.Response) -> None:
 
 def test_a_full_disk(tmp_path: Path, server: Server) -> None:
     data = tmp_path / "aggregator.sqlite3"
-    with server(data) as (process, client):
+    with server(data, real=True) as (process, client):
         create(client)
         token = post(client, 0).json()["token"]
         longest = max(path.stat().st_size for path in tmp_path.iterdir())
@@ -115,7 +115,7 @@ def test_a_full_disk(tmp_path: Path, server: Server) -> None:
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, unlimited)
         token = post(client, 1).json()["token"]
         assert merged(client, token) == merge_of(range(2))
-    with server(data) as (_, client):
+    with server(data, real=True) as (_, client):
         assert merged(client, token) == merge_of(range(2))
 
 

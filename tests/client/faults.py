@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx2
 import numpy as np
+from support import fork_server
 
 from decaysketch import DecaySketch, SketchParams
 from decaysketch.asyncwindow import SumParams, SumSampler
@@ -36,23 +37,18 @@ QUICK: dict[str, Any] = {
 class Aggregator:
     """``python -m api`` over one file, to be killed and started again at the same address."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, real: bool = False) -> None:
+        self._start = _start_program if real else fork_server.start
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = httpx2.Client(base_url=self.url, trust_env=False, timeout=60)
         self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | fork_server.Forked | None = None
 
     def start(self) -> None:
         log = self._folder / "aggregator.log"
-        with log.open("ab") as sink:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable, "-m", "api", "--port", str(self.port),
-                    "--data", str(self._folder / "aggregator.sqlite3"),
-                ],
-                cwd=ROOT, stdout=sink, stderr=sink,
-            )  # fmt: skip
+        data = str(self._folder / "aggregator.sqlite3")
+        self._process = self._start(["--port", str(self.port), "--data", data], log)
         deadline = time.monotonic() + 1800
         while True:
             try:
@@ -75,9 +71,16 @@ class Aggregator:
         return self.client.get(f"/v1/streams/{stream}/sketch").content
 
 
+def _start_program(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("ab") as sink:
+        return subprocess.Popen(
+            [sys.executable, "-m", "api", *arguments], cwd=ROOT, stdout=sink, stderr=sink
+        )
+
+
 @contextmanager
-def aggregator(folder: Path) -> Iterator[Aggregator]:
-    one = Aggregator(folder)
+def aggregator(folder: Path, real: bool = False) -> Iterator[Aggregator]:
+    one = Aggregator(folder, real)
     one.start()
     try:
         yield one

@@ -7,9 +7,7 @@ Where there is none to be had, the tests of the page are skipped, and say why.
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,9 +18,12 @@ from urllib.parse import urlsplit
 import httpx2
 import numpy as np
 import pytest
+from support import fork_server
 from support.debian import program
+from typer.testing import CliRunner
 
 import decaysketch as ds
+from api.__main__ import commands
 from decaysketch.asyncwindow import SumParams, SumSampler
 from quality.ports import free_port
 
@@ -114,14 +115,7 @@ def serving(data: Path, **environment: str) -> Iterator[tuple[str, httpx2.Client
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     log = data.with_suffix(".log")
-    with log.open("wb") as sink:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "api", "--port", str(port), "--data", str(data)],
-            cwd=ROOT,
-            env=os.environ | environment,
-            stdout=sink,
-            stderr=sink,
-        )
+    process = fork_server.start(["--port", str(port), "--data", str(data)], log, environment)
     try:
         with httpx2.Client(base_url=url, trust_env=False, timeout=60) as client:
             deadline = time.monotonic() + 1800  # for what hangs
@@ -145,9 +139,9 @@ def serving(data: Path, **environment: str) -> Iterator[tuple[str, httpx2.Client
 
 def mint(data: Path) -> str:
     """An administrator's key to the aggregator over a database."""
-    command = [sys.executable, "-m", "api", "keys", "mint", "--role", "admin", "--data", str(data)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return done.stdout.split()[0]
+    made = CliRunner().invoke(commands, ["keys", "mint", "--role", "admin", "--data", str(data)])
+    assert made.exit_code == 0, made.output
+    return made.stdout.split()[0]
 
 
 def _build() -> ds.DecaySketch:

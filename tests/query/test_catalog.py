@@ -15,6 +15,7 @@ import pytest
 from families import CASES, MEDIAN, SUM, WINDOW, asked, has_examples
 from fastapi.testclient import TestClient
 from service import LOCAL, NOW, OCTETS
+from support.rows import for_each
 from typer.testing import CliRunner
 
 import decaysketch as ds
@@ -43,7 +44,7 @@ def sketches() -> dict[str, Any]:
 # ------------------------------------------------------------------------------------- the table
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@for_each("name", QUESTIONS)
 def test_an_entry_is_complete(name: str) -> None:
     question = QUESTIONS[name]
     assert question.name == name
@@ -87,7 +88,7 @@ def test_families_answer_what_they_provide_for() -> None:
     assert questions_of() == {"count", "selectivity", "last"}
 
 
-@pytest.mark.parametrize(("family", "name"), BOTH)
+@for_each("family, name", BOTH)
 def test_a_sketch_has_a_method_for_each_question_and_no_other(
     sketches: dict[str, Any], family: str, name: str
 ) -> None:
@@ -133,7 +134,7 @@ def client(tmp_path_factory: pytest.TempPathFactory, sketches: dict[str, Any]) -
         yield client
 
 
-@pytest.mark.parametrize(("family", "name"), FROM_OUTSIDE)
+@for_each("family, name", FROM_OUTSIDE)
 def test_http_answers_as_the_library_does(
     client: TestClient, sketches: dict[str, Any], family: str, name: str
 ) -> None:
@@ -146,7 +147,7 @@ def test_http_answers_as_the_library_does(
     assert response.json()["answers"] == [case.answer(sketches[family], name, confidence=0.9)]
 
 
-@pytest.mark.parametrize(("family", "name"), FROM_OUTSIDE)
+@for_each("family, name", FROM_OUTSIDE)
 def test_sql_answers_as_the_library_does(sketches: dict[str, Any], family: str, name: str) -> None:
     pa = pytest.importorskip("pyarrow")
     from decaysketch.tables.sql import queries
@@ -242,7 +243,7 @@ def expected_numbers(parts: dict[str, Any], alone: bool, question: Question[Any]
     return found
 
 
-@pytest.mark.parametrize(("family", "name"), FROM_OUTSIDE)
+@for_each("family, name", FROM_OUTSIDE)
 def test_the_command_answers_as_the_library_does(
     sketches: dict[str, Any], tmp_path: Path, family: str, name: str
 ) -> None:
@@ -278,7 +279,7 @@ def test_the_command_answers_as_the_library_does(
     ] == expected
 
 
-@pytest.mark.parametrize(("family", "name"), FROM_OUTSIDE)
+@for_each("family, name", FROM_OUTSIDE)
 def test_a_question_costs_something_and_bounds_its_answer(
     sketches: dict[str, Any], family: str, name: str
 ) -> None:

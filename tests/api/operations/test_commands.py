@@ -169,7 +169,7 @@ def test_told_to_stop_while_posts_come(server: Server, data: Path) -> None:
                     return
                 (acknowledged if status == 200 else refused).append(status)
 
-    with server(data) as (process, client):
+    with server(data, real=True) as (process, client):
         fill(client)
         with ThreadPoolExecutor(3) as pool:
             for number in range(3):
@@ -197,7 +197,7 @@ def test_told_to_stop_while_posts_come(server: Server, data: Path) -> None:
 
 def test_two_workers(server: Server, data: Path) -> None:
     """A post that one has taken, the other answers from; their counters are added."""
-    with server(data, "--workers", "2") as (process, client):
+    with server(data, "--workers", "2", real=True) as (process, client):
         try:
             wait_for(2, "Application startup complete.", data.with_suffix(".log"))
             sketch = fill(client)
@@ -224,7 +224,7 @@ def test_two_workers(server: Server, data: Path) -> None:
 
 def test_workers_end_with_the_process_that_started_them(server: Server, data: Path) -> None:
     """However it ended; what was posted is acknowledged before, and they let go of the port."""
-    with server(data, "--workers", "2") as (process, client):
+    with server(data, "--workers", "2", real=True) as (process, client):
         log = data.with_suffix(".log")
         wait_for(2, "Application startup complete.", log)
         fill(client)

@@ -73,7 +73,7 @@ def test_a_database_that_cannot_be_opened(
 def test_a_journal_that_cannot_be_read(
     data: Path, server: Callable[..., AbstractContextManager[tuple[Any, Any]]]
 ) -> None:
-    with server(data) as (_, client):
+    with server(data, real=True) as (_, client):
         client.put("/v1/streams/s", json={"params": PARAMS.to_dict()}).raise_for_status()
         headers = {"content-type": "application/octet-stream"}
         body = build(1).to_bytes()

@@ -598,7 +598,7 @@ def test_a_served_process_stays_within_its_bound(server: Server, data: Path) -> 
     bound = bound_bytes(Settings(**limits))
     body = gzip.compress(dense(1_000_000))
     headers = OCTETS | {"content-encoding": "gzip"}
-    with server(data, "--config", str(file)) as (process, client):
+    with server(data, "--config", str(file), real=True) as (process, client):
         create(client)
         at_first = _resident_bytes(process.pid)
         outcomes = []
@@ -614,7 +614,7 @@ def test_a_served_process_stays_within_its_bound(server: Server, data: Path) -> 
         taken = outcomes.count(200)
         # Each of them and their join: far below what the rows would be once more for each.
         assert _resident_bytes(process.pid) - at_first < 1024 * MIB
-    with server(data, "--config", str(file)) as (process, client):
+    with server(data, "--config", str(file), real=True) as (process, client):
         assert client.get("/v1/streams/s").json()["source_count"] == taken
         assert _resident_bytes(process.pid) < bound
 
