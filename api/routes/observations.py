@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from datetime import tzinfo
 from functools import partial
 from typing import Annotated, Any, Literal, get_args
@@ -26,15 +25,7 @@ from api.ingest.post_warnings import (
     refuse_other_unit,
 )
 from api.journal.model import Interval
-from api.routes.common import (
-    PLAIN_TEXT,
-    Plain,
-    TheAggregator,
-    TheSettings,
-    TheStream,
-    require_media_type,
-    route_named,
-)
+from api.routes.common import DirectRoute, require_media_type
 from api.routes.ingest import (
     Work,
     copies_of,
@@ -48,15 +39,16 @@ from api.service.aggregator import Aggregator
 from api.service.local_sources import Site
 from api.service.posts import Receipt
 from api.service.streams import Stream
+from api.settings import Settings
 from decaysketch.core.row_status import Verdict
 from decaysketch.core.text_values import zone_of
 from decaysketch.errors import ParameterError
 from decaysketch.families import Sketch
 from decaysketch.ingest.columns import REFUSALS_LISTED, Batch, Refusal
 
-__all__ = ["PLAIN", "router"]
+__all__ = ["post_observations", "router"]
 
-router = APIRouter()
+router = APIRouter(route_class=DirectRoute)
 
 _LEAST_BYTES = 16  # of an observation in JSON
 _COST = 32  # to read one takes as long as to decode so many rows of a sketch
@@ -99,6 +91,33 @@ class PostedObservations(BaseModel):
     warnings: list[str] = Field(
         default=[], description="What is hardly meant, such as times of another unit; often none."
     )
+
+
+class ObservationParameters(BaseModel):
+    """The query string of ``post_observations``."""
+
+    source: schemas.SourceKey
+    verdicts: Annotated[
+        Literal["rows", "counts"],
+        Query(description="`rows`: a verdict on each observation; `counts`: how many of each."),
+    ] = "rows"
+    first: schemas.IntervalFirst = None
+    one_past: schemas.IntervalNext = None
+    check_units: Annotated[
+        bool,
+        Query(
+            description="Refuse a post if its times are dates in another unit: nearly all, or of "
+            "the first one to a stream some."
+        ),
+    ] = True
+    time_zone: Annotated[
+        str | None,
+        Query(
+            max_length=100,
+            description="Of times that name no zone, such as `Europe/Berlin`. Without it texts "
+            "without a zone are rejected, and timestamps of Arrow are read as UTC.",
+        ),
+    ] = None
 
 
 _KEY = {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "array"}]}
@@ -164,43 +183,24 @@ _EXAMPLE = {"observations": [{"value": 21.5, "weight": 3, "time": 1700000000, "i
 )
 async def post_observations(
     name: schemas.StreamName,
-    source: schemas.SourceKey,
+    parameters: Annotated[ObservationParameters, Query()],
     request: Request,
-    aggregator: TheAggregator,
-    stream: TheStream,
-    settings: TheSettings,
-    verdicts: Annotated[
-        Literal["rows", "counts"],
-        Query(description="`rows`: a verdict on each observation; `counts`: how many of each."),
-    ] = "rows",
-    first: schemas.IntervalFirst = None,
-    one_past: schemas.IntervalNext = None,
-    check_units: Annotated[
-        bool,
-        Query(
-            description="Refuse a post if its times are dates in another unit: nearly all, or of "
-            "the first one to a stream some."
-        ),
-    ] = True,
-    time_zone: Annotated[
-        str | None,
-        Query(
-            max_length=100,
-            description="Of times that name no zone, such as `Europe/Berlin`. Without it texts "
-            "without a zone are rejected, and timestamps of Arrow are read as UTC.",
-        ),
-    ] = None,
-) -> PostedObservations | ProblemResponse:
+) -> Response:
     """For devices too thin to build a sketch. Sound observations are taken even if others of the
     body are refused. Posting them again, in any grouping, changes nothing.
 
     Events of keys have no ids. There the source numbers its rows, `first` and `next` say which
     these are, and posting the same body again, with the same numbers, changes nothing."""
+    aggregator: Aggregator = request.app.state.aggregator
+    settings: Settings = request.app.state.settings
+    stream = await aggregator.find(name)
     reader = READERS[require_media_type(request, *READERS)]
+    source = parameters.source
     stream.admit(source)
     recipe = stream.recipe
-    form = form_of(aggregator, stream, source, settings, zone=_zone(time_zone))
-    interval = _interval(stream, first, one_past, settings.max_interval)
+    zone = _zone(parameters.time_zone)
+    form = form_of(aggregator, stream, source, settings, zone=zone)
+    interval = _interval(stream, parameters.first, parameters.one_past, settings.max_interval)
     body = await request.body()
     is_arrow = reader is read_arrow
     most = form.max_rows if is_arrow else min(form.max_rows, len(body) // _LEAST_BYTES + 1)
@@ -209,7 +209,7 @@ async def post_observations(
         limits["cost"] = 1
     refuse = partial(refuse_other_unit, stream, recipe.params.time_unit)
     views = aggregator.views_of(stream) if interval is None else ()
-    ingestion = Ingestion(stream, reader, form, views, refuse if check_units else None)
+    ingestion = Ingestion(stream, reader, form, views, refuse if parameters.check_units else None)
     if interval is None:
         receipt = await ingest(request, [ingestion], body, **limits)
     else:
@@ -227,7 +227,9 @@ async def post_observations(
         duplicate=receipt is not None and receipt.duplicates == [True],
         rows=batch.rows,
         **counts,
-        verdicts=[_NAMES[code] for code in statuses.tolist()] if verdicts == "rows" else None,
+        verdicts=[_NAMES[code] for code in statuses.tolist()]
+        if parameters.verdicts == "rows"
+        else None,
         refusals=[_presented(each) for each in batch.refusals[:REFUSALS_LISTED]],
         warnings=[
             *doubts_of_columns(recipe.params.time_unit, batch.columns.times),
@@ -236,7 +238,9 @@ async def post_observations(
             *warnings_on(ingestion),
         ],
     )
-    return posted if posted.refused < posted.rows or not posted.rows else _nothing_taken(posted)
+    if posted.rows and posted.refused == posted.rows:
+        return _nothing_taken(posted)
+    return Response(posted.model_dump_json(), media_type="application/json")
 
 
 def _zone(name: str | None) -> tzinfo | None:
@@ -246,33 +250,6 @@ def _zone(name: str | None) -> tzinfo | None:
         raise InvalidRequestError(
             str(error), [Fault(field="time_zone", reason="no time zone", value=name)]
         ) from None
-
-
-async def _post_plain(request: Request, name: str, query: re.Match[bytes]) -> Response:
-    state = request.app.state
-    stream = await state.aggregator.find(name)
-    posted = await post_observations(
-        name,
-        query[1].decode("ascii"),
-        request,
-        state.aggregator,
-        stream,
-        state.settings,
-        "counts" if query[2] == b"counts" else "rows",
-    )
-    if isinstance(posted, Response):
-        return posted
-    return Response(posted.model_dump_json(), media_type="application/json")
-
-
-PLAIN = Plain(
-    route_named(router, "post_observations"),
-    re.compile(
-        rb"source=(%b{1,200})(?:&verdicts=(rows|counts))?"
-        rb"(?:&(?!source=|first=|next=|verdicts=)[a-z]+=%b*)*" % (PLAIN_TEXT, PLAIN_TEXT)
-    ),
-    _post_plain,
-)
 
 
 def _interval(
@@ -325,7 +302,7 @@ async def _ingest_numbered(
     rows: int,
     cost: int = _COST,
 ) -> Receipt | None:
-    """Count rows at the site of their source, and journal the resulting state."""
+    """Count rows at their source's site, and journal the resulting state."""
     aggregator: Aggregator = request.app.state.aggregator
     stream, source = ingestion.stream, ingestion.form.source
     caller = request.scope["state"].get("caller")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -10,7 +9,8 @@ from http import HTTPStatus
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from pydantic import BaseModel
 
 from api import schemas
 from api.errors import InvalidRequestError
@@ -23,12 +23,10 @@ from api.journal.model import Interval, Post
 from api.monitors.engine import Monitors, Reporting
 from api.queries import is_known
 from api.routes.common import (
-    PLAIN_TEXT,
-    Plain,
+    DirectRoute,
     TheAggregator,
     TheQuestions,
     require_media_type,
-    route_named,
 )
 from api.service.aggregator import Aggregator
 from api.service.budget import PART_ROWS, Hold, Memory
@@ -38,9 +36,18 @@ from api.settings import Settings
 from decaysketch import Snapshot
 from decaysketch.monitor import GRANTS_HEADER, SITE_HEADER, Report
 
-__all__ = ["PLAIN", "router"]
+__all__ = ["post_sketches", "router"]
 
-router = APIRouter()
+router = APIRouter(route_class=DirectRoute)
+
+
+class SketchParameters(BaseModel):
+    """The query string of ``post_sketches``."""
+
+    source: schemas.SourceKey
+    first: schemas.IntervalFirst = None
+    one_past: schemas.IntervalNext = None
+
 
 SKETCH = "application/octet-stream"
 SKETCHES = "application/vnd.decaysketch.sketches"
@@ -90,20 +97,17 @@ _FEW_ROWS = 1 << 15
 )
 async def post_sketches(
     name: schemas.StreamName,
-    source: schemas.SourceKey,
+    parameters: Annotated[SketchParameters, Query()],
     request: Request,
-    first: schemas.IntervalFirst = None,
-    one_past: schemas.IntervalNext = None,
 ) -> Response:
     """Once this is answered the sketches survive a crash: all of the body, or none of it if one is
     refused. Post them as often as you like: what is there already changes nothing.
 
     With the headers `Decaysketch-Site` and `Decaysketch-Grants` it is the report of a site that
     takes part in the monitors of the stream, too, and the answer has its `grants`."""
-    # The answer is one that nobody has to look at again.
     media = require_media_type(request, SKETCH, SKETCHES)
     aggregator: Aggregator = request.app.state.aggregator
-    interval = interval_of(first, one_past)
+    source, interval = parameters.source, interval_of(parameters.first, parameters.one_past)
     stream = await aggregator.find(name)
     stream.admit(source)
     body = await request.body()
@@ -148,20 +152,6 @@ async def post_sketches(
     return Response(msgspec.json.encode(posted), media_type="application/json")
 
 
-async def _post_plain(request: Request, name: str, query: re.Match[bytes]) -> Response:
-    return await post_sketches(name, query[1].decode("ascii"), request)
-
-
-# Parameters that nobody knows are disregarded, by FastAPI as well.
-PLAIN = Plain(
-    route_named(router, "post_sketches"),
-    re.compile(
-        rb"source=(%b{1,200})(?:&(?!source=|first=|next=)[a-z]+=%b*)*" % (PLAIN_TEXT, PLAIN_TEXT)
-    ),
-    _post_plain,
-)
-
-
 def _reporting(request: Request, stream: Stream, source: str, rows: int) -> Reporting | None:
     """The report of monitors that the headers of a post are; None: there is none."""
     site = request.headers.get(SITE_HEADER)
@@ -191,7 +181,7 @@ def _split(body: bytes) -> Iterator[bytes]:
 
 
 def _peek(stream: Stream, posts: Sequence[Post]) -> None:
-    """Find the rows of each post, before the first of them is decoded."""
+    """Find each post's row count, before any post is decoded."""
     for post in posts:
         post.rows = stream.peek_post(post.body)
 
