@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
+import numpy as np
+
 from decaysketch.core.params import SketchParams
+from decaysketch.core.records import concatenated
 from decaysketch.decay import Decay
 from decaysketch.query.bands import Bands
 from decaysketch.query.sample import Sample
@@ -24,7 +27,7 @@ class QueryTimeJoint(Joint):
     @cached_property
     def _params(self) -> SketchParams:
         # Row numbers take the place of values until a view puts values there.
-        return replace(self.match.states[0].params, value_type="int64")
+        return replace(self.match.states[0].params, value_type="int64", columns=())
 
     @cached_property
     def _state(self) -> SketchState:
@@ -43,9 +46,24 @@ class QueryTimeJoint(Joint):
 
 
 def matches(snapshots: Sequence[QueryTimeSnapshot]) -> list[Match]:
-    """Return source rows by message, for each hash function."""
+    """Return source rows by message, for each hash function. With columns, the value keys are row
+    numbers in the columns of all sources, one after the other.
+    """
     copies = zip(*(each.states for each in snapshots), strict=True)
-    return [Match(states) for states in copies]
+    tables = [each.states[0].records for each in snapshots]
+    records = [table for table in tables if table is not None]
+    if not records:
+        return [Match(states) for states in copies]
+    every = concatenated(records)
+    starts = np.cumsum([0, *map(len, records)]).tolist()
+    numbered = (
+        [
+            replace(state, value_keys=state.value_keys + start)
+            for state, start in zip(states, starts, strict=False)
+        ]
+        for states in copies
+    )
+    return [Match(states, every) for states in numbered]
 
 
 def joint_of(match: Match, guards: Guards, copy: int) -> Joint:

@@ -33,6 +33,7 @@ import numpy.typing as npt
 
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.params import SketchParams
+from decaysketch.core.records import Records
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
 from decaysketch.query.sample import Sample
@@ -82,9 +83,10 @@ class Match:
     Args:
         states: for one hash function, with parameters that are equal except for the capacity, at
             least one.
+        records: the columns, if the stream has columns. Value keys are row numbers in them.
 
     Attributes:
-        states: the same.
+        states, records: the same.
         groups: int32[rows of all sources], the message of each row.
         ids, weights, levels: of each message.
         latest, earliest: the times of its duplicates.
@@ -94,8 +96,9 @@ class Match:
     Complexity: O(rows), about 20 ns each.
     """
 
-    def __init__(self, states: Sequence[Held]) -> None:
+    def __init__(self, states: Sequence[Held], records: Records | None = None) -> None:
         self.states = states
+        self.records = records
         self._heard = _native.Heard(
             [(s.ids, s.weights, s.times, s.value_keys, s.levels) for s in states]
         )

@@ -195,7 +195,9 @@ class SetGroups:
         asked, given = given_to(question, arguments, of="sources")
         self._modifiers.check(asked)
         params = self._of.sources.params
-        keys = bound_to(self._rest, schema_of(params.value_type, params.time_unit))["by"]
+        keys = bound_to(self._rest, schema_of(params.value_type, params.time_unit, params.columns))[
+            "by"
+        ]
         assert isinstance(keys, tuple)
         if others := sorted({name for key in keys for name in key.names} - {"time", "age"}):
             raise ParameterError(

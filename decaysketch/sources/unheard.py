@@ -11,23 +11,26 @@ heard a message), as in capture-recapture:
                   where messages differ.
 ``log-linear``    3 to 6 sources: Poisson regression of the histories on sources and pairs, chosen
                   forward by BIC. With more sources, of the six that hear most, less those that the
-                  others heard.
+                  others heard. The interval covers every regression within 20 of the least BIC. A
+                  sample is too small to select the pairs that all rows select, so the interval of
+                  the selected regression alone held the result on all rows in .55 of the cases, and
+                  in 11 of 60 where sources depend a little.
 
 Variances are by the delta method. The moment of a history, the sum of its squared masses, holds
 both errors: that of the hash, and that of who happens to hear. Bounds are log-normal, so they are
 above 0.
 
-Measured on a log of 12 receivers of which some were hidden: the intervals of a model hold the
-result of the same model on all rows in 91 to 100 %, but the truth in 17 to 47 %. The span over the
-models holds it in 42 to 74 % (``python -m quality.coverage --part unheard``). The sketch costs
-nothing. The model is the error, so every result carries ``assumes-independence``.
+Measured on a log with 12 receivers, 2 to 4 of them not hidden (100 sets): intervals hold the
+result that their model has on all rows in 97 or 98 %, but the truth in 40 to 73 %. The
+span over the models holds it in 79 % (``python -m quality.coverage --part unheard``). The sketch
+costs nothing. The model is the error, so every result carries ``assumes-independence``.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -42,13 +45,13 @@ __all__ = ["RARE", "Model", "Unheard", "unheard_of"]
 
 BoolArray = npt.NDArray[np.bool_]
 Float64Array = npt.NDArray[np.float64]
-Estimator = Callable[[Float64Array], float]
 
 RARE = 1e-3
 """Below this share of the heard messages only a lower bound is worth reporting."""
 
 _MOST_REGRESSED = 6
 _ROUNDS, _HALVINGS = 60, 200
+_OCCAM = 20.0  # difference in BIC up to which a regression is not ruled out
 
 
 class Model(NamedTuple):
@@ -143,7 +146,7 @@ def unheard_of(
         _model("chao", cells.chao(), confidence),
     ]
     if len(heard) > 2:
-        models.append(_model("log-linear", cells.log_linear(), confidence))
+        models.append(_hull("log-linear", cells.log_linear(), confidence))
     chao, total = models[1], cells.total
     upper = max(model.upper for model in models)
     found = [*caveats, "assumes-independence"]
@@ -170,6 +173,13 @@ def _model(name: str, found: _Found, confidence: float) -> Model:
         return Model(name, value, 0.0, math.inf)
     by = math.exp(ndtri(0.5 + 0.5 * confidence) * math.sqrt(math.log1p(variance / value**2)))
     return Model(name, value, value / by, value * by)
+
+
+def _hull(name: str, found: Sequence[_Found], confidence: float) -> Model:
+    """Return the first result, with bounds that cover every interval."""
+    each = [_model(name, one, confidence) for one in found]
+    lower, upper = min(one.lower for one in each), max(one.upper for one in each)
+    return Model(name, each[0].value, lower, upper)
 
 
 class _Cells:
@@ -240,17 +250,17 @@ class _Cells:
         slopes = (1.0 - each) / by_number - 1.0  # of N - m, when a cell grows
         return _Found(number - total, float(slopes**2 @ self.moments))
 
-    def log_linear(self) -> _Found:
-        """Return the regression on the sources that hear most, chosen once and then perturbed."""
+    def log_linear(self) -> list[_Found]:
+        """Return regressions on the sources that hear most, the one with the least BIC first."""
         counts = self.bits.T @ self.masses
         chosen = np.sort(np.argsort(-counts, kind="stable")[:_MOST_REGRESSED])
         table = _Table.of(self.bits[:, chosen], self.masses, self.moments)
         beyond = self.total - float(table.masses.sum())  # heard by the other sources alone
-        design, zero = _chosen_design(table, len(chosen), self.unit)
-        regress: Estimator = lambda masses: _predicted(masses, design, zero)  # noqa: E731
-        value = regress(table.masses)
-        variance = _delta(regress, table.masses, table.moments)
-        return _Found(max(value - beyond, 0.0), variance)
+        found = []
+        for pairs in _window(table, len(chosen), self.unit):
+            value, variance = _regressed(table, *_design(len(chosen), pairs))
+            found.append(_Found(max(value - beyond, 0.0), variance))
+        return found
 
 
 def _population(counts: Float64Array, total: float) -> float:
@@ -289,8 +299,14 @@ def _design(k: int, pairs: Sequence[tuple[int, int]]) -> tuple[Float64Array, Flo
     return design, np.eye(1, design.shape[1])[0]
 
 
-def _chosen_design(table: _Table, k: int, unit: float) -> tuple[Float64Array, Float64Array]:
-    """Add pairs while that lowers BIC at ``mass / unit`` effective rows."""
+def _window(table: _Table, k: int, unit: float) -> list[list[tuple[int, int]]]:
+    """Return the pairs of each regression within Occam's window, the one with the least BIC first.
+
+    Pairs are added forward, each the one that lowers BIC most at ``mass / unit`` effective rows. A
+    sample has few effective rows, so it selects fewer pairs than all rows would. Regressions whose
+    BIC is up to 20 above the least are therefore not ruled out. With 10, very strong evidence
+    (Raftery 1995), intervals still held in 45 of 60 draws only.
+    """
     effective = max(float(table.masses.sum()) / unit, 2.0)
 
     def criterion(pairs: list[tuple[int, int]]) -> float:
@@ -300,15 +316,16 @@ def _chosen_design(table: _Table, k: int, unit: float) -> tuple[Float64Array, Fl
 
     pairs: list[tuple[int, int]] = []
     left = list(itertools.combinations(range(k), 2))
-    best, most = criterion(pairs), (1 << k) - 1 - (k + 1)
+    found, most = [(criterion(pairs), pairs)], (1 << k) - 1 - (k + 1)
     while left and len(pairs) < most:
         value, pair = min((criterion([*pairs, pair]), pair) for pair in left)
-        if value >= best:
+        if value > min(found)[0] + _OCCAM:
             break
-        best = value
-        pairs.append(pair)
+        pairs = [*pairs, pair]
         left.remove(pair)
-    return _design(k, pairs)
+        found.append((value, pairs))
+    least = min(found)[0]
+    return [pairs for value, pairs in sorted(found) if value <= least + _OCCAM]
 
 
 def _fitted(masses: Float64Array, design: Float64Array) -> tuple[Float64Array, float]:
@@ -318,9 +335,7 @@ def _fitted(masses: Float64Array, design: Float64Array) -> tuple[Float64Array, f
     beta: Float64Array = np.zeros(design.shape[1])
     for _ in range(_ROUNDS):
         target = np.log(fitted) + (masses - fitted) / fitted
-        square = design.T @ (design * fitted[:, np.newaxis])
-        square[np.diag_indices_from(square)] += 1e-9 * np.trace(square) / len(square)
-        beta[:] = np.linalg.solve(square, design.T @ (fitted * target))
+        beta[:] = np.linalg.solve(_square(design, fitted), design.T @ (fitted * target))
         fitted = np.maximum(np.exp(np.clip(design @ beta, -30.0, 40.0)), 1e-12)
         if before is not None and float(np.abs(beta - before).max()) < 1e-9:
             break
@@ -331,19 +346,20 @@ def _fitted(masses: Float64Array, design: Float64Array) -> tuple[Float64Array, f
     return beta, 2.0 * float(terms.sum())
 
 
-def _predicted(masses: Float64Array, design: Float64Array, zero: Float64Array) -> float:
-    beta, _ = _fitted(masses, design)
-    return float(math.exp(min(float(zero @ beta), 60.0)))
+def _regressed(table: _Table, design: Float64Array, zero: Float64Array) -> _Found:
+    """Return the prediction for the history that no source heard, with its variance.
+
+    The score equations ``X' (m - exp(X b)) = 0`` give the derivative of the prediction by the mass
+    of a history ``x``: the prediction times ``zero' (X' W X)^-1 x``.
+    """
+    beta, _ = _fitted(table.masses, design)
+    value = math.exp(min(float(zero @ beta), 60.0))
+    fitted = np.exp(np.clip(design @ beta, -30.0, 40.0))
+    slopes = value * (design @ np.linalg.solve(_square(design, fitted), zero))
+    return _Found(value, float(slopes**2 @ table.moments))
 
 
-def _delta(of: Estimator, masses: Float64Array, moments: Float64Array) -> float:
-    """Return the variance of a function of the cells, by central differences."""
-    variance: float = 0.0
-    for cell in np.flatnonzero(moments > 0.0):
-        by = max(0.05 * math.sqrt(moments[cell]), 1e-9 * float(masses.sum()))
-        above, below = masses.copy(), masses.copy()
-        above[cell] += by
-        below[cell] = max(below[cell] - by, 0.0)
-        slope = (of(above) - of(below)) / (above[cell] - below[cell])
-        variance += slope * slope * float(moments[cell])
-    return variance
+def _square(design: Float64Array, fitted: Float64Array) -> Float64Array:
+    square: Float64Array = design.T @ (design * fitted[:, np.newaxis])
+    square[np.diag_indices_from(square)] += 1e-9 * np.trace(square) / len(square)
+    return square

@@ -348,6 +348,7 @@ class CoverageView(View):
         def filled(sample: Sample, copy: int, rows: npt.NDArray[np.intp]) -> Sample:
             return replace(
                 sample, params=self.sources.params, labels=read.labels, origin=None,
+                records=read.joints[copy].match.records,
                 observed=_observed(sample, read.joints[copy].value_keys[rows]),
             )  # fmt: skip
 

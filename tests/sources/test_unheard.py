@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from decaysketch.errors import ParameterError
+from decaysketch.sources import unheard
 from decaysketch.sources.unheard import Unheard, unheard_of
 
 
@@ -111,3 +112,32 @@ def test_every_range_carries_its_assumption_and_further_caveats() -> None:
 def test_one_source_is_refused() -> None:
     with pytest.raises(ParameterError, match="1 source; expected two or more"):
         unheard_of(np.ones(3), [np.arange(3)], confidence=0.95)
+
+
+def test_the_log_linear_interval_covers_regressions_that_a_sample_cannot_rule_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A sample selects fewer pairs than all rows: the interval of that regression alone misses."""
+    rng = np.random.default_rng(7)
+    n, rate = 30_000, 25.0
+    a = rng.random(n) < 0.6
+    b = rng.random(n) < np.where(a, 0.60, 0.52)
+    c = rng.random(n) < np.where(b, 0.45, 0.38)
+    heard = np.stack([a, b, c], axis=1)
+    heard = heard[heard.any(axis=1)]
+
+    def log_linear(rows: Any, mass: float) -> Any:
+        some = heard[rows]
+        each = [np.flatnonzero(column) for column in some.T]
+        return unheard_of(np.full(len(some), mass), each, confidence=0.95).models[2]
+
+    def held() -> int:
+        draws = np.random.default_rng(8)
+        found = [log_linear(draws.random(len(heard)) < 1 / rate, rate) for _ in range(60)]
+        return sum(model.lower <= whole.value <= model.upper for model in found)
+
+    whole = log_linear(slice(None), 1.0)
+    assert held() >= 56
+    window = unheard._window
+    monkeypatch.setattr(unheard, "_window", lambda *given: window(*given)[:1])
+    assert held() < 30

@@ -12,6 +12,7 @@ from sources.streams import Heard, drawn
 import decaysketch as ds
 from decaysketch import families
 from decaysketch.errors import IncompatibleSketchError, ParameterError
+from decaysketch.query.modifiers import Modifiers
 from decaysketch.sources.source_set import SourceSet
 
 NOW = 100_000
@@ -414,3 +415,33 @@ def test_sources_that_hold_nothing_have_results() -> None:
     assert view.overlaps()[0].estimate.value == 0.0
     assert view.heard_by() == view.histories() == view.cover() == view.missing("a") == []
     assert view.silences() == []
+
+
+def test_columns_are_read_by_name_in_a_set() -> None:
+    rng = np.random.default_rng(6)
+    n = 400
+    heard = rng.random((n, 2)) < (0.8, 0.5)
+    temp, site = rng.normal(20.0, 3.0, n), np.array(["north", "south"])[rng.integers(0, 2, n)]
+    params = ds.SketchParams(columns={"temp": "float64", "site": "text"})
+    made = {}
+    for source, name in enumerate("ab"):
+        rows = np.flatnonzero(heard[:, source])
+        made[name] = ds.DecaySketch(params)
+        made[name].update({"temp": temp[rows], "site": site[rows]}, 1, rows, rows)
+    view = ds.SourceSet(made).at("none")
+    alone = heard[:, 0] & ~heard[:, 1]
+    found = view.given(set="a - b", of="temp", where="site == 'north'").ask("mean")
+    assert found.exact
+    assert found.value == pytest.approx(temp[alone & (site == "north")].mean())
+    table = view.given(set="a - b").modified(Modifiers(of="temp", by=("site",))).ask("mean")
+    assert {row.by["site"]: row.answer.value for row in table} == pytest.approx(
+        {name: temp[alone & (site == name)].mean() for name in ("north", "south")}
+    )
+    by = view.modified(Modifiers(of="temp", by=("source", "site"))).ask("mean")
+    assert {(row.by["source"], row.by["site"]): row.answer.value for row in by} == pytest.approx(
+        {
+            (name, place): temp[heard[:, source] & (site == place)].mean()
+            for source, name in enumerate("ab")
+            for place in ("north", "south")
+        }
+    )
