@@ -2,19 +2,20 @@
 
 import { change, reasonOf, streamPath } from "./http.js";
 import { element } from "./nodes.js";
-import { hasLabels, questionsOf } from "./questions.js";
+import { findsKeys, hasLabels, keyOf, questionsOf } from "./questions.js";
 import { Unit } from "./units.js";
 
 // What an alert can watch, and the question that the family of the stream must answer for it.
-const QUESTIONS = ["count", "rate", "mean", "quantile", "median", "share", "rank", "sum", "total", "stddev", "variance", "max", "min"];
-const NEEDS = { share: "selectivity", rank: "selectivity" };
+const QUESTIONS = ["count", "rate", "mean", "quantile", "median", "share", "rank", "sum", "total", "stddev", "variance", "max", "min",
+  "key_count", "key_share", "key_total", "top_key_share", "self_join"];
+const NEEDS = { share: "selectivity", rank: "selectivity", top_key_share: "heavy_keys" };
 
 // Those of a stream.
 export function watchable(stream) {
   const known = questionsOf(stream);
   if (!new Unit(stream.params?.time_unit).hasClock) return [];
   const counts = hasLabels(stream) ? ["count", "rate", "sum"] : QUESTIONS;
-  return counts.filter((each) => (NEEDS[each] ?? each) in known);
+  return counts.filter((each) => (NEEDS[each] ?? each) in known && (each !== "top_key_share" || findsKeys(stream)));
 }
 
 const FIELDS = [
@@ -23,6 +24,7 @@ const FIELDS = [
   { name: "predicate", label: "Share of", of: ["share"], hint: "v > 30 and w >= 2" },
   { name: "value", label: "Rank of value", of: ["rank"], read: Number },
   { name: "q", label: "Quantile", of: ["quantile"], read: Number, hint: "0.9" },
+  { name: "key", label: "Key", of: ["key_count", "key_share"], read: keyOf, hint: "an integer or a text" },
   { name: "side", label: "Fires", options: ["above", "below"] },
   { name: "line", label: "Threshold", required: true, read: Number },
   { name: "where", label: "Only where", of: ["count", "sum", "total"], hint: "v > 30" },

@@ -15,6 +15,7 @@ from decaysketch.monitor.spec import Threshold
 __all__ = ["explain", "subject"]
 
 _MOST_NAMES = 5
+_SHARES = ("share", "rank", "key_share", "top_key_share")
 _SUBJECTS = {
     "count": "The decayed count",
     "rate": "The rate",
@@ -26,6 +27,9 @@ _SUBJECTS = {
     "stddev": "The standard deviation",
     "max": "The maximum",
     "min": "The minimum",
+    "key_total": "The decayed count of all keys",
+    "top_key_share": "The largest share of one key",
+    "self_join": "The self-join size",
 }
 
 
@@ -33,6 +37,9 @@ def subject(spec: Threshold) -> str:
     """The aggregate that a spec names, to begin a sentence with."""
     if spec.question == "share":
         return f"The share of {spec.predicate}"
+    if spec.question in ("key_count", "key_share"):
+        what = "count" if spec.question == "key_count" else "share"
+        return f"The {what} of key {spec.key!r}"
     if spec.question == "rank":
         return f"The share of values up to {_number(spec.value)}"
     if spec.question == "quantile":
@@ -78,7 +85,7 @@ def _line(spec: Threshold, unit: str | None) -> str:
 
 
 def _value(spec: Threshold, value: float | None, unit: str | None = None) -> str:
-    if spec.question in ("share", "rank") and value is not None:
+    if spec.question in _SHARES and value is not None:
         return f"{_number(100.0 * value)} %"
     text = _number(value)
     return f"{text} per {unit}" if spec.question == "rate" and unit else text

@@ -63,6 +63,7 @@ _NEAR = 0.97
 _STARVED = 0.05  # of what the tolerance leaves: a site that finds less has others recalled
 _MOST_GRANTS = 8  # that an account tells apart
 _SUMS = ("count", "sum", "total")
+_LEAST_SHARE = 1.0 / 4096.0  # of a key that is searched for
 _NO_LIFETIME_S = 3600.0  # where the decay has none
 
 
@@ -271,6 +272,10 @@ class Monitor:
             found = view.ask("rank", confidence=confidence, value=spec.value)
         elif spec.question == "quantile":
             (found,) = view.ask("quantile", confidence=confidence, q=[spec.q])
+        elif spec.key is not None:
+            (found,) = view.ask(spec.question, confidence=confidence, keys=[spec.key])
+        elif spec.question == "top_key_share":
+            found = _top_key_share(view, spec.threshold, confidence)
         else:
             found = view.ask(spec.question, confidence=confidence)
         return found
@@ -562,6 +567,30 @@ def _weight(view: View, confidence: float) -> Estimate:
         "total", confidence=confidence, function=lambda _values, weights: weights
     )
     return found
+
+
+def _top_key_share(view: View, line: float, confidence: float) -> Estimate:
+    """The largest share that one key has.
+
+    A key that a search for the share phi does not list has a smaller share, with certainty. So the
+    first search that lists a key bounds the others. The listed keys divide what may be missed.
+    """
+    for phi in (line / 4.0, line / 64.0, _LEAST_SHARE):
+        keys = view.ask("heavy_keys", confidence=confidence, phi=phi).keys.tolist()
+        if not keys:
+            continue
+        each = 1.0 - (1.0 - confidence) / len(keys)
+        shares: list[Estimate] = view.ask("key_share", confidence=each, keys=keys)
+        top = max(shares, key=lambda share: share.value)
+        lower = max(share.lower for share in shares)
+        upper = max(phi, *(share.upper for share in shares))
+        return replace(top, lower=lower, upper=upper, confidence=confidence, exact=False)
+    total: Estimate = view.ask("key_total", confidence=confidence)
+    if total.value <= 0.0:
+        return replace(total, value=math.nan, lower=-math.inf, upper=math.inf, exact=False)
+    # All are below this share. The bound is the value.
+    most = _LEAST_SHARE
+    return replace(total, value=most, lower=0.0, upper=most, sure_upper=most, exact=False)
 
 
 def _inside(spec: Threshold) -> Any:

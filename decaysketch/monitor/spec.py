@@ -21,7 +21,7 @@ from decaysketch.contract.recipe import Recipe
 from decaysketch.decay import Decay
 from decaysketch.decay.area import area
 from decaysketch.decay.read import parse
-from decaysketch.errors import ParameterError
+from decaysketch.errors import ObservationError, ParameterError
 from decaysketch.monitor.bounds import Aim, AnyForm, Form, Mean, Monotone, Signed
 from decaysketch.monitor.fields import (
     MAX_SITES,
@@ -37,7 +37,7 @@ __all__ = ["QUESTIONS", "SPECS", "Question", "Spec", "Threshold", "kind", "spec_
 
 Question = Literal[
     "count", "rate", "sum", "total", "mean", "share", "rank", "quantile", "median", "variance",
-    "stddev", "max", "min",
+    "stddev", "max", "min", "key_count", "key_share", "key_total", "top_key_share", "self_join",
 ]  # fmt: skip
 
 S = TypeVar("S", bound="type[Spec]")
@@ -253,10 +253,16 @@ QUESTIONS: Mapping[str, _Asked] = {
     "stddev": _Asked(None, (), ("stddev",), True),
     "max": _Asked(None, (), ("max",), True),
     "min": _Asked(None, (), ("min",), True),
+    "key_count": _Asked("key", (), ("key_count",), False),
+    "key_share": _Asked("key", (), ("key_share",), False),
+    "key_total": _Asked(None, (), ("key_total",), False),
+    "top_key_share": _Asked(None, (), ("heavy_keys", "key_share"), False),
+    "self_join": _Asked(None, (), ("self_join",), False),
 }
-_COUNTS = ("count", "rate", "sum")
-_SHARES = ("share", "rank")
-_OWN = ("where", "predicate", "value", "q", "range")
+_COUNTS = ("count", "rate", "sum", "key_count", "key_total", "self_join")
+_SHARES = ("share", "rank", "key_share", "top_key_share")
+_OWN = ("where", "predicate", "value", "q", "range", "key")
+_LONGEST_KEY = 1000
 
 
 @kind("threshold")
@@ -278,16 +284,19 @@ class Threshold(Spec):
     Attributes:
         question: "count", "rate" (count per time unit), "sum" of weights, "total" of signed
             values, "mean", "share" of the weight that satisfies a predicate, "rank" of a value,
-            "quantile", "median", "variance", "stddev", "max" or "min". While "rate", the last five
-            or a mean without ``range`` is monitored, sources that take part hold nothing back.
-        above, below: the threshold; one of them. Above 0 for count, rate and sum. Between 0 and 1,
-            exclusive, for share and rank.
+            "quantile", "median", "variance", "stddev", "max" or "min". In a stream of key counts:
+            "key_count", "key_share", "key_total", "top_key_share" (the largest share that one key
+            has) or "self_join". Sources that take part hold rows back for "count", "sum", "total",
+            "share", "rank", "quantile" and a mean with ``range``, and for no other aggregate.
+        above, below: the threshold; one of them. Above 0 for counts, rate, sum and self-join.
+            Between 0 and 1, exclusive, for shares and rank.
         where: predicate over ``v`` and ``w``: count, sum and total cover these observations alone.
         predicate: for a share.
         value: for a rank: the share of the weight with this value or less.
         q: for a quantile, between 0 and 1.
         range: for a mean, optional: values lie from the first number to the second. A source that
             takes part may then hold rows back, and posts a value outside the range at once.
+        key: for a key's count or share: an integer or a text.
 
     Raises:
         ParameterError: a field outside its domain, or one that the query does not have.
@@ -301,6 +310,7 @@ class Threshold(Spec):
     value: float | None = None
     q: float | None = None
     range: tuple[float, float] | None = None
+    key: int | str | None = None
 
     readers: ClassVar[Mapping[str, Callable[[str, Any], Any]]] = {
         "question": lambda name, given: _question(name, given),
@@ -311,6 +321,7 @@ class Threshold(Spec):
         "value": _real,
         "q": lambda name, given: number(name, given, above=0.0, below=1.0),
         "range": lambda name, given: _range(name, given),
+        "key": lambda name, given: _key(name, given),
     }
 
     def check_fields(self) -> None:
@@ -342,7 +353,7 @@ class Threshold(Spec):
                 f"question is {self.question!r}, where is {self.where!r}, and the values of the "
                 "stream are labels; expected count or sum, without where"
             )
-        if "max" not in family.questions:
+        if family.questions.isdisjoint(("max", "key_count")):
             _check_promises(family)
         for name in (*QUESTIONS[self.question].asks, *(("total",) if self.where else ())):
             if name not in family.questions:
@@ -351,6 +362,8 @@ class Threshold(Spec):
                     f"answers {', '.join(sorted(family.questions))}"
                 )
         self.check_decay(recipe)
+        if self.question in ("key_count", "key_share", "top_key_share"):
+            _check_keys(self.question, self.key, recipe.params)
         if self.question == "rate" and self.decay is not None:
             span = area(self.decay)
             if not 0.0 < span < math.inf:
@@ -407,6 +420,31 @@ def _check_promises(family: Family) -> None:
             f"family {family.name!r} promises idempotent={kept.idempotent} and "
             f"lossless={kept.lossless}; a threshold needs answers of a union: expected both True"
         )
+
+
+def _check_keys(question: str, key: int | str | None, params: Any) -> None:
+    if question == "top_key_share":
+        if params.key_bits is None:
+            raise ParameterError(
+                "question is 'top_key_share', and key_bits of the stream is None; expected a "
+                "stream that is created with key_bits"
+            )
+        return
+    try:
+        params.words_of([key])
+    except ObservationError as fault:
+        raise ParameterError(f"key is {key!r:.100}: {fault}") from None
+
+
+def _key(name: str, given: Any) -> int | str:
+    if isinstance(given, str) and 0 < len(given) <= _LONGEST_KEY:
+        return given
+    if isinstance(given, int) and not isinstance(given, bool) and -(1 << 63) <= given < 1 << 64:
+        return given
+    raise ParameterError(
+        f"{name} is {given!r:.100}; expected an integer of 64 bits, or a text of 1 to "
+        f"{_LONGEST_KEY} characters"
+    )
 
 
 def _question(name: str, given: Any) -> Question:

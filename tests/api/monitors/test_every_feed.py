@@ -16,6 +16,7 @@ import pytest
 from databases import new_database
 
 from .feeds import FEEDS, PARAMS, PATH, STREAM, Send
+from .key_feeds import KEY_FEEDS, KEY_PATH
 from .receiver import Receiver, receiving
 
 Server = Callable[..., AbstractContextManager[tuple[Any, httpx2.Client]]]
@@ -42,31 +43,50 @@ COUNTS: dict[str, dict[str, Any]] = {
     "total-above": {"question": "total", "above": 200},
     "rate-above": {"question": "rate", "above": 10 / 3000},
 }
+#: Key counts: calm (or firing, for `below`) after FEW_KEYS, the other state after HOT_KEYS. Shares
+#: are calm again after FEW_KEYS many times more.
+KEY_SHARES: dict[str, dict[str, Any]] = {
+    "key_share": {"question": "key_share", "key": 7, "above": 0.5},
+    "top_key_share": {"question": "top_key_share", "above": 0.5},
+}
+KEY_COUNTS: dict[str, dict[str, Any]] = {
+    "key_count": {"question": "key_count", "key": 7, "above": 20},
+    "key_total": {"question": "key_total", "above": 30},
+    "self_join": {"question": "self_join", "above": 400},
+    "key_count-below": {"question": "key_count", "key": 7, "below": 5},
+}
+FEW_KEYS: list[float] = [1, 2, 3, 4, 5, 6, 8, 9] * 2
+HOT_KEYS: list[float] = [7] * 40
 
 
 class Served:
     """A server with an empty stream for each test."""
 
-    def __init__(self, process: Any, http: httpx2.Client, receiver: Receiver) -> None:
-        self.process, self.http, self.receiver = process, http, receiver
+    def __init__(
+        self, process: Any, http: httpx2.Client, receiver: Receiver, path: str = PATH
+    ) -> None:
+        self.process, self.http, self.receiver, self.path = process, http, receiver, path
         self.url = str(http.base_url).rstrip("/")
 
     def define(self, name: str, **spec: Any) -> dict[str, Any]:
         form = {"kind": "threshold", "decay": _WINDOW, "webhook": self.receiver.url} | spec
-        answer = self.http.put(f"{PATH}/monitors/{name}", json=form)
+        answer = self.http.put(f"{self.path}/monitors/{name}", json=form)
         assert answer.status_code in (200, 201), answer.text
         found: dict[str, Any] = answer.json()
         return found
 
     def state(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.http.get(f"{PATH}/monitors/{name}").json()
+        found: dict[str, Any] = self.http.get(f"{self.path}/monitors/{name}").json()
         return found
 
     def history(self, name: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.http.get(f"{PATH}/monitors/{name}/history").json()[
-            "states"
-        ]
+        path = f"{self.path}/monitors/{name}/history"
+        found: list[dict[str, Any]] = self.http.get(path).json()["states"]
         return found
+
+    def of_keys(self) -> Served:
+        """The same server, with the stream of key counts."""
+        return Served(self.process, self.http, self.receiver, KEY_PATH)
 
 
 def until(check: Callable[[], Any], what: str) -> Any:
@@ -103,7 +123,8 @@ def module_server(one_server: Server, tmp_path_factory: pytest.TempPathFactory) 
 def served(module_server: Served) -> Iterator[Served]:
     module_server.receiver.messages.clear()
     yield module_server
-    module_server.http.delete(PATH).raise_for_status()
+    for path in (PATH, KEY_PATH):
+        assert module_server.http.delete(path).status_code in (204, 404)
 
 
 def test_every_aggregate_fires_and_clears_by_data(served: Served, tmp_path: Path) -> None:
@@ -169,6 +190,41 @@ def test_an_alert_fires_and_clears_by_every_feed(served: Served, tmp_path: Path,
     print(f"{feed}: {max(lags):.2f} s at most after the data was sent")
 
 
+@pytest.mark.parametrize("feed", KEY_FEEDS)
+def test_alerts_of_keys_fire_and_clear_by_every_feed(
+    served: Served, tmp_path: Path, feed: str
+) -> None:
+    served = served.of_keys()
+    with KEY_FEEDS[feed](served.http, served.url, tmp_path) as send:
+        send(FEW_KEYS)
+        specs = KEY_SHARES | KEY_COUNTS
+        before = {name: "firing" if "below" in specs[name] else "calm" for name in specs}
+        after = {name: "calm" if "below" in specs[name] else "firing" for name in specs}
+        for name, spec in specs.items():
+            served.define(name, **spec)
+            becomes(served, name, before[name])
+        send(HOT_KEYS)
+        lags = [becomes(served, name, after[name]) for name in specs]
+        send(20 * FEW_KEYS)
+        lags += [becomes(served, name, "calm") for name in KEY_SHARES]
+    for name in specs:
+        cleared = name in KEY_SHARES or before[name] == "firing"
+        delivered(served, name, "firing", *(["resolved"] if cleared else []))
+    print(f"{feed}, keys: {max(lags):.2f} s at most after the data was sent")
+
+
+def test_alerts_of_keys_clear_by_time_alone(served: Served, tmp_path: Path) -> None:
+    served = served.of_keys()
+    with KEY_FEEDS["observations"](served.http, served.url, tmp_path) as send:
+        for name in ("key_count", "key_share"):
+            spec = (KEY_SHARES | KEY_COUNTS)[name]
+            assert served.define(name, **spec, decay="window(3s)")["state"] == "calm"
+        send(HOT_KEYS)
+        for name in ("key_count", "key_share"):
+            delivered(served, name, "firing", "resolved")
+            assert [each["state"] for each in served.history(name)[-2:]] == ["firing", "calm"]
+
+
 @pytest.mark.parametrize("sites", [None, [], ["a"]])
 def test_a_list_of_sites_does_not_wait_for_sources_that_post(
     served: Served, tmp_path: Path, sites: list[str] | None
@@ -193,6 +249,11 @@ def test_what_fired_is_told_after_a_kill(one_server: Server, tmp_path: Path) -> 
                 send(HIGH)
                 becomes(served, "hot", "firing")
                 before = served.history("hot")
+            keys = served.of_keys()
+            with KEY_FEEDS["sketches"](http, served.url, tmp_path) as send:
+                keys.define("hot-key", **KEY_SHARES["key_share"])
+                send(HOT_KEYS)
+                becomes(keys, "hot-key", "firing")
             until(lambda: receiver.refused, "attempt to deliver")
             process.kill()
         receiver.accepts = True
@@ -205,6 +266,11 @@ def test_what_fired_is_told_after_a_kill(one_server: Server, tmp_path: Path) -> 
                 becomes(served, "hot", "calm")
             delivered(served, "hot", "firing", "resolved")
             assert served.history("hot")[:-2] == before[:-1]
+            keys = served.of_keys()
+            with KEY_FEEDS["sketches"](http, served.url, tmp_path) as send:
+                send(20 * FEW_KEYS)
+                becomes(keys, "hot-key", "calm")
+            delivered(keys, "hot-key", "firing", "resolved")
 
 
 def test_two_replicas_agree(one_server: Server, tmp_path: Path) -> None:
@@ -220,6 +286,12 @@ def test_two_replicas_agree(one_server: Server, tmp_path: Path) -> None:
                     send(HIGH)
                     for each in (one, two):
                         becomes(each, "hot", "firing")
+                    keys = [each.of_keys() for each in (one, two)]
+                    with KEY_FEEDS["sketches"](one.http, one.url, tmp_path) as send_keys:
+                        keys[0].define("hot-key", **KEY_SHARES["key_share"])
+                        send_keys(HOT_KEYS)
+                        for each in keys:
+                            becomes(each, "hot-key", "firing")
                     second[0].kill()  # which of the two had written and told it is no matter
                     send(50 * LOW)
                     becomes(one, "hot", "calm")
