@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from datetime import timezone
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,7 @@ from decaysketch.ingest.columns import (
     fault_of_key,
     value_column,
 )
+from decaysketch.tables.texts import local_to_utc
 
 __all__ = ["MAX_TEXT_BYTES", "read_arrow"]
 
@@ -64,7 +64,15 @@ def read_arrow(body: bytes, form: Form) -> Raw:
             f"the body is no Arrow IPC stream: {error}",
             [Fault(field="body", reason="not an Arrow IPC stream")],
         ) from None
-    return _columns(batches, form)
+    raw = _columns(batches, form)
+    raw.zoneless = form.zone is None and bool(batches) and _is_zoneless(body)
+    return raw
+
+
+def _is_zoneless(body: bytes) -> bool:
+    kind = pa.ipc.open_stream(pa.py_buffer(body)).schema.field("time").type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_timestamp(kind)) and kind.tz is None
 
 
 def _batches(body: bytes, form: Form) -> list[pa.RecordBatch]:
@@ -158,8 +166,16 @@ def _whole_units(column: pa.Array, form: Form) -> pa.Array:
     """Return timestamps as integers in the stream's unit, rounded down."""
     size, unit = NANOSECONDS[column.type.unit], NANOSECONDS[form.params.time_unit]
     if column.type.tz is None and form.zone is not None:
-        zone = form.zone.tzname(None) if isinstance(form.zone, timezone) else str(form.zone)
-        column = pc.assume_timezone(column, zone, ambiguous="earliest", nonexistent="raise")
+        local = column
+        column, known = local_to_utc(local, form.zone)
+        if not known.all():
+            row = int(np.argmin(known))
+            reason = f"is {local[row]}, which clocks in {form.zone} skip"
+            raise InvalidRequestError(
+                f"time[{row}] {reason}; expected a time that is there, or times with a zone",
+                [Fault(field="time", reason=reason, value=str(local[row]))],
+            )
+        size = NANOSECONDS[column.type.unit]
     numbers = column.cast(pa.int64())
     if size >= unit:
         return pc.multiply_checked(numbers, pa.scalar(size // unit, pa.int64()))

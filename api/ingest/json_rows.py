@@ -20,7 +20,12 @@ from api.errors import Fault, InvalidRequestError, TooManyRowsError
 from api.ingest.json_weight import parts
 from api.ingest.plain_rows import Plain, plain_reader
 from api.schemas import MAX_KEY_PARTS
-from decaysketch.core.text_values import TextError, moment_of
+from decaysketch.core.text_values import (
+    SkippedTimeError,
+    TextError,
+    moment_of,
+    number_of,
+)
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.ingest.columns import (
     EXACT_IN_FLOAT,
@@ -267,6 +272,8 @@ class _Reader:
         if type(time) is str and self._form.params.time_unit in NANOSECONDS:
             try:
                 time = _moment(time, self._form)
+            except SkippedTimeError as error:
+                return "time", str(error), time
             except TextError:
                 return "time", "no integer", time, f"an integer, or a time such as {_SUCH}"
             except _NoZoneError as error:
@@ -296,10 +303,23 @@ class _Reader:
                 return "value", "beyond 64 bits", value
             return None
         if type(value) is not float:
-            return "value", "no number", value, "a number or null"
+            reason = "a number in quotes" if _is_quoted(value) else "no number"
+            return "value", reason, value, "a number without quotes, or null"
         return "value", "no integer", value, "an integer or null, value_type is int64"
 
 
+def _is_quoted(value: Any) -> bool:
+    """Return whether a value is a text that is a number."""
+    if type(value) is not str or len(value) > _LONGEST_NUMBER:
+        return False
+    try:
+        number_of(value)
+    except TextError:
+        return False
+    return True
+
+
+_LONGEST_NUMBER = 100  # characters
 _SUCH = "2026-01-31T12:00:00Z"
 
 

@@ -291,7 +291,7 @@ async def _write(
     parser = _Parser([maps for _, maps in read], PRECISIONS[precision], most, partial)
     ingestions = []
     for place, ((stream, maps), form) in enumerate(zip(read, forms, strict=True)):
-        check_times = precision_check(stream, unit, check_units=check_units)
+        check_times = precision_check(stream, unit, check_units=check_units, may_choose=True)
         parse = bound(parser.points, place)
         reader = SeriesReader(parse, unit, check_times, "line", maps.polled)
         ingestions.append(Ingestion(stream, reader, form, aggregator.views_of(stream)))

@@ -112,9 +112,10 @@ def maps_of(stream: Stream, format: str, kind: type[M], example: str) -> list[M]
     maps: list[M] = [each for each in given if isinstance(each, kind) and each.format == format]
     if not maps:
         reason = f"the stream has no map of format {format!r}"
+        others = f", ...]}}, where ... are the others of its maps ({len(given)}): PUT replaces all"
         raise InvalidRequestError(
-            f"{reason}; give it one: PUT /v1/streams/{stream.name} with "
-            f'"ingest": {{"map": [{{"format": "{format}", {example}}}]}}, and a key of role admin',
+            f'{reason}; PUT /v1/streams/{stream.name} with a key of role admin, its "params", and '
+            f'"ingest": {{"map": [{{"format": "{format}", {example}}}{others if given else "]}"}',
             [Fault(field="format", reason=reason, value=format)],
         )
     return maps
@@ -145,12 +146,18 @@ def form_of(
 
 
 def precision_check(
-    stream: Stream, unit: str, *, check_units: bool
+    stream: Stream, unit: str, *, check_units: bool, may_choose: bool = False
 ) -> Callable[[npt.NDArray[np.int64]], None] | None:
-    """What refuses a body whose times are hardly of its unit; None: nothing does."""
+    """Return the check whether a body's times are dates in its unit. None: no check.
+
+    Args:
+        may_choose: whether a request chooses the unit. A protocol may prescribe one.
+    """
     if not check_units:
         return None
-    cure = "another precision (ns, us, ms, s), or check_units=false"
+    cure = "check_units=false, which takes them as they are"
+    if may_choose:
+        cure = f"another precision (ns, us, ms, s), or {cure}"
     return partial(refuse_other_unit, stream, unit, cure=cure)
 
 

@@ -233,6 +233,7 @@ async def post_observations(
         refusals=[_presented(each) for each in batch.refusals[:REFUSALS_LISTED]],
         warnings=[
             *doubts_of_columns(recipe.params.time_unit, batch.columns.times),
+            *([_ZONELESS] if batch.zoneless else []),
             *doubts_of_copies(ingestion.disagreeing),
             *doubts_of_ids(*ingestion.joined),
             *warnings_on(ingestion),
@@ -241,6 +242,9 @@ async def post_observations(
     if posted.rows and posted.refused == posted.rows:
         return _nothing_taken(posted)
     return Response(posted.model_dump_json(), media_type="application/json")
+
+
+_ZONELESS = "the times name no zone and were read as UTC; set time_zone of the request"
 
 
 def _zone(name: str | None) -> tzinfo | None:

@@ -38,6 +38,7 @@ __all__ = [
     "PLAIN",
     "Moment",
     "Numerals",
+    "SkippedTimeError",
     "TextError",
     "check_time_format",
     "epoch_nanoseconds",
@@ -85,6 +86,10 @@ _DATE = re.compile(
 
 class TextError(ValueError):
     """A text is no number or no time. The sentence continues "is '...'"."""
+
+
+class SkippedTimeError(TextError):
+    """A local time does not exist, because clocks skip it."""
 
 
 class Numerals(NamedTuple):
@@ -317,7 +322,8 @@ def moment_of_local(local: datetime, zone: tzinfo | None, below_ns: int = 0) -> 
         below_ns: nanoseconds below the microsecond.
 
     Raises:
-        TextError: the clocks skip it.
+        SkippedTimeError: the clocks skip it.
+        TextError: it is before the year 1 or after 9999 in UTC.
     """
     since = _since(local - _EPOCH_LOCAL, below_ns)
     if zone is None or zone is UTC:
@@ -329,7 +335,7 @@ def moment_of_local(local: datetime, zone: tzinfo | None, below_ns: int = 0) -> 
     except OverflowError:
         raise TextError(f"is {local.isoformat()}; expected the years 1 to 9999") from None
     if earlier < later:  # a gap: the offset before is the smaller one
-        raise TextError(
+        raise SkippedTimeError(
             f"is {local.isoformat()}, which clocks in {zone} skip; expected a time that is there"
         )
     return Moment(_since(utc - _EPOCH_LOCAL, below_ns), True, earlier > later)

@@ -75,7 +75,11 @@ _TIMES = {"width", "half_life", "scale", "period"}  # parameters that may have a
 _PLAIN = {"exponent", "rate", "beyond"}  # and those that have none; others are refused by name
 _FRACTION = re.compile(r"[0-9]+/[0-9]+")  # of a time unit, as fixed decays spell it
 _CALLED = re.compile(r"\s*(?:integral\.)?([A-Za-z_]{3,40})\s*\(")
-_HALF_LIFE = re.compile(r"\s*(?:integral\.)?half_?li[fv]e\s*\(\s*([^()=,]{1,40})\)", re.I)
+_HALF_LIFE = re.compile(
+    r"\s*(?:integral\.)?(?:half_?li[fv]e\s*\(\s*(?P<length>[^()=,]{1,40})|"
+    r"exp\s*\(\s*(?P<unit>[0-9.]{1,20}\s*[a-z]{1,12})\s*)\)\s*$",
+    re.I,
+)  # exp(1h) is no expression, for an expression has no units
 _NAMED = re.compile(r"[a-z]\s*=[^=]")  # which no expression has
 _KIND = re.compile(r"\s*(?:integral\.)?([a-z]+)\s*(?:\(|$)")
 _TOKEN = re.compile(
@@ -217,11 +221,14 @@ def did_you_mean(text: str, kinds: Iterable[str]) -> str:
         ' (did you mean exponential?)'
         >>> did_you_mean("halflife(1h)", ["window", "exponential"])
         ' (did you mean exponential(half_life=1h)?)'
+        >>> did_you_mean("exp(1h)", ["window", "exponential"])
+        ' (did you mean exponential(half_life=1h)?)'
         >>> did_you_mean("exp(-x/6h)", ["window", "exponential"])
         ''
     """
     if half := _HALF_LIFE.match(text):
-        return f" (did you mean exponential(half_life={half[1].strip()})?)"
+        length = half["length"] or half["unit"]
+        return f" (did you mean exponential(half_life={length.strip()})?)"
     found = _CALLED.match(text)
     if found is None or (found[1] in FUNCTIONS and not _NAMED.search(text)):
         return ""

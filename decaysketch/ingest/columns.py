@@ -220,6 +220,7 @@ class Raw:
         ranges: value keys for rows with a range. Their ``values`` are middles.
         polled: whether rows stand for periods, of which each keeps one row: others with the same
             time may have other values.
+        zoneless: whether times that name no zone were read as UTC.
     """
 
     rows: int
@@ -234,6 +235,7 @@ class Raw:
     parts: tuple[Any, ...] | None = None
     ranges: dict[int, int] = field(default_factory=dict)  # by place in the columns
     polled: bool = False
+    zoneless: bool = False
 
 
 class Columns(NamedTuple):
@@ -254,12 +256,14 @@ class Batch:
         columns: the accepted ones.
         positions: the position in the body of each accepted row.
         refusals: the others, in order.
+        zoneless: whether times that name no zone were read as UTC.
     """
 
     rows: int
     columns: Columns
     positions: Int64Array
     refusals: list[Refusal]
+    zoneless: bool = False
 
 
 class _Checks:
@@ -336,6 +340,7 @@ def check(raw: Raw, form: Form) -> Batch:
         columns,
         raw.positions[checks.good],
         sorted(checks.refusals),
+        raw.zoneless,
     )
 
 

@@ -15,7 +15,9 @@ from ingest.messages import T0, UP, chirpstack, stamp
 import decaysketch as ds
 from decaysketch.client import Sensor, SpoolFullError
 from decaysketch.families import recipe_of
+from decaysketch.ingest.bridge import checking
 from decaysketch.ingest.bridge.broker import Connection, Tag
+from decaysketch.ingest.bridge.checking import checks
 from decaysketch.ingest.bridge.config import Config, read
 from decaysketch.ingest.bridge.dead_letters import DeadLetters
 from decaysketch.ingest.bridge.metrics import Metrics
@@ -359,3 +361,21 @@ def test_the_files_of_the_documents_are_read(tmp_path: Path) -> None:
     (first,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     (tmp_path / "b.toml").write_text(first)
     assert read(tmp_path / "b.toml").streams == ["temperature"]
+
+
+def test_replaced_readings_of_one_delta_are_in_the_check(
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The aggregator sees the later one alone, so the bridge stores its own count."""
+    at = bench(TEMPERATURE)
+    at.taker.take([arrived(chirpstack(7, T0 + day * 86_400)) for day in (0, 9)])
+    monkeypatch.setattr(checking, "_stream", lambda *_: (None, None, [], []))
+    config = at.config.model_copy(update={"mqtt": None})
+    (said,) = [fault for name, fault in checks(config) if name == "readings of temperature"]
+    assert said is not None
+    assert "at least 1 reading that replaced another one" in said
+    assert "`reset`" in said
+    other = config_of(TEMPERATURE | {"reset": "7d"}, spool=tmp_path)
+    assert [name for name, fault in checks(other.model_copy(update={"mqtt": None})) if fault] == []
+    (tmp_path / "suspicious.json").write_bytes(b"[")
+    assert [name for name, fault in checks(config) if fault] == []

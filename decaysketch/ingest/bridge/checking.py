@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 
 import httpx2
@@ -16,7 +16,7 @@ from decaysketch.errors import DecaySketchError
 from decaysketch.families import recipe_from_dict
 from decaysketch.ingest.bridge.broker import Connection
 from decaysketch.ingest.bridge.config import Config
-from decaysketch.ingest.bridge.message_warnings import remedy
+from decaysketch.ingest.bridge.message_warnings import Kept, remedy
 from decaysketch.ingest.bridge.metrics import Metrics
 from decaysketch.ingest.bridge.views import look_at, names_of
 from decaysketch.ingest.columns import check_takes_readings
@@ -31,7 +31,7 @@ def checks(config: Config) -> Iterator[tuple[str, str | None]]:
     """Yield each check with its fault. None: no fault."""
     key = config.api_key()
     headers = {} if key is None else {"authorization": bearer(key, "server.key_file")}
-    clock = None
+    clock, kept = None, Kept(config.spool, config.map).counts
     verify = trust(config.server.ca_file, "server.ca_file")
     with httpx2.Client(
         base_url=config.server.url, headers=headers, timeout=_TIMEOUT_S, verify=verify
@@ -41,10 +41,8 @@ def checks(config: Config) -> Iterator[tuple[str, str | None]]:
             fault, date, views, warnings = _stream(client, stream)
             clock = clock or date
             yield f"stream {stream}", fault
-            for warning in warnings:
-                maps = [each for each in config.map if each.stream == stream]
-                cure = f" ({remedy(maps)})" if "replaced" in warning else ""
-                yield f"readings of {stream}", f"{warning}{cure}"
+            for warning in _of_readings(config, stream, warnings, kept.get(stream, {})):
+                yield f"readings of {stream}", warning
             for view in views:
                 yield f"view {view}", _view(asking, view, stream)
     if clock is not None:
@@ -63,6 +61,23 @@ def checks(config: Config) -> Iterator[tuple[str, str | None]]:
     except (DecaySketchError, OSError) as error:
         fault = str(error)
     yield f"broker {config.mqtt.broker}", fault
+
+
+def _of_readings(
+    config: Config, stream: str, warnings: list[str], forwarded: Mapping[str, int]
+) -> Iterator[str]:
+    """Yield the aggregator's warnings about a stream, and the bridge's own count if it has none."""
+    cure = remedy([each for each in config.map if each.stream == stream])
+    replaced = forwarded.get("replaced", 0)
+    for warning in warnings:
+        if "replaced" in warning:
+            warning, replaced = f"{warning} ({cure})", 0
+        yield warning
+    if replaced:
+        yield (
+            f"this bridge forwarded at least {replaced:,} reading{'s' * (replaced != 1)} that "
+            f"replaced another one of the same id before the aggregator saw it ({cure})"
+        )
 
 
 def _stream(

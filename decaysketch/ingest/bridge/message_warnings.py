@@ -4,28 +4,38 @@
     A reading has the id of an earlier one, far away in time
     (:mod:`decaysketch.core.replaced`): it replaces the earlier one, as after a counter restarted.
     The bridge compares it with recently forwarded readings. The aggregator, which has all
-    readings, counts too, and ``--check`` shows its count.
+    readings, counts too, but it sees no reading that another one replaced in the same delta.
 ``undated``
     Its time lies outside the years 1990 to 2100.
+
+The counts are in a file in the spool (:class:`Kept`), for ``--check``, which is another process.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from decaysketch.client.files import write_whole
 from decaysketch.core.plausible_times import count_undated
 from decaysketch.core.replaced import REMEDY, far_apart
 from decaysketch.families import Recipe
 from decaysketch.ingest.columns import Batch
 from decaysketch.ingest.documents import LORAWAN, DocumentMap
 
-__all__ = ["Suspicions", "remedy"]
+__all__ = ["Kept", "Suspicions", "remedy"]
 
 _REMEMBERED = 1 << 17  # ids, of all streams
+_FILE = "suspicious.json"
+_EVERY_S = 1.0  # between two writes
+_LONGEST = 1 << 20  # bytes of the file
 
 
 def remedy(maps: Sequence[DocumentMap]) -> str:
@@ -64,12 +74,66 @@ class Suspicions:
         values, _, times, ids = batch.columns
         listed = np.ma.getdata(values).tolist()
         replaced = 0
-        for id_, time, value in zip(ids.tolist(), times.tolist(), listed, strict=True):
+        for id_, at, value in zip(ids.tolist(), times.tolist(), listed, strict=True):
             before = self._last.get((stream, id_))
             if before is not None:
-                apart = abs(time - before[0])
+                apart = abs(at - before[0])
                 replaced += apart > whatever or (apart > other and value != before[1])
             elif len(self._last) >= _REMEMBERED:  # the oldest one goes
                 del self._last[next(iter(self._last))]
-            self._last[stream, id_] = time, value
+            self._last[stream, id_] = at, value
         return replaced
+
+
+class Kept:
+    """Counts per stream since its mappings changed, on disk.
+
+    Args:
+        spool: the folder that contains the file.
+        maps: all mappings. A stream whose mappings changed begins at 0.
+    """
+
+    def __init__(self, spool: Path, maps: Sequence[DocumentMap]) -> None:
+        self._path = spool / _FILE
+        self._maps = {
+            stream: hashlib.sha256(
+                "\n".join(each.identity for each in maps if each.stream == stream).encode()
+            ).hexdigest()
+            for stream in sorted({each.stream or "" for each in maps})
+        }
+        self._written_at = 0.0
+        self.counts = self._read()
+
+    def _read(self) -> dict[str, Counter[str]]:
+        """Return the counts from an earlier process. None if the file is absent or damaged."""
+        try:
+            with self._path.open("rb") as file:
+                form = json.loads(file.read(_LONGEST))
+            return {
+                stream: Counter({kind: int(count) for kind, count in form[stream][1].items()})
+                for stream, digest in self._maps.items()
+                if stream in form and form[stream][0] == digest
+            }
+        except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError):
+            return {}
+
+    def add(self, stream: str, found: Mapping[str, int]) -> None:
+        """Add counts, and write them about once a second.
+
+        Raises:
+            OSError: a disk error.
+        """
+        self.counts.setdefault(stream, Counter()).update(found)
+        if time.monotonic() - self._written_at >= _EVERY_S:
+            self.write()
+
+    def write(self) -> None:
+        """Write all counts.
+
+        Raises:
+            OSError: a disk error.
+        """
+        form = {name: [self._maps.get(name, ""), each] for name, each in self.counts.items()}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self._path, json.dumps(form).encode())
+        self._written_at = time.monotonic()

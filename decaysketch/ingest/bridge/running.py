@@ -24,7 +24,7 @@ from decaysketch.errors import ObservationError
 from decaysketch.ingest.bridge.broker import Connection, Tag
 from decaysketch.ingest.bridge.config import Config
 from decaysketch.ingest.bridge.dead_letters import DeadLetters
-from decaysketch.ingest.bridge.message_warnings import Suspicions, remedy
+from decaysketch.ingest.bridge.message_warnings import Kept, Suspicions, remedy
 from decaysketch.ingest.bridge.metrics import Metrics
 from decaysketch.ingest.bridge.tail import Tail
 from decaysketch.ingest.bridge.translating import Arrived, Translated, Translator
@@ -72,6 +72,7 @@ class Taker:
         self._absent: set[str] = set()
         self._without: set[str] = set()
         self._suspicions = Suspicions()
+        self._kept = Kept(config.spool, config.map)
         self._suspected: set[tuple[str, str]] = set()
 
     def undelivered(self) -> str:
@@ -155,6 +156,8 @@ class Taker:
 
     def _tell_suspicions(self, stream: str, found: Mapping[str, int]) -> None:
         """Count suspicious readings, and warn once for each stream and kind."""
+        if found:
+            self._kept.add(stream, found)
         for kind, count in found.items():
             self._metrics.suspicious(stream, kind, count)
             if (stream, kind) in self._suspected:

@@ -106,7 +106,7 @@ def test_a_stream_without_a_map_says_what_to_do(client: TestClient) -> None:
     assert put(client, THINGS).status_code == 201
     refused = problem(client.post(UP, json=chirpstack()), 422, "invalid-request")
     assert "no map of format 'chirpstack'" in refused["detail"]
-    assert 'PUT /v1/streams/ward with "ingest"' in refused["detail"]
+    assert '"ingest": {"map": [{"format": "chirpstack"' in refused["detail"]
 
 
 def test_who_posts_is_told_503_where_all_is_busy(

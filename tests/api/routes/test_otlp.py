@@ -123,7 +123,7 @@ def test_problems_are_in_the_encoding_of_the_request(client: TestClient) -> None
     put(client)
     document = request(gauge(point(1)))
     said = problem(client.post(URL, json=document), 400, "invalid-request")
-    assert 'PUT /v1/streams/ward with "ingest"' in said["message"]
+    assert '"ingest": {"map": [{"format": "otlp"' in said["message"]
     answer = client.post(URL, content=binary(document), headers=PROTOBUF)
     assert answer.status_code == 400
     status = pytest.importorskip("google.rpc.status_pb2").Status()
