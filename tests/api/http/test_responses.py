@@ -148,3 +148,25 @@ def test_a_slow_client_that_reads_is_not(monkeypatch: pytest.MonkeyPatch) -> Non
             if received < MIB:
                 time.sleep(0.02)
     assert app.shares.taken == 0
+
+
+async def _slowly(scope: Scope, receive: Receive, send: Send) -> None:
+    """Respond after the client has closed its side."""
+    if scope["type"] == "http":
+        while (await receive()).get("more_body"):
+            continue
+        await asyncio.sleep(0.1)
+        await Response(b"accepted")(scope, receive, send)
+
+
+@pytest.mark.parametrize("sent", [4, 2])
+def test_a_client_that_closed_its_side_gets_the_response(sent: int) -> None:
+    """After a complete body alone: no response to the rest of one can come."""
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n"
+    with _serving(_slowly) as port, socket.create_connection(("127.0.0.1", port), 60) as client:
+        client.sendall(head + bytes(sent))
+        client.shutdown(socket.SHUT_WR)
+        received = b""
+        while part := client.recv(1 << 16):  # and then the server closes
+            received += part
+    assert received.endswith(b"\r\n\r\naccepted") == (sent == 4)
