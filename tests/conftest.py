@@ -58,8 +58,11 @@ _MARKS = {
         "tests/api/test_schemathesis.py",
         "tests/client/test_delivery_under_faults.py",
         "tests/demo/test_walkthrough.py",
+        "tests/quality/test_scale.py",
         "tests/quality/test_siege.py",
+        "tests/quality/test_soak.py",
         "tests/spark/test_cluster.py",
+        "tests/topk/test_errata.py",
         "tests/toy/",
     ),
     "browser": ("tests/page/",),
@@ -84,12 +87,24 @@ _MARKS = {
         "tests/quality/",
         "tests/test_gateway.py",
         "tests/test_wheel.py",
+        "tests/api/access/test_keys.py::test_a_database_that_says_nothing",
+        "tests/client/test_trust.py",
+        "tests/api/service/test_metrics.py::test_workers_count_together",
+        "tests/api/test_logs.py::test_lines_of_uvicorn_have_the_same_form",
+        "tests/client/test_sensor.py::test_library_does_not_need_the_client",
+        "tests/decay/test_expression.py::test_sympy_is_imported_with_the_first_expression",
+        "tests/demo/test_reading.py::test_make_hands_the_log_and_the_options_on",
+        "tests/querytime/test_sketch.py::test_threads_that_come_first_all_succeed",
+        "tests/simulation/test_simulation.py::test_a_run_follows_from_its_seed",
+        "tests/tables/test_keyed.py::test_the_library_itself_does_without_pyarrow",
+        "tests/test_docs.py::test_the_readme_shows_the_picture",
+        "tests/test_docs.py::test_the_tables_of_questions",
     ),
 }
 # Building a command line from its functions takes 20 ms: once for each, and not for each call.
 testing._get_command = cache(testing._get_command)
 
-_SERVER_FIXTURES = {"server", "one_server"}
+_SERVER_FIXTURES = {"server", "one_server", "served"}
 
 _PROCESS_BYTES = 2e9  # with the servers, Java and the browser that it starts
 
@@ -144,7 +159,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark, places in _MARKS.items():
             if item.nodeid.startswith(places):
                 item.add_marker(mark)
-        if _SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
+        chosen = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        if _SERVER_FIXTURES & set(getattr(item, "fixturenames", ())) or "postgresql" in chosen:
             item.add_marker("process")
     items.sort(key=_place)
 

@@ -191,3 +191,12 @@ def test_the_tables_of_questions_are_those_of_the_code(
         [sys.executable, "-m", module, *arguments], cwd=ROOT, capture_output=True, text=True
     )
     assert printed.stdout == table
+
+
+def test_contributing_lists_what_only_test_all_runs() -> None:
+    marks = (ROOT / "tests" / "conftest.py").read_text(encoding="utf-8")
+    [places] = re.findall(r'"exhaustive": \((.*?)\)', marks, flags=re.DOTALL)
+    listed = re.findall(
+        r"^\| `(\S+)` \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), flags=re.M
+    )
+    assert listed == re.findall(r'"(\S+)"', places)

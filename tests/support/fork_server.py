@@ -70,6 +70,7 @@ def start(arguments: Sequence[str], log: Path, environment: Mapping[str, str] = 
         log: receives its output, after what it already contains.
         environment: added to that of this process.
     """
+    sys.audit("subprocess.Popen", "python -m api", arguments, None, None)  # for tests/conftest.py
     process = _context().Process(
         target=_run, args=([*arguments], str(log), {**os.environ, **environment})
     )

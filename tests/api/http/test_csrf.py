@@ -11,6 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
 from service import NOW, OCTETS, PARAMS, build, posted, problem
+from support.rows import for_each
 
 from api.app import create_app
 from api.routes import ROUTERS
@@ -127,7 +128,7 @@ def test_every_unsafe_route_is_tried() -> None:
     assert len(requests_that_change({})) == len(unsafe)
 
 
-@pytest.mark.parametrize("headers", FOREIGN, ids=str)
+@for_each("headers", FOREIGN)
 def test_a_foreign_page_changes_nothing(holding: TestClient, headers: dict[str, str]) -> None:
     for method, path, sent in requests_that_change(headers):
         problem(holding.request(method, path, **sent), 403, "foreign-page")
@@ -202,10 +203,14 @@ READING = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("path", READING)
-@pytest.mark.parametrize("site", ["cross-site", "same-site"])
-@pytest.mark.parametrize(("mode", "dest"), [("no-cors", "image"), ("cors", "empty"),
-                                            ("navigate", "iframe")])  # fmt: skip
+SITES = ("cross-site", "same-site")
+KINDS = (("no-cors", "image"), ("cors", "empty"), ("navigate", "iframe"))
+
+
+@for_each(
+    "path, site, mode, dest",
+    [(path, site, *kind) for path in READING for site in SITES for kind in KINDS],
+)
 def test_a_foreign_page_has_nothing_computed_and_takes_no_place(
     holding: TestClient, path: str, site: str, mode: str, dest: str
 ) -> None:
@@ -214,7 +219,7 @@ def test_a_foreign_page_has_nothing_computed_and_takes_no_place(
     assert holding.head(path, headers=headers).status_code == 403
 
 
-@pytest.mark.parametrize("path", ["/", "/docs", "/v1/streams/s"])
+@for_each("path", ["/", "/docs", "/v1/streams/s"])
 def test_a_link_from_elsewhere_leads_here(holding: TestClient, path: str) -> None:
     link = {
         "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"

@@ -17,6 +17,7 @@ from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 from service import NOW, build, posted, problem
+from support.rows import for_each
 
 from api.http import decompression
 from api.http.guard import Requires
@@ -63,8 +64,7 @@ def compressed() -> bytes:
     return body
 
 
-@pytest.mark.parametrize("media_type", MEDIA)
-@pytest.mark.parametrize(("method", "path"), JSON_ROUTES)
+@for_each("method, path, media_type", [(*to, kind) for to in JSON_ROUTES for kind in MEDIA])
 def test_a_few_kb_of_gzip_are_refused_before_they_are_4_mib(
     client: TestClient, method: str, path: str, media_type: str
 ) -> None:
@@ -83,17 +83,23 @@ def test_a_few_kb_of_gzip_are_refused_before_they_are_4_mib(
     assert peak < 4 * MIB
 
 
-@pytest.mark.parametrize("unit", [b"{},", b"[],", b"[[[]]],", b'{"a":[]},', b"1,", b'"",'])
-@pytest.mark.parametrize(("method", "path"), JSON_ROUTES)
+@pytest.fixture
+def lenient(start: Callable[..., TestClient]) -> TestClient:
+    """Whose operator lets bodies be long."""
+    return start(max_query_bytes=4 * MIB)
+
+
+UNITS = [b"{},", b"[],", b"[[[]]],", b'{"a":[]},', b"1,", b'"",']
+
+
+@for_each("method, path, unit", [(*to, unit) for to in JSON_ROUTES for unit in UNITS])
 def test_a_body_of_very_many_parts_is_not_parsed(
-    start: Callable[..., TestClient], method: str, path: str, unit: bytes
+    lenient: TestClient, method: str, path: str, unit: bytes
 ) -> None:
-    """Where the operator lets them be long."""
-    client = start(max_query_bytes=4 * MIB)
     body = filled(unit, 4 * MIB)
     tracemalloc.start()
     try:
-        answer = client.request(
+        answer = lenient.request(
             method, path, content=body, headers={"content-type": "application/json"}
         )
         _, peak = tracemalloc.get_traced_memory()
@@ -174,18 +180,17 @@ def _guards(dependant: Any) -> Iterator[Requires]:
         yield from _guards(each)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (b"[" * 1500 + b"]" * 1500, "too deep, or a number too long"),
-        (b'{"a":' * 1500 + b"1" + b"}" * 1500, "too deep, or a number too long"),
-        (b"9" * 5000, "too deep, or a number too long"),
-        (b"\xff", "not UTF-8"),
-        ('{"a": 1}'.encode("utf-16"), "not UTF-8"),
-        (b'{"a"', "Expecting ':' delimiter"),
-    ],
-)
-@pytest.mark.parametrize(("method", "path"), JSON_ROUTES)
+UNREADABLE = [
+    (b"[" * 1500 + b"]" * 1500, "too deep, or a number too long"),
+    (b'{"a":' * 1500 + b"1" + b"}" * 1500, "too deep, or a number too long"),
+    (b"9" * 5000, "too deep, or a number too long"),
+    (b"\xff", "not UTF-8"),
+    ('{"a": 1}'.encode("utf-16"), "not UTF-8"),
+    (b'{"a"', "Expecting ':' delimiter"),
+]
+
+
+@for_each("method, path, text, reason", [(*to, *row) for to in JSON_ROUTES for row in UNREADABLE])
 def test_what_cannot_be_parsed_is_told_alike_everywhere(
     client: TestClient, method: str, path: str, text: bytes, reason: str
 ) -> None:
