@@ -12,6 +12,8 @@ their method or by :func:`merge`, and read from bytes by :func:`decode`. What is
 not in ``__all__`` (states, hashing, ``minhit``, ``wire``) is for those who study the state.
 """
 
+from typing import TYPE_CHECKING
+
 try:
     from decaysketch.core import _native as _native
 except ImportError as missing:
@@ -53,7 +55,9 @@ from decaysketch.querytime.devices import Device, Devices
 from decaysketch.querytime.sketch import DecaySketch, SketchStats
 from decaysketch.querytime.state import SketchState as SketchState
 from decaysketch.querytime.upgrading import upgrade
-from decaysketch.sources import CoverageView, SourceSet
+
+if TYPE_CHECKING:
+    from decaysketch.sources import CoverageView, SourceSet
 
 __all__ = [
     "CorruptSketchError",
@@ -94,3 +98,14 @@ __all__ = [
 ]
 
 __version__ = "0.2.0"
+
+
+if not TYPE_CHECKING:  # else every name would be known
+
+    def __getattr__(name: str) -> object:
+        """Import set algebra when a program needs it."""
+        if name in ("CoverageView", "SourceSet"):
+            from decaysketch import sources
+
+            return getattr(sources, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,32 +15,28 @@ extremes  6     ``ExtremesRecipe``  ``extremes.ExtremesSketch``    ``ExtremesPar
 series    7     ``SeriesRecipe``    ``series.SeriesSketch``        ``SeriesParams``
 ========  ====  ==================  =============================  ============================
 
-A new family is a new folder, and its line in :data:`FAMILIES`.
+A new family is a new folder, and its declaration below.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from decaysketch.asyncwindow import family as asyncwindow
 from decaysketch.asyncwindow.family import MedianRecipe, SumRecipe
 from decaysketch.contract.family import FAMILIES, Blob, Family, Head, family_of
 from decaysketch.contract.recipe import Recipe
 from decaysketch.contract.sketch import Sketch
 from decaysketch.core.params import BuildParams, Form
 from decaysketch.decay.integral import IntegralDecay
-from decaysketch.ecm import family as ecm
-from decaysketch.ecm.family import ECMRecipe
 from decaysketch.errors import IncompatibleSketchError, ParameterError
-from decaysketch.extremes import family as extremes
-from decaysketch.extremes.family import ExtremesRecipe
-from decaysketch.integral import family as integral
 from decaysketch.integral.family import IntegralRecipe
-from decaysketch.querytime import family as querytime
 from decaysketch.querytime.family import DecayRecipe
-from decaysketch.series import family as series
-from decaysketch.series.family import SeriesRecipe
+
+if TYPE_CHECKING:
+    from decaysketch.ecm.family import ECMRecipe
+    from decaysketch.extremes.family import ExtremesRecipe
+    from decaysketch.series.family import SeriesRecipe
 
 __all__ = [
     "DEFAULT",
@@ -76,19 +72,27 @@ Params = BuildParams
 BuiltWith = Params | Recipe
 """What says of which kind a sketch is to be; see :func:`recipe_of`."""
 
-for _family in (
-    querytime.FAMILY,
-    integral.FAMILY,
-    asyncwindow.SUM,
-    asyncwindow.MEDIAN,
-    ecm.FAMILY,
-    extremes.FAMILY,
-    series.FAMILY,
-):
-    FAMILIES[_family.name] = _family
+FAMILIES.declare("decay", 1, "decaysketch.querytime.family")
+FAMILIES.declare("integral", 2, "decaysketch.integral.family")
+FAMILIES.declare("sum", 3, "decaysketch.asyncwindow.family", "SUM")
+FAMILIES.declare("median", 4, "decaysketch.asyncwindow.family", "MEDIAN")
+FAMILIES.declare("ecm", 5, "decaysketch.ecm.family")
+FAMILIES.declare("extremes", 6, "decaysketch.extremes.family")
+FAMILIES.declare("series", 7, "decaysketch.series.family")
+
+_LATER = {"ECMRecipe": "ecm", "ExtremesRecipe": "extremes", "SeriesRecipe": "series"}
 
 #: Name of the family that is meant where none is named.
-DEFAULT = querytime.FAMILY.name
+DEFAULT = "decay"
+
+
+if not TYPE_CHECKING:  # else every name would be known
+
+    def __getattr__(name: str) -> Any:
+        """Return recipes whose family is imported when a program needs it."""
+        if name in _LATER:
+            return FAMILIES[_LATER[name]].recipe
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def recipe_of(built_with: object, decay: IntegralDecay | None = None) -> Recipe:
@@ -104,7 +108,7 @@ def recipe_of(built_with: object, decay: IntegralDecay | None = None) -> Recipe:
     """
     if isinstance(built_with, Recipe) and decay is None:
         return built_with
-    for family in FAMILIES.values():
+    for family in FAMILIES.loaded_first():
         if type(built_with) is family.sketch and decay is None:
             return family.recipe.of(built_with)
         recipe = family.recipe.built_with(built_with, decay)
@@ -233,7 +237,7 @@ def merge(sketches: Iterable[S]) -> S:
 
 
 def _family_of_sketch(sketch: object) -> Family:
-    for family in FAMILIES.values():
+    for family in FAMILIES.loaded_first():
         if type(sketch) is family.sketch:
             return family
     raise TypeError(f"cannot merge a {type(sketch).__name__}")
@@ -245,5 +249,5 @@ def release_scratch() -> None:
     It is as large as the largest sketch that the thread has compacted, and made anew when it is
     needed. Who merges large sketches on threads that stay calls it afterwards.
     """
-    for release in {family.release_scratch for family in FAMILIES.values()}:
+    for release in {family.release_scratch for family in FAMILIES.loaded}:
         release()

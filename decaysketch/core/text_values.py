@@ -28,7 +28,6 @@ import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from fractions import Fraction
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ParameterError
@@ -252,6 +251,8 @@ def zone_of(name: str) -> tzinfo:
             if minutes < 24 * 60 and int(offset[3]) < 60:
                 return timezone(timedelta(minutes=-minutes if offset[1] == "-" else minutes))
         elif re.fullmatch(r"[A-Za-z0-9_+\-]+(/[A-Za-z0-9_+\-]+)*", name) and len(name) <= 100:
+            from zoneinfo import ZoneInfo  # few programs need it
+
             try:
                 return ZoneInfo(name)
             except (KeyError, OSError, ValueError):

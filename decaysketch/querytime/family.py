@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from decaysketch.contract.family import Blob, Family, Head, Input, Joining, Promises
 from decaysketch.contract.recipe import Own, Recipe, refuse_decay, take_fields
@@ -11,7 +11,6 @@ from decaysketch.core.params import OPTIONS, Form, SketchParams
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import ParameterError
 from decaysketch.querytime import rows, wire
-from decaysketch.querytime.joint import joint_of, matches
 from decaysketch.querytime.sketch import DecaySketch
 from decaysketch.querytime.snapshot import QueryTimeSnapshot
 from decaysketch.querytime.together import many_keys
@@ -53,6 +52,18 @@ class DecayRecipe(Recipe):
         return cls(SketchParams.from_dict(form["params"], id_key=id_key))
 
 
+def _matches(snapshots: Any) -> Any:
+    from decaysketch.querytime import joint  # few programs need set algebra
+
+    return joint.matches(snapshots)
+
+
+def _joint_of(match: Any, guards: Any, copy: int) -> Any:
+    from decaysketch.querytime import joint
+
+    return joint.joint_of(match, guards, copy)
+
+
 FAMILY = Family(
     name=DecayRecipe.family,
     doc="the decay is chosen by each query.",
@@ -85,5 +96,5 @@ FAMILY = Family(
     },
     release_scratch=rows.release_scratch,
     many=many_keys,
-    joining=Joining(matches, joint_of),
+    joining=Joining(_matches, _joint_of),
 )

@@ -12,13 +12,16 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ParameterError
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 __all__ = ["FIELDS", "check_zone", "dates", "seconds_of"]
 
@@ -45,6 +48,8 @@ def check_zone(name: str) -> str:
 
 @lru_cache(maxsize=256)
 def _zone(name: str) -> ZoneInfo:
+    from zoneinfo import ZoneInfo  # few programs need it
+
     # A name is a path below the database: only what a name may be is looked up.
     try:
         if len(name) <= 64 and _NAME.fullmatch(name):
