@@ -13,6 +13,8 @@ decaysketch spool list|recover|export FOLDER          a sensor's unsent and set-
 
 from __future__ import annotations
 
+import sys
+
 import typer
 
 from decaysketch.cli.bridge import bridge
@@ -38,6 +40,18 @@ app.add_typer(bridge, name="bridge")
 app.add_typer(monitor, name="monitor")
 
 
+class _WithoutPandas:
+    """Hides pandas: pyarrow imports it where it is installed, which takes longer than most builds,
+    and no command uses it.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("this program runs without pandas", name=name)
+
+
 def main() -> None:
     """Run the program with the arguments of the command line."""
+    sys.meta_path.insert(0, _WithoutPandas)
     app()

@@ -422,9 +422,10 @@ def _duplicates(builder: KeyedBuilder) -> _Duplicates | None:
         return None
     excess = max(rows / fed.observations - 1.0, 0.0)
     share = excess / (1.0 + excess)
-    about = "" if fed.exact else "about "
-    said = f"{about}{100 * share:.1f} % of {rows:,} rows are duplicates"
     error = 0.0 if fed.exact else accuracy_of(params.capacity)
+    said = f"{100 * share:.1f} % of {rows:,} rows are duplicates"
+    if error:  # in 19 of 20 logs, as of the number of observations
+        said = f"about {said}, within {100 * error * (1.0 - share):.1f} points"
     if error and excess < _FEW_DUPLICATES * error:
         said += (
             f": counting every row is off by {100 * excess:.1f} %, and this sketch by up to "

@@ -33,6 +33,7 @@ from decaysketch.errors import (
     ParameterError,
 )
 from decaysketch.tables import KeyedBuilder, refusal_finder
+from decaysketch.tables.workers import records_of
 
 __all__ = ["fold"]
 
@@ -214,5 +215,5 @@ class _Files:
 
 
 def _row(batch: pa.RecordBatch, row: int) -> Any:
-    (record,) = batch.slice(row, 1).to_pylist()
+    (record,) = records_of(pa.Table.from_batches([batch.slice(row, 1)]))
     return record

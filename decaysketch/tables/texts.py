@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from datetime import UTC, timezone, tzinfo
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -49,10 +50,10 @@ BoolArray = npt.NDArray[np.bool_]
 
 _EXACT_IN_FLOAT = 1 << 53
 _INT64 = np.iinfo(np.int64)
-_MISSING = pa.array(sorted(MISSING))
 _SPACES = r"[\s\x{A0}\x{202F}\x{2009}]"
 _NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
 _DIALECTS = ((",", ""), (",", "."), (",", " "), (",", "'"), (".", ","), (".", "'"), (".", " "))
+_FIRST = 16  # rows that are cast before all others
 _LOOKED_AT = 10_000  # rows that say what a column holds
 _MOST = 0.5  # of them
 
@@ -117,7 +118,7 @@ def cast_clean(column: pa.Array, integers: bool) -> pa.Array | None:
     spellings. None: some row is not that clean.
     """
     try:
-        found = column.cast(pa.float64())
+        found = _cast(column, pa.float64())
         floats = found.fill_null(0.0).to_numpy(zero_copy_only=False)
         with np.errstate(invalid="ignore"):
             exact = bool((np.abs(floats) <= _EXACT_IN_FLOAT).all())  # no NaN either
@@ -135,6 +136,16 @@ def cast_clean(column: pa.Array, integers: bool) -> pa.Array | None:
     except pa.ArrowInvalid:
         pass
     return None
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast a column after its first rows. Arrow goes on after a fault, half a microsecond a row.
+
+    Raises:
+        ArrowInvalid: a row cannot be cast.
+    """
+    column[:_FIRST].cast(kind)
+    return column.cast(kind)
 
 
 def texts_of_floats(column: pa.Array) -> pa.Array:
@@ -156,7 +167,7 @@ def _in_plain_form(column: pa.Array, numerals: Numerals) -> tuple[pa.Array, pa.A
     """
     texts = column.cast(pa.large_string())
     trimmed = pc.replace_substring_regex(texts, rf"^{_SPACES}+|{_SPACES}+$", "")
-    said = pc.if_else(pc.is_in(trimmed, _MISSING.cast(trimmed.type)), None, trimmed)
+    said = pc.if_else(pc.is_in(trimmed, _missing()), None, trimmed)
     mark, group = re.escape(numerals.decimal), _class_of(numerals.thousands)
     well = rf"^[+-]?([0-9]+({mark}[0-9]*)?|{mark}[0-9]+)([eE][+-]?[0-9]{{1,4}})?$"
     if group:
@@ -166,6 +177,11 @@ def _in_plain_form(column: pa.Array, numerals: Numerals) -> tuple[pa.Array, pa.A
     if numerals.decimal != ".":
         plain = pc.replace_substring(plain, numerals.decimal, ".")
     return pc.if_else(said.is_null(), None, texts), pc.utf8_ltrim(plain, "+"), good
+
+
+@cache
+def _missing() -> pa.Array:
+    return pa.array(sorted(MISSING), pa.large_string())  # not at import: pyarrow imports pandas
 
 
 def _class_of(thousands: str) -> str:
@@ -353,7 +369,7 @@ def _read_clean(
     rows = np.flatnonzero(todo & texts.is_valid().to_numpy(zero_copy_only=False))
     for _, zone, unit in _KINDS:
         with suppress(pa.ArrowInvalid):
-            moments = texts.cast(pa.timestamp(unit, zone))
+            moments = _cast(texts, pa.timestamp(unit, zone))
             moments = moments if len(rows) == len(moments) else moments.take(pa.array(rows))
             _enter(moments, rows, how, found, todo, refusals)
             return True

@@ -29,6 +29,7 @@ __all__ = [
     "matching_row_groups",
     "open_parquet",
     "partial_builder",
+    "records_of",
     "refusal_finder",
 ]
 
@@ -332,8 +333,8 @@ def file_refusal_finder(
     return find
 
 
-def _records(rows: pa.Table) -> list[dict[str, object]]:
-    """Return rows as Python objects. Times beyond Python's years become their numbers."""
+def records_of(rows: pa.Table) -> list[dict[str, object]]:
+    """Return rows as Python objects. Times that Python cannot represent become their numbers."""
     try:
         return list(rows.to_pylist())
     except (OverflowError, ValueError):
@@ -353,7 +354,7 @@ def _refused_rows(
     for start in range(0, len(listing), _REFUSALS_AT_A_TIME):
         some = listing[start : start + _REFUSALS_AT_A_TIME]
         rows = [refusal.row for refusal in some]
-        records = _records(table.select(builder.columns).take(rows))
+        records = records_of(table.select(builder.columns).take(rows))
         yield pa.RecordBatch.from_arrays(
             [
                 pa.array([place] * len(some), pa.string()),

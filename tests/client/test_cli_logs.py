@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import decaysketch as ds
 from decaysketch.cli import app
+from decaysketch.core.sizing import accuracy_of
 from decaysketch.families import decode
 
 SUCH = "'2026-01-31T12:00:00Z', or a time_format"
@@ -179,6 +180,33 @@ class TestQuarantine:
         assert "no column" in run(*build, "--overwrite", status=1).stderr
         assert kept.read_text() == "before\n"
         assert sorted(each.name for each in tmp_path.iterdir()) == ["a.csv", "b.csv", "kept.ndjson"]
+
+
+class TestShareOfDuplicates:
+    """A log with few duplicates is served as well by a plain aggregate, and ``build`` says so."""
+
+    @pytest.mark.parametrize(
+        ("copies", "options", "share", "advised"),
+        [
+            (0, (), 0.0, False),  # nothing is discarded, so there is no error to compare
+            (50, (), 0.0476, False),
+            (50, ("--capacity", "100"), 0.0476, True),
+            (5_000, ("--capacity", "100"), 0.8333, False),
+        ],
+    )
+    def test_the_figures_of_the_log_decide(
+        self, tmp_path: Path, copies: int, options: tuple[str, ...], share: float, advised: bool
+    ) -> None:
+        rows = [f"a,{n},{100 + n},{n % 5}" for n in range(1_000)]
+        log = rows_of(tmp_path / "a.csv", *rows, *(rows * 5)[:copies])
+        build = ("build", log, "--out", tmp_path / "x", *COLUMNS, *options)
+        found = json.loads(run(*build, "--json").stdout)["duplicates"]
+        points = (1 - found) * accuracy_of(100) if options else 1e-4
+        assert abs(found - share) <= points
+        said = " ".join(run(*build, "--overwrite").stdout.split())
+        assert f"{100 * found:.1f} % of {len(rows) + copies:,} rows are duplicates" in said
+        assert (f"within {100 * points:.1f} points" in said) == bool(options)
+        assert ("a plain aggregate is as close" in said) == advised
 
 
 class TestFolders:
