@@ -225,6 +225,17 @@ class Joining:
     joint: Callable[[Any, Any, int], Any]
     by_level: bool = True
 
+    @classmethod
+    def of(cls, module: str, *, by_level: bool = True) -> Self:
+        """Return ``matches`` and ``joint_of`` in a module. The first call imports it: few programs
+        need set algebra.
+        """
+        return cls(
+            lambda snapshots: import_module(module).matches(snapshots),
+            lambda match, guards, copy: import_module(module).joint_of(match, guards, copy),
+            by_level,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:

@@ -12,7 +12,6 @@ from decaysketch.decay import integral
 from decaysketch.decay.integral import IntegralDecay, StepTable
 from decaysketch.decay.read import fields_of
 from decaysketch.integral import rows, wire
-from decaysketch.integral.joint import joint_of, matches
 from decaysketch.integral.sketch import IntegralDecaySketch
 from decaysketch.integral.state import spec_of
 
@@ -110,5 +109,5 @@ FAMILY = Family(
     },
     row_cost=4,  # with its events
     release_scratch=rows.release_scratch,
-    joining=Joining(matches, joint_of, by_level=False),
+    joining=Joining.of("decaysketch.integral.joint", by_level=False),
 )

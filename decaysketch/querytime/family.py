@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from decaysketch.contract.family import Blob, Family, Head, Input, Joining, Promises
 from decaysketch.contract.recipe import Own, Recipe, refuse_decay, take_fields
@@ -52,18 +52,6 @@ class DecayRecipe(Recipe):
         return cls(SketchParams.from_dict(form["params"], id_key=id_key))
 
 
-def _matches(snapshots: Any) -> Any:
-    from decaysketch.querytime import joint  # few programs need set algebra
-
-    return joint.matches(snapshots)
-
-
-def _joint_of(match: Any, guards: Any, copy: int) -> Any:
-    from decaysketch.querytime import joint
-
-    return joint.joint_of(match, guards, copy)
-
-
 FAMILY = Family(
     name=DecayRecipe.family,
     doc="the decay is chosen by each query.",
@@ -96,5 +84,5 @@ FAMILY = Family(
     },
     release_scratch=rows.release_scratch,
     many=many_keys,
-    joining=Joining(_matches, _joint_of),
+    joining=Joining.of("decaysketch.querytime.joint"),
 )
