@@ -337,7 +337,8 @@ def _decays(recipe: Recipe, texts: Texts) -> tuple[Decay | None, ...]:
 
 def _schema(recipe: Recipe) -> Schema:
     """The columns of a stream."""
-    return schema_of(recipe.params.value_type, recipe.params.time_unit)
+    params = recipe.params
+    return schema_of(params.value_type, params.time_unit, getattr(params, "columns", ()))
 
 
 def _versus(

@@ -208,7 +208,8 @@ class Sketch(Held):
             frame: in any order, with any number of duplicates.
             time: column with the event time: timestamps, dates, integers, or ISO 8601 texts.
             value: column with the measured number, or with labels: text, categories. Null, NaN, NA
-                and NaT are missing values.
+                and NaT are missing values. With declared columns (``params.columns``), none: the
+                data frame's columns with these names are read, and others are null.
             id: the column, or columns, that together identify the event, as in
                 :func:`decaysketch.observation_ids`.
             key, source, sequence: replace ids if the family counts keys or numbers its elements.

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from decaysketch.core.hashing import hash_keys, key_words
 from decaysketch.core.labels import EncodedLabels
+from decaysketch.core.records import Records
 from decaysketch.families import BuiltWith, recipe_of
 from decaysketch.tables.mapping import ColumnMapping, LogColumns
 
@@ -62,7 +63,7 @@ def doubt_of_ids(
     identity = hash_keys([part[rows] for part in parts], _WORD)
     times = log.columns["timestamps"][rows]
     moment = reading = [identity.view(np.int64), times]
-    if mapping.value is not None:
+    if mapping.value is not None or mapping.values:
         values = log.columns["values"][rows]
         reading = [*moment, _words(values), log.missing[rows].astype(np.int64)]
     readings, ids = _distinct(hash_keys(reading, _WORD)), _distinct(identity)
@@ -83,6 +84,8 @@ def doubt_of_ids(
 
 def _words(values: Any) -> npt.NDArray[np.int64]:
     """Return words that are equal for equal values. Missing values may have any word."""
+    if isinstance(values, Records):
+        return values.hashes()
     if isinstance(values, EncodedLabels):  # whose texts may repeat
         first: dict[str, int] = {}
         places = [first.setdefault(text, place) for place, text in enumerate(values.texts)]

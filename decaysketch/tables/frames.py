@@ -140,9 +140,12 @@ def feed(
     weighed = recipe.kind.input.weight_bound is not None or recipe.kind.input.weighted
     if constant and weight != 1 and not weighed:
         raise ParameterError(f"weight is {weight!r}; expected none: elements have none")
+    declared = [name for name, _ in getattr(recipe.params, "columns", ())]
+    if declared:
+        frame = table_of(frame)
     mapping = ColumnMapping(
         time=time, ids=names_of(id), key=names_of(key), source=source, sequence=sequence,
-        value=value,
+        value=value, values=tuple(name for name in declared if name in frame.column_names),
         weight=None if constant and weight == 1 else _WEIGHT if constant else str(weight),
         time_unit=column_unit, time_zone=time_zone,
     )  # fmt: skip
@@ -152,7 +155,7 @@ def feed(
         table = table.append_column(_WEIGHT, pa.array(np.full(len(table), weight)))
     if value is not None:
         table = _without_nan(table, value)
-    needed = [name for name in mapping.columns if name != value]
+    needed = [name for name in mapping.columns if name != value and name not in mapping.values]
     rows = len(table)
     table = _whole(table, needed, drop_nulls)
     left_out = rows - len(table)
@@ -246,14 +249,16 @@ def names_of(given: Columns) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def table_of(frame: Any, names: Sequence[str]) -> pa.Table:
-    """Return a data frame's columns."""
+def table_of(frame: Any, names: Sequence[str] | None = None) -> pa.Table:
+    """Return a data frame's columns. None: all of them, as they are."""
     if not hasattr(frame, "__arrow_c_stream__") and not isinstance(frame, pa.RecordBatch):
         raise ParameterError(
             f"frame is a {type(frame).__name__}; expected something with __arrow_c_stream__: a "
             "frame of pandas 2.2 or newer, polars, DuckDB, Arrow or ibis"
         )
     table = pa.table(frame)
+    if names is None:
+        return table
     if missing := [name for name in names if name not in table.column_names]:
         named = [name for name in table.column_names if not _UNNAMED_INDEX.fullmatch(name)]
         raise ParameterError(f"no column {missing[0]!r}; there are {', '.join(named)}")

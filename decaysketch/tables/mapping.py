@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from decaysketch.core.arrays import Column
+from decaysketch.core.column_types import ColumnTypes
 from decaysketch.core.hashing import HashedKeys
 from decaysketch.core.labels import EncodedLabels
 from decaysketch.core.observations import TIME_LIMIT, observation_ids
 from decaysketch.core.params import SketchParams
 from decaysketch.core.plausible_times import dated, doubt, unit_in_name
+from decaysketch.core.records import Records, encode_records
 from decaysketch.core.text_values import Numerals, check_time_format, zone_of
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ObservationError, OtherUnitError, ParameterError
@@ -130,6 +132,7 @@ class ColumnMapping:
         sequence: integers by which a source numbers its elements.
         value: the measured number, or the label; null is a missing value. None: every value is
             missing. A sampler needs it, and a key has none.
+        values: the declared columns that are read, in a stream with columns. Others are null.
         weight: integers 0..max_weight. None: every weight is 1. A sampler accepts none. For events
             of keys any integers from 0.
         fallback_time: a time for rows whose ``time`` is null, such as the arrival.
@@ -149,6 +152,7 @@ class ColumnMapping:
     source: str | None = None
     sequence: str | None = None
     value: str | None = None
+    values: tuple[str, ...] = ()
     weight: str | None = None
     fallback_time: str | None = None
     time_unit: str | None = None
@@ -158,7 +162,7 @@ class ColumnMapping:
     thousands: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("ids", "key"):
+        for name in ("ids", "key", "values"):
             if isinstance(given := getattr(self, name), str):
                 raise ParameterError(f"{name} is {given!r}; expected a tuple of column names")
         if self.time_unit is not None and self.time_unit not in NANOSECONDS:
@@ -185,7 +189,7 @@ class ColumnMapping:
                 outside of its domain.
         """
         try:
-            given = {name: form.get(name, ()) for name in ("ids", "key")}
+            given = {name: form.get(name, ()) for name in ("ids", "key", "values")}
             lists = {
                 name: each if isinstance(each, str) else tuple(each) for name, each in given.items()
             }
@@ -200,7 +204,7 @@ class ColumnMapping:
         """The columns that are read, each once."""
         named = (
             self.time, self.fallback_time, *self.ids, *self.key, self.source, self.sequence,
-            self.value, self.weight,
+            self.value, *self.values, self.weight,
         )  # fmt: skip
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
@@ -241,12 +245,27 @@ class ColumnMapping:
                 "column each: elements that a sampler numbers itself would count again whenever "
                 "they are read again"
             )
+        self._check_values(recipe_of(params).params)
         if kind.value == "required" and self.value is None:
             raise ParameterError("value is None; expected a column: a sampler samples values")
         if kind.value == "none" and self.value is not None:
             raise ParameterError(f"value is {self.value!r}; expected None: events have none")
         if kind.weight_bound is None and not kind.weighted and self.weight is not None:
             raise ParameterError(f"weight is {self.weight!r}; expected None: elements have none")
+
+    def _check_values(self, params: Params) -> None:
+        declared = dict(getattr(params, "columns", ()))
+        if declared and self.value is not None:
+            raise ParameterError(
+                f"value is {self.value!r}; expected None: the stream has the columns "
+                f"{', '.join(declared)}"
+            )
+        for name in self.values:
+            if name not in declared:
+                raise ParameterError(
+                    f"values has {name!r}; the stream has "
+                    + (f"the columns {', '.join(declared)}" if declared else "no columns")
+                )
 
     def read(
         self,
@@ -327,6 +346,8 @@ class ColumnMapping:
             missing = nulls_of(column)
             values = numbers_of(column, self.value, params, refusals)
             _refuse_outside(values, kind.value_bound, self.value, params, refusals)
+        if declared := getattr(params, "columns", ()):
+            values, missing = self._records(table, declared, refusals), np.zeros(rows, dtype=bool)
         if kind.value == "none":  # so none is missing
             missing = np.zeros(rows, dtype=bool)
         else:
@@ -344,6 +365,17 @@ class ColumnMapping:
                 _refuse_outside(weights, kind.weight_bound, self.weight, params, refusals)
                 columns["weights"] = weights
         return columns, missing
+
+    def _records(self, table: pa.Table, declared: ColumnTypes, refusals: Refusals) -> Records:
+        """Return the declared columns."""
+        given = {name: column_of(table, name) for name in self.values}
+        try:
+            return encode_records(given, declared, table.num_rows)
+        except ObservationError as fault:
+            if refusals.raises:
+                raise
+            refusals.refuse_column(fault.column, str(fault))
+            return encode_records({}, declared, table.num_rows)
 
     def _weights(self, table: pa.Table, name: str, refusals: Refusals) -> Int64Array:
         return integers_of(column_of(table, name), name, refusals, self._numerals)

@@ -18,6 +18,7 @@ import decaysketch as ds
 from decaysketch import minhit
 from decaysketch.core.labels import EncodedLabels
 from decaysketch.core.row_status import Verdict
+from decaysketch.tables import ColumnMapping, sketches_by_key
 
 TYPES = {"temp": "float64", "site": "text", "ok": "bool", "level": "int64"}
 PARAMS = ds.SketchParams(max_weight=4, id_bits=12, capacity=12, seed=3, columns=TYPES)
@@ -228,6 +229,46 @@ def test_every_form_of_columns_gives_the_same_bytes() -> None:
         sketch.update(form, 1, np.arange(rows), np.arange(rows))
         blobs.append(sketch.to_bytes())
     assert len(set(blobs)) == 1
+
+
+def test_data_frames_fill_the_declared_columns() -> None:
+    rows = 400
+    names = [f"site-{k % 7}" for k in range(rows)]
+    temp = [None if k % 5 == 0 else 20.0 + k % 9 for k in range(rows)]
+    table = pa.table(
+        {
+            "n": pa.array(range(rows)),
+            "when": pa.array(range(1_790_000_000, 1_790_000_000 + rows)),
+            "site": pa.array(names).dictionary_encode(),
+            "temp": pa.array(temp, pa.float32()),
+            "other": pa.array(names),
+        }
+    )
+    params = ds.SketchParams(id_bits=40, capacity=60, columns="site text, temp float64, ok bool")
+    given: dict[str, Any] = {"time": "when", "id": "n", "params": params}
+    ids = ds.observation_ids(np.arange(rows), params=params)
+    expected = ds.DecaySketch(params)
+    expected.update({"site": names, "temp": temp}, 1, table["when"].to_numpy(), ids)
+    for frame in (table, table.to_pandas(), pl.from_arrow(table)):
+        assert ds.DecaySketch.from_frame(frame, **given) == expected
+    again = ds.DecaySketch(params)
+    again.update_frame(table.slice(100), time="when", id="n")
+    again.update_frame(table.slice(0, 300), time="when", id="n")
+    assert again == expected
+    with pytest.raises(ds.ParameterError, match="site, temp"):
+        ds.DecaySketch.from_frame(table, value="temp", **given)
+    bad = table.set_column(3, "temp", pa.array([float("inf")] * rows))
+    with pytest.raises(ds.ObservationError, match=r"column .temp.*inf"):
+        ds.DecaySketch.from_frame(bad, **given)
+    mapping = ColumnMapping(time="when", ids=("n",), values=("site", "temp"))
+    by_site = sketches_by_key(table, params, mapping, ("site",))
+    assert len(by_site) == 7
+    expected.merge(*by_site.values())
+    assert expected == again
+    with pytest.raises(ds.ParameterError, match="the stream has no columns"):
+        mapping.check(ds.SketchParams())
+    with pytest.warns(ds.DisagreeingCopiesWarning, match="the id lacks a column"):
+        ds.DecaySketch.from_frame(table, **(given | {"id": "site"}))
 
 
 @pytest.mark.parametrize(
