@@ -31,6 +31,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from decaysketch.core.column_types import MAX_COLUMNS, ColumnType
 from decaysketch.core.params import Option, SketchParams
 from decaysketch.core.sizing import DEFAULT_CAPACITY, MAX_CAPACITY, capacity_for
 from decaysketch.families import DEFAULT, FAMILIES, Family
@@ -156,6 +157,9 @@ class RequestModel(BaseModel):
 _ACCURACY = "In place of the capacity: how far off a sum is at most, in 19 of 20 answers; a share."
 
 
+_COLUMNS = "Columns of an observation by name, in place of one value (family `decay`)."
+
+
 class _Params(RequestModel):
     """Base of every family's parameters."""
 
@@ -186,6 +190,10 @@ def _params_model(family: Family) -> type[_Params]:
             doc = _SAID_BESIDES.get(name)
             fields[name] = (Literal[said], Field(default=said, description=doc))
     if family.params is SketchParams:
+        fields["columns"] = (
+            dict[str, ColumnType],
+            Field(default={}, max_length=MAX_COLUMNS, description=_COLUMNS),
+        )
         fields["accuracy"] = (
             float | None,
             Field(default=None, exclude=True, description=_ACCURACY),

@@ -23,6 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from api.errors import Fault, InvalidRequestError, TooManyRowsError
+from decaysketch.core.labels import MAX_LABEL_BYTES
+from decaysketch.core.records import encode_records
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.ingest.columns import (
     EXACT_IN_FLOAT,
@@ -247,11 +249,12 @@ def _check_schema(schema: pa.Schema, form: Form) -> None:
         ),
     }
     expected = {name: what for name, what in expected.items() if name in form.fields}
+    expected = {name: _SUITED[kind] for name, kind in form.columns} | expected
     repeated = {name for name, count in Counter(schema.names).items() if count > 1}
     faults = [Fault(field=name, reason="several columns of this name") for name in sorted(repeated)]
     for field in schema:
         if field.name not in expected:
-            text = f"one of {', '.join(form.fields)}"
+            text = f"one of {', '.join(expected)}"
             faults.append(Fault(field=field.name, reason="unknown column", expected=text))
         elif not any(suits(_content(field.type)) for suits in expected[field.name][0]):
             text = expected[field.name][1]
@@ -266,6 +269,43 @@ def _check_schema(schema: pa.Schema, form: Form) -> None:
         raise InvalidRequestError(f"the columns are not those of observations: {listed}", faults)
 
 
+def _is_string(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
+
+
+def _records(batches: list[pa.RecordBatch], rows: int, form: Form, refuse: Any) -> Any:
+    """Return the declared columns. A value that does not fit rejects its row, and is null."""
+    given: dict[str, pa.Array] = {}
+    for name, kind in form.columns:
+        if not batches or name not in batches[0].schema.names:
+            continue
+        parts = [batch.column(name) for batch in batches]
+        column = pa.chunked_array(parts).combine_chunks()
+        bad = _misfits(column, kind)
+        if bad.any():
+            refuse(bad, f"columns.{name}", "does not fit", column.to_pylist(), kind)
+            column = pc.if_else(pa.array(bad), pa.scalar(None, column.type), column)
+        given[name] = column
+    return encode_records(given, form.columns, rows)
+
+
+def _misfits(column: pa.Array, kind: str) -> Mask:
+    """Return the rows whose value the type does not allow."""
+    if kind == "text":
+        return _lengths(column) > MAX_LABEL_BYTES
+    if pa.types.is_floating(column.type):
+        found = pc.is_inf(column)
+    elif kind == "bool" or pa.types.is_null(column.type):
+        return np.zeros(len(column), np.bool_)
+    else:
+        most = EXACT_IN_FLOAT if kind == "float64" else (1 << 63) - 1
+        numbers = column.fill_null(0).to_numpy(zero_copy_only=False)
+        return np.asarray((numbers > most) | (numbers < -most), np.bool_)
+    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+
+
 def _content(kind: pa.DataType) -> pa.DataType:
     """Return a dictionary's value type, or any other type unchanged."""
     return kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -273,6 +313,14 @@ def _content(kind: pa.DataType) -> pa.DataType:
 
 def _is_float(kind: pa.DataType) -> bool:
     return bool(pa.types.is_float64(kind) or pa.types.is_float32(kind))
+
+
+_SUITED: dict[str, tuple[list[Any], str]] = {
+    "float64": ([pa.types.is_integer, _is_float], "float64, float32 or integers"),
+    "int64": ([pa.types.is_integer], "integers"),
+    "bool": ([pa.types.is_boolean], "bool"),
+    "text": ([_is_string], "text"),
+}
 
 
 def _columns(batches: list[pa.RecordBatch], form: Form) -> Raw:
@@ -287,12 +335,12 @@ def _columns(batches: list[pa.RecordBatch], form: Form) -> Raw:
             refusals.append(Refusal(row, name, reason, value, expected))
         good[at_fault] = False
 
-    values, missing = _values(batches, rows, form)
-    if not (form.integers or form.labels) and values.dtype.kind in "iu":
-        inexact = (values > EXACT_IN_FLOAT) | (values < -EXACT_IN_FLOAT)
-        refuse(inexact, "value", "not exact as float64", values.tolist(), "at most 2^53")
-    if values.dtype == np.uint64:
-        refuse(values >= 1 << 63, "value", "beyond 64 bits", values.tolist())
+    values: Any
+    if form.columns:
+        values = _records(batches, rows, form, refuse)
+        missing = np.zeros(rows, dtype=bool)
+    else:
+        values, missing = _sound_values(batches, rows, form, refuse)
     integers = {}
     of_texts = batches and not pa.types.is_integer(batches[0].schema.field(identity).type)
     for name, default in (("weight", 1), ("time", 0), (identity, 0)):
@@ -321,7 +369,7 @@ def _columns(batches: list[pa.RecordBatch], form: Form) -> Raw:
         rows,
         np.flatnonzero(good),
         values[good]
-        if form.labels
+        if form.labels or form.columns
         else values[good].astype(np.int64 if form.integers else np.float64),
         missing[good],
         integers["weight"][good],
@@ -330,6 +378,19 @@ def _columns(batches: list[pa.RecordBatch], form: Form) -> Raw:
         keys,
         refusals,
     )
+
+
+def _sound_values(
+    batches: list[pa.RecordBatch], rows: int, form: Form, refuse: Any
+) -> tuple[npt.NDArray[Any], Mask]:
+    """Return the value column with the stream's type, and where it is null."""
+    values, missing = _values(batches, rows, form)
+    if not (form.integers or form.labels) and values.dtype.kind in "iu":
+        inexact = (values > EXACT_IN_FLOAT) | (values < -EXACT_IN_FLOAT)
+        refuse(inexact, "value", "not exact as float64", values.tolist(), "at most 2^53")
+    if values.dtype == np.uint64:
+        refuse(values >= 1 << 63, "value", "beyond 64 bits", values.tolist())
+    return values, missing
 
 
 def _values(batches: list[pa.RecordBatch], rows: int, form: Form) -> tuple[npt.NDArray[Any], Mask]:

@@ -35,6 +35,7 @@ from decaysketch.ingest.columns import (
     Key,
     Raw,
     Refusal,
+    fault_of_columns,
     fault_of_key,
     value_column,
 )
@@ -195,7 +196,8 @@ class _Reader:
 
     def __init__(self, form: Form) -> None:
         self._form, self._integers, self._labels = form, form.integers, form.labels
-        self._takes_keys = form.takes_keys
+        self._takes_keys, self._columns = form.takes_keys, dict(form.columns)
+        self._value = "columns" if form.columns else "value"
         self._fields = form.fields
         self._names = frozenset(form.fields)
         self._identity = form.fields[-1]
@@ -243,7 +245,9 @@ class _Reader:
         """The rows as columns."""
         missing = np.zeros(len(self._values), dtype=bool)
         values: list[Any] = self._values
-        if None in values:
+        if self._columns:
+            values = [{} if value is None else value for value in values]
+        elif None in values:
             missing[:] = [value is None for value in values]
             nothing: Any = "" if self._labels else 0
             values = [nothing if value is None else value for value in values]
@@ -263,7 +267,7 @@ class _Reader:
         """Append a row, or return its fault."""
         if type(item) is not dict or not self._names.issuperset(item):
             return _fault_of_object(item, self._fields)
-        value, weight = item.get("value"), item.get("weight", 1)
+        value, weight = item.get(self._value), item.get("weight", 1)
         time, id_ = item.get("time", _ABSENT), item.get(self._identity, _ABSENT)
         if value is not None and (fault := self._fault_of_value(value)):
             return fault
@@ -290,6 +294,8 @@ class _Reader:
         return None
 
     def _fault_of_value(self, value: Any) -> _Fault | None:
+        if self._columns:
+            return fault_of_columns(value, self._columns)
         if self._labels:
             if type(value) is str:
                 return None

@@ -70,6 +70,8 @@ _KINDS: dict[tuple[str, bool], Any] = {
 def plain_reader(form: Form) -> Callable[[bytes], Plain | None]:
     """What reads lines, the last one without its end, or gives None unless all of them are plain.
     O(length)."""
+    if form.columns:
+        return lambda _text: None
     kind: type[_Row[Any, Any]] = (
         _EVENTS[form.takes_keys]
         if form.counts_keys

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from decaysketch import SketchParams
+from decaysketch.errors import ParameterError
 from decaysketch.families import DEFAULT, Params
 from decaysketch.ingest.views import ViewOf
 
@@ -35,6 +36,11 @@ def view_forms(
         parts: of its ids, which together name a device.
         capacity: devices that are kept.
     """
+    if columns := getattr(params, "columns", ()):
+        raise ParameterError(
+            f"views is given and columns is {dict(columns)!r:.80}; expected one of them: "
+            "group by a column when you query"
+        )
     seed, unit = params.seed, params.time_unit
     found = []
     for ending, kind, names in ((DEVICES, params.value_type, False), (NAMES, "label", True)):

@@ -23,6 +23,7 @@ Numbers
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
@@ -33,11 +34,13 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.contract.family import Input
+from decaysketch.core.column_types import ColumnTypes
 from decaysketch.core.hashing import MAX_KEY_BYTES, RepeatedKeys
 from decaysketch.core.labels import fault_of_label
 from decaysketch.core.observations import TIME_LIMIT, encode_values, observation_ids
 from decaysketch.core.plausible_times import in_another_unit
 from decaysketch.core.ranges import EncodedValues, Range, key_of
+from decaysketch.core.records import encode_records
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
@@ -59,6 +62,7 @@ __all__ = [
     "Refusal",
     "check",
     "check_takes_readings",
+    "fault_of_columns",
     "fault_of_key",
     "points_to_columns",
     "to_columns",
@@ -118,7 +122,15 @@ class Form:
     @property
     def fields(self) -> tuple[str, ...]:
         """Names that a row may have. The last one is the id, or its replacement."""
+        if self.columns:
+            return ("columns", *FIELDS[1:])
         return _EVENT_FIELDS if self.counts_keys else FIELDS
+
+    @property
+    def columns(self) -> ColumnTypes:
+        """Declared columns, if rows have them instead of a value."""
+        columns: ColumnTypes = getattr(self.params, "columns", ())
+        return columns
 
     @property
     def counts_keys(self) -> bool:
@@ -213,7 +225,8 @@ class Raw:
     Attributes:
         rows: their number in the body.
         positions: the position in the body of each row.
-        values: 0 where missing; for labels objects, an empty text where missing.
+        values: 0 where missing; for labels objects, an empty text where missing. With declared
+            columns: :class:`~decaysketch.core.records.Records`, or a mapping for each row.
         keys: of rows whose id is a key; their ``ids`` mean nothing.
         parts: a column for each part, if all ids are keys of the same kind; then there are no
             ``keys``.
@@ -300,7 +313,9 @@ def check(raw: Raw, form: Form) -> Batch:
         low, high = form.values
         outside = (raw.values < low) | (raw.values > high)
         checks.refuse(outside, "value", raw.values, "out of bounds", f"{low} to {high}")
-    if form.labels:
+    if form.columns:
+        pass  # readers check columns, by name and type
+    elif form.labels:
         _check_labels(raw.values, checks)
     elif form.integers:
         lowest = raw.values == -INT64_LIMIT
@@ -331,7 +346,11 @@ def check(raw: Raw, form: Form) -> Batch:
         ids[places] = _ids(parts, len(places), form)
     if form.bind_keys and plain.any():
         ids[plain] = _ids([raw.ids[plain]], int(plain.sum()), form)
-    values = np.ma.masked_array(raw.values, mask=raw.missing) if raw.missing.any() else raw.values
+    values: Any = raw.values
+    if form.columns:
+        values = encode_records(values, form.columns, len(ids))
+    elif raw.missing.any():
+        values = np.ma.masked_array(values, mask=raw.missing)
     columns = Columns(*(column[checks.good] for column in (values, raw.weights, raw.times, ids)))
     if raw.ranges:
         columns = columns._replace(values=_encoded(columns.values, raw, checks.good))
@@ -364,6 +383,41 @@ def _ahead(form: Form, latest: int, time: int) -> str:
         f"too far in the future, {ahead_s:.0f} s ahead of the clock here; at most "
         f"{form.lead.seconds:g} ({form.lead.setting})"
     )
+
+
+def fault_of_columns(columns: Any, types: Mapping[str, str]) -> tuple[Any, ...] | None:
+    """Return the first fault in a row's columns: field, reason, value and expected form."""
+    if not isinstance(columns, dict):
+        return "columns", "no object", columns, "an object of columns"
+    for name, value in columns.items():
+        kind = types.get(name)
+        if kind is None:
+            return "columns", "unknown column", name, f"one of {', '.join(types)}"
+        if value is not None and not _SUITS[kind](value):
+            return f"columns.{name}", _NOT[kind], value, f"{_SAID[kind]} or null"
+    return None
+
+
+def _is_exact(value: Any) -> bool:
+    if type(value) is float:
+        return math.isfinite(value)
+    return type(value) is int and -EXACT_IN_FLOAT <= value <= EXACT_IN_FLOAT
+
+
+_SUITS: Mapping[str, Callable[[Any], bool]] = {
+    "float64": _is_exact,
+    "int64": lambda value: type(value) is int and -INT64_LIMIT < value < INT64_LIMIT,
+    "bool": lambda value: type(value) is bool,
+    "text": lambda value: fault_of_label(value) is None,
+}
+_NOT = {
+    "float64": "no exact float64", "int64": "no integer of 64 bits", "bool": "no truth value",
+    "text": "no text of at most 1,024 bytes",
+}  # fmt: skip
+_SAID = {
+    "float64": "a finite number", "int64": "an integer above -2^63", "bool": "true, false",
+    "text": "a text",
+}  # fmt: skip
 
 
 def _check_labels(values: npt.NDArray[Any], checks: _Checks) -> None:
@@ -422,6 +476,11 @@ def check_takes_readings(recipe: Recipe) -> None:
         ParameterError: its rows have no hashed ids, or its time unit has no wall clock.
     """
     kind, unit = recipe.kind, recipe.params.time_unit
+    if getattr(recipe.params, "columns", ()):
+        raise ParameterError(
+            "the stream has columns, and a reading of this protocol has one value; post "
+            "observations as JSON or Arrow, or sketches"
+        )
     if kind.input.named_by != "ids":
         raise ParameterError(
             f"the family is {kind.name!r}, whose rows are named by {kind.input.named_by}; expected "
@@ -504,7 +563,7 @@ def _raw(
     faults: Mapping[int, tuple[Any, ...]],
     form: Form,
 ) -> Raw:
-    """Return the columns of rows without a fault, without keys."""
+    """Return columns for the rows without a fault, without keys."""
     missing = np.zeros(len(places), dtype=bool)
     ranges: dict[int, int] = {}
     if Range in set(map(type, values)):
@@ -528,7 +587,7 @@ def _raw(
 
 def value_column(values: Sequence[Any], form: Form) -> npt.NDArray[Any]:
     """Return a column of values with the right type."""
-    if not form.labels:
+    if not (form.labels or form.columns):
         return np.array(values, dtype=np.int64 if form.integers else np.float64)
     column = np.empty(len(values), object)  # which NumPy would make texts of fixed length of
     column[:] = values
