@@ -3,9 +3,9 @@
 ``python -m quality.traces`` runs the application in this process under a profiler, and traces four
 paths: a posted sketch, line protocol with two derived streams, a query with a named decay, and an
 MQTT message up to the bridge's spool. Every path runs a few times before, so that no import, no
-cache and no first source counts. A file or function counts if each of ``--repeat`` runs passes it,
-so no periodic task does. Files and functions belong to ``api/`` and ``decaysketch/``. Work after
-the response counts as well, until the posts are merged.
+cache and no first source counts. A file or function counts if each of ``--repeat`` runs passes it.
+Alerts are evaluated by the clock, and do not count. Files and functions belong to ``api/`` and
+``decaysketch/``. Work after the response counts as well, until the posts are merged.
 
 An object *carries* the post if one of its attributes is the request body, the stored bytes or their
 digest, the token, a decoded sketch, a column with one entry per line, or another such object. The
@@ -45,6 +45,7 @@ __all__ = ["PATHS", "Trace", "main", "traced"]
 
 _ROOT = Path(ds.__file__).parents[1]
 _PRODUCT = tuple(f"{_ROOT / name}/" for name in ("api", "decaysketch"))
+_BY_CLOCK = "/api/monitors/"
 _CARRIERS = ("api.", "decaysketch.ingest.", "decaysketch.ingest.bridge.", "decaysketch.client.")
 _STORING = ("api.service.", "api.journal.")
 _TOKEN = re.compile(r".+:[0-9a-f]{16}:[0-9]+")
@@ -92,7 +93,7 @@ class _Profiler:
             return
         code = frame.f_code
         if event == "call":
-            if code.co_filename.startswith(_PRODUCT):
+            if code.co_filename.startswith(_PRODUCT) and _BY_CLOCK not in code.co_filename:
                 self.codes.add(code)
                 self.inserts += code.co_name == "insert_rows"
         elif code.co_name == "__init__" and code.co_varnames:

@@ -31,6 +31,7 @@ completely faulty.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -228,6 +229,9 @@ class _Target:
     fault: str = ""
 
 
+_Skip = tuple[int, str, int]  # stream, word, number
+
+
 @dataclass(slots=True, frozen=True, eq=False)
 class _Plan:
     """The instructions for the lines of a series.
@@ -241,7 +245,7 @@ class _Plan:
 
     targets: dict[bytes, list[_Target]]
     plain: bool
-    skips: tuple[tuple[int, str, int], ...]
+    skips: tuple[_Skip, ...]
     bytes: int
 
 
@@ -257,6 +261,7 @@ class _Reader:
         self._indexes = indexes
         self._texts = SeriesTexts()
         self._faults: dict[str, str] = {}
+        self._skips: dict[tuple[_Skip, ...], tuple[_Skip, ...]] = {}
 
     def check_texts(self) -> None:
         """Raises UnreadableError: the texts of the series are too long together. The reader would
@@ -302,7 +307,7 @@ class _Reader:
         readers = [index.readers(measurement) for index in self._indexes]
         tags = _tags(head, name.end()) if any(readers) else {}
         written: _Tags | None = None
-        skips: list[tuple[int, str, int]] = []
+        skips: list[_Skip] = []
         targets: dict[bytes, list[_Target]] = {}
         for stream, each in enumerate(readers):
             if each is None:
@@ -321,7 +326,9 @@ class _Reader:
         plain = not any(each.map.id_fields or each.map.weight or each.fault for each in every)
         texts = {each.series: None for each in every}
         size = _PLAN_BYTES + size_of([head, *texts]) + _TARGET_BYTES * len(every)
-        return _Plan(targets, plain, tuple(skips), size)
+        # Plans share equal skips, so that skip_lines counts them together.
+        shared = self._skips.setdefault(tuple(skips), tuple(skips))
+        return _Plan(targets, plain, shared, size)
 
     def _target(self, map: LineMap, stream: int, written: _Tags) -> _Target:
         try:
@@ -329,10 +336,18 @@ class _Reader:
         except RefusedError as fault:
             return _Target(map, stream, "", self._faults.setdefault(str(fault), str(fault)))
 
-    def skip(self, plan: _Plan) -> None:
-        """Count the parts that are skipped in a line, with any fields."""
+    def skip(self, plan: _Plan, lines: int = 1) -> None:
+        """Count the parts that are skipped in equal lines, with any fields."""
         for stream, word, count in plan.skips:
-            self.streams[stream].told.skip(word, count)
+            self.streams[stream].told.skip(word, count * lines)
+
+    def skip_lines(self, plans: Sequence[_Plan]) -> None:
+        """Count the parts that are skipped in lines. Most lines share their skips, which may be as
+        many as there are streams.
+        """
+        by_skips = {id(plan.skips): plan for plan in plans}
+        for key, lines in Counter([id(plan.skips) for plan in plans]).items():
+            self.skip(by_skips[key], lines)
 
     def code(self, target: _Target) -> int:
         """Return the code of a target among the readings of its stream."""
@@ -385,8 +400,7 @@ def _plain(read: _Reader, text: bytes, number: int) -> bool:
         return False
     if found is not None:
         _append(read, *found)
-    for plan in skipping:
-        read.skip(plan)
+    read.skip_lines(skipping)
     for target in absent:
         read.streams[target.stream].told.skip("no value")
     return True
