@@ -59,6 +59,8 @@ def spells(times: npt.NDArray[np.int64], heard: npt.NDArray[np.bool_]) -> list[t
     runs = np.diff(at, prepend=-1, append=n) - 1
     share = 0.5 * len(at) / n
     limit = math.log(_CHANCE / n) / math.log1p(-share)
+    if not (runs > limit).any():  # as nearly always
+        return []
     usual = np.partition(runs, -_LONGEST)[-_LONGEST] if len(runs) > _LONGEST else 0
     edges = np.concatenate([[-1], at, [n]])
     return [

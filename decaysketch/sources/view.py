@@ -695,7 +695,7 @@ class CoverageView(View):
         read = self._read(self._among(wanted))
         joint, (_, rows) = read.joints[0], number_of(read.samples[0])
         inside = self._kept(read, read.masks(wanted))[0]
-        found = np.unique(rows[inside[rows]])[:limit]  # rows are latest first
+        found = _rising(rows[inside[rows]])[:limit]  # rows are latest first
         columns = joint.columns
         return [
             Missing(int(columns.ids[row]), int(columns.times[row]), _hearers(read, row))
@@ -710,7 +710,7 @@ class CoverageView(View):
         read = self._read(self._among(wanted, among))
         _, rows = number_of(read.samples[0])
         counted = self._kept(read, read.masks(among))[0]
-        rows = np.unique(rows[counted[rows]])[::-1]  # oldest first
+        rows = _rising(rows[counted[rows]])[::-1]  # oldest first
         return silence.change(read.joints[0].columns.times[rows], read.masks(wanted)[0][rows])
 
     def versus(
@@ -871,6 +871,12 @@ def _reach(read: _Read, first: Moment, second: Moment) -> tuple[Decay, int]:
     return (none() if oldest <= -TIME_LIMIT else window(latest - oldest)), latest
 
 
+def _rising(rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """Return rows in order, each once. With an integral decay a row may be in several strata."""
+    rows = np.sort(rows)
+    return rows if (rows[1:] > rows[:-1]).all() else np.unique(rows)
+
+
 def _words(read: _Read) -> list[npt.NDArray[np.uint64]]:
     """Return uint64[rows] for each hash function, equal where histories are, except for a chance of
     n^2 / 2^64.
@@ -900,7 +906,7 @@ def _sampled(read: _Read, rows: npt.NDArray[np.intp], place: int) -> npt.NDArray
 
 def _spells(read: _Read) -> list[list[tuple[int, int]]]:
     joint, (_, rows) = read.joints[0], number_of(read.samples[0])
-    rows = np.unique(rows)[::-1]  # oldest first
+    rows = _rising(rows)[::-1]  # oldest first
     times, degrees = joint.columns.times[rows], joint.degrees[rows]
     found = []
     for place in range(len(read.names)):
