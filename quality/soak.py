@@ -1,8 +1,9 @@
 """``python -m quality.soak``: steady mixed posts of all protocols, for as long as is asked.
 
-One aggregator is posted to at a low rate: sketches, observations as JSON and NDJSON, line protocol,
-OTLP, remote write and a LoRaWAN webhook, each to a stream of its own whose sketches are small and
-fill early; and small queries are asked. Every so often the resident memory and the size of the
+One aggregator is posted to at a low rate: sketches, observations as JSON, NDJSON and Arrow, line
+protocol, OTLP, remote write, counters of a series stream and two LoRaWAN webhooks, each to a stream
+whose sketches are small and fill early. One of them feeds derived streams. Small queries run next
+to the posts. Every so often the resident memory and the size of the
 database are printed. After the first quarter, in which sketches fill, the status is 1 if
 
 - the median of memory in the last quarter is more than ``--growth`` above that in the second, or
@@ -28,13 +29,20 @@ from statistics import median
 from typing import Any
 
 import httpx2
+import numpy as np
+import pyarrow as pa
 
+import decaysketch as ds
 from quality.serving import Server
 
 __all__ = ["PROTOCOLS", "main", "verdict"]
 
 _PARAMS = {"max_weight": 1, "id_bits": 40, "capacity": 500, "time_unit": "ms"}
 _Body = tuple[str, bytes, str]  # path, body, media type
+
+
+def _mapped(mapping: dict[str, Any]) -> dict[str, Any]:
+    return {"ingest": {"map": [mapping]}}
 
 
 def _now_ms() -> int:
@@ -91,23 +99,57 @@ def _lorawan(number: int) -> _Body:
     return "lorawan?format=chirpstack", json.dumps(event).encode(), "application/json"
 
 
-#: How each protocol posts, and the mapping that its stream needs.
-PROTOCOLS: dict[str, tuple[Callable[[int], _Body], dict[str, Any] | None]] = {
-    "json": (_observations, None),
-    "ndjson": (_lines, None),
-    "influx": (_influx, {"format": "influx", "measurement": "m", "value": "v"}),
-    "otlp": (_otlp, {"format": "otlp", "metric": "m"}),
-    "prometheus": (_remote_write, {"format": "prometheus", "metric": "m"}),
-    "chirpstack": (_lorawan, {"format": "chirpstack", "value": "object.t"}),
+def _things_stack(number: int) -> _Body:
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    message = {
+        "end_device_ids": {"dev_eui": "70B3D57ED0000001", "device_id": "d", "dev_addr": "260B0001"},
+        "received_at": now,
+        "uplink_message": {"session_key_id": "AYfg==", "f_cnt": number, "received_at": now,
+                           "decoded_payload": {"t": number % 40}},
+    }  # fmt: skip
+    return "lorawan?format=tts", json.dumps(message).encode(), "application/json"
+
+
+def _columns(number: int) -> dict[str, Any]:
+    return {"value": np.arange(20) % 9, "time": np.full(20, _now_ms()),
+            "id": number * 20 + np.arange(20)}  # fmt: skip
+
+
+def _arrow(number: int) -> _Body:
+    table, sink = pa.table(_columns(number)), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    body = sink.getvalue().to_pybytes()
+    return "observations?source=d&verdicts=counts", body, "application/vnd.apache.arrow.stream"
+
+
+def _sketch(number: int) -> _Body:
+    sketch, columns = ds.DecaySketch(ds.SketchParams(**_PARAMS)), _columns(number)
+    sketch.update(columns["value"], 1, columns["time"], columns["id"])
+    return "sketches?source=e", sketch.to_bytes(), "application/octet-stream"
+
+
+_SERIES = {"family": "series", "params": {"time_unit": "ms", "capacity": 500}}
+_REMOTE = {"format": "prometheus", "metric": "m"}
+
+#: How each protocol posts, and how its stream differs from the others.
+PROTOCOLS: dict[str, tuple[Callable[[int], _Body], dict[str, Any]]] = {
+    "json": (_observations, {}),
+    "ndjson": (_lines, {"views": {"devices": {"id": 1, "capacity": 100}}}),
+    "arrow": (_arrow, {}),
+    "sketch": (_sketch, {}),
+    "influx": (_influx, _mapped({"format": "influx", "measurement": "m", "value": "v"})),
+    "otlp": (_otlp, _mapped({"format": "otlp", "metric": "m"})),
+    "prometheus": (_remote_write, _mapped(_REMOTE)),
+    "series": (_remote_write, _SERIES | _mapped(_REMOTE | {"kind": "counter"})),
+    "chirpstack": (_lorawan, _mapped({"format": "chirpstack", "value": "object.t"})),
+    "tts": (_things_stack, _mapped({"format": "tts", "value": "uplink_message.decoded_payload.t"})),
 }
 
 
 def _prepare(http: httpx2.Client) -> None:
-    for name, (_, mapping) in PROTOCOLS.items():
-        form: dict[str, Any] = {"params": _PARAMS}
-        if mapping is not None:
-            form["ingest"] = {"map": [mapping]}
-        http.put(f"/v1/streams/{name}", json=form).raise_for_status()
+    for name, (_, form) in PROTOCOLS.items():
+        http.put(f"/v1/streams/{name}", json={"params": _PARAMS} | form).raise_for_status()
 
 
 def _work(http: httpx2.Client, rate: float, end: float) -> Iterator[Counter[int]]:
@@ -123,7 +165,8 @@ def _work(http: httpx2.Client, rate: float, end: float) -> Iterator[Counter[int]
         )
         answers[answer.status_code] += 1
         if number % 10 == 0:
-            ask = {"queries": [{"aggregate": "mean", "decay": "none"}]}
+            aggregate = "increase" if name == "series" else "mean"
+            ask = {"queries": [{"aggregate": aggregate, "decay": "window(1h)"}]}
             answers[http.post(f"/v1/streams/{name}/query", json=ask).status_code] += 1
         yield answers
         time.sleep(draw.expovariate(rate))

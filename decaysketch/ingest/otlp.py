@@ -47,8 +47,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from decaysketch.core.ranges import Range
-from decaysketch.ingest.json_text import without_mark
-from decaysketch.ingest.mapping import Texts, shown
+from decaysketch.ingest.mapping import Texts
+from decaysketch.ingest.otlp_json import from_json
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.protobuf import varint
 from decaysketch.ingest.readings import RefusedError, Steps, UnreadableError, finished
@@ -161,8 +161,10 @@ def steps(
     max_weight: int = 1,
     most: int | None = None,
 ) -> Steps[Points]:
-    """Do the same in steps: the complete body first, then some data points in each step."""
-    request = _from_json(body) if as_json else _from_protobuf(body)
+    """Do the same in steps: protobuf is read in one, JSON in several, and then some data points in
+    each step.
+    """
+    request = (yield from from_json(body)) if as_json else _from_protobuf(body)
     index = SeriesIndex.of(maps)
     read = _Reader(index, max_weight, most)
     for group in request.resource_metrics:
@@ -696,69 +698,3 @@ def _from_protobuf(body: bytes) -> Any:
     except DecodeError:
         raise UnreadableError("the body is no protobuf of an export of metrics") from None
     return request
-
-
-def _from_json(body: bytes) -> Any:
-    from google.protobuf import json_format
-    from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
-
-    try:
-        # Exemplars, which nobody reads, have ids in hexadecimal, where protobuf expects base64.
-        document = json.loads(without_mark(body), object_hook=_modern)
-        _check_kind(document)
-        if b"\\ud" in body.lower():  # perhaps half of a pair, which protobuf stumbles over
-            json.dumps(document, ensure_ascii=False).encode("utf-8")
-        return json_format.ParseDict(
-            document,
-            metrics_service_pb2.ExportMetricsServiceRequest(),
-            ignore_unknown_fields=True,
-        )
-    except UnreadableError:
-        raise
-    except (json_format.ParseError, json.JSONDecodeError, UnicodeError) as error:
-        raise UnreadableError(f"the body is no JSON of an export of metrics: {error}") from None
-    except (ArithmeticError, RecursionError, ValueError):
-        raise UnreadableError("the body is too deep, or has a number that is too long") from None
-
-
-_OLD = {
-    "instrumentationLibraryMetrics": "scopeMetrics",
-    "instrumentation_library_metrics": "scopeMetrics",
-    "intGauge": "gauge", "doubleGauge": "gauge", "intSum": "sum", "doubleSum": "sum",
-    "intHistogram": "histogram", "doubleHistogram": "histogram", "doubleSummary": "summary",
-}  # fmt: skip
-"""Names of OTLP before version 0.19, with those that replaced them."""
-
-
-_TIMES = frozenset({"timeUnixNano", "time_unix_nano"})
-_METRICS = frozenset({"resourceMetrics", "resource_metrics"})
-
-
-def _check_kind(document: Any) -> None:
-    """Raises UnreadableError: it is no export of metrics."""
-    if not isinstance(document, dict):
-        raise UnreadableError("the body is no object")
-    if document and _METRICS.isdisjoint(document):
-        raise UnreadableError(
-            f"the body has {shown(next(iter(document)))}; expected 'resourceMetrics': traces and "
-            "logs have other endpoints"
-        )
-
-
-def _modern(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return fields without exemplars.
-
-    Raises:
-        UnreadableError: they are from an obsolete version, and would be ignored.
-    """
-    fields.pop("exemplars", None)
-    if "labels" in fields and not _TIMES.isdisjoint(fields):
-        raise UnreadableError(
-            "a data point has 'labels', of OTLP before version 0.19; expected 'attributes'"
-        )
-    for old in _OLD.keys() & fields.keys():
-        raise UnreadableError(
-            f"the body has {old!r}, of OTLP before version 0.19; expected {_OLD[old]!r}: update "
-            "the exporter, or send through a current OpenTelemetry collector"
-        )
-    return fields

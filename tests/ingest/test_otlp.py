@@ -7,6 +7,7 @@ import math
 import random
 import time
 import tracemalloc
+from collections import Counter
 from dataclasses import replace
 from itertools import repeat
 from typing import Any
@@ -23,8 +24,9 @@ from decaysketch.ingest import otlp, series
 from decaysketch.ingest.columns import Form, check, points_to_columns
 from decaysketch.ingest.formats import Mappings
 from decaysketch.ingest.otlp import parse
+from decaysketch.ingest.otlp_json import _modern, from_json
 from decaysketch.ingest.points import Points
-from decaysketch.ingest.readings import UnreadableError
+from decaysketch.ingest.readings import UnreadableError, finished
 
 pytest.importorskip("opentelemetry.proto")
 from google.protobuf import json_format
@@ -282,6 +284,41 @@ def test_what_is_no_export_is_unreadable(body: bytes) -> None:
     for as_json in (True, False):
         with pytest.raises(UnreadableError):
             parse(body, maps({"metric": "temp"}), as_json=as_json)
+
+
+def test_json_in_steps_is_the_message_of_the_complete_document() -> None:
+    """Of bodies that are changed at random. A member that is no object is rejected."""
+    outcomes: Counter[str] = Counter()
+    for number in range(300):
+        body = changed(random.Random(number), "otlp")
+        found, reason = _in_steps(body)
+        outcomes["read" if reason is None else "rejected"] += 1
+        assert found == _complete(body) or "expected an object" in str(reason), body
+    assert min(outcomes["rejected"], outcomes["read"]) > 10
+
+
+def _in_steps(body: bytes) -> tuple[Any, UnreadableError | None]:
+    try:
+        return finished(from_json(body)), None
+    except UnreadableError as error:
+        return None, error
+
+
+def _complete(body: bytes) -> Any:
+    try:
+        document = json.loads(body, object_hook=_modern)
+        json.dumps(document, ensure_ascii=False).encode()
+        return json_format.ParseDict(
+            document, ExportMetricsServiceRequest(), ignore_unknown_fields=True
+        )
+    except Exception:  # whatever it is, the body is none
+        return None
+
+
+def test_long_json_has_short_steps() -> None:
+    many = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [{"name": "m"}] * 500}]}] * 2}
+    for body, steps in ((many, 1000), (request(gauge(*[point(1)] * 6400)), 100)):
+        assert sum(1 for _ in from_json(json.dumps(body).encode())) >= steps
 
 
 def _hostile() -> dict[str, bytes]:

@@ -176,7 +176,7 @@ def test_where_the_package_is_missing_it_is_said_what_to_install(
     def missing(_body: bytes) -> None:
         raise ModuleNotFoundError("", name="opentelemetry")
 
-    monkeypatch.setattr(otlp, "_from_json", missing)
+    monkeypatch.setattr(otlp, "from_json", missing)
     refused = ward.post(URL, json=request(gauge(point(1))))
     assert "it is of the extra `otlp`" in problem(refused, 501)["detail"]
 
