@@ -150,7 +150,7 @@ async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggr
     loading = asyncio.create_task(_load_special_functions(opened, opening))
     stack.callback(loading.cancel)
     app.state.aggregator = aggregator
-    _log.info("read %d streams from %s", len(aggregator.streams()), settings.place)
+    _log.info("read %d streams from %s", aggregator.stream_count, settings.place)
     return aggregator
 
 

@@ -288,7 +288,8 @@ class Monitors:
 
     def of_stream(self, stream: Stream) -> list[Watched]:
         """Return the monitors of a stream, in order of name."""
-        mine = [each for each in self._watched.values() if each.row.stream_id == stream.id]
+        keys = ((stream.id, self._rows[n].name) for n in self._of_stream.get(stream.id, ()))
+        mine = [self._watched[key] for key in keys if key in self._watched]
         return sorted(map(self._as_of_now, mine), key=lambda each: each.row.name)
 
     def every(self) -> list[tuple[str, Watched]]:

@@ -155,6 +155,7 @@ class Relay:
         self._flush_s, self._check_s = settings.upstream_flush_s, settings.upstream_check_s
         self._most_rows = settings.upstream_queue_rows
         self._lines: dict[int | tuple[int, str], _Line] = {}
+        self._streams_version = -1
         self._me = secrets.token_hex(8)
         self._renew_s = self._mine_until_s = float("-inf")
         self._backoff = Backoff(_FIRST_BACKOFF_S, _LONGEST_BACKOFF_S, random.Random())
@@ -205,6 +206,10 @@ class Relay:
 
     def _see_streams(self) -> None:
         """Keep a line for every stream and source to be forwarded, including new ones."""
+        version = self._aggregator.streams_version
+        if version == self._streams_version and not self._wanted_parts:
+            return
+        self._streams_version = version
         lines, own = self._lines, self._upstream.source
         found: dict[int | tuple[int, str], _Line] = {}
         for stream in self._aggregator.streams():

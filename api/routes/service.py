@@ -163,8 +163,7 @@ async def get_service(
     settings: Settings = request.app.state.settings
     known: Checks = request.app.state.checks
     disk: Disk = request.app.state.disk
-    streams = aggregator.streams()
-    last_us = max((stream.last_received_us for stream in streams), default=0)
+    last_us = aggregator.last_received_us
     checks = await known.of(aggregator)
     refused = dict(aggregator.senders.refused)
     return ServiceState(
@@ -177,8 +176,8 @@ async def get_service(
         now=utc(aggregator.now_us()),
         ready=all(passed is True for passed in checks.values()),
         checks=checks,
-        streams=len(streams),
-        sources=sum(stream.source_count for stream in streams),
+        streams=aggregator.stream_count,
+        sources=aggregator.source_count,
         last_post=utc(last_us) if last_us else None,
         backlog_posts=aggregator.backlog,
         backlog_rows=aggregator.backlog_rows,
@@ -252,7 +251,6 @@ async def readyz(request: Request, aggregator: TheAggregator) -> Response:
 async def metrics(request: Request, aggregator: TheAggregator) -> Response:
     """The labels contain names of streams."""
     counted: Metrics = request.app.state.metrics
-    streams = aggregator.streams()
-    counted.holding(len(streams), sum(stream.source_count for stream in streams))
+    counted.holding(aggregator.stream_count, aggregator.source_count)
     counted.memory(aggregator.memory, request.app.state.settings)
     return Response(await asyncio.to_thread(counted.exposition), media_type=MEDIA_TYPE)

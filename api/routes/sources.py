@@ -4,7 +4,9 @@ sketch.
 
 from __future__ import annotations
 
+import heapq
 from datetime import datetime
+from itertools import groupby, islice
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
@@ -108,11 +110,17 @@ async def list_sources(
 
 
 def _listed(stream: Stream, senders: Senders, now_us: int, after: str, limit: int) -> bytes:
-    seen = senders.of_stream(stream.id)
-    unnamed = seen.pop("", Sender())
+    unnamed = senders.sender(stream.id, "") or Sender()
     revoked = set(stream.revoked)
-    names = sorted(each for each in {*stream.source_names, *revoked, *seen} if each > after)
+    found = heapq.merge(
+        stream.source_names_after(after, limit + 1),
+        senders.names_after(stream.id, after, limit + 1),
+        sorted(each for each in revoked if each > after),
+    )
+    names = list(islice((name for name, _ in groupby(found)), limit + 1))
     listed = names[:limit]
+    known = ((each, senders.sender(stream.id, each)) for each in listed)
+    seen = {each: sender for each, sender in known if sender is not None}
     refused = [unnamed.refused, *(seen[each].refused for each in listed if each in seen)]
     return (
         SourceReports(

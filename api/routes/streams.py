@@ -399,13 +399,9 @@ class _Page(NamedTuple):
 
 def _page(aggregator: Aggregator, caller: Caller, after: str, limit: int) -> _Page:
     """A page of the list, and its entity tag from the state before the page is written. O(streams
-    on the page). For a key whose scope contains few streams, O(streams in its scope).
+    on the page).
     """
-    if caller.sees_all:
-        seen = aggregator.streams_after(after)
-    else:
-        own = sorted(aggregator.streams_of(caller), key=lambda each: each.name)
-        seen = (each for each in own if each.name > after)
+    seen = aggregator.streams_after(after, None if caller.sees_all else caller)
     listed = list(islice(seen, limit + 1))
     page = listed[:limit]
     moments = (text for stream in page for text in _moment(stream))

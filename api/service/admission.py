@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from api.errors import NoRoomError, TooManySourcesError
 from api.journal.model import Post
@@ -54,6 +55,7 @@ class Admission:
         memory: the rows in memory.
         compute: runs the merging.
         catch_up: reads rows that other processes have committed.
+        when_taken: calls a function once this process has taken a journal row.
         streams: every stream there is.
     """
 
@@ -63,12 +65,14 @@ class Admission:
         memory: Memory,
         compute: Compute,
         catch_up: Callable[[], Awaitable[object]],
+        when_taken: Callable[[int, Callable[[], None]], None],
         streams: Callable[[], Streams],
     ) -> None:
         self._limits = limits
         self._memory = memory
         self._compute = compute
         self._catch_up = catch_up
+        self._when_taken = when_taken
         self._streams = streams
         self._exactly = asyncio.Lock()
         # Admitted, and not taken yet.
@@ -84,8 +88,10 @@ class Admission:
         source: str,
         posts: Sequence[Post],
         caller: Scoped | None = None,
+        last_row: Callable[[], int] = lambda: 0,
     ) -> AsyncIterator[None]:
-        """Reserve space for these posts, which ``caller`` sends, while the context lasts.
+        """Reserve space for these posts, which ``caller`` sends, while the context lasts, and until
+        this process has taken the journal row ``last_row()``.
 
         Raises:
             Exception: the fault of the sketches, if they had to be decoded.
@@ -103,7 +109,7 @@ class Admission:
         try:
             yield
         finally:
-            self._change(stream, source, -held, -new)
+            self._when_taken(last_row(), partial(self._change, stream, source, -held, -new))
 
     async def check_stream(self, name: str, rows: int) -> None:
         """Raise NoRoomError if there is no space for a new stream that takes so many rows."""
@@ -118,7 +124,7 @@ class Admission:
             raise NoRoomError(where, "max_resident_rows", present + rows, limit)
 
     async def _settle_all(self) -> None:
-        for each in list(self._streams()):
+        for each in list(self._memory.unsettled):
             await self._compute(each.settle)
 
     def _change(self, stream: Stream, source: str, rows: int, sources: int) -> None:
@@ -169,8 +175,8 @@ class Admission:
         present = self._memory.resident.rows + self._rows
         if caller is None or present <= enough:
             return 0 if caller is None else present
-        seen = self._streams().in_scope(caller)
-        return sum(each.rows + self._of_stream[each] for each in seen)
+        coming = (rows for each, rows in self._of_stream.items() if caller.sees(each.name))
+        return self._streams().rows_in_scope(caller) + sum(coming)
 
     def _check_sources(self, stream: Stream, source: str) -> None:
         if stream.source(source) is not None:

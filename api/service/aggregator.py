@@ -162,7 +162,7 @@ class Aggregator:
         self._background = Background(self.observer)
         self._writability = Writability(storage, self.observer)
         self._grown = asyncio.Event()
-        self._backlog_rows = 0
+        self._backlog_rows = self._last_received_us = 0
         self._backlog = Shares(self._limits.backlog_rows)  # of what was posted here
         self._follower = Follower(
             storage,
@@ -190,6 +190,7 @@ class Aggregator:
             self.memory,
             self._large,
             self._follower.catch_up,
+            self._follower.when_taken,
             lambda: self._streams,
         )
         self._compactor = Compactor(
@@ -268,9 +269,31 @@ class Aggregator:
         """Return whether this process knows a stream of this name."""
         return name in self._streams
 
-    def streams_after(self, name: str) -> Iterator[Stream]:
-        """Return the streams whose names come after a given name, in order."""
-        return self._streams.named_after(name)
+    @property
+    def stream_count(self) -> int:
+        """Return how many streams there are."""
+        return len(self._streams)
+
+    @property
+    def streams_version(self) -> int:
+        """Return another number once a stream came or went."""
+        return self._streams.version
+
+    @property
+    def source_count(self) -> int:
+        """Return how many sources have posted, counted per stream."""
+        return self.memory.sources.rows
+
+    @property
+    def last_received_us(self) -> int:
+        """Return when the last post came, to any stream; 0: there was none."""
+        return self._last_received_us
+
+    def streams_after(self, name: str, caller: Scoped | None = None) -> Iterator[Stream]:
+        """Return the streams whose names come after a given name, in order: all, or those that a
+        key permits.
+        """
+        return self._streams.named_after(name, caller)
 
     def streams_of(self, caller: Scoped) -> Collection[Stream]:
         """Return the streams in the scope of a key, in no order."""
@@ -559,7 +582,7 @@ class Aggregator:
         if self.backlog_rows > most or self._backlog.crowded(receipt.caller):
             raise BusyError
         async with AsyncExitStack() as admitted:
-            receipt.parts = await self._admit(parts, derived or {}, caller, admitted)
+            receipt.parts = await self._admit(receipt, derived or {}, caller, admitted)
             check()
             receipt.catalog = self._follower.catalog
             await self._committer.submit(receipt)
@@ -571,19 +594,19 @@ class Aggregator:
 
     async def _admit(
         self,
-        parts: Mapping[Stream, Sequence[Post]],
-        derived: Mapping[Stream, Sequence[Post]],
+        receipt: Receipt,
+        derived: Collection[Stream],
         caller: Scoped | None,
         admitted: AsyncExitStack,
     ) -> dict[Stream, Sequence[Post]]:
         """Reserve space for all posts. Return them without those that a derived stream has no space
         for.
         """
-        found = dict(parts)
-        for stream, posts in (*parts.items(), *derived.items()):
+        found: dict[Stream, Sequence[Post]] = {}
+        for stream, posts in receipt.parts.items():
             source = posts[0].source
             try:
-                space = self._admission.admitted(stream, source, posts, caller)
+                space = self._admission.admitted(stream, source, posts, caller, receipt.last_row)
                 await admitted.enter_async_context(space)
             except (NoRoomError, TooManySourcesError, CapacityError) as error:
                 # A derived stream may not take space away from the stream that feeds it.
@@ -780,6 +803,8 @@ class Aggregator:
 
     def _took(self, stream: Stream, rows: int) -> None:
         self._unfolded[stream] = None
+        self._replacements.changed(stream)
+        self._last_received_us = max(self._last_received_us, stream.last_received_us)
         self._backlog_rows += rows
         self._grown.set()
 

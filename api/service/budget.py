@@ -48,6 +48,13 @@ TRIM_ROWS = 1 << 19  # let go of, until the C library is told to return them
 T = TypeVar("T")
 
 
+class Settling(Protocol):
+    """A component that can return unused space."""
+
+    def settle(self) -> None:
+        """Return it."""
+
+
 class Owner(Protocol):
     """A component that keeps a snapshot for later."""
 
@@ -63,13 +70,13 @@ def give_back() -> None:
 
 
 class Tally:
-    """Rows, counted here and in the enclosing tally. Thread-safe.
+    """Rows, counted here and in the enclosing tallies. Thread-safe.
 
     Args:
-        within: of which this is a part.
+        within: tallies that count the same rows.
     """
 
-    def __init__(self, within: Tally | None = None) -> None:
+    def __init__(self, *within: Tally) -> None:
         self._within = within
         self._rows = 0
         self._gone = 0
@@ -90,8 +97,20 @@ class Tally:
         with self._lock:
             self._rows += rows
             self._gone += max(0, -rows)
-        if self._within is not None:
-            self._within.change(rows)
+            for each in self._within:
+                each.change(rows)
+
+    def join(self, within: Tally) -> None:
+        """Count all rows in another tally too, from now on."""
+        with self._lock:
+            self._within += (within,)
+            within.change(self._rows)
+
+    def leave(self, within: Tally) -> None:
+        """Count no row in another tally any more."""
+        with self._lock:
+            self._within = tuple(each for each in self._within if each is not within)
+            within.change(-self._rows)
 
 
 class Hold:
@@ -279,11 +298,20 @@ class Memory:
 
     Args:
         inflight_rows, read_rows: see the settings ``max_inflight_rows`` and ``max_read_rows``.
+
+    Attributes:
+        resident: rows in the merged sketches and the sketches that wait for a merge.
+        waiting: the rows among them that wait.
+        flight, reading: see their classes.
+        sources: source count of all streams.
+        unsettled: buffers that have grown since they returned unused space.
     """
 
     def __init__(self, inflight_rows: int = 1 << 62, read_rows: int = 1 << 62) -> None:
         self.resident = Tally()
-        self.waiting = Tally()  # of these, the rows of sketches that wait to be merged
+        self.waiting = Tally()
+        self.sources = Tally()
+        self.unsettled: set[Settling] = set()
         self.flight = Flight(inflight_rows)
         self.reading = Reading(read_rows)
         self._large = threading.RLock()

@@ -13,6 +13,8 @@ so it is harmless to take one that contains more than was missing.
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
@@ -87,6 +89,8 @@ class Follower:
         self._begun = self._ended = 0  # numbers of catch-ups
         self._caught_up_at = float("-inf")
         self._asked = asyncio.Event()
+        self._calls: list[tuple[int, int, Callable[[], None]]] = []  # a heap
+        self._call_numbers = itertools.count()
         self._advanced = asyncio.Event()
         self._said_at = float("-inf")
         self._lost: str | None = None  # why the database is not the one that was read
@@ -157,6 +161,13 @@ class Follower:
                     self._own_bytes += len(row.body)
                     self._own_rows += len(sketch)
                 self._asked.set()
+
+    def when_taken(self, number: int, call: Callable[[], None]) -> None:
+        """Call a function once everything up to a number is taken: now, if it is."""
+        if number <= self._cursor:
+            call()
+        else:
+            heapq.heappush(self._calls, (number, next(self._call_numbers), call))
 
     async def reached(self, number: int) -> None:
         """Wait until everything up to a number is taken."""
@@ -276,6 +287,8 @@ class Follower:
             changed = self._streams.replace(rows, revocations, opened, changed_ids)
         except DecaySketchError as error:
             raise ReplayError(f"a stream cannot be opened: {error}") from error
+        for stream in opened.values():
+            self._taken(stream, 0)
         for stream in changed:
             self._taken(stream, 0)
             self._tell_left_out(stream, "a revocation")
@@ -379,6 +392,8 @@ class Follower:
 
     def _advance(self, cursor: int) -> None:
         self._cursor = cursor
+        while self._calls and self._calls[0][0] <= cursor:
+            heapq.heappop(self._calls)[2]()
         waiting, self._advanced = self._advanced, asyncio.Event()
         waiting.set()
 

@@ -57,6 +57,7 @@ class MergeBuffer:
     def add(self, part: Snapshot | MergeBuffer) -> None:
         """Add a sketch, or all content of another buffer, to be merged later."""
         with self._adding:
+            self._memory.unsettled.add(self)
             self._waiting.append(part)
             self._waiting_rows += _rows(part)
             self._count(waiting=self._parts_rows + _counted(part))
@@ -86,6 +87,7 @@ class MergeBuffer:
         with self._adding:
             self._count(sketch=0, waiting=0)
             self._discarded = True
+            self._memory.unsettled.discard(self)
 
     def fold(self) -> None:
         """Merge the waiting sketches."""
@@ -161,6 +163,7 @@ class MergeBuffer:
         """Merge the waiting sketches, and return unused space. A kept snapshot is released only
         where the sketch has grown since it was last trimmed.
         """
+        self._memory.unsettled.discard(self)
         with self._memory.merging(self.work_rows), self._merging:
             self._fold()
             if self._kept and self._sketch.nbytes > self._trimmed_bytes:

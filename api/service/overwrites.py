@@ -46,7 +46,11 @@ class Replacements:
 
     def __init__(self, streams: Streams, compute: Compute, observer: Observer) -> None:
         self._streams, self._compute, self._observer = streams, compute, observer
-        self._seen: dict[Stream, object] = {}  # what each was when it was counted last
+        self._changed: dict[int, None] = {}  # an ordered set of ids, which keeps no stream alive
+
+    def changed(self, stream: Stream) -> None:
+        """Count a stream again in the next round."""
+        self._changed[stream.id] = None
 
     async def watch(self, every_s: float) -> None:
         """Count once, and wait. A round takes place every ``every_s`` seconds, or less often, so
@@ -58,12 +62,11 @@ class Replacements:
         await asyncio.sleep(max(every_s, _SHARE * (loop.time() - began)))
 
     async def count(self) -> None:
-        """Count where a stream has changed."""
-        streams = list(self._streams)
-        self._seen = {stream: self._seen.get(stream) for stream in streams}
-        for stream in streams:
-            mark = stream.generation
-            if self._seen[stream] == mark:
+        """Count where a stream has changed since the last round. O(changed streams)."""
+        changed, self._changed = self._changed, {}
+        for stream_id in changed:
+            stream = self._streams.by_id(stream_id)
+            if stream is None:  # deleted since
                 continue
             try:
                 # Of one source nothing is counted, and most of many streams have one.
@@ -72,7 +75,7 @@ class Replacements:
             except Exception:  # whatever it is, this process serves without it
                 _log.exception("cannot count what sources of %r replace", stream.name)
                 replacing = None
-            stream.replacing, self._seen[stream] = replacing, mark
+            stream.replacing = replacing
             if replacing is not None:
                 self._observer.replacing(stream.name, sum(replacing.values()))
 

@@ -119,6 +119,10 @@ class Receipt:
             pairs = zip(posts, outcomes, strict=False)
             yield stream, [(post, row) for post, row in pairs if isinstance(row, Row)]
 
+    def last_row(self) -> int:
+        """Return the number of the last new journal row; 0 if there is none."""
+        return max((each.seq for each in self.outcomes if isinstance(each, Row)), default=0)
+
     @property
     def token(self) -> str:
         """Return the first stream's token. A process that has read up to it has all posts."""

@@ -18,7 +18,7 @@ with rejections only never displaces a source with accepted posts.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 
@@ -97,16 +97,20 @@ class Senders:
         self.refused: Counter[str] = Counter()  # of all sources, those forgotten as well
         self._posting: OrderedDict[SourceKey, Sender] = OrderedDict()
         self._refused_only: OrderedDict[SourceKey, Sender] = OrderedDict()
+        self._names: dict[int, list[str]] = {}  # of all these, by stream and in order
 
     def took(self, key: SourceKey, now_us: int, late_s: float | None) -> None:
         """Record an accepted post of a source. O(1)."""
         sender = self._posting.get(key)
         if sender is None:
-            sender = self._refused_only.pop(key, None) or Sender()
+            sender = self._refused_only.pop(key, None)
+            if sender is None:
+                sender = Sender()
+                self._enter(key)
             self._posting[key] = sender
         self._posting.move_to_end(key)
         if len(self._posting) > MOST_KEPT:
-            self._posting.popitem(last=False)
+            self._forget(self._posting.popitem(last=False)[0])
         sender.take(now_us, late_s)
 
     def refuse(self, key: SourceKey, reason: str, count: int, now_us: int) -> None:
@@ -116,14 +120,39 @@ class Senders:
         self.refused[reason] += count
         sender = self._posting.get(key)
         if sender is None:
+            if key not in self._refused_only:
+                self._enter(key)
             sender = self._refused_only.setdefault(key, Sender())
             self._refused_only.move_to_end(key)
             if len(self._refused_only) > MOST_KEPT // 8:
-                self._refused_only.popitem(last=False)
+                self._forget(self._refused_only.popitem(last=False)[0])
         sender.refused[reason] += count
         sender.refused_us = now_us
 
     def of_stream(self, stream_id: int) -> dict[str, Sender]:
-        """Return the sources of a stream, by name. O(all that are kept). On any thread."""
-        every = [*list(self._refused_only.items()), *list(self._posting.items())]
-        return {source: sender for (of, source), sender in every if of == stream_id}
+        """Return the sources of a stream, by name. O(result). On any thread."""
+        names = list(self._names.get(stream_id, ()))
+        found = {name: self.sender(stream_id, name) for name in names}
+        return {name: sender for name, sender in found.items() if sender is not None}
+
+    def sender(self, stream_id: int, source: str) -> Sender | None:
+        """Return one source, if it is known. O(1). On any thread."""
+        key = stream_id, source
+        return self._posting.get(key) or self._refused_only.get(key)
+
+    def names_after(self, stream_id: int, name: str, limit: int) -> list[str]:
+        """Return a stream's source names after a given one, in order, at most ``limit``. O(result).
+        On any thread.
+        """
+        names = self._names.get(stream_id, [])
+        begin = bisect_right(names, name)
+        return names[begin : begin + limit]
+
+    def _enter(self, key: SourceKey) -> None:
+        insort(self._names.setdefault(key[0], []), key[1])
+
+    def _forget(self, key: SourceKey) -> None:
+        names = self._names[key[0]]
+        del names[bisect_left(names, key[1])]
+        if not names:
+            del self._names[key[0]]

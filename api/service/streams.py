@@ -95,6 +95,7 @@ class Stream:
         self.accepted = Accepted(self.recipe) if conflicts else None
         self._left_out: list[LeftOut] = []
         self._sources: dict[str, _Source] = {}
+        self._source_names: list[str] = []  # in order
         self._totals = Totals()
         self._all = self._new_buffer()
         self._large: set[MergeBuffer] = set()  # of single sources, to be merged
@@ -217,6 +218,8 @@ class Stream:
         gone = self._sources.pop(revocation.source, None) if unknown else None
         dropped = gone is not None
         if gone is not None:
+            del self._source_names[bisect_left(self._source_names, revocation.source)]
+            self._memory.sources.change(-1)
             self._totals = Totals()
             for each in self._sources.values():
                 self._totals = self._totals.replaced(Totals(), each.totals)
@@ -289,6 +292,8 @@ class Stream:
             if len(self._sources) == 1:
                 self._join_again()
             self._sources[name] = _Source(buffer)
+            insort(self._source_names, name)
+            self._memory.sources.change(1)
         return self._sources[name]
 
     def _join_again(self, parts: Sequence[Snapshot] | None = None) -> None:
@@ -311,6 +316,11 @@ class Stream:
     def rows(self) -> int:
         """Return the rows in memory, of every source and of their join, as they are counted."""
         return self._tally.rows
+
+    @property
+    def tally(self) -> Tally:
+        """Return their tally."""
+        return self._tally
 
     @property
     def joined_rows(self) -> int:
@@ -356,6 +366,7 @@ class Stream:
     def discard(self) -> None:
         """Stop counting its rows: it was deleted."""
         self._tally.change(-table_rows(self.recipe))
+        self._memory.sources.change(-len(self._sources))
         for buffer in self._buffers():
             buffer.discard()
 
@@ -469,7 +480,7 @@ class Stream:
         """Yield information about each source, in order of name: at most ``limit``, with names that
         come after ``after``. Merges the waiting sketches of each on the way.
         """
-        for name in sorted(name for name in list(self._sources) if name > after)[:limit]:
+        for name in self.source_names_after(after, limit):
             entry = self._sources.get(name)
             if entry is not None:
                 yield SourceInfo(name, *entry.buffer.summary(), entry.totals)
@@ -497,6 +508,11 @@ class Stream:
     def source_names(self) -> list[str]:
         """Return the names of the sources that have posted, in no order."""
         return list(self._sources)
+
+    def source_names_after(self, name: str, limit: int | None = None) -> list[str]:
+        """Return the names after a given one, in order, at most ``limit``. O(result)."""
+        begin = bisect_right(self._source_names, name)
+        return self._source_names[begin : None if limit is None else begin + limit]
 
     def source(self, name: str) -> tuple[MergeBuffer, Totals] | None:
         """Return the buffer of a source, as of now. The buffer may grow."""
@@ -557,11 +573,54 @@ class Scoped(Protocol):
     def sees(self, stream: str) -> bool: ...
 
 
+class _Seen:
+    """The streams in one scope.
+
+    Args:
+        sees: whether the scope holds a name.
+        streams: every stream there is.
+
+    Attributes:
+        streams: by id.
+        names: in order.
+        rows: in all of them.
+    """
+
+    def __init__(self, sees: Callable[[str], bool], streams: Iterable[Stream]) -> None:
+        self._sees = sees
+        self.streams: dict[int, Stream] = {}
+        self.names: list[str] = []
+        self.rows = Tally()
+        for stream in streams:
+            self.add(stream)
+
+    def add(self, stream: Stream) -> None:
+        """Add a stream, if the scope holds its name."""
+        if self._sees(stream.name):
+            self.streams[stream.id] = stream
+            insort(self.names, stream.name)
+            stream.tally.join(self.rows)
+
+    def remove(self, stream: Stream) -> None:
+        """Remove a stream, if it is there."""
+        if self.streams.pop(stream.id, None) is not None:
+            del self.names[bisect_left(self.names, stream.name)]
+            stream.tally.leave(self.rows)
+
+    def close(self) -> None:
+        """Remove every stream."""
+        for stream in self.streams.values():
+            stream.tally.leave(self.rows)
+
+
 class Streams:
     """Every stream, by name and by id.
 
     Args:
         memory: where their rows are counted.
+
+    Attributes:
+        version: another number once a stream came or went.
     """
 
     def __init__(self, memory: Memory | None = None) -> None:
@@ -570,9 +629,8 @@ class Streams:
         self._by_name: dict[str, Stream] = {}
         self._names: list[str] = []  # in order
         self._views: dict[str, list[Stream]] = {}
-        self._scopes: dict[
-            tuple[str, ...], tuple[Callable[[str], bool], dict[int, Stream]]
-        ] = {}  # that were asked for
+        self._scopes: dict[tuple[str, ...], _Seen] = {}  # that were asked for
+        self.version = 0
 
     def open(self, rows: Iterable[StreamRow]) -> dict[int, Stream]:
         """Open these streams, empty, by id. May be called on any thread.
@@ -619,15 +677,16 @@ class Streams:
         insort(self._names, stream.name)
         if stream.row.view is not None:
             insort(self._views.setdefault(stream.row.view["of"], []), stream, key=_name)
-        for sees, seen in self._scopes.values():
-            if sees(stream.name):
-                seen[stream.id] = stream
+        for seen in self._scopes.values():
+            seen.add(stream)
+        self.version += 1
 
     def _remove(self, stream: Stream) -> None:
         stream.discard()
         del self._by_id[stream.id]
-        for _, seen in self._scopes.values():
-            seen.pop(stream.id, None)
+        for seen in self._scopes.values():
+            seen.remove(stream)
+        self.version += 1
         if stream.row.view is not None:
             of = stream.row.view["of"]
             self._views[of].remove(stream)
@@ -641,20 +700,27 @@ class Streams:
         """Return the streams that a key permits, in no order. O(streams) for a scope that was not
         used lately, else O(1).
         """
+        return self._seen(of).streams.values()
+
+    def rows_in_scope(self, of: Scoped) -> int:
+        """Return the rows in all streams that a key permits; likewise."""
+        return self._seen(of).rows.rows
+
+    def _seen(self, of: Scoped) -> _Seen:
         found = self._scopes.get(of.scope)
         if found is None:
-            seen = {each.id: each for each in self._by_id.values() if of.sees(each.name)}
-            found = self._scopes[of.scope] = of.sees, seen
+            found = self._scopes[of.scope] = _Seen(of.sees, self._by_id.values())
             if len(self._scopes) > _SCOPES_KEPT:
-                del self._scopes[next(iter(self._scopes))]
-        return found[1].values()
+                self._scopes.pop(next(iter(self._scopes))).close()
+        return found
 
-    def named_after(self, name: str) -> Iterator[Stream]:
-        """Yield the streams whose names come after a given name, in order. Streams may change
-        meanwhile.
+    def named_after(self, name: str, of: Scoped | None = None) -> Iterator[Stream]:
+        """Yield the streams whose names come after a given name, in order: all, or those that a key
+        permits. Streams may change meanwhile.
         """
-        while (place := bisect_right(self._names, name)) < len(self._names):
-            name = self._names[place]
+        names = self._names if of is None else self._seen(of).names
+        while (place := bisect_right(names, name)) < len(names):
+            name = names[place]
             if (stream := self._by_name.get(name)) is not None:
                 yield stream
 

@@ -112,6 +112,46 @@ def test_streams_of_a_scope_follow_each_change(client: TestClient) -> None:
     assert sorted(each.name for each in streams.in_scope(caller)) == ["a-2", "a-3"]
     assert asked == ["a-3"]
     assert [each.name for each in streams.named_after("a-2")] == ["a-3", "b-1"]
+    assert [each.name for each in streams.named_after("", caller)] == ["a-2", "a-3"]
+    assert [each.name for each in streams.named_after("a-2", caller)] == ["a-3"]
+
+
+def test_counts_of_all_streams_are_sums_after_each_change(start: Start) -> None:
+    """They are kept and not summed, so that their cost does not depend on the streams."""
+    client = start()
+    aggregator: Any = client.app.state.aggregator  # type: ignore[attr-defined]
+    streams: Streams = aggregator._streams
+    caller: Any = SimpleNamespace(scope=("a*",), sees=lambda name: name.startswith("a"))
+    json: Any = {"content-type": "application/json"}
+
+    def check() -> None:
+        every = list(streams)
+        seen = [each for each in every if caller.sees(each.name)]
+        assert aggregator.stream_count == len(every)
+        assert aggregator.source_count == sum(each.source_count for each in every)
+        assert streams.rows_in_scope(caller) == sum(each.rows for each in seen)
+        assert aggregator.last_received_us >= max(each.last_received_us for each in every)
+        for each in every:
+            assert each.source_names_after("") == sorted(each.source_names)
+            rest = [name for name in sorted(each.source_names) if name > "x"]
+            assert each.source_names_after("x", 1) == rest[:1]
+
+    for name in ("a-1", "b", "a-2"):
+        client.put(f"/v1/streams/{name}", json=FORM)
+        for source in "yxz":
+            post(client, name, source)
+            check()
+    client.post("/v1/streams/a-1/sources/y/revoke", headers=json)
+    check()
+    client.delete("/v1/streams/b")
+    check()
+    client.delete("/v1/streams/a-1")
+    check()
+    assert (aggregator.stream_count, aggregator.source_count) == (1, 3)
+    for number in range(300):  # more scopes than are kept
+        streams.rows_in_scope(SimpleNamespace(scope=(str(number),), sees=lambda _: True))  # type: ignore[arg-type]
+    (stream,) = streams
+    assert len(stream.tally._within) <= 1 + 256
 
 
 def test_totals_are_those_of_all_sources(start: Start) -> None:

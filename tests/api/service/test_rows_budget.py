@@ -28,6 +28,7 @@ from api.service import follower
 from api.service.aggregator import Aggregator
 from api.service.budget import PART_ROWS, Memory
 from api.service.memory import bound_bytes, memory_table, parts
+from api.service.merging import MergeBuffer
 from api.service.shares import charging
 from api.service.streams import Stream
 from api.settings import Settings
@@ -302,10 +303,15 @@ def test_what_is_there_is_a_duplicate_however_full_it_is(start: Start, compacted
     assert client.get("/v1/streams/s").json()["rows"] == 4_000
 
 
-def test_posts_that_come_at_once_do_not_exceed_the_limit_together(start: Start) -> None:
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_posts_that_come_at_once_do_not_exceed_the_limit_together(
+    start: Start, is_behind: bool
+) -> None:
+    """Also where the process has not taken its own commits, as while it reads the journal."""
     client = start(max_sketch_rows=10_000)
     create(client)
     aggregator = aggregator_of(client)
+    aggregator._follower._reading = is_behind
 
     async def all_at_once() -> list[Any]:
         stream = aggregator.stream("s")
@@ -323,6 +329,27 @@ def test_posts_that_come_at_once_do_not_exceed_the_limit_together(start: Start) 
     assert 1_500 * taken <= 10_000
     assert taken >= 3
     assert {type(each).__name__ for each in outcomes} == {"Receipt", "NoRoomError"}
+
+
+def test_a_rejected_post_settles_only_streams_that_have_grown(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = start(max_resident_rows=6_000)
+    for name in "abcd":
+        create(client, name=name)
+        post(client, dense(800), name=name)
+    settled: list[MergeBuffer] = []
+    settle = MergeBuffer.settle
+
+    def watched(self: MergeBuffer) -> None:
+        settled.append(self)
+        settle(self)
+
+    monkeypatch.setattr(MergeBuffer, "settle", watched)
+    for most in (4, 1, 1):
+        settled.clear()
+        problem(post(client, dense(6_000), "new", name="a"), 507, "no-room")
+        assert len(set(settled)) <= most
 
 
 def test_a_stream_has_so_many_sources_and_no_more(start: Start) -> None:

@@ -87,3 +87,27 @@ def test_who_was_refused_first_keeps_that_when_it_posts() -> None:
         {"clock-ahead": 2, "corrupt-sketch": 1}, 10, 1,
     )  # fmt: skip
     assert senders.of_stream(2) == {}
+
+
+def test_sources_are_listed_by_stream_and_forgotten_with_the_oldest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MOST_KEPT", 16)
+    senders = Senders(0)
+    senders.refuse((1, ""), "r", 1, 0)
+    senders.refuse((1, "b"), "r", 1, 0)
+    for name in "cab":
+        senders.took((1, name), 0, None)
+    senders.took((2, "z"), 0, None)
+    assert senders.names_after(1, "", 9) == ["a", "b", "c"]
+    assert senders.names_after(1, "a", 1) == ["b"]
+    assert sorted(senders.of_stream(1)) == ["", "a", "b", "c"]
+    assert senders.of_stream(1)["b"].refused == {"r": 1}
+    for number in range(16):
+        senders.took((3, f"{number:02}"), 0, None)
+    assert senders.of_stream(1).keys() == {""}
+    assert senders.names_after(2, "", 9) == []
+    for number in range(2):
+        senders.refuse((4, str(number)), "r", 1, 0)
+    assert senders.of_stream(1) == {}
+    assert senders._names.keys() == {3, 4}
