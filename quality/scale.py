@@ -3,7 +3,8 @@
 An aggregator is filled up to each of some sizes, with streams and then with the sources of one
 stream. At each size every operation is repeated and the median is printed, in seconds and in
 seconds of the server's processor: creating a stream, posting to one, a page of the list, the state
-of one, a query, and for each stream a scrape and a restart. Then each cost at the largest size is
+of one and of the service, a query, a page of sources, and for each stream a scrape and a restart.
+Then each cost at the largest size is
 printed as a multiple of that at the smallest. The status is 1 if a multiple of processor time is
 above ``--flat``.
 
@@ -96,6 +97,7 @@ class Scale:
             size, "query", lambda _: self.http.post(
                 f"/v1/streams/{last}/query", content=ask, headers=_JSON).raise_for_status(),
         )  # fmt: skip
+        self.measure(size, "state of the service", lambda _: get("/v1/service").raise_for_status())
         self.measure(size, "scrape, a stream", lambda _: get("/metrics").raise_for_status(), size)
 
     def sources(self, size: int) -> None:
@@ -109,6 +111,8 @@ class Scale:
             size, "post, new source",
             lambda n: self.post("sources", f"new-{size}-{n}", (1 << 30) + size * 100 + n),
         )  # fmt: skip
+        page = f"/v1/streams/sources/sources?after={middle}&limit=25"
+        self.measure(size, "a page of sources", lambda _: get(page).raise_for_status())
         self.measure(
             size,
             "state, no sources",

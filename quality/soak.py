@@ -37,7 +37,7 @@ from quality.serving import Server
 
 __all__ = ["PROTOCOLS", "main", "verdict"]
 
-_PARAMS = {"max_weight": 1, "id_bits": 40, "capacity": 500, "time_unit": "ms"}
+_PARAMS: dict[str, Any] = {"max_weight": 1, "id_bits": 40, "capacity": 500, "time_unit": "ms"}
 _Body = tuple[str, bytes, str]  # path, body, media type
 
 
