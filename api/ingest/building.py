@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from api.errors import UnknownSourceError
 from api.ingest.arrow import read_arrow
 from api.ingest.json_rows import json_steps, line_steps
 from api.journal.model import Interval, Post
@@ -120,7 +119,7 @@ class Ingestion:
     def _sketch(self, raw: Raw) -> Steps[None]:
         """Sketch the accepted rows, and compare them with the source's earlier posts."""
         stream, columns, source = self.stream, self.batch.columns, self.form.source
-        before = _before(stream, source)
+        before = stream.posted(source)
         self.statuses[self.batch.positions] = _feed(before.verdicts, stream, source, columns)
         yield
         sketch = build(stream, source, columns)
@@ -227,10 +226,3 @@ def _feed(method: Callable[..., Any], stream: Stream, source: str, columns: Colu
     if read.named_by == "ids":
         return method(values, *weighed, times, ids)
     return method(values, *weighed, times, ids, source=source)
-
-
-def _before(stream: Stream, source: str) -> Snapshot:
-    try:
-        return stream.snapshot([source])
-    except UnknownSourceError:
-        return stream.recipe.empty().snapshot()
