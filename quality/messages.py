@@ -1,11 +1,13 @@
-"""``python -m quality.messages``: what messages that no network server wrote do to the parsers.
+"""``python -m quality.messages``: what bodies that no client wrote do to their readers.
 
 Sound messages of every format are changed at random: values of the document are replaced by ones
 that are hostile (or moved, or repeated), or bytes of the text are; of line protocol, which has no
 documents, parts of lines are put together in other ways. Each must become readings,
-refusals and skips without an error, and then rows of a stream, or refusals of rows. Printed are the
-outcomes and the ten messages that took longest, with seconds of a processor and peak memory. The
-status is 1 if anything raised, or one of the ten is above ``--seconds`` or ``--mebibytes``. The
+refusals and skips without an error, and then rows of a stream, or refusals of rows. Other bodies of
+requests are in :mod:`quality.bodies`: observations, time series for a stream that stores series,
+and queries. Printed are the outcomes and the ten bodies that took longest, with seconds of a
+processor and peak memory. The status is 1 if anything raised, or one of the ten is above
+``--seconds`` or ``--mebibytes``. The
 seed and the number of a message make it again.
 """
 
@@ -22,6 +24,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from decaysketch.core.params import SketchParams
@@ -32,9 +35,10 @@ from decaysketch.ingest.documents import Message
 from decaysketch.ingest.formats import Mappings, parse_message
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import UnreadableError
+from quality.bodies import KINDS, Kind, series_kind
 from quality.damage import damage
 
-__all__ = ["FORMATS", "MAPS", "SOUND", "changed", "main", "outcome"]
+__all__ = ["FORMATS", "MAPS", "SOUND", "changed", "main", "outcome", "study"]
 
 _WORST: Final = 10  # messages that are told of
 _NANOSECONDS: Final = "1700000000000000000"
@@ -295,7 +299,7 @@ def outcome(body: bytes, format: str) -> str:
     """
     if format in ("influx", "otlp", "prometheus"):
         try:
-            points = _points(body, format)
+            points = _points(body, format, _PREPARED[format])
         except UnreadableError:
             return "refused"
         parsed, readings = points.told, len(points)
@@ -316,14 +320,25 @@ def outcome(body: bytes, format: str) -> str:
     return "taken" if readings else "skipped"
 
 
-def _points(body: bytes, format: str) -> Points:
+def _points(body: bytes, format: str, maps: Any) -> Points:
     if format == "influx":
-        return line_protocol.parse(body, _PREPARED[format])
+        return line_protocol.parse(body, maps)
     if format == "prometheus":
         version = 2 if body.startswith(_SYMBOLS[:2]) else 1
-        return remote_write.parse(body, _PREPARED[format], version=version, most=10_000)
+        return remote_write.parse(body, maps, version=version, most=10_000)
     as_json = body.lstrip()[:1] in (b"{", b"[", b'"', b"9")
-    return otlp.parse(body, _PREPARED[format], as_json=as_json, max_weight=10, most=10_000)
+    return otlp.parse(body, maps, as_json=as_json, max_weight=10, most=10_000)
+
+
+_SERIES = ("influx", "otlp", "prometheus")
+_KINDS: Final[Mapping[str, Kind]] = {
+    **{
+        each: Kind(partial(changed, format=each), partial(outcome, format=each)) for each in FORMATS
+    },
+    **{f"series-{each}": series_kind(each, changed, _points) for each in _SERIES},
+    **KINDS,
+}
+"""Every kind of body, by name."""
 
 
 def in_protobuf(text: bytes) -> bytes | None:
@@ -347,33 +362,35 @@ class Cost(NamedTuple):
     size: int
 
 
-def peak_bytes(body: bytes, format: str) -> int:
+def peak_bytes(body: bytes, kind: str) -> int:
     """Most memory that a body takes, in addition to its own bytes."""
     tracemalloc.start()
     try:
         with suppress(Exception):
-            outcome(body, format)
+            _KINDS[kind].outcome(body)
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
 
-def _body(seed: int, format: str, number: int) -> bytes:
-    return changed(random.Random(f"{seed} {format} {number}"), format)
+def _body(seed: int, kind: str, number: int) -> bytes:
+    return _KINDS[kind].changed(random.Random(f"{seed} {kind} {number}"))
 
 
-def study(format: str, messages: int, seed: int) -> tuple[Counter[str], list[Cost], list[str]]:
+def study(kind: str, messages: int, seed: int) -> tuple[Counter[str], list[Cost], list[str]]:
     """Outcomes of so many bodies, the costliest, and what was raised."""
     outcomes: Counter[str] = Counter()
     worst: list[Cost] = []
     faults: list[str] = []
+    read = _KINDS[kind].outcome
+    read(_body(seed, kind, 0))  # whatever is loaded late
     for number in range(messages):
-        body = _body(seed, format, number)
+        body = _body(seed, kind, number)
         begin = time.process_time()
         try:
-            outcomes[outcome(body, format)] += 1
+            outcomes[read(body)] += 1
         except Exception as fault:  # which is what is looked for
-            faults.append(f"{format} {number} of seed {seed}: {fault!r:.200}")
+            faults.append(f"{kind} {number} of seed {seed}: {fault!r:.200}")
         cost = Cost(time.process_time() - begin, number, len(body))
         if len(worst) < _WORST:
             heapq.heappush(worst, cost)
@@ -386,7 +403,7 @@ def main(arguments: list[str]) -> int:
     """Run the study; the status."""
     options = argparse.ArgumentParser(prog="quality.messages", description=__doc__)
     options.add_argument("--messages", type=int, default=100_000, help="of each format")
-    options.add_argument("--formats", nargs="+", choices=FORMATS, default=FORMATS)
+    options.add_argument("--formats", nargs="+", choices=_KINDS, default=list(_KINDS))
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--seconds", type=float, default=1.0, help="of a processor, for a body")
     options.add_argument("--mebibytes", type=float, default=64.0, help="most memory of a body")

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quality.messages import FORMATS, SOUND, changed, outcome
+from quality.bodies import KINDS
+from quality.messages import FORMATS, SOUND, changed, outcome, study
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -25,6 +26,14 @@ _JSON = st.recursive(
 def test_changed_messages_are_taken_or_refused(format: str) -> None:
     outcomes = Counter(outcome(changed(random.Random(n), format), format) for n in range(500))
     assert set(outcomes) == {"taken", "skipped", "refused", "partly refused"}
+
+
+@pytest.mark.parametrize("name", [*KINDS, "series-influx", "series-otlp", "series-prometheus"])
+def test_changed_bodies_are_taken_or_refused(name: str) -> None:
+    """Bodies of :mod:`quality.bodies`. A study with one outcome would reach no reader."""
+    outcomes, _, faults = study(name, 60, seed=1)
+    assert faults == []
+    assert len(outcomes) > 1
 
 
 @given(st.sampled_from(FORMATS), st.binary(max_size=200) | _JSON.map(json.dumps))
