@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from packaging.specifiers import SpecifierSet
+from support.rows import for_each
 
 import decaysketch
 from api.queries.document import questions_table
@@ -63,10 +64,8 @@ def test_the_snippet_of_a_page_prints_what_it_says(page: str) -> None:
     assert result.attempted >= 6
 
 
-@pytest.mark.parametrize("name", MODULES)
+@for_each("name", [name for name in MODULES if not name.endswith("__main__")])
 def test_docstring_examples(name: str) -> None:
-    if name.endswith("__main__"):
-        pytest.skip("a program")
     result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert result.failed == 0
 

@@ -14,6 +14,7 @@ from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
 from httpx2 import Response
 from service import PARAMS, problem
+from support.rows import for_each
 
 from api.access.keys import Role, mint
 from api.access.store import SqlKeyStore
@@ -187,7 +188,7 @@ def test_every_route_has_a_rule_and_the_guard_of_it(client: TestClient) -> None:
     assert found == RULES
 
 
-@pytest.mark.parametrize("route", GUARDED)
+@for_each("route", GUARDED)
 def test_nobody_gets_in_without_a_key_that_is_valid(
     client: TestClient, tokens: dict[str, str], route: str
 ) -> None:
@@ -199,8 +200,7 @@ def test_nobody_gets_in_without_a_key_that_is_valid(
             assert refused.headers["WWW-Authenticate"] == "Bearer"
 
 
-@pytest.mark.parametrize("role", list(Role))
-@pytest.mark.parametrize("route", GUARDED)
+@for_each("route, role", [(route, role) for route in GUARDED for role in Role])
 def test_the_matrix(client: TestClient, tokens: dict[str, str], route: str, role: Role) -> None:
     rule = RULES[route.partition("?")[0]]
     may = role.includes(Role.READ if rule == "all" else Role(rule))
@@ -219,7 +219,7 @@ def test_the_matrix(client: TestClient, tokens: dict[str, str], route: str, role
         assert foreign.text.replace(FOREIGN, "") == unknown.text.replace(UNKNOWN, "")
 
 
-@pytest.mark.parametrize("route", PLAIN)
+@for_each("route", PLAIN)
 def test_both_roads_let_in_the_same(client: TestClient, tokens: dict[str, str], route: str) -> None:
     by_fastapi = route.replace("source=s", "source=%73")
     for headers in ({}, {"Authorization": "Basic eDp5"}, *map(bearer, tokens.values())):
@@ -241,7 +241,7 @@ def _expect(answer: Response, admitted: bool) -> None:
         problem(answer, 403)
 
 
-@pytest.mark.parametrize("route", sorted(RULES.keys() - set(GUARDED)))
+@for_each("route", sorted(RULES.keys() - set(GUARDED)))
 def test_what_is_open_needs_no_key(client: TestClient, route: str) -> None:
     path = route.split()[1].replace("{name:path}", "style.css")
     assert client.get(path).is_success
