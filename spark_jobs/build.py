@@ -255,13 +255,12 @@ def _details(said: dict[str, Any]) -> list[str]:
 
 
 def _copies(said: dict[str, Any]) -> str:
+    if not said["copies_exact"]:
+        return "the number of duplicates is not known, because observations are estimated"
     if said["copies"] is None:
         return "how many deliveries were duplicates is not known"
-    if said["copies_exact"]:
-        part = " in the same part of the log" if said["build"]["apart"] else ""
-        return f"{said['copies']:,} deliveries were duplicates of others with the same key{part}"
-    # Deliveries less estimated observations: the error of the estimate may be larger than that.
-    return "the number of duplicates is not known, because observations are estimated"
+    part = " in the same part of the log" if said["build"]["apart"] else ""
+    return f"{said['copies']:,} deliveries were duplicates of others with the same key{part}"
 
 
 if __name__ == "__main__":

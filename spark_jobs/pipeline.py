@@ -301,8 +301,9 @@ def _notes(
         for name, choose in (("oldest", min), ("newest", max))
     )
     observations = total("observations")
-    copies = None
-    if observations is not None:
+    copies, exact = None, all(part["exact"] for part in parts.values())
+    # Rows less an estimate would be a difference whose error may exceed it.
+    if observations is not None and exact:
         elements = total("rows")
         if recipe.kind.input.value == "required":  # rows without one are none
             elements -= total("missing_values")
@@ -313,7 +314,7 @@ def _notes(
         "filtered": total("filtered"),
         "held": total("held"),
         "copies": copies,
-        "copies_exact": all(part["exact"] for part in parts.values()),
+        "copies_exact": exact,
         "time_unit": recipe.params.time_unit,
         "oldest": oldest,
         "newest": newest,

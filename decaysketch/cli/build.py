@@ -394,6 +394,7 @@ def _write(
         notes.append(f"{rows_refused} refused: see {quarantine}")
     if not builder.keys and (duplicates := _duplicates(builder)) is not None:
         content["duplicates"] = duplicates.share
+        content["duplicates_error"] = duplicates.error
         notes.append(duplicates.said)
     if not builder.keys and (said := _as_small(builder) or sketch.snapshot().advice):
         content["advice"] = said
@@ -403,9 +404,10 @@ def _write(
 
 
 class _Duplicates(NamedTuple):
-    """The share of duplicates in the rows that were read, and the sentence for it."""
+    """The share of duplicates among rows, its error at 95 %, and the sentence for it."""
 
     share: float
+    error: float
     said: str
 
 
@@ -432,7 +434,7 @@ def _duplicates(builder: KeyedBuilder) -> _Duplicates | None:
             f"{100 * error:.1f} % of a sum over all rows (more over a part); a plain aggregate is "
             "as close"
         )
-    return _Duplicates(round(share, 4), said)
+    return _Duplicates(round(share, 4), round(error * (1.0 - share), 4), said)
 
 
 def _as_small(builder: KeyedBuilder) -> str | None:

@@ -20,7 +20,7 @@ come from :mod:`decaysketch.query.estimate`, with entities as hits.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -32,6 +32,7 @@ from decaysketch.query.estimate import (
     Interval,
     check_confidence,
     contrast,
+    inequality,
     part_interval,
     share_interval,
 )
@@ -46,6 +47,9 @@ FEW = 10
 """Entities below which a result says ``few-series``."""
 
 _LARGEST_SHARE = 0.15  # of the variance, that one entity may make
+_LARGER = 2.0  # in the mean square: exact pieces than sampled ones
+_ROUNDING = 1e-12
+_SHARE = (0.0, 1.0)
 _FEWEST = 2  # complete entities, below which nothing bounds those that were not seen
 
 
@@ -127,8 +131,19 @@ class Clusters:
 
     # ---------------------------------------------------------------------------------- estimates
 
-    def total(self, amounts: Float64Array, *, confidence: float) -> Estimate:
-        """Return the sum of amounts over all pieces, float64[n], none negative."""
+    def total(
+        self, amounts: Float64Array, *, confidence: float, unit: float = math.inf
+    ) -> Estimate:
+        """Return the sum of amounts over all pieces.
+
+        An unseen entity may add the mean amount. If exact pieces show much
+        larger amounts than sampled ones, it may have these.
+
+        Args:
+            amounts: float64[n], none negative.
+            confidence: of the interval.
+            unit: the largest piece amount, where none was seen. Infinite: nothing bounds it.
+        """
         confidence = check_confidence(confidence)
         cells = self._by_cell(amounts)
         exact = float(cells[~self._sampled].sum())
@@ -139,15 +154,35 @@ class Clusters:
         if self.reach.exact:
             value = exact + float(estimates.sum())
             return self._said(Interval(value, value, value), variances, carrying, confidence)
-        typical = float(seen.sum()) / (max(carrying, 1) * self._bands)
-        step = max(float(estimates.max(initial=0.0)), typical / self._coarsest)
+        typical = float(seen.sum()) / (carrying * self._bands) if carrying else unit
+        shown = self._shown(amounts)
+        largest = float(estimates.max(initial=0.0))
+        missing = shown * typical / self._coarsest
+        if self.reach.complete < _FEWEST or math.isinf(missing):
+            value = exact + float(estimates.sum())
+            ends = Interval(value, exact + certain, math.inf)
+            return self._said(ends, variances, carrying, confidence, largest)
+        step, skew = max(largest, missing), float((variances * estimates).sum())
+        unequal = inequality(
+            estimates.sum(), variances.sum(), skew, missing if missing > largest else 0.0
+        )
         found = part_interval(
             exact, estimates.sum(), variances.sum(), step, 1.0 - self._coarsest / 2.0, certain,
-            confidence, skew=float((variances * estimates).sum()),
+            confidence, unequal=unequal, seen=largest,
         )  # fmt: skip
-        if self.reach.complete < _FEWEST:
-            found = Interval(found.value, found.lower, math.inf)
-        return self._said(found, variances, carrying, confidence, step)
+        return self._said(found, variances, carrying, confidence, step, few=shown > 1.0)
+
+    def _shown(self, amounts: Float64Array) -> float:
+        """Return how much larger than usual a missing piece may be. It is above 1 if exact pieces
+        show much larger amounts than sampled ones, by their mean square.
+        """
+        chosen = self.probabilities < 1.0
+        near, far = amounts[~chosen], amounts[chosen]
+        if not len(near) or not len(far) or not far.any():
+            return 1.0
+        if float(near @ near) / len(near) <= _LARGER * float(far @ far) / len(far):
+            return 1.0
+        return max(1.0, float(near.max()) / float(far.mean()))
 
     def ratio(
         self,
@@ -176,7 +211,10 @@ class Clusters:
             nothing = np.zeros(0)
             return self._said(Interval(value, value, value), nothing, carrying, confidence)
         # Residuals of the ratio: entities above it against those below.
-        residuals, variances = self._spread(above - value * below)
+        distances = above - value * below
+        if not np.any(np.abs(distances) > _ROUNDING * np.abs(above)):
+            return self._level(value, below, bounds, carrying, confidence)
+        residuals, variances = self._spread(distances)
         sampled = int(np.count_nonzero(self._by_entity(np.where(self._sampled, below, 0.0))))
         variances = variances * (sampled / max(sampled - 1, 1))
         both = contrast(
@@ -187,6 +225,33 @@ class Clusters:
         if self.reach.complete < _FEWEST:
             found = Interval(value, *bounds)
         return self._said(found, variances / total**2, carrying, confidence)
+
+    def _level(
+        self, value: float, masses: Float64Array, bounds: tuple[float, float], carrying: int,
+        confidence: float,
+    ) -> Estimate:  # fmt: skip
+        """Return a ratio that all entities share. An unseen entity may have any other one: a share
+        is off by that entity's mass, and nothing bounds another ratio.
+        """
+        found = Interval(value, *bounds)
+        if bounds == _SHARE and value in bounds and self.reach.complete >= _FEWEST:
+            estimates, variances = self._spread(masses)
+            exact = float(masses[~self._sampled].sum())
+            typical = float(masses.sum()) / (max(carrying, 1) * self._bands)
+            step = max(float(estimates.max(initial=0.0)), typical / self._coarsest)
+            all_of_it, nothing = (
+                part_interval(
+                    known, sampled, spread, step, 1.0 - self._coarsest / 2.0, 0.0, confidence
+                )
+                for known, sampled, spread in (
+                    (exact, estimates.sum(), variances.sum()), (0.0, 0.0, 0.0)
+                )
+            )  # fmt: skip
+            sides = (all_of_it, nothing) if value == 1.0 else (nothing, all_of_it)
+            found = share_interval(*sides)
+            return self._said(found, np.zeros(0), carrying, confidence, step / float(masses.sum()))
+        estimate = self._said(found, np.zeros(0), carrying, confidence)
+        return replace(estimate, caveats=(*estimate.caveats, "equal-values"))
 
     def _part(
         self, estimates: Float64Array, variances: Float64Array, confidence: float
@@ -219,7 +284,7 @@ class Clusters:
 
         value = at(q)
         below = np.where(values <= value, masses, 0.0)
-        share = self.ratio(below, masses, confidence=confidence)
+        share = self.ratio(below, masses, confidence=confidence, bounds=_SHARE)
         if share.exact:
             return _replaced(share, Interval(value, value, value), share.stderr)
         low, high = q - (share.value - share.lower), q + (share.upper - share.value)
@@ -233,11 +298,15 @@ class Clusters:
         carrying: int,
         confidence: float,
         step: float = 0.0,
+        few: bool = False,
     ) -> Estimate:
         variance = float(variances.sum())
-        few = not self.reach.exact and (
-            min(carrying, self.reach.complete) < FEW
-            or float(variances.max(initial=0.0)) > _LARGEST_SHARE * variance > 0.0
+        few = few or (
+            not self.reach.exact
+            and (
+                min(carrying, self.reach.complete) < FEW
+                or float(variances.max(initial=0.0)) > _LARGEST_SHARE * variance > 0.0
+            )
         )
         value, lower, upper = (float(each) for each in found)
         return Estimate(

@@ -147,6 +147,7 @@ class PieceView(SeriesView):
         *,
         confidence: float,
         back: float = math.inf,
+        unit: float = math.inf,
     ) -> Estimate:
         """Sum amounts that are relative to the weight at an age.
 
@@ -156,9 +157,10 @@ class PieceView(SeriesView):
             nearest: the age.
             confidence: for the interval.
             back: how long before what the decay reaches that may be.
+            unit: the largest possible amount of a piece.
         """
         read, clusters = self._clusters(rows, since, back)
-        found = clusters.total(amounts[read], confidence=confidence)
+        found = clusters.total(amounts[read], confidence=confidence, unit=unit)
         return found.over(self.decay.magnitude(nearest))
 
     def _ratio(
@@ -282,7 +284,7 @@ class PieceView(SeriesView):
         ends = self.pieces.nexts[rows]
         return self._total(
             rows, self.pieces.times[rows], self._weights(ends), self._nearest(ends),
-            confidence=confidence,
+            confidence=confidence, unit=1.0,
         )  # fmt: skip
 
     def gaps(self, longer_than: float, *, confidence: float) -> Estimate:
@@ -323,7 +325,7 @@ class PieceView(SeriesView):
         times = self.pieces.times[rows]
         return self._total(
             rows, self.pieces.before(int(back))[rows], self._weights(times), self._nearest(times),
-            confidence=confidence, back=back,
+            confidence=confidence, back=back, unit=1.0,
         )  # fmt: skip
 
     def session_length(self, gap: float, *, q: float | None, confidence: float) -> Estimate:
