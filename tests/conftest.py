@@ -159,7 +159,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark, places in _MARKS.items():
             if item.nodeid.startswith(places):
                 item.add_marker(mark)
-        chosen = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        given = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        chosen = [each for each in given if isinstance(each, str)]  # arrays compare entry by entry
         if _SERVER_FIXTURES & set(getattr(item, "fixturenames", ())) or "postgresql" in chosen:
             item.add_marker("process")
     items.sort(key=_place)
