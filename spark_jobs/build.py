@@ -33,11 +33,17 @@ from typing import Annotated, Any
 
 import typer
 
+from decaysketch.cli.dialect import TextOptions
 from decaysketch.cli.output import AsJson, CommandError, human_bytes, refuse_uri, report, show
 from decaysketch.cli.recipes import (
     Accuracy,
+    Decimal,
+    Encoding,
     IdKeyFile,
     Parameters,
+    Separator,
+    TextColumns,
+    Thousands,
     TimeFormat,
     TimeZone,
     mapping_from_options,
@@ -50,6 +56,7 @@ from decaysketch.client.access import has_secret
 from decaysketch.core.plausible_times import span
 from decaysketch.core.sizing import DEFAULT_CAPACITY
 from decaysketch.families import DEFAULT, FAMILIES
+from decaysketch.spark.build import detect_format
 from decaysketch.spark.tables import SketchTable
 from decaysketch.tables import KeyedBuilder
 from spark_jobs.failures import reporting_errors
@@ -59,6 +66,7 @@ from spark_jobs.pipeline import build, with_fallback
 from spark_jobs.quarantine import check_quarantine
 from spark_jobs.session import DEFAULT_MASTER, spark_session
 from spark_jobs.spec import BuildSpec, time_in_units
+from spark_jobs.text_logs import settled
 
 __all__ = ["main", "tell"]
 
@@ -113,6 +121,11 @@ def main(
     ] = "us",
     time_zone: TimeZone = None,
     time_format: TimeFormat = None,
+    separator: Separator = None,
+    decimal: Decimal = None,
+    thousands: Thousands = None,
+    encoding: Encoding = None,
+    text_columns: TextColumns = "",
     id_columns: Annotated[
         str, typer.Option(help="Columns that together identify a message, with commas.")
     ] = "source,msg",
@@ -186,7 +199,12 @@ def main(
             time=time_column, value=value_column, weight=weight_column,
             fallback_time=fallback_time_column, time_unit=column_unit,
         )  # fmt: skip
-        mapping = replace(mapping, time_zone=time_zone, time_format=time_format)
+        mapping = replace(
+            mapping, time_zone=time_zone, time_format=time_format, decimal=decimal or ".",
+            thousands=thousands or "",
+        )  # fmt: skip
+        options = TextOptions(separator, encoding)
+        options.check()
         if has_secret(log):
             raise CommandError("LOG has a secret in it, which the table would keep and show")
         if fingerprint not in FINGERPRINTS:
@@ -206,6 +224,8 @@ def main(
         # What can be wrong is found before a session starts.
         KeyedBuilder(recipe, mapping, spec.by, now=now, only=spec.only, epoch=epoch)
         inputs(spec.log)
+        if schema is None and (format or detect_format(spec.log)) == "csv":
+            spec = settled(spec, options, names(text_columns))
         check_free(out, overwrite)
         if quarantine is not None:
             refuse_uri(quarantine)

@@ -237,16 +237,18 @@ class _Part:
         if self._format == "parquet" and spec.read_in_workers and not in_folders:
             return [file.path for file in files]
         if not spec.apart:
-            return read_log(self._session, spec.log, self._format, spec.schema)
+            return read_log(self._session, spec.log, self._format, spec.schema, options=spec.reader)
         paths = [file.path for file in files]
         base = spec.log if in_folders else None
-        return read_log(self._session, paths, self._format, spec.schema, base=base)
+        return read_log(
+            self._session, paths, self._format, spec.schema, base=base, options=spec.reader
+        )
 
 
 def with_fallback(session: SparkSession, spec: BuildSpec, name: str) -> BuildSpec:
     """Return the same with a column as the fallback time, if the log has it."""
     format = spec.format or detect_format(spec.log)
-    if name not in read_log(session, spec.log, format, spec.schema).columns:
+    if name not in read_log(session, spec.log, format, spec.schema, options=spec.reader).columns:
         return spec
     return replace(spec, mapping=replace(spec.mapping, fallback_time=name))
 

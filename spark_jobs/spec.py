@@ -6,7 +6,7 @@ A rebuild reads them from the table, so that the replaced part fits the rest.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
@@ -32,6 +32,7 @@ class BuildSpec:
         where: rows are taken for which this holds; see :func:`decaysketch.tables.parse_where`.
         format: "parquet", "csv" or "json"; None: by suffix.
         schema: column types (Spark DDL); None: as the files say, or inferred.
+        reader: options of Spark's reader; see :mod:`spark_jobs.text_logs`.
         read_in_workers: let workers read Parquet themselves, where the log allows it.
         quarantine: folder for rows that are refused; None: one ends the job.
         apart: keep the sketches of each entry of the log's folder apart, so that one that changed
@@ -49,6 +50,7 @@ class BuildSpec:
     where: str | None = None
     format: str | None = None
     schema: str | None = None
+    reader: dict[str, str] = field(default_factory=dict)
     read_in_workers: bool = True
     quarantine: str | None = None
     apart: bool = False

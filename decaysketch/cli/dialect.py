@@ -83,7 +83,8 @@ class Dialect(NamedTuple):
         separator: one character.
         names: unique column names; a repeated or missing name is replaced.
         twice: names that more than one column has.
-        skipped: lines before the rows.
+        exact: whether the heading has these names, letter by letter.
+        above: lines above the heading.
         multiline: whether a quoted cell has a line end in it.
         head: the first lines of rows, decoded.
     """
@@ -92,20 +93,21 @@ class Dialect(NamedTuple):
     separator: str
     names: tuple[str, ...]
     twice: frozenset[str]
-    skipped: int
+    exact: bool
+    above: tuple[str, ...]
     multiline: bool
     head: str
 
 
-def opened(path: Path) -> tuple[Any, bytes]:
+def opened(path: Path, raw: Any = None) -> tuple[Any, bytes]:
     """Open a file as a stream of decompressed bytes. Also return the first bytes, which remain
-    unread.
+    unread. ``raw`` is its stream, if it is not in the local file system.
 
     Raises:
         CommandError: a ZIP file with several files, or a damaged one.
         OSError: it cannot be read.
     """
-    raw = path.open("rb")
+    raw = path.open("rb") if raw is None else raw
     try:
         return _inflated(path, raw)
     except BaseException:
@@ -256,7 +258,9 @@ def dialect_of(path: Path, head: bytes, wanted: Sequence[str], options: TextOpti
     rows = "\n".join(lines[place + 1 : -1] if len(head) >= HEAD_BYTES else lines[place + 1 :])
     multiline = any(line.count('"') % 2 for line in lines[place + 1 : -1])
     unique, twice = _unique(names)
-    return Dialect(encoding, separator, unique, twice, place + 1, multiline, rows)
+    exact = unique == tuple(_fields(lines[place], separator))
+    above = tuple(lines[:place])
+    return Dialect(encoding, separator, unique, twice, exact, above, multiline, rows)
 
 
 def _fields(line: str, separator: str) -> list[str]:

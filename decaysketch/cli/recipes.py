@@ -34,8 +34,13 @@ __all__ = [
     "Accuracy",
     "ApiKeyFile",
     "CaFile",
+    "Decimal",
+    "Encoding",
     "IdKeyFile",
     "Parameters",
+    "Separator",
+    "TextColumns",
+    "Thousands",
     "TimeFormat",
     "TimeZone",
     "TimeoutS",
@@ -76,6 +81,25 @@ TimeZone = Annotated[
     typer.Option(
         help="Zone of times that name none, such as Europe/Berlin or +02:00; UTC, with a warning, "
         "if not given."
+    ),
+]
+Separator = Annotated[
+    str | None,
+    typer.Option(help="The separator of CSV cells, or 'tab'; from the heading if not given."),
+]
+Decimal = Annotated[str | None, typer.Option(help="The decimal mark of numbers as text.")]
+Thousands = Annotated[
+    str | None, typer.Option(help="The thousands mark of numbers as text; likewise.")
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(help="Encoding of text, such as latin-1; from the first bytes if not given."),
+]
+TextColumns = Annotated[
+    str,
+    typer.Option(
+        help="Columns that name rows and are read as text, with commas: CSV cells as written, so "
+        "that 012 is not 12."
     ),
 ]
 TimeFormat = Annotated[

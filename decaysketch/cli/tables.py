@@ -39,9 +39,12 @@ __all__ = [
     "Faults",
     "Reading",
     "batches",
+    "check_columns",
     "files_of",
     "first_texts",
     "format_of",
+    "head_of",
+    "kinds_of",
     "otherwise_written",
 ]
 
@@ -145,7 +148,7 @@ def batches(
     try:
         for batch, kinds in _READERS[format](path, reading):
             batch = _with_partitions(batch, path)
-            _check_columns(path, reading.columns, batch.schema.names)
+            check_columns(path, reading.columns, batch.schema.names)
             yield (batch, *_named(batch, reading.texts, kinds, path))
     except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError) as fault:
         raise CommandError(f"{path} cannot be read as {format}: {_line(fault)}") from None
@@ -164,7 +167,12 @@ def _line(fault: Exception) -> str:
     return " ".join(str(fault).split())[:300]
 
 
-def _check_columns(path: Path, wanted: Sequence[str], there: Sequence[str]) -> None:
+def check_columns(path: Path, wanted: Sequence[str], there: Sequence[str]) -> None:
+    """Reject a file that lacks a column, or has it twice.
+
+    Raises:
+        CommandError: with the names of its columns.
+    """
     for name in wanted:
         if name not in there:
             raise CommandError(
@@ -212,9 +220,9 @@ def otherwise_written(
     stream, head = opened(path)
     stream.close()
     dialect = dialect_of(path, head, columns, options)
-    kinds = _kinds(dialect, [each for each in columns if each in dialect.names])
+    kinds = kinds_of(dialect, [each for each in columns if each in dialect.names])
     chosen = [name for name, kind in kinds.items() if pa.types.is_integer(kind)]
-    texts = _head_of(dialect, chosen, dict.fromkeys(chosen, pa.string()))
+    texts = head_of(dialect, chosen, dict.fromkeys(chosen, pa.string()))
     for name in chosen:
         column = texts.column(name)
         column = column.chunk(0) if column.num_chunks else pa.array([], pa.string())
@@ -281,19 +289,19 @@ def _csv(path: Path, reading: Reading) -> Rows:
 def _csv_of(path: Path, reading: Reading, stream: Any, head: bytes) -> Rows:
     wanted = [name for name in reading.columns if name not in _partitions(path)]
     dialect = dialect_of(path, head, wanted, reading.options)
-    _check_columns(path, wanted, dialect.names)
+    check_columns(path, wanted, dialect.names)
     for name in wanted:
         if name in dialect.twice:
             raise CommandError(_said_twice(path, name))
     chosen = [name for name in dialect.names if name in reading.columns]
     named = [each for each in chosen if each in reading.naming and each not in reading.texts]
-    kinds = _kinds(dialect, named)
+    kinds = kinds_of(dialect, named)
     torn = _Torn(path, reading.torn)
     rows = pyarrow.csv.open_csv(
         pa.PythonFile(stream, mode="r"),
         read_options=pyarrow.csv.ReadOptions(
             column_names=list(dialect.names),
-            skip_rows=dialect.skipped,
+            skip_rows=len(dialect.above) + 1,
             encoding="utf8" if dialect.encoding.startswith("utf-8") else dialect.encoding,
         ),
         parse_options=pyarrow.csv.ParseOptions(
@@ -349,7 +357,7 @@ def _decoded(column: pa.Array) -> pa.Array:
         return pa.array(cells, pa.string())
 
 
-def _head_of(dialect: Dialect, columns: Sequence[str], types: dict[str, pa.DataType]) -> pa.Table:
+def head_of(dialect: Dialect, columns: Sequence[str], types: dict[str, pa.DataType]) -> pa.Table:
     """Return some columns of the first rows."""
     if not columns or not dialect.head.strip():
         return pa.table({name: pa.array([], types.get(name, pa.null())) for name in columns})
@@ -366,9 +374,9 @@ def _head_of(dialect: Dialect, columns: Sequence[str], types: dict[str, pa.DataT
     ).combine_chunks()  # fmt: skip
 
 
-def _kinds(dialect: Dialect, columns: Sequence[str]) -> Kinds:
+def kinds_of(dialect: Dialect, columns: Sequence[str]) -> Kinds:
     """Return the types of some columns, from the first megabyte."""
-    found = _head_of(dialect, columns, {}).schema
+    found = head_of(dialect, columns, {}).schema
     return {
         field.name: field.type for field in found
         if not (is_text(field.type) or pa.types.is_null(field.type))

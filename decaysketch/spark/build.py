@@ -12,7 +12,7 @@ Everything is lazy and uses only the DataFrame API, so it works under Spark Conn
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
 from pathlib import Path, PurePosixPath
@@ -119,7 +119,7 @@ def sketch_table(
         session, log, recipe.params, mapping, only, by, format=format, schema=schema,
         read_in_workers=read_in_workers and not sited, tasks=tasks,
     )  # fmt: skip
-    keys = key_fields(source.schema, by)
+    keys = key_fields(mapping.typed_schema(source.schema), by)
     if sited:
         rows = _by_site(source.rows, mapping, by)
         function = partial_builder(
@@ -282,12 +282,13 @@ def read_log(
     schema: str | None = None,
     *,
     base: str | Path | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Read a log with Spark. Types of text formats are inferred unless ``schema`` (DDL) is given.
 
     Inference reads "0012" as the number 12, so text ids need a schema. An unreadable row in a text
     format is an error. If ``log`` is a part of a folder whose subfolders carry
-    columns (``day=3``), ``base`` is that folder.
+    columns (``day=3``), ``base`` is that folder. ``options`` are the reader's, such as ``sep``.
     """
     reader = session.read.format(format)
     if schema is not None:
@@ -296,6 +297,7 @@ def read_log(
         reader = reader.option("mode", "FAILFAST")
     if format == "csv":
         reader = reader.option("header", True).option("inferSchema", schema is None)
+        reader = reader.options(**(options or {}))
     if base is not None:
         plain = isinstance(base, Path) or not is_uri(base)
         reader = reader.option(

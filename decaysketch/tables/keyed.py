@@ -230,7 +230,7 @@ class KeyedBuilder:
         """
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
-        fields = key_fields(table.schema, self.keys)
+        fields = key_fields(self.mapping.typed_schema(table.schema), self.keys)
         if self._numbers is not None:
             for before, found in zip(self._fields, fields, strict=True):
                 if found != before:
@@ -246,7 +246,7 @@ class KeyedBuilder:
             if self.doubt is not None:
                 advice = "; the mapping's time_unit says which it is"
                 warnings.warn(self.doubt + advice, TimeUnitWarning, stacklevel=2)
-        kinds = self.kinds | self._kinds(table.schema)
+        kinds = self.kinds | self._kinds(log.table.schema)
         for name, before in self.kinds.items():
             if kinds[name] != before:
                 raise OtherTypeError(name, before, kinds[name])

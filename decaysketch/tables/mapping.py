@@ -20,7 +20,7 @@ from decaysketch.core.observations import TIME_LIMIT, observation_ids
 from decaysketch.core.params import SketchParams
 from decaysketch.core.plausible_times import dated, doubt, unit_in_name
 from decaysketch.core.records import Records, encode_records
-from decaysketch.core.text_values import Numerals, check_time_format, zone_of
+from decaysketch.core.text_values import PLAIN, Numerals, check_time_format, zone_of
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ObservationError, OtherUnitError, ParameterError
 from decaysketch.families import BuiltWith, Params, Recipe, Sketch, recipe_of
@@ -144,6 +144,8 @@ class ColumnMapping:
             number in ``time_unit``.
         decimal, thousands: format of numbers that are texts; see
             :class:`decaysketch.core.text_values.Numerals`.
+        integers: columns that name rows or sketches, and whose texts are integers (CSV): 12 and
+            "12" are two names. A text that is no integer rejects its row.
     """
 
     time: str
@@ -160,9 +162,10 @@ class ColumnMapping:
     time_format: str | None = None
     decimal: str = "."
     thousands: str = ""
+    integers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("ids", "key", "values"):
+        for name in ("ids", "key", "values", "integers"):
             if isinstance(given := getattr(self, name), str):
                 raise ParameterError(f"{name} is {given!r}; expected a tuple of column names")
         if self.time_unit is not None and self.time_unit not in NANOSECONDS:
@@ -189,7 +192,8 @@ class ColumnMapping:
                 outside of its domain.
         """
         try:
-            given = {name: form.get(name, ()) for name in ("ids", "key", "values")}
+            lists_of = ("ids", "key", "values", "integers")
+            given = {name: form.get(name, ()) for name in lists_of}
             lists = {
                 name: each if isinstance(each, str) else tuple(each) for name, each in given.items()
             }
@@ -212,6 +216,26 @@ class ColumnMapping:
     def naming(self) -> tuple[str, ...]:
         """The columns whose entries are hashed, or name the source: their types matter."""
         return (*self.ids, *self.key, *(() if self.source is None else (self.source,)))
+
+    def typed_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return a log's schema with :attr:`integers` converted."""
+        fields = [
+            field.with_type(pa.int64())
+            if field.name in self.integers and is_text(field.type)
+            else field
+            for field in schema
+        ]
+        return pa.schema(fields) if self.integers else schema
+
+    def _typed(self, table: pa.Table, refusals: Refusals) -> pa.Table:
+        for name in self.integers:
+            if name not in table.column_names:
+                continue
+            column = column_of(table, name)
+            if is_text(column.type):
+                column = numbers_of_texts(column, name, PLAIN, refusals, integers=True)
+                table = table.set_column(table.column_names.index(name), name, column)
+        return table
 
     def check(self, params: BuiltWith) -> None:
         """Reject a sketch that needs a column without a name here, or cannot use one with a name.
@@ -294,6 +318,7 @@ class ColumnMapping:
         if only is not None:
             table, places = self._chosen(table, recipe.params, only)
         refusals = Refusals(table.num_rows, places, raises=refused == "raise")
+        table = self._typed(table, refusals)
         timestamps, fallback = self._times(table, recipe.params, refusals)
         columns, missing = self._observations(table, recipe, refusals)
         bad = (timestamps > TIME_LIMIT) | (timestamps < -TIME_LIMIT)

@@ -204,3 +204,21 @@ class TestCounting:
             ds.ParameterError, match="column 'id' holds string, and held int64 before"
         ):
             builder.add(pa.table({**self.TABLE, "id": ["a", "b", "c"]}))
+
+
+def test_texts_that_are_integers_name_rows_as_integers_do() -> None:
+    """As a CSV file has them: 12 and "12" are two names, and a text of another kind is rejected."""
+    typed = {"id": [12, 7, 3], "by": [1, 2, 1], "time": [5, 6, 7], "value": [1.0, 2.0, 3.0]}
+    texts = typed | {"id": ["12", " 7", "x7"], "by": ["1", "2", "1"]}
+    mapping = ColumnMapping(time="time", ids=("id",), value="value", integers=("id", "by"))
+    with pytest.raises(ds.ObservationError, match=r"id\[2\] is 'x7'; expected an integer"):
+        KeyedBuilder(PARAMS, mapping, ["by"]).add(pa.table(texts))
+    counted = KeyedBuilder(PARAMS, mapping, ["by"], refused="count")
+    counted.add(pa.table(texts))
+    plain = KeyedBuilder(PARAMS, mapping, ["by"])
+    plain.add(pa.table(typed)[:2])
+    assert counted.kinds == plain.kinds == {"id": "integers"}
+    assert counted.totals["refused"] == 1
+    assert {key: each.to_bytes() for key, each in counted.sketches.items()} == {
+        key: each.to_bytes() for key, each in plain.sketches.items()
+    }
