@@ -63,7 +63,7 @@ def allowed_of(module: str) -> set[str]:
         allowed.add("httpx2")
     if module.startswith("decaysketch.ingest"):
         allowed.add("pydantic")
-    if module == "decaysketch.ingest.otlp":
+    if module.startswith("decaysketch.ingest.otlp"):
         allowed |= {"google", "opentelemetry"}
     if module.startswith("decaysketch.ingest.bridge"):
         allowed |= {"httpx2", "paho", "prometheus_client", "pydantic"}
