@@ -164,7 +164,7 @@ def gather(
         raise ValueError(f"numbers, watermarks or places that are not of {n} rows")
     by, bands = np.empty(n, np.int32), np.empty(n, np.int8)
     times = np.empty(n if timed else 0, np.int64)
-    cdef int64_t[::1] next_place = np.array(start[:-1], np.int64)
+    cdef int64_t[::1] next_place = np.array(start[:observations], np.int64)
     cdef int32_t[::1] to = by
     cdef int8_t[::1] at = bands
     cdef int64_t[::1] stamps = times
