@@ -90,8 +90,8 @@ def _updates(log: Log, repetitions: int) -> tuple[list[Table], list[Comparison]]
         ],
         labels=3,
         notes=[
-            'Numbers are the sequence numbers of elements: "explicit", so that copies are '
-            'recognised, or the sampler\'s "own". The exact window recognises no copies.'
+            'Numbers are the sequence numbers of elements: "explicit", so that duplicates are '
+            'recognised, or the sampler\'s "own". The exact window recognises no duplicates.'
         ],
     )  # fmt: skip
     comparisons = [
@@ -186,12 +186,12 @@ def measure(stream: Stream, repetitions: int) -> Section:
             warm.state()
     section = Section(
         "Asynchronous windows",
-        f"SumSampler and MedianSampler on {len(log):,} distinct elements, values and times of the "
-        f"web log, of which a window of width W holds about a third; the first third is taken in "
-        f"before the clock starts. Capacities are those for an error of {EPSILON} with probability "
+        f"SumSampler and MedianSampler on {len(log):,} distinct elements, with values and times "
+        "from the web log. A window of width W contains about a third. The first third is ingested "
+        f"before the clock starts. Capacities give an error of {EPSILON} with probability "
         f'{1 - DELTA:g}: "proven" by the theorems, "practical" by a normal law. The exact window '
-        "keeps every element of the last W, sorted by time, and recognises no copies. All are told "
-        "the time with each batch. Processor time; what is compared is timed in turn.",
+        "keeps every element within W, sorted by time, and recognises no duplicates. Each batch "
+        "passes the time. Figures are processor time, and contenders run alternately.",
     )
     for part in (
         _updates(log, repetitions),

@@ -194,9 +194,9 @@ def _held(found: dict[tuple[Kind, str], _Finished]) -> Table:
         ],
         labels=2,
         notes=[
-            "Bytes are those of the encoding, of the exact window those of its columns in memory. "
-            "Peak memory is what is allocated at the most while the log is taken in. The error is "
-            "relative for a sum; for a median it is how far its rank is from one half."
+            "Bytes are encoded bytes, and for the exact window its columns in memory. Peak memory "
+            "is the largest allocation while the log is ingested. The error is relative for a sum. "
+            "For a median it is the distance between its rank and one half."
         ],
     )  # fmt: skip
 

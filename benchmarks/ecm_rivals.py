@@ -310,10 +310,10 @@ def _rates(found: dict[_Rival, _Measured]) -> Table:
         ],
         labels=2,
         notes=[
-            f"Best of all repetitions, processor time. What takes one event at a time counted the "
-            f"first {SINGLES:,}, the others all. Every key of the window is asked about once, just "
-            "after the last event. Bytes are those that are sent; of deques and of polars, those "
-            "that are held."
+            "Best of all repetitions, processor time. Contenders that accept one event at a time "
+            f"counted the first {SINGLES:,}, the others all. Every key in the window is queried "
+            "once, just after the last event. Bytes are sent bytes, and for deques and polars "
+            "stored bytes."
         ],
     )  # fmt: skip
 
@@ -331,8 +331,8 @@ def _errors(found: dict[_Rival, _Measured]) -> Table:
         ],
         labels=2,
         notes=[
-            f"ECM-sketches have epsilon {EPSILON}, delta {DELTA}; count-min and probstructs as many"
-            f" rows and columns; frequent items 2^{LG_ITEMS} places."
+            f"ECM-sketches have epsilon {EPSILON}, delta {DELTA}. Count-min and probstructs have "
+            f"as many rows and columns, frequent items 2^{LG_ITEMS} places."
         ],
     )  # fmt: skip
 

@@ -286,9 +286,9 @@ def measure(seeds: int, picture: Path | None = None) -> Section:
         "Error at equal bytes: windowed and decayed sums",
         "The tuple sketch, with (time, weight) as summary, is a uniform sample of ids. VarOpt "
         "samples in proportion to weight, over the whole history, and counts copies (there are "
-        "none here). Ours keeps recent observations in full and samples older ones in proportion "
-        'to their weight. "As values" sums values of observations of weight 1, for which ours is a '
-        "uniform sample within each stretch of time.",
+        "none here). Ours keeps all recent observations and samples older ones in proportion to "
+        'their weight. "As values" sums the values of observations with weight 1. For these, ours '
+        "is a uniform sample within each time span.",
     )
     if machine.installed("datasketches") is None:
         section.skipped.append("datasketches: not installed")
@@ -299,8 +299,9 @@ def measure(seeds: int, picture: Path | None = None) -> Section:
          *(_ratio(found[name], found["ours"]) for name in RIVALS))
         for (law, kind, share), found in errors.items()
     ]  # fmt: skip
-    held = "; ".join(
-        f"{law} {', '.join(f'{name} {used:,}' for name, used in size.used.items())} "
+    held = ". ".join(
+        f"{law[0].upper()}{law[1:]}: "
+        f"{', '.join(f'{name} {used:,}' for name, used in size.used.items())} "
         f"(capacity {size.capacity:,})"
         for law, size in sizes.items()
     )
@@ -314,7 +315,7 @@ def measure(seeds: int, picture: Path | None = None) -> Section:
             rows,
             labels=3,
             notes=[
-                f"{ROWS:,} distinct observations, {seeds} seeds; ± is the standard error. Pareto "
+                f"{ROWS:,} distinct observations, {seeds} seeds. ± is the standard error. Pareto "
                 f"and lognormal weights are capped at {MAX_WEIGHT:,}. Bytes: {held}."
             ],
         )

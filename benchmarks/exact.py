@@ -163,8 +163,8 @@ def _table(results: list[_Result], rows: int, size: int) -> Table:
         ),
         table,
         notes=[
-            "Peak memory is what the first answer adds to a process that holds the rows. A next "
-            "answer, under any decay and at any time, reads the sketch alone; the rivals pass over "
+            "Peak memory is the memory that the first answer adds to a process with the rows. A "
+            "next answer, under any decay and at any time, reads only the sketch. The rivals read "
             "all rows again."
         ],
     )  # fmt: skip
@@ -202,10 +202,10 @@ def measure(rows: int, repetitions: int) -> Section:
     """Seconds, memory and bytes of one exact decayed sum, beside the sketch's."""
     section = Section(
         "Beside exact dedupe-and-sum",
-        f"One decayed sum of {rows:,} rows of the web log, latest copy of each (id, weight), "
+        f"One decayed sum over {rows:,} rows from the web log, latest duplicate per (id, weight), "
         f"exponential decay. The sketch is built from nothing, in batches of {BATCH:,} at capacity "
-        f"{CAPACITY:,}, then asked. The rivals hold the rows as their own columns before the clock "
-        "starts.",
+        f"{CAPACITY:,}, then queried. The rivals store the rows as their own columns before the "
+        "clock starts.",
     )
     stream = web_log(rows)
     cores = os.cpu_count() or 1

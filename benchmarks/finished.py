@@ -93,8 +93,8 @@ def measure(stream: Stream, repetitions: int) -> Section:
     sizes, skipped = _bytes_of_rows(stream)
     return Section(
         "Merges, queries and bytes",
-        "Merges are of sketches that heard overlapping parts of the stream. A first query also "
-        "computes what later ones share. The last column of the bytes is the aim of the design.",
+        "Merges combine sketches that received overlapping parts. A first query also computes the "
+        "sample that later ones share. The last column of the bytes is the aim of the design.",
         [_merges_and_queries(stream, 2 * repetitions), sizes],
         skipped=skipped,
     )

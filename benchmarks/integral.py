@@ -116,8 +116,8 @@ def _one_by_one(stream: Stream, repetitions: int) -> Table:
         ],
         labels=2,
         notes=[
-            "With the clock left alone, single observations are gathered and folded in together; "
-            "told a time, the sketch folds in at once."
+            "If you pass no time, the sketch collects single observations and merges them "
+            "together. If you pass a time, it merges at once."
         ],
     )
 
@@ -181,8 +181,8 @@ def _finished(stream: Stream, repetitions: int) -> Table:
         rows,
         labels=2,
         notes=[
-            "Queries are at the clock. The first sum draws the stratified sample, later ones share "
-            "it; by level, the paper's estimator, a sample is drawn each time."
+            "Queries are at the clock. The first sum draws the stratified sample, and later ones "
+            "share it. By level, the paper's estimator, each query draws a sample."
         ],
     )
 
@@ -193,9 +193,9 @@ def measure(stream: Stream, repetitions: int) -> Section:
         _filled(stream, (decay, CAPACITIES[0]), min(len(stream.ids), 200_000))  # compile
     return Section(
         "One integral decay",
-        f"IntegralDecaySketch on the web-log stream, {len(stream.ids):,} rows; the first third "
-        "fills the sketch before the clock starts, and every batch tells it the time. All figures "
-        "are in processor time. Merges are of sketches that heard overlapping parts.",
+        f"IntegralDecaySketch on the web-log stream, {len(stream.ids):,} rows. The first third "
+        "fills the sketch before the clock starts, and every batch passes the time. All figures "
+        "are in processor time. Merges combine sketches that received overlapping parts.",
         [
             _in_batches(stream, repetitions),
             _one_by_one(stream, repetitions),

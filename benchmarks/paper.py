@@ -249,7 +249,7 @@ def _compare(section: Section, program: Path, rows: _Rows, cases: list[_Case], t
             [one.rates() for one in measured],
             notes=[
                 f"The program is compiled by `{compiler} {' '.join(FLAGS)}`. {rows.filling:,} rows "
-                f"fill every sketch; then it is timed on {rows.program_stop - rows.filling:,} rows "
+                f"fill every sketch. Then it is timed on {rows.program_stop - rows.filling:,} rows "
                 f"and ours on {rows.total - rows.filling:,} in batches of {BATCH:,} or, one by "
                 f"one, on {rows.singles:,} as plain Python numbers. {turns} interleaved "
                 "repetitions."
@@ -279,14 +279,14 @@ def measure(stream: Stream, repetitions: int) -> Section:
     section = Section(
         "Beside the paper's program in C++",
         "The program follows Algorithms 1, 2, 4, 5 and 6 of Cormode, Tirthapura and Xu on std::set "
-        "and std::unordered_set, an element at a time, one entry for each level; "
-        "`benchmarks/paper.cpp` says where it is corrected. Same rows, hash, capacity and core; "
-        "processor time of the updates alone, on full sketches. C is the paper's: capacity = C / "
-        f'epsilon², at epsilon = {EPSILON}. "General" is the sketch whose decay is chosen at query '
-        'time (section 4.1); the others have an integral decay. "C++" finds expiry times by the '
-        'binary search of Algorithm 4, "C++ closed" by solving the decay for the age (section '
-        '3.3), where that is possible. Our ids are unmixed here, as the program\'s are; "mixed" is '
-        "what users get.",
+        "and std::unordered_set, an element at a time, one entry for each level. "
+        "`benchmarks/paper.cpp` names its corrections. Both use the same rows, hash, capacity and "
+        "core. Figures are processor time for the updates alone, on full sketches. C is the "
+        f'paper\'s: capacity = C / epsilon², at epsilon = {EPSILON}. "General" is the sketch with '
+        'a decay chosen at query time (section 4.1). The others have an integral decay. "C++" '
+        'finds expiry times by the binary search in Algorithm 4, "C++ closed" by solving the decay '
+        "for the age (section 3.3), where that is possible. Our ids are unmixed here, like the "
+        'program\'s. "Mixed" is the default that you get.',
     )
     decays = {"general": float(WINDOW)} | INTEGRAL
     unmixed = replace(stream.params, id_mix="none")

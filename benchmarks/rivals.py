@@ -124,8 +124,8 @@ def _rates(section: Section, stream: Stream, repetitions: int) -> None:
             ],
             labels=2,
             notes=[
-                f"Capacity {CAPACITY:,}, theta, HLL and tuple 2^{LG_K}, KLL k = {KLL_K}; best of "
-                f"{repetitions}, processor time. Ours starts full; encoding is inside the time."
+                f"Capacity {CAPACITY:,}, theta, HLL and tuple 2^{LG_K}, KLL k = {KLL_K}. Best of "
+                f"{repetitions}, processor time. Ours starts full, and the time includes encoding."
             ],
         )
     )  # fmt: skip
@@ -196,10 +196,10 @@ def _distinct_counts(section: Section, seeds: int) -> None:
             ("task", "rival's bytes", "rival's RMSE", "our bytes", "our RMSE", "theirs / ours"),
             rows,
             notes=[
-                f"{PLAIN_ROWS:,} distinct observations of weight 1, random ids, {seeds} seeds; "
-                "root of the mean square error, relative for counts, of the rank for quantiles, ± "
-                "its standard error. Our capacity is the largest whose bytes do not exceed the "
-                "rival's."
+                f"{PLAIN_ROWS:,} distinct observations of weight 1, random ids, {seeds} seeds. "
+                "RMSE is the root mean square error, relative for counts and in rank for "
+                "quantiles, ± its standard error. Our capacity is the largest whose bytes do not "
+                "exceed the rival's."
             ],
         )
     )
@@ -256,8 +256,8 @@ def measure(stream: Stream, repetitions: int, seeds: int) -> Section:
     """Rates, bytes and error of the datasketches library on its own tasks."""
     section = Section(
         "Beside Apache DataSketches",
-        "None of its sketches knows time. What each of them does answer is in the first table. The "
-        "Python package takes theta, HLL and tuple updates one at a time.",
+        "None of its sketches knows time. The first table names the queries that each one answers. "
+        "The Python package accepts theta, HLL and tuple updates one at a time.",
     )
     if machine.installed("datasketches") is None:
         section.skipped.append("datasketches: not installed")

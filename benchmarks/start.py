@@ -56,8 +56,8 @@ def measure(repetitions: int) -> Section:
     """Seconds from import to answer, and memory."""
     section = Section(
         "Cold start",
-        "Seconds of a fresh process. Memory is that of the whole process at the end, interpreter "
-        "included.",
+        "Seconds in a fresh process. Memory is the complete process at the end, including the "
+        "interpreter.",
     )
     runs = [_start(_LIBRARY) for _ in range(repetitions)]
     ours = [min(column) for column in zip(*(seconds for seconds, _ in runs), strict=True)]

@@ -119,7 +119,7 @@ def measure(stream: Stream, repetitions: int) -> Section:
     filled(stream, CAPACITIES[0], min(len(stream.ids), 200_000)).sum(DECAY, now=0)  # compile
     return Section(
         "Updates",
-        f"The web-log stream, {len(stream.ids):,} rows, {distinct:.1%} of them distinct; the first "
+        f"The web-log stream, {len(stream.ids):,} rows, {distinct:.1%} distinct. The first "
         "third fills the sketch before the clock starts. Batches are in processor time.",
         [_in_batches(stream, repetitions), _one_by_one(stream, repetitions)],
     )
