@@ -1,17 +1,17 @@
-"""Aggregates of a :class:`~decaysketch.query.sample.Sample`, each an estimate with its interval.
+"""Aggregates over a :class:`~decaysketch.query.sample.Sample`, each an estimate with its interval.
 
 A mass estimates a decayed weight ``w g``, so ``masses * f(v, w) / w`` sums to an estimate of the
-decayed sum of ``f(v, w)``. Every interval comes from one source, the gamma interval for a sampled
+decayed ``f(v, w)`` sum. Every interval comes from one source, the gamma interval for a sampled
 part with one sign (:func:`~decaysketch.query.estimate.part_interval`):
 
-* sums: the contrast of their positive and negative parts
-* shares of the decayed weight (selectivity, rank, heavy hitters): part against rest
+* sums: the contrast between their positive and negative parts
+* shares in the decayed weight (selectivity, rank, heavy hitters): part against rest
 * quantiles: the values that may have the requested rank (inversion, Woodruff 1952)
-* mean and variance: the linearised ratio, as the contrast of the residuals with either sign. The
-  standard deviation is the root of the variance, and so are the bounds of its interval
+* mean and variance: the linearised ratio, as the contrast between residuals with either sign. The
+  standard deviation is the root of the variance, and so are its interval bounds
 
 :func:`sum` and :func:`count` count missing values. Every other aggregate is over the observations
-that have a value. All are O(n) passes over columns. Aggregates that need the order of values sort
+that have a value. All are O(n) passes over columns. Aggregates that need the value order sort
 once for a sample.
 """
 
@@ -95,7 +95,7 @@ _PROBES = 32  # places of a search looked at together: one costs almost as much 
 
 
 class HeavyHitter(NamedTuple):
-    """A value and its share of the decayed weight."""
+    """A value and its decayed weight share."""
 
     value: float | int | str
     frequency: Estimate
@@ -111,7 +111,7 @@ class Group:
 
 
 class Bin(NamedTuple):
-    """The share of the decayed weight of values from ``low`` to ``high``."""
+    """The share that values from ``low`` to ``high`` have in the decayed weight."""
 
     low: float | int
     high: float | int
@@ -119,7 +119,7 @@ class Bin(NamedTuple):
 
 
 class Histogram(NamedTuple):
-    """Shares of the decayed weight: for each bin, and for the values below and above all bins."""
+    """Decayed weight shares: for each bin, and for the values below and above all bins."""
 
     bins: list[Bin]
     below: Estimate
@@ -134,8 +134,8 @@ class Last(NamedTuple):
 
 
 def warnings(samples: Sequence[Sample]) -> tuple[str, ...]:
-    """Return sentences with warnings, from a count of everything that samples reach, about results
-    of their sketch.
+    """Return warning sentences about the results from one sketch. They derive from a count of
+    everything that its samples reach.
     """
     found = {caveat for sample in samples for caveat in count(sample).caveats}
     return tuple(
@@ -147,7 +147,7 @@ def warnings(samples: Sequence[Sample]) -> tuple[str, ...]:
 
 
 def sum(sample: Sample, *, confidence: float = 0.95) -> Estimate:
-    """Decayed sum of weights, of all observations."""
+    """Return the decayed weight sum over all observations."""
     confidence = check_confidence(confidence)
     columns = sample.columns
     everything = _amount(columns)
@@ -158,18 +158,18 @@ def sum(sample: Sample, *, confidence: float = 0.95) -> Estimate:
 
 
 def count(sample: Sample, *, confidence: float = 0.95) -> Estimate:
-    """Decayed number of observations, with or without a value."""
+    """Return the decayed number of observations, with or without a value."""
     columns = sample.columns
     return _sum(sample, columns, np.ones(len(sample)), confidence, unseen=(0.0, 1.0))
 
 
 def rate(sample: Sample, *, confidence: float = 0.95) -> Estimate:
-    """Observations per unit of time: the decayed count over the integral of the decay.
+    """Return observations per time unit: the decayed count over the integral of the decay.
 
-    The integral is that over the ages from 0 to the last one that has weight, however long the
-    stream has been there: one that is younger than what is asked about was silent before it began.
-    Under ``window(w)`` this is the count over ``w``, though of whole times the window, which holds
-    both of its ends, has one more.
+    The integral is over ages from 0 to the last age that has weight, however old the stream is. A
+    stream younger than this counts as silent before it began. Under ``window(w)`` this is the count
+    over ``w``. A window over integer times includes both bounds, so it has one time more than
+    ``w``.
 
     Raises:
         ParameterError: the integral is 0, or infinite as under no decay.
@@ -200,16 +200,18 @@ def span_of(decay: object) -> float:
 def total(
     sample: Sample, function: Function | None = None, *, confidence: float = 0.95
 ) -> Estimate:
-    """Decayed sum of a real function of value and weight; by default, of the values.
+    """Return the decayed sum of a real function over values and weights. The default sums the
+    values.
 
-    Where the function is 0 for every retained observation although the decay reaches sampled ones,
-    nothing is known of how large it may be for others: the interval is unbounded, unless the
-    function gives truth values.
+    If the function is 0 for every retained observation although the decay reaches sampled ones, no
+    row shows how large it may be for others. Then the interval is unbounded, unless the function
+    gives truth values.
 
     Args:
         sample: observations and masses.
-        function: of the value and weight columns (read-only); a number or truth value for each.
-        confidence: of the interval.
+        function: takes the value and weight columns (read-only). It returns a number or truth value
+            for each row.
+        confidence: confidence of the interval.
 
     Raises:
         ParameterError: the function gave no column of finite numbers.
@@ -224,7 +226,9 @@ def total(
 
 
 def _of_later(sample: Sample, function: Function | None) -> Float64Array:
-    """Return a function of the rows later than the query, which show how large it may be."""
+    """Return a function's values for the rows later than the query. They show how large it may
+    be.
+    """
     if sample.exact or sample.redraw is None or sample.later is None or not len(sample.later):
         return np.empty(0)
     values, columns = sample.redraw.later().valued
@@ -270,8 +274,8 @@ def _sum(
         sample: the sample with the columns.
         columns: the rows to sum over.
         function: its values.
-        confidence: of the interval.
-        unseen: how low and how high the function may be, where no row shows anything but 0.
+        confidence: confidence of the interval.
+        unseen: lowest and highest possible function value, if no row shows anything but 0.
         others: its values for rows that show how large it may be, in addition to the summed ones.
             None if it is 0 or 1.
     """
@@ -300,7 +304,7 @@ def of_values(
     columns: Columns, function: Float64Array, factors: Float64Array | None,
     caveats: tuple[str, ...],
 ) -> tuple[str, ...]:  # fmt: skip
-    """Return the caveats of a total: the sum's caveats, and those for the mean of the same rows.
+    """Return caveats for a total: the sum's caveats, and those for the mean over the same rows.
 
     Args:
         columns: the rows.
@@ -341,14 +345,14 @@ def _hits(
     sample: Sample, columns: Columns, x: Float64Array, function: Float64Array | None,
     unseen: tuple[float, float], others: Float64Array | None = None,
 ) -> Hits:  # fmt: skip
-    """Return the largest hits in a sum of masses times x.
+    """Return the largest hits in a sum over masses times x.
 
     They weigh as much as a hit in the band with the heaviest hits, times
 
     * the mean x of the sampled rows with that sign
     * the largest value that any row shows, over a usual weight, where rows that were not sampled
       show much larger ones
-    * the largest x of the exact rows, where no sampled row has that sign, or all have the same x
+    * the largest x among the exact rows, where no sampled row has that sign, or all have the same x
     * a bound, where no row shows anything but 0
 
     Args:
@@ -356,7 +360,7 @@ def _hits(
         columns: the rows to sum over.
         x: the summed value, for a unit of weight.
         function: the numerator of x, if x is a ratio to weights.
-        unseen: how low and how high x may be, where no row shows anything but 0.
+        unseen: lowest and highest possible x, if no row shows anything but 0.
         others: more values of the function. None if it is 0 or 1.
     """
     tail = slice(columns.exact, None)
@@ -404,7 +408,7 @@ def _extremes(function: Float64Array, others: Float64Array | None) -> tuple[floa
 
 
 class _Terms(NamedTuple):
-    """Sampled terms of a sum, one for each row."""
+    """Sampled terms in a sum, one for each row."""
 
     sizes: Float64Array
     variances: Float64Array
@@ -417,7 +421,7 @@ class _Terms(NamedTuple):
     def of(
         cls, columns: Columns, x: Float64Array, certain: Float64Array | None, larger: float
     ) -> _Terms:
-        """Of x."""
+        """Return the terms for x."""
         tail = slice(columns.exact, None)
         far = x[tail]
         variances = columns.variances[tail] * (far * far)
@@ -430,13 +434,13 @@ class _Terms(NamedTuple):
     def part(
         self, sign: float, largest: float, thinning: float, confidence: float
     ) -> tuple[Interval, float]:
-        """Return the interval of the terms with one sign, and the size of a hit.
+        """Return the interval for the terms with one sign, and the hit size.
 
         Args:
             sign: 1 or -1.
             largest: a lower limit on a hit that may be missing.
-            thinning: of a hit.
-            confidence: of the interval.
+            thinning: thinning of a hit.
+            confidence: confidence of the interval.
         """
         seen = sign * self.jumps
         largest_seen = float(seen.max(initial=0.0))
@@ -463,7 +467,7 @@ def signed_sum(
     sample: Sample, columns: Columns, x: Float64Array, certain: Float64Array | None,
     confidence: float, hits: Hits, function: Float64Array | None = None,
 ) -> tuple[Interval, float, float, tuple[str, ...]]:  # fmt: skip
-    """Return the sampled part of the sum of masses times x: interval, variance, hit size, caveats.
+    """Return the sampled part of a sum over masses times x: interval, variance, hit size, caveats.
 
     Positive and negative terms are separate parts. The largest hit in a part is the largest that
     was seen, or that may be missing.
@@ -473,8 +477,8 @@ def signed_sum(
         columns: the rows to sum over.
         x: the summed value, for a unit of weight.
         certain: the part of each sampled term that was really seen, where it bounds the sum.
-        confidence: of the interval.
-        hits: the largest that may be missing. If weights are so unequal that light rows are hardly
+        confidence: confidence of the interval.
+        hits: the largest that may be missing. If weights are so unequal that light rows are seldom
             seen, the lightest.
         function: the numerator of x, up to a coefficient that depends on the time. None if x is not
             a ratio to weights.
@@ -510,17 +514,17 @@ def _hinges(
 
     A few rows decide it if one makes a good part of the variance. Then unseen rows with its size or
     a larger one may exist, and the estimate and its variance do not include them. The unseen part
-    is as large as the seen one, or larger, in two cases. In the first, a good part of the exact
+    is as large as the seen part, or larger, in two cases. In the first, a good part of the exact
     rows, which are complete, would be much larger hits than any sampled row. In the second, sizes
     fall off as slowly as their reciprocals (Hill's index of the largest), and the largest belong to
-    the lightest rows. If those exact rows are light too, no row needs to stand out: such a row may
-    be among the unseen ones.
+    the lightest rows. If those exact rows are light too, no row needs to stand out, because such a
+    row may be unseen.
 
     Args:
         sample, columns: the rows to sum over.
         function: the numerator of the terms, up to a coefficient that depends on the time. None if
             terms are not ratios to weights.
-        variances, jumps: of the sampled terms, and the sizes of their hits, with either sign.
+        variances, jumps: variances of the sampled terms, and their hit sizes, with either sign.
         step: the mass of a hit times the largest coefficient.
     """
     if not len(variances):
@@ -575,17 +579,17 @@ def has_unequal_weights(sample: Sample, columns: Columns, function: Float64Array
 
 
 def may_miss_light(sample: Sample, light: Any, step: Any, variance: Any) -> Any:
-    """Return whether an observation of weight 1 would decide a sum, had it been seen.
+    """Return whether an observation with weight 1 would decide a sum if it had been seen.
 
     Then observations that leave no trace may be missing, in numbers that the interval does not
-    include. No row is needed to see this: a level whose probability is far below 1 shows few of
+    include. No row is needed to detect this: a level with a probability far below 1 shows few of
     them.
 
     Args:
         sample: the summed sample.
         light: the hit size of such an observation.
         step: the largest hit that the interval allows for.
-        variance: of the sum.
+        variance: variance of the sum.
     """
     if not sample.weighted:
         return step != step  # of one weight alone
@@ -593,14 +597,12 @@ def may_miss_light(sample: Sample, light: Any, step: Any, variance: Any) -> Any:
 
 
 def _decided_by_few(variances: Float64Array) -> bool:
-    """Return whether one row makes a good part of a variance."""
+    """Return whether one row makes up much of a variance."""
     return len(variances) > 0 and bool(variances.max() > HINGES * variances.sum())
 
 
 def _shown(sample: Sample, columns: Columns) -> npt.NDArray[np.int64]:
-    """Return the weights of rows that no hash has chosen: exact ones, and rows later than the
-    query.
-    """
+    """Return weights of rows that no hash has chosen: exact rows, and rows later than the query."""
     shown = columns.weights[: columns.whole]
     later = sample.later
     return shown if later is None or not len(later) else np.concatenate([shown, later])
@@ -610,10 +612,10 @@ def as_shown(sample: Sample, columns: Columns) -> float:
     """Return a factor >= 1 for the hits in a sum over weights: their size over the size that the
     sampled rows show.
 
-    The variance of the sum is proportional to the mean of 1 / weight. Most of it comes from
-    observations so light that the next hash may have none of them. The sampled rows show this mean,
-    and so do rows that no hash has chosen. The mean of both is used if it is larger than the value
-    from the sampled rows alone.
+    The sum's variance is proportional to the mean 1 / weight. Most of it comes from observations so
+    light that the next hash may have none. The sampled rows show this mean, and so do rows that no
+    hash has chosen. The mean over both is used if it is larger than the value from the sampled rows
+    alone.
     """
     shown, weights = _shown(sample, columns), columns.weights[columns.exact :]
     counted = columns.masses[columns.exact :] / weights
@@ -635,8 +637,8 @@ def _all_equal(column: Float64Array) -> bool:
 
 def _skew_lengths(columns: Columns, rows: slice) -> Float64Array:
     """Return third moments of masses over their variances. A hit represents ``1 / p`` observations,
-    and one is seen. The number of others, (1 - p) / p^2 in variance, has the third moment (1 - p)
-    (2 - p) / p^3. Half of it belongs to the gamma variable in the comparison.
+    and one is seen. The number of others has the variance (1 - p) / p^2 and the third moment (1 -
+    p) (2 - p) / p^3. Half of it belongs to the gamma variable in the comparison.
     """
     return columns.jumps[rows] - 0.5 * columns.decayed[rows]
 
@@ -645,7 +647,7 @@ def _skew_lengths(columns: Columns, rows: slice) -> Float64Array:
 
 
 def mean(sample: Sample, *, confidence: float = 0.95) -> Estimate:
-    """Mean value, weighted by decayed weight."""
+    """Return the mean value, weighted by decayed weight."""
     confidence = check_confidence(confidence)
     sample = sample.of_values
     values, columns = sample.valued
@@ -655,10 +657,11 @@ def mean(sample: Sample, *, confidence: float = 0.95) -> Estimate:
 
 
 def variance(sample: Sample, *, confidence: float = 0.95) -> Estimate:
-    """Variance of the values, weighted by decayed weight (of the population: divided by V).
+    """Return the variance of the values, weighted by decayed weight (population variance: divided
+    by V).
 
-    The mean that squares are taken from is fitted to the same rows, which makes them too small by
-    the variance of that mean. That is added again.
+    The mean in the squares is fitted to the same rows. This makes the squares too small by the
+    variance of that mean. So the result adds this variance again.
     """
     confidence = check_confidence(confidence)
     sample = sample.of_values
@@ -681,7 +684,9 @@ def variance(sample: Sample, *, confidence: float = 0.95) -> Estimate:
 
 
 def stddev(sample: Sample, *, confidence: float = 0.95) -> Estimate:
-    """Standard deviation of the values, weighted by decayed weight: the root of the variance."""
+    """Return the standard deviation of the values, weighted by decayed weight: the variance
+    root.
+    """
     found = variance(sample, confidence=confidence)
     value, upper = math.sqrt(found.value), math.sqrt(found.upper)
     lower = math.sqrt(max(found.lower, 0.0))
@@ -708,12 +713,13 @@ def _ratio(
     and the interval is unbounded.
 
     Few rows lie closer to their own mean than to the true one, so each residual is over ``1 -
-    leverage``, as without its row (the jackknife). A part of a sample borrows the tail of the
+    leverage``, as without its row (the jackknife). A partial sample borrows the tail of the
     complete sample, see :func:`borrowed_sizes`.
 
     Args:
         sample, columns, numbers, confidence: the input of the mean.
-        of: the numbers of values, for later rows and for the sample that contains this part.
+        of: returns the numbers for values, for later rows and for the sample that contains this
+            part.
         least: no mean is below this.
     """
     weight = float(np.sum(columns.masses))
@@ -744,13 +750,13 @@ def _ratio(
 def borrowed_sizes(
     sample: Sample, of: Callable[[Float64Array], Float64Array]
 ) -> tuple[float, float]:
-    """Return how far above and below the mean a row may lie, where few rows in a part show it: the
-    distance for a row of the complete sample drawn by its distance, ``sum e^2 / sum |e|``. Return
-    (0, 0) for a sample that is no part of another.
+    """Return how far above and below the mean a row may lie, where few rows in a part show it. This
+    is the distance ``sum e^2 / sum |e|`` for a row drawn from the complete sample by its distance.
+    Return (0, 0) for a sample that is no part of another.
 
     Args:
         sample: the part.
-        of: the numbers of values.
+        of: returns the numbers for values.
     """
     if sample.whole is None:
         return 0.0, 0.0
@@ -772,12 +778,13 @@ def borrowed_sizes(
 
 
 def selectivity(sample: Sample, predicate: Predicate, *, confidence: float = 0.95) -> Estimate:
-    """Share of the decayed weight for which a predicate holds.
+    """Return the decayed weight share for which a predicate holds.
 
     Args:
         sample: observations and masses.
-        predicate: of the value and weight columns (read-only); a truth value for each.
-        confidence: of the interval.
+        predicate: takes the value and weight columns (read-only). It returns a truth value for each
+            row.
+        confidence: confidence of the interval.
 
     Raises:
         ParameterError: the predicate gave no column of truth values.
@@ -788,7 +795,7 @@ def selectivity(sample: Sample, predicate: Predicate, *, confidence: float = 0.9
 
 
 def held_by(predicate: Predicate, values: npt.NDArray[Any], columns: Columns) -> BoolArray:
-    """Return where a predicate holds.
+    """Return the rows for which a predicate holds.
 
     Raises:
         ParameterError: it gave no column of truth values.
@@ -817,7 +824,7 @@ def within(at_least: float | None, at_most: float | None) -> Predicate:
 
 
 def rank(sample: Sample, value: float, *, confidence: float = 0.95) -> Estimate:
-    """Relative rank of a value: the share of decayed weight with that value or less."""
+    """Return the relative rank of a value: the decayed weight share with that value or less."""
     value = _number("value", value)
     sample = sample.of_values
     values, columns = sample.valued
@@ -825,12 +832,12 @@ def rank(sample: Sample, value: float, *, confidence: float = 0.95) -> Estimate:
 
 
 def cdf(sample: Sample, points: Sequence[float], *, confidence: float = 0.95) -> list[Estimate]:
-    """The rank of each of several values: see :func:`rank`. Sorts once for a sample.
+    """Return the rank for each of several values, see :func:`rank`. Sorts once for a sample.
 
-    The intervals are joint: all of them hold at once with the confidence. Those of up to 20 points
-    are each at ``1 - (1 - confidence) / k``, k the number of points (Bonferroni). Beyond, they are
-    the band of Dvoretzky, Kiefer and Wolfowitz, which holds at every value, for as many independent
-    rows as would have the variance of the decayed weight.
+    The intervals are joint: all of them hold at once with the confidence. For up to k = 20 points,
+    each interval has the confidence ``1 - (1 - confidence) / k`` (Bonferroni). Beyond 20, they form
+    the band by Dvoretzky, Kiefer and Wolfowitz, which holds at every value. It assumes as many
+    independent rows as would have the variance of the decayed weight.
     """
     confidence = check_confidence(confidence)
     numbers = [_number("points", point) for point in points]
@@ -863,19 +870,19 @@ def _in_band(sample: Sample, ends: Sequence[int], confidence: float) -> list[Est
 
 
 def histogram(sample: Sample, edges: Sequence[float], *, confidence: float = 0.95) -> Histogram:
-    """Shares of the decayed weight by value: of bins between edges, and of what lies outside.
+    """Return shares of the decayed weight by value: for the bins between edges, and outside them.
 
-    A bin holds the values from its lower edge on and below its upper one; the last bin holds those
-    at its upper edge as well. The intervals are joint: all B of them hold at once with the
-    confidence, each at ``1 - (1 - confidence) / B`` (Bonferroni).
+    A bin contains the values from its lower edge up to, but not including, its upper edge. The last
+    bin also contains the values at its upper edge. The intervals are joint: all B of them hold at
+    once with the confidence, each at ``1 - (1 - confidence) / B`` (Bonferroni).
 
     Args:
         sample: observations and masses.
         edges: two or more numbers, rising.
-        confidence: of all intervals together.
+        confidence: confidence of all intervals together.
 
     Raises:
-        ParameterError: edges that are fewer or do not rise.
+        ParameterError: there are fewer edges, or they do not rise.
     """
     confidence = check_confidence(confidence)
     numbers = [_number("edges", edge) for edge in edges]
@@ -897,9 +904,7 @@ def unordered(edges: Sequence[float]) -> str | None:
 
 
 def _place(sample: Sample, value: float, side: Literal["left", "right"]) -> int:
-    """Return how many of the distinct values are below a number ("left"), or not above it
-    ("right").
-    """
+    """Return how many distinct values are below a number ("left"), or not above it ("right")."""
     values = sample.ranking.values
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
         value = float(value)
@@ -909,7 +914,7 @@ def _place(sample: Sample, value: float, side: Literal["left", "right"]) -> int:
 def _jointly(
     sample: Sample, starts: Sequence[int], stops: Sequence[int], confidence: float
 ) -> list[Estimate]:
-    """Return shares of runs of distinct values, with intervals that hold all at once."""
+    """Return shares of distinct value runs, with intervals that hold all at once."""
     each = 1.0 - (1.0 - confidence) / max(len(starts), 1)
     found = _shares_between(sample, starts, stops, each)
     return [replace(share, confidence=confidence) for share in found]
@@ -918,7 +923,7 @@ def _jointly(
 def _shares_between(
     sample: Sample, starts: Sequence[int], stops: Sequence[int], confidence: float
 ) -> list[Estimate]:
-    """Return shares of runs of distinct values."""
+    """Return shares of distinct value runs."""
     rows = len(sample.ranking.group)
     if not rows:
         return [undefined(sample, confidence, 0.0, 1.0)] * len(starts)
@@ -934,15 +939,15 @@ def _shares_between(
 
 
 def last(sample: Sample) -> Last | None:
-    """The latest observation that counts, by time and then by value; None where there is none.
+    """Return the latest observation that counts, by time and then by value. None if there is none.
 
-    It is never an estimate. A sketch holds the most recent observations of all, so at any time from
-    the newest on the latest is among them, unless more than its capacity share the newest time; of
-    earlier times, while they are still held in full.
+    It is never an estimate. A sketch keeps the most recent observations. So at the newest time or
+    later it has the latest one, unless more observations than its capacity share the newest time.
+    For an earlier time it has the latest one as long as it still stores that time completely.
 
     Raises:
-        UnanswerableQueryError: it may have been discarded: then also where there may be none. Of a
-            decay that was fixed with the weights, wherever anything is sampled.
+        UnanswerableQueryError: it may have been discarded, also if there may be none. For a decay
+            that was fixed with the weights, whenever anything is sampled.
     """
     row = None
     if len(sample):
@@ -967,7 +972,7 @@ def last(sample: Sample) -> Last | None:
 
 
 class _Amount(NamedTuple):
-    """Mass of some rows, or of the rows for each of several values."""
+    """Mass for some rows, or for the rows with each of several values."""
 
     exact: Any
     sampled: Any
@@ -994,7 +999,7 @@ def _share(sample: Sample, columns: Columns, inside: BoolArray, confidence: floa
 
 
 def _amount(columns: Columns, rows: BoolArray | None = None) -> _Amount:
-    """Return the amount of some rows, or of all."""
+    """Return the amount for some rows, or for all."""
     first, tail = slice(0, columns.exact), slice(columns.exact, None)
 
     def total(column: Float64Array, part: slice) -> Any:
@@ -1054,15 +1059,15 @@ def quantile(sample: Sample, q: Sequence[float], *, confidence: float = 0.95) ->
 def quantile(
     sample: Sample, q: float | Sequence[float], *, confidence: float = 0.95
 ) -> Estimate | list[Estimate]:
-    """Decayed quantiles: the least value whose relative rank is ``q`` or more.
+    """Return decayed quantiles: the least value with relative rank ``q`` or more.
 
-    The interval holds the values that may be the quantile. An end is infinite where that may lie
-    beyond the smallest or the largest value of the sample.
+    The interval contains the values that may be the quantile. A bound is infinite if the quantile
+    may lie beyond the smallest or the largest value in the sample.
 
     Args:
         sample: observations and masses.
-        q: one or several of 0..1.
-        confidence: of each interval.
+        q: one or several ranks in 0..1.
+        confidence: confidence of each interval.
 
     Raises:
         ParameterError: a rank outside 0..1.
@@ -1090,8 +1095,8 @@ def _quantile(sample: Sample, q: float, confidence: float) -> Estimate:
         return unbounded(sample, value, -math.inf, math.inf, confidence, rows, "faded")
 
     def balance(k: npt.NDArray[np.intp]) -> Interval:
-        """Return intervals of ``(1 - q) A - q C``: A the mass of the first k values, C of the
-        others.
+        """Return intervals for ``(1 - q) A - q C``. A is the mass up to the k-th value, and C
+        the rest.
         """
         part = _Amount(below.exact[k], below.sampled[k], below.variance[k])
         rest = _Amount(
@@ -1129,12 +1134,12 @@ def _first_true(start: int, stop: int, holds: Callable[[npt.NDArray[np.intp]], B
 
 
 def heavy_hitters(sample: Sample, phi: float, *, confidence: float = 0.95) -> list[HeavyHitter]:
-    """Values with more than the share ``phi`` of the decayed weight, heaviest first.
+    """Return values with more than the share ``phi`` of the decayed weight, heaviest first.
 
     Args:
         sample: observations and masses.
         phi: a share, at least 0 and below 1.
-        confidence: of the interval of each frequency.
+        confidence: confidence of each frequency interval.
 
     Raises:
         ParameterError: a share outside that range.
@@ -1160,12 +1165,12 @@ def heavy_hitters(sample: Sample, phi: float, *, confidence: float = 0.95) -> li
 
 
 def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.95) -> list[Group]:
-    """Decayed sum of weights and decayed count for each distinct value, heaviest first.
+    """Return the decayed weight sum and decayed count for each distinct value, heaviest first.
 
     Args:
-        sample: observations and masses; ``len(sample.ranking.values)`` is the number of values.
-        limit: give only so many of the heaviest.
-        confidence: of each interval.
+        sample: observations and masses. ``len(sample.ranking.values)`` is the number of values.
+        limit: maximum number of values to return, heaviest first.
+        confidence: confidence of each interval.
     """
     confidence = check_confidence(confidence)
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
@@ -1227,7 +1232,7 @@ def _positive(
     sample: Sample, amount: _Amount, step: Float64Array, confidence: float, rows: Sequence[int],
     caveats: Sequence[tuple[str, ...]] | None = None,
 ) -> list[Estimate]:  # fmt: skip
-    """Return estimates of sums with non-negative terms, one for each value."""
+    """Return estimates for sums with non-negative terms, one for each value."""
     if sample.exact:
         pairs = zip(np.atleast_1d(amount.mass).tolist(), rows, strict=True)
         found = [exactly(sample, value, confidence, n) for value, n in pairs]
@@ -1254,7 +1259,7 @@ def approximate(
     sample: Sample, interval: Interval, spread: float, step: float, confidence: float, rows: int,
     caveats: tuple[str, ...] = (),
 ) -> Estimate:  # fmt: skip
-    """Return a sampled estimate. Its variance is at least that of the half hit never seen."""
+    """Return a sampled estimate. Its variance is at least the variance of the unseen half hit."""
     stderr = math.sqrt(max(spread, 0.5 * sample.thinning * step * step))
     value, lower, upper = (float(end) for end in interval)
     if not math.isfinite(stderr):  # values so large that their squares overflow

@@ -1,4 +1,4 @@
-"""Bands of time: the part of a stratified sample that depends on the state alone."""
+"""Bands of time: the sample data that depends on the state alone, for the stratified estimator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Int64Array = npt.NDArray[np.int64]
 
 
 class Reading(NamedTuple):
-    """An order of the rows of a state: rows with fixed masses come first."""
+    """A row order for a state: rows with fixed masses come first."""
 
     rows: npt.NDArray[np.intp]  # either part in the order of the state
     known: int  # rows of the first part
@@ -27,7 +27,7 @@ class Reading(NamedTuple):
 
     @classmethod
     def of(cls, weights: Int64Array, spread: Float64Array, exact: int) -> Reading | None:
-        """Order by the variances of the rows. None if only the first, exact rows have none."""
+        """Order by the row variances. None if only the first, exact rows have none."""
         known = np.flatnonzero(spread == 0.0)
         if len(known) == exact:
             return None
@@ -35,7 +35,7 @@ class Reading(NamedTuple):
         return cls(rows, len(known), weights[rows])
 
     def runs(self, rows: slice) -> list[slice]:
-        """Return the position of a run of state rows."""
+        """Return the position of a state row run."""
         if rows.start == 0 and rows.stop == len(self.rows):
             return [rows]
         ends = [rows.start, rows.stop]
@@ -50,7 +50,7 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bands:
-    """The part of a sample that depends on the state alone, and is worth keeping between queries.
+    """The sample data that depends on the state alone, and is worth keeping between queries.
 
     Attributes:
         levels: int8[n], the level of each row's band.
@@ -60,7 +60,7 @@ class Bands:
         units: float64[n], estimates of the weights, see :mod:`decaysketch.query.hash_variance`.
         spread: float64[n], unbiased estimates of their variances.
         jumps: float64[n], the increase of the estimate with one more hit.
-        values: of each row.
+        values: the value of each row.
         newest: int64[b], the newest possible time of each sampled band, newest first.
         oldest: int64[b], its watermark: times of the band are later.
         probabilities: float64[b], ``p`` of its level.
@@ -81,8 +81,9 @@ class Bands:
     reading: Reading | None = None
 
     def largest_hit(self, fading: Fading) -> tuple[float, float]:
-        """Return the largest mass ``g / p`` of a hit in the sampled bands that a decay reaches,
-        with or without rows, and ``1 - p / 2`` of that band. Return (0, 1) if it reaches none.
+        """Return the largest mass ``g / p`` that a hit has in the sampled bands that a decay
+        reaches, with or without rows, and ``1 - p / 2`` for that band. Return (0, 1) if it reaches
+        none.
         """
         newest = np.minimum(self.newest, fading.now)
         reached = self.oldest < newest
@@ -105,7 +106,7 @@ class Bands:
     def largest_hits(
         self, fading: Fading, first: Int64Array, last: Int64Array
     ) -> tuple[Float64Array, Float64Array]:
-        """As :meth:`largest_hit`, over the bands that meet ranges of times.
+        """Return the same as :meth:`largest_hit`, over the bands that meet time ranges.
 
         Args:
             fading: decay weights of the query.

@@ -1,15 +1,15 @@
 """Estimates from sampled entities, each with all its rows: totals, ratios, quantiles.
 
-A *piece* lies between a row and the next row of its series. It is read in a *band*, the lowest
+A *piece* lies between a row and the next row in its series. It is read in a *band*, the lowest
 level that is complete from its earlier time on, and counts 1 / p for that level. Whether a piece
-has band k depends only on the watermarks of the levels 0..k, and ``1[level >= k] / p_k`` is a
+has band k depends only on the watermarks for the levels 0..k, and ``1[level >= k] / p_k`` is a
 martingale in k. The estimate is therefore unbiased for all watermarks that an entity spans
 (optional stopping, under an ideal hash). Reading pieces by their later time instead loses the
 pieces whose earlier row was discarded: 13 to 53 % of a total.
 
-An entity is a cluster. With ``Y_b`` its sum over the pieces of band b, its estimate is the sum of
-``Y_b / p_b``. The product of two indicators for one entity has the p of the coarser band as its
-mean, so
+An entity is a cluster. With ``Y_b`` its sum over the pieces in band b, its estimate is the sum over
+``Y_b / p_b``. The product of two indicators for one entity has as its mean the coarser band's p,
+so
 
     V = sum over c of (Y_c / p_c) [(1 / p_c - 1) Y_c + 2 sum over b < c of (1 / p_b - 1) Y_b]
 
@@ -75,7 +75,7 @@ class Clusters:
     """Pieces by entity and band.
 
     Args:
-        entities: int64[n], number of the entity of each piece.
+        entities: int64[n], entity number for each piece.
         bands: int64[n].
         probabilities: float64[n], of the band for the entity, in (0, 1].
         reach: of the decay.
@@ -134,14 +134,14 @@ class Clusters:
     def total(
         self, amounts: Float64Array, *, confidence: float, unit: float = math.inf
     ) -> Estimate:
-        """Return the sum of amounts over all pieces.
+        """Return the amount sum over all pieces.
 
-        An unseen entity may add the mean amount. If exact pieces show much
-        larger amounts than sampled ones, it may have these.
+        An unseen entity may add the mean amount. If exact pieces show much larger amounts than
+        sampled ones, it may have these.
 
         Args:
             amounts: float64[n], none negative.
-            confidence: of the interval.
+            confidence: confidence of the interval.
             unit: the largest piece amount, where none was seen. Infinite: nothing bounds it.
         """
         confidence = check_confidence(confidence)
@@ -192,12 +192,12 @@ class Clusters:
         confidence: float,
         bounds: tuple[float, float] = (-math.inf, math.inf),
     ) -> Estimate:
-        """Return the sum of amounts over the sum of masses, float64[n], none negative.
+        """Return the amount sum over the mass sum, float64[n], none negative.
 
         Args:
-            amounts, masses: of each piece.
-            confidence: of the interval.
-            bounds: of the ratio, for any data.
+            amounts, masses: for each piece.
+            confidence: confidence of the interval.
+            bounds: bounds of the ratio, for any data.
         """
         confidence = check_confidence(confidence)
         above, below = self._by_cell(amounts), self._by_cell(masses)
@@ -256,7 +256,7 @@ class Clusters:
     def _part(
         self, estimates: Float64Array, variances: Float64Array, confidence: float
     ) -> Interval:
-        """Return the interval of the sum of the estimates above 0."""
+        """Return the interval for the sum over the estimates above 0."""
         chosen = estimates > 0.0
         sizes, spread = estimates[chosen], variances[chosen]
         return part_interval(
@@ -267,7 +267,7 @@ class Clusters:
     def quantile(
         self, values: Float64Array, masses: Float64Array, q: float, *, confidence: float
     ) -> Estimate:
-        """Return the least value whose share of the mass below or at it is q or more.
+        """Return the least value for which the mass share at or below it is q or more.
 
         The interval is Woodruff's (1952): the values at the bounds of the share's interval at the
         estimate, with the variance between entities.
@@ -328,8 +328,8 @@ def over_entities(
 ) -> Estimate:
     """Return a quantile over entities that share one sampling probability, one value each.
 
-    The interval has the values for which q may be the share below (by inversion, as for quantiles
-    of rows). With 15 to 40 entities it has the stated coverage, and Woodruff's does not.
+    The interval has the values for which q may be the share below (by inversion, as for row
+    quantiles). With 15 to 40 entities it has the stated coverage, and Woodruff's does not.
     """
     confidence = check_confidence(confidence)
     ordered = np.sort(values)

@@ -1,12 +1,12 @@
 """Comparison of two results: a difference or a ratio, read from one sample, with its own interval.
 
-Each retained row of an undecayed sample represents a mass ``u_i`` with variance ``V_i``. For any
-decays and times of two results, their difference is a sum ``sum c_i u_i``. Its signed coefficients
+Each retained row in an undecayed sample represents a mass ``u_i`` with variance ``V_i``. For any
+decays and times in two results, their difference is a sum ``sum c_i u_i``. Its signed coefficients
 depend on the row alone. The sum is unbiased, with variance ``sum c_i^2 V_i``. A row that both
-results count enters once, with the difference of its coefficients, so the shared part cancels. Two
-separate intervals ignore this, and are up to a third too wide. The interval is the one for every
-signed sum: MOVER from its positive and negative parts. Either part may lack a hit that was not
-retained, as large as the largest coefficient with that sign over the sampled bands
+results count enters once, with the difference between its coefficients, so the shared part cancels.
+Two separate intervals ignore this, and are up to a third too wide. The interval is the one for
+every signed sum: MOVER from its positive and negative parts. Either part may lack a hit that was
+not retained, as large as the largest coefficient with that sign over the sampled bands
 (:class:`Grid`).
 
 ============== =================================================================================
@@ -16,11 +16,11 @@ means, ranks   ``c = g1 (v - m1) / A1 - g2 (v - m2) / A2``, the linearised diffe
 ratios         the ``r`` for which the interval of ``A - r B`` holds 0 (Fieller 1954, by bisection)
 ============== =================================================================================
 
-``g1`` and ``g2`` are the decay weights of a row at the time of each result. They are 0 for later
+``g1`` and ``g2`` are the decay weights for a row at each result's time. They are 0 for later
 rows. Quantiles are not such sums: compare ranks at a fixed value, or two quantiles at confidence
 ``1 - delta / 2`` each.
 
-The coverage of the intervals is measured (``python -m quality.intervals --part contrasts``), not
+The intervals' coverage is measured (``python -m quality.intervals --part contrasts``), not
 proved. See ``docs/estimators.md``.
 """
 
@@ -77,11 +77,11 @@ class Moment(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """The input of a comparison: samples of one sketch.
+    """The input of a comparison: samples from one sketch.
 
     Attributes:
         both: undecayed, with all rows that either moment gives weight to.
-        first, second: under the decay and at the time of each.
+        first, second: under the decay and at the time of each moment.
     """
 
     both: Sample
@@ -102,8 +102,8 @@ class _Side(NamedTuple):
 
     @classmethod
     def of(cls, moment: Moment, times: Int64Array, kept: BoolArray | None = None) -> _Side:
-        """Return the weights of rows, scaled for the newest row that counts. Filtered rows have
-        weight 0.
+        """Return row weights, scaled for the newest row that counts. Filtered rows have weight
+        0.
         """
         counted = times <= moment.now
         if kept is not None:
@@ -118,7 +118,7 @@ class _Side(NamedTuple):
         return self.fading.magnitude
 
     def at(self, times: Int64Array) -> Float64Array:
-        """Return the weights of any times on that scale, infinite beyond float64."""
+        """Return weights for any times on that scale, infinite beyond float64."""
         counted = times <= self.fading.now
         there = times[counted]
         weights, decayed = np.zeros(len(times)), np.empty(len(there))
@@ -130,7 +130,7 @@ class _Side(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The rows of an aggregate, and the weights that either side gives them.
+    """The rows in an aggregate, and the weights that either side gives them.
 
     Attributes:
         sample, columns, values: the rows. Values are None if an aggregate has none.
@@ -169,12 +169,12 @@ class _Rows:
     def linear(
         self, c: Float64Array, confidence: float, hits: Hits, function: Float64Array | None = None
     ) -> _Linear:
-        """Return the sum of masses times coefficients.
+        """Return the sum over masses times coefficients.
 
         Args:
-            c: coefficients of an observation of weight 1 if there is a function, else of a unit of
+            c: coefficients, per observation with weight 1 if there is a function, else per unit of
                 weight.
-            confidence: of the interval.
+            confidence: confidence of the interval.
             hits: the largest possible hits of either sign.
             function: the summed function, without the weights of either side.
         """
@@ -233,12 +233,12 @@ def compare(
         aggregate: one of count, rate, sum, total, mean and, at a ``value``, rank.
         now, then: the moment to compare, and the moment to compare it with.
         how: "difference", now less then, or "ratio", now over then.
-        confidence: of the interval.
-        value: of a rank.
-        filters: the condition for the rows of each side. None: all.
+        confidence: confidence of the interval.
+        value: the value for a rank.
+        filters: the condition for the rows on each side. None: all.
 
     Returns:
-        The estimate. Its ``changed`` says whether 0 (for a ratio, 1) lies outside the interval.
+        The estimate. Its ``changed`` is true if 0 (for a ratio, 1) lies outside the interval.
 
     Raises:
         ParameterError: an unknown ``how``, or a ratio of means, ranks or values that may be
@@ -316,9 +316,9 @@ def _of_sums(
 
 
 class _Sizes(NamedTuple):
-    """The amount that an observation adds to a sum per unit of weight, at coefficient 1: the
-    largest value of either sign, for a usual weight and for weight 1. Infinite if all values read
-    are 0: they give no information about others.
+    """The amount that an observation adds to a sum per unit weight, at coefficient 1: the largest
+    value with either sign, for a usual weight and for weight 1. Infinite if all values read are 0:
+    they give no information about others.
     """
 
     usual: tuple[float, float]
@@ -338,9 +338,9 @@ class _Sizes(NamedTuple):
         return cls((mean * most[0], mean * most[1]), most)
 
     def hits(self, rows: _Rows, alpha: float, beta: float) -> Hits:
-        """Return the largest hits for a sum of ``alpha g1 - beta g2`` times the summed value. Where
-        rows are missing for long, they may have weight 1. Otherwise a change in the weights would
-        look like a change in the count.
+        """Return the largest hits for a sum over ``alpha g1 - beta g2`` times the summed value.
+        Where rows are missing for long, they may have weight 1. Otherwise a change in the weights
+        would look like a change in the count.
         """
         rise, fall = rows.grid.largest(alpha, beta), rows.grid.largest(-alpha, -beta)
         usual, lightest = (_either(size, rise, fall) for size in self)
@@ -350,7 +350,9 @@ class _Sizes(NamedTuple):
 
 
 def _either(size: tuple[float, float], rise: float, fall: float) -> tuple[float, float]:
-    """Return the largest products above and below 0 from sizes and coefficients of either sign."""
+    """Return the largest products above and below 0 from sizes and coefficients with either
+    sign.
+    """
 
     def times(one: float, other: float) -> float:
         return one * other if one > 0.0 and other > 0.0 else 0.0
@@ -360,7 +362,7 @@ def _either(size: tuple[float, float], rise: float, fall: float) -> tuple[float,
 
 
 def _roots(ratio: float, balance: Callable[[float], Interval]) -> Interval:
-    """Return the least and the largest r for which the interval of ``A - r B`` contains 0."""
+    """Return the least and the largest r for which the ``A - r B`` interval contains 0."""
     least, high = 0.0, ratio
     if balance(0.0).lower > 0.0:
         for _ in range(_HALVINGS):

@@ -1,12 +1,12 @@
-"""A result with its interval, and the mathematics of the intervals.
+"""A result with its interval, and the mathematics for the intervals.
 
 Every query returns an :class:`Estimate`. Its interval aims to contain the true result with the
-stated confidence, over the choice of the hash function. All intervals have one origin. A sum of
-masses with one sign, of which a sample was seen, has a gamma interval (:func:`part_interval`).
+stated confidence, over the choice of the hash function. All intervals have one origin. A sum over
+masses with one sign, seen as a sample, has a gamma interval (:func:`part_interval`).
 Every aggregate is a contrast of two such parts (:func:`contrast`, :func:`share_interval`). Their
 coverage is measured (``python -m quality.intervals``), not proved. See ``docs/estimators.md``.
 
-The functions of this module take and return plain numbers or arrays. They do not depend on
+The functions in this module take and return plain numbers or arrays. They do not depend on
 sketches.
 """
 
@@ -95,23 +95,23 @@ class Estimate:
 
     ``<``, ``<=``, ``>`` and ``>=`` compare the value with a number, and ignore the interval. Two
     estimates are not ordered: two intervals do not show whether their difference is 0, see
-    ``compare`` of a sketch.
+    the sketch method ``compare``.
 
     Attributes:
         value: the estimate. ``float(estimate)`` gives it too. NaN if the aggregate is not
             defined (the mean of nothing).
         lower: lower bound of the interval.
         upper: upper bound of the interval. A bound is infinite if the sample gives none.
-        stderr: standard error. If nothing was sampled, that of a single hit.
+        stderr: standard error. If nothing was sampled, the standard error of a single hit.
         confidence: intended probability that the interval contains the true result.
         exact: nothing was sampled: value, lower and upper are the result itself (up to
             ``collision_bias``, and to floating-point rounding).
-        rows: retained observations that were read. 0, a count of 0 and a mean of NaN, if none lies
-            in the queried range, as before the oldest. That is no caveat, for the interval shows
-            whether there was none, or none that was retained.
+        rows: retained observations that were read. 0, with a count of 0 and a mean of NaN, if none
+            lies in the queried range, as before the oldest. That is no caveat, because the interval
+            shows whether there was none, or none was retained.
         collision_bias: relative share of observations expected to be lost because two keys have one
-            id, if ids are hashed keys (:func:`~decaysketch.observation_ids`). Ids that are numbers
-            of their own lose none.
+            id, if ids are hashed keys (:func:`~decaysketch.observation_ids`). Distinct numbers used
+            as ids lose none.
         caveats: names of reasons to trust the interval less than it states, or for a missing bound,
             in order. :data:`CAVEATS` explains them. Most results have none.
         sure_upper: guaranteed upper bound: the result is no larger, with certainty. Counters have
@@ -218,7 +218,7 @@ class Estimate:
         )
 
     def _most_over(self, magnitude: int) -> float | None:
-        """Return the guaranteed upper bound times ``2^magnitude``, no less if that is not a
+        """Return the guaranteed upper bound times ``2^magnitude``, rounded up if that is not a
         normal float64.
         """
         if self.sure_upper is None:
@@ -230,7 +230,7 @@ class Estimate:
 
 
 def as_of(now: int, found: Any) -> Any:
-    """Set the time of a result's estimates: of the result itself, or of its parts."""
+    """Set the time in a result's estimates: in the result itself, or in its parts."""
     if isinstance(found, Estimate):
         return replace(found, now=now)
     if isinstance(found, list):
@@ -241,7 +241,7 @@ def as_of(now: int, found: Any) -> Any:
 
 
 class Interval(NamedTuple):
-    """An estimate and the bounds of its interval: numbers or arrays."""
+    """An estimate and its interval bounds: numbers or arrays."""
 
     value: Any
     lower: Any
@@ -273,28 +273,30 @@ def part_interval(
     unequal: npt.ArrayLike | None = None,
     seen: npt.ArrayLike | None = None,
 ) -> Interval:
-    """Interval of a sum of non-negative masses: an exact part and a sampled one.
+    """Return the interval for a sum over non-negative masses: an exact part and a sampled one.
 
-    The sampled part is a weighted sum of rare hits. For hits of one size this is Jeffreys' interval
-    of a Poisson mean, the quantiles of a gamma variable with half a hit more than was seen; for
-    hits of several sizes, the gamma variable of the same mean and variance, where the half hit is
-    one of the largest (as in Fay and Feuer 1997, whose interval takes a whole one at the upper end
-    and none at the lower end; that covers more than it states). It is therefore never 0 +- 0.
-    Where hits differ in size, large ones that were not seen are missing from the estimate and from
-    its variance: the upper end then takes up to a whole hit, by how far the third moment exceeds
-    that of the gamma variable.
+    The sampled part is a weighted sum over rare hits. If all hits have one size, the interval is
+    Jeffreys' interval for a Poisson mean: the quantiles of a gamma variable with half a hit more
+    than was seen. If hits have several sizes, it uses the gamma variable with the same mean and
+    variance, and the half hit is one of the largest, as in Fay and Feuer 1997. (Their interval adds
+    a complete hit at the upper bound and none at the lower bound. It covers more than it states.)
+    The interval is therefore never 0 +- 0.
+
+    If hits differ in size, the estimate and its variance lack large hits that were not seen. The
+    upper bound then adds up to a complete hit, depending on how far the third moment exceeds the
+    gamma variable's third moment.
 
     Args:
         exact: known mass, >= 0.
         sampled: estimates of the sampled mass, >= 0.
         variance: their estimated variances.
-        step: the largest mass that one more hit may add, >= 0; 0 where nothing is sampled.
-        thinning: by how much the variance of a hit falls short of ``step^2``: 1 for rare hits.
+        step: the largest mass that one more hit may add, >= 0. 0 where nothing is sampled.
+        thinning: variance of a hit over ``step^2``: 1 for rare hits.
         certain: part of the sampled mass that was really seen: a lower bound.
         confidence: between 0 and 1.
-        skew: third moments of the sampled mass, see :func:`inequality`; None where hits are of one
-            size or nearly.
-        unequal: replaces what the skew tells of how unequal hits are.
+        skew: third moments of the sampled mass, see :func:`inequality`. None if all hits have one
+            size, or nearly.
+        unequal: replaces the inequality of hits that the skew shows.
         seen: the largest mass of a hit that was seen, where that is less than ``step``.
     """
     known, y, k = (np.asarray(column, dtype=np.float64) for column in (exact, sampled, step))
@@ -316,7 +318,7 @@ def inequality(
     sampled: npt.ArrayLike, variance: npt.ArrayLike, third: npt.ArrayLike, larger: Any = 0.0
 ) -> Any:
     """Return how unequal hits are: the third moment of a sampled mass over the third moment of the
-    gamma variable with its mean and variance. 1 for hits of one size, larger otherwise.
+    gamma variable with its mean and variance. 1 if all hits have one size, larger otherwise.
 
     Args:
         sampled: estimates of the sampled mass.
@@ -341,9 +343,7 @@ def _gamma_quantile(
     thinning: Any,
     level: float,
 ) -> Float64Array:
-    """Return the quantile of the gamma variable with mean ``y``, the variance, and additional
-    hits.
-    """
+    """Return the gamma quantile for mean ``y``, the variance, and additional hits."""
     mean = y + unseen * step
     scale = (variance + unseen * thinning * step * step) / np.where(mean > 0.0, mean, 1.0)
     shape = mean / np.where(scale > 0.0, scale, 1.0)
@@ -352,9 +352,10 @@ def _gamma_quantile(
 
 
 def contrast(positive: Interval, negative: Interval) -> Interval:
-    """Return the interval of ``P - N`` from the intervals of P and N: MOVER (Zou and Donner 2008).
+    """Return the interval for ``P - N`` from the intervals for P and N: MOVER (Zou and Donner
+    2008).
 
-    The distance to a bound is the root of the sum of the squared distances of the parts, each
+    The distance to a bound is the root of the summed squared distances of the parts, each
     towards the bound that moves the difference that way.
     """
     value = positive.value - negative.value
@@ -366,7 +367,7 @@ def contrast(positive: Interval, negative: Interval) -> Interval:
 
 
 def rank_balance(part: Interval, rest: Interval, q: float) -> Interval:
-    """Return the interval of ``(1 - q) A - q C``: it contains 0 if A / (A + C) may be q."""
+    """Return the interval for ``(1 - q) A - q C``: it contains 0 if A / (A + C) may be q."""
     return contrast(
         Interval(*((1.0 - q) * end for end in part)), Interval(*(q * end for end in rest))
     )
@@ -378,10 +379,11 @@ def first_true(start: int, stop: int, holds: Callable[[int], bool]) -> int:
 
 
 def share_interval(part: Interval, rest: Interval) -> Interval:
-    """Return the interval of ``A / (A + C)`` from the intervals of A and C, which are not negative.
+    """Return the interval for ``A / (A + C)`` from the intervals for A and C, which are not
+    negative.
 
-    A share q is in the interval if the interval of the contrast ``(1 - q) A - q C`` contains 0.
-    Unlike Wilson's with an effective sample size, it uses the exact share of either part, and the
+    A share q is in the interval if the interval for the contrast ``(1 - q) A - q C`` contains 0.
+    Unlike Wilson's with an effective sample size, it uses the exact share in either part, and the
     effect of one more hit in either.
     """
     a, c = part.value, rest.value
@@ -398,10 +400,11 @@ def share_interval(part: Interval, rest: Interval) -> Interval:
 
 
 def _share_limit(a: Any, c: Any, rise: Any, fall: Any) -> Any:
-    """Root q of ``(1 - q) a - q c + hypot((1 - q) rise, q fall) = 0`` in [a / (a + c), 1].
+    """Return the root q of ``(1 - q) a - q c + hypot((1 - q) rise, q fall) = 0`` in [a / (a + c),
+    1].
 
-    ``fall <= c``, so the left side is >= 0 at the one end and <= 0 at the other. Squared:
-    ``f q^2 - 2 h q + e = 0``; of its roots, the form below is the one in between.
+    ``fall <= c``, so the left side is >= 0 at one bound and <= 0 at the other. Squared:
+    ``f q^2 - 2 h q + e = 0``. The form below is the root in between.
     """
     total = a + c
     f = total * total - rise * rise - fall * fall

@@ -1,7 +1,7 @@
-"""What hits say of a weight, and the variance of that, under the hash in force, exactly.
+"""The weight estimate that hits give, and its exact variance under the hash in force.
 
-The number RS of selected integers of an observation of weight ``w`` at level ``i`` counts the terms
-of an arithmetic progression, ``(u + j a) mod p`` for ``0 <= j < w``, that fall below
+Let RS be how many integers of an observation with weight ``w`` level ``i`` selects. RS counts the
+terms of an arithmetic progression, ``(u + j a) mod p`` for ``0 <= j < w``, that fall below
 ``L = floor(p / 2^i)``. Over the start ``u``, which is uniform, its mean is ``w p_i``. Its variance
 depends on the multiplier: most progressions are spread more evenly than coin tosses, some come in
 clumps. Two terms ``d`` apart are both selected with probability ``max(0, L - |x_d|) / p``, where
@@ -11,17 +11,17 @@ clumps. Two terms ``d`` apart are both selected with probability ``max(0, L - |x
 
 The few ``d`` that count, the *close returns*, are listed once for a hash function and level. By the
 three-gap theorem one follows the other after ``q1``, ``q2`` or ``q1 + q2`` steps, so the list takes
-time in its length, about ``2 w p_i``.
+time linear in its length, about ``2 w p_i``.
 
-Where that would be long (``w p_i`` above ``_LONGEST``, or a very clumped progression), few or no
-progressions miss, and that one is seen says nearly all: its weight is stored beside it. The three
-gaps between selected terms give the probability of a miss exactly,
+This list may be long: if ``w p_i`` is above ``_LONGEST``, or the progression is very clumped. Then
+few or no progressions miss. A hit alone gives nearly all information, because the weight is stored
+with the row. The three gaps between selected terms give the exact miss probability,
 
-    1 - pi = sum over the gaps of (how often) max(0, gap - w) / p ,
+    1 - pi = sum over the gaps of (how often) max(0, gap - w) / p .
 
-and so an observation that is seen counts ``w / pi`` (Horvitz and Thompson 1952), of variance
-``w^2 (1 - pi) / pi``. That is ``E[RS / p_i | RS > 0]``: no less unbiased than ``RS / p_i``, and of
-less variance (Rao and Blackwell). From the longest gap on it is the weight itself.
+So a seen observation counts ``w / pi`` (Horvitz and Thompson 1952), with variance
+``w^2 (1 - pi) / pi``. That is ``E[RS / p_i | RS > 0]``, as unbiased as ``RS / p_i`` and with less
+variance (Rao and Blackwell). From the longest gap on it is the weight itself.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TABLE = 4096  # weights up to this are looked up instead of searched
 
 
 class _Returns(NamedTuple):
-    """Close returns of one level, ready for :func:`_variance`."""
+    """Close returns at one level, ready for :func:`_variance`."""
 
     distances: Int64Array  # d, rising
     overlap_sums: Float64Array  # running sums of (L - |x_d|) / p, from 0
@@ -57,19 +57,19 @@ class _Returns(NamedTuple):
 def weighed(
     params: SketchParams, level: int, weights: Int64Array, hits: Int64Array, *, copy: int = 0
 ) -> tuple[Float64Array, Float64Array, Float64Array]:
-    """What observations with a hit at a level count: unbiased estimates of their weights.
+    """Return unbiased weight estimates for observations with a hit at a level.
 
     Args:
         params: fixes the hash.
         level: the level, 1..M.
         weights: int64[n].
         hits: int64[n], RangeSample at that level, at least 1.
-        copy: which of the hash functions.
+        copy: number of the hash function.
 
-    Returns:
-        Three of float64[n]: the estimates, ``hits / p``, or ``w / pi`` for heavy ones; unbiased
-        estimates, never negative, of their variances, 0 where no progression of that length
-        misses; and what one hit more would add, ``1 / p``, or variance over estimate.
+    Returns: Three float64[n] arrays. First the estimates: ``hits / p``, or ``w / pi`` for heavy
+        ones. Then unbiased estimates of their variances, never negative, 0 where no progression of
+        that length misses. Then the amount that one more hit would add: ``1 / p``, or variance over
+        estimate.
     """
     p = float(params.level_probabilities[level])
     estimates: Float64Array = hits * np.float64(1.0 / p)
@@ -91,7 +91,7 @@ def weighed(
 def miss_probability(
     params: SketchParams, level: int, weights: Int64Array, *, copy: int = 0
 ) -> Float64Array:
-    """The probability that a level selects none of the integers of an observation. O(1) each."""
+    """Return the probability that a level selects no integer of an observation. O(1) each."""
     gaps, shares = _gaps(params.prime, params.multipliers[copy], params.prime >> level)
     missed: Float64Array = np.zeros(len(weights))
     for gap, share in zip(gaps, shares, strict=True):
@@ -102,19 +102,20 @@ def miss_probability(
 def hit_spread(
     params: SketchParams, level: int, weights: Int64Array, hits: Int64Array, *, copy: int = 0
 ) -> Float64Array:
-    """Unbiased estimates of the variance of ``hits / p`` at a level, one for each observation.
+    """Return unbiased variance estimates for ``hits / p`` at a level, one for each observation.
 
-    An observation that is never seen, having no hit, counts for nothing; so each that is seen
-    counts ``hits / (w p)`` times the exact variance, which is right on average. Where that is not
-    known it counts the square of its own error and, for each that is seen, of those that are
-    missed: ``(hits - w p)^2 + (w p)^2 (1 - pi) / pi``, over ``p^2``. None is negative.
+    An observation without a hit is never seen and counts for nothing. So each seen observation
+    counts ``hits / (w p)`` times the exact variance, which is right on average. Where the exact
+    variance is unknown, it counts the square of its own error and, for each seen observation, the
+    squares for the missed ones: ``(hits - w p)^2 + (w p)^2 (1 - pi) / pi``, over ``p^2``. None is
+    negative.
 
     Args:
         params: fixes the hash.
         level: the level, 1..M.
         weights: int64[n].
         hits: int64[n], RangeSample at that level.
-        copy: which of the hash functions.
+        copy: number of the hash function.
 
     Returns:
         float64[n]. O(1) each for weights up to some thousands, O(log(w p)) above.
@@ -136,14 +137,14 @@ def hit_spread(
 
 
 def _reach(params: SketchParams, level: int, copy: int) -> int:
-    """The largest weight whose close returns are listed."""
+    """Return the largest weight whose close returns are listed."""
     return _returns(params.prime, params.multipliers[copy], level, params.max_weight).reach
 
 
 def _variance(
     known: _Returns, weights: Int64Array, expected: npt.NDArray[np.floating[Any]]
 ) -> Float64Array:
-    """Var RS of observations whose expected number of hits is ``w p``."""
+    """Return Var RS for observations with ``w p`` expected hits."""
     count = np.searchsorted(known.distances, weights, side="left")  # of returns with d < w
     pairs = weights * known.overlap_sums[count] - known.moment_sums[count]
     return np.maximum(expected + 2.0 * pairs - expected * expected, 0.0)
@@ -175,14 +176,14 @@ def _returns(prime: int, multiplier: int, level: int, max_weight: int) -> _Retur
 def close_returns(
     prime: int, multiplier: int, limit: int, longest: int, most: int
 ) -> tuple[list[int], list[int]]:
-    """Every ``1 <= d <= longest`` with ``|x_d| < limit``, and these ``|x_d|``.
+    """Return every ``1 <= d <= longest`` with ``|x_d| < limit``, and these ``|x_d|``.
 
     Args:
         prime: p.
         multiplier: a, ``1 <= a < p``.
         limit: L, at most ``p / 2``.
-        longest: the largest d wanted, below p.
-        most: stop after so many.
+        longest: the largest wanted d, below p.
+        most: stop after this number of returns.
     """
     distances: list[int] = []
     gaps: list[int] = []
@@ -206,11 +207,11 @@ def close_returns(
 
 
 def _short_steps(prime: int, multiplier: int, arc: int, longest: int) -> tuple[int, int, int, int]:
-    """The shortest steps up and down, ``q a = up`` and ``q a = -down`` modulo p, that are smaller
-    than an arc: one-sided best approximations, by Euclid's algorithm.
+    """Return the shortest steps up and down, ``q a = up`` and ``q a = -down`` modulo p, that are
+    smaller than an arc: one-sided best approximations, by Euclid's algorithm.
 
     Returns:
-        up, its q, down, its q; a step of more than ``longest`` terms need not be smaller.
+        up, its q, down, its q. A step with more than ``longest`` terms need not be smaller.
     """
     up, q_up, down, q_down = multiplier, 1, prime - multiplier, 1
     while (up >= arc or down >= arc) and min(q_up, q_down) <= longest:
@@ -226,8 +227,9 @@ def _short_steps(prime: int, multiplier: int, arc: int, longest: int) -> tuple[i
 
 @lru_cache(maxsize=512)
 def _gaps(prime: int, multiplier: int, limit: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """The three gaps between selected terms of a progression, and the share of all p terms that
-    each of them follows."""
+    """Return the three gaps between selected terms in a progression, and for each gap the share of
+    all p terms that precede it.
+    """
     if limit <= 1:  # a single term of p is selected
         return (prime,), (limit / prime,)
     # From x in [0, L) the next selected is up where there is room, else down, else both.

@@ -1,6 +1,6 @@
 """Every query about series: queries that need a row and the next row in its series.
 
-They read a sample of series, each with all its rows. A sample of rows lacks neighbours. Entries
+They read a sample of series, each with all its rows. A row sample lacks neighbours. Entries
 have the form used in :mod:`~decaysketch.query.catalog`. A family's :class:`SeriesView` answers
 them. All lengths (validity, gap, guard) are in the stream's time unit.
 
@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class SeriesView(OwnView):
     """Queries to a sample of series. Immutable, safe to read from any thread.
 
-    There is one hash function. ``rows`` of an estimate is the number of entities read.
+    There is one hash function. An estimate's ``rows`` counts the entities read.
     """
 
     asked_of: ClassVar = "series"
@@ -42,13 +42,13 @@ class SeriesView(OwnView):
 
     @abstractmethod
     def increase(self, *, wrap: float | None, guard: float | None, confidence: float) -> Estimate:
-        """Return the increase of counters."""
+        """Return the counter increase."""
 
     @abstractmethod
     def increase_rate(
         self, *, wrap: float | None, guard: float | None, confidence: float
     ) -> Estimate:
-        """Return the increase over the integral of the decay."""
+        """Return the increase over the decay's integral."""
 
     @abstractmethod
     def time_average(self, validity: float | None, *, linear: bool, confidence: float) -> Estimate:
@@ -58,25 +58,25 @@ class SeriesView(OwnView):
     def time_in_state(
         self, predicate: Predicate, *, validity: float | None, confidence: float
     ) -> Estimate:
-        """Return the share of time for which a predicate holds."""
+        """Return the time share in which a predicate holds."""
 
     @abstractmethod
     def state_time(
         self, predicate: Predicate, *, validity: float | None, confidence: float
     ) -> Estimate:
-        """Return the time for which a predicate holds."""
+        """Return the time during which a predicate holds."""
 
     @abstractmethod
     def transitions(self, *, validity: float | None, confidence: float) -> Estimate:
-        """Return the number of value changes."""
+        """Return how many times values change."""
 
     @abstractmethod
     def gaps(self, longer_than: float, *, confidence: float) -> Estimate:
-        """Return the number of intervals longer than a length."""
+        """Return how many intervals are longer than a length."""
 
     @abstractmethod
     def availability(self, validity: float, *, forget: float | None, confidence: float) -> Estimate:
-        """Return the share of time since its first row in which a series had a valid value."""
+        """Return the share of time since its first row during which a series had a valid value."""
 
     @abstractmethod
     def interval_quantile(self, q: float, *, confidence: float) -> Estimate:
@@ -84,7 +84,7 @@ class SeriesView(OwnView):
 
     @abstractmethod
     def sessions(self, gap: float, *, confidence: float) -> Estimate:
-        """Return the number of sessions that began."""
+        """Return how many sessions began."""
 
     @abstractmethod
     def session_length(self, gap: float, *, q: float | None, confidence: float) -> Estimate:
@@ -92,21 +92,21 @@ class SeriesView(OwnView):
 
     @abstractmethod
     def series_count(self, *, confidence: float) -> Estimate:
-        """Return the number of series, by the weight of their latest row."""
+        """Return the series count, by the weight of each latest row."""
 
     @abstractmethod
     def silent_series(self, silence: float, *, confidence: float) -> Estimate:
-        """Return the number of series whose latest row is older than a length."""
+        """Return how many series have a latest row older than a length."""
 
     @abstractmethod
     def average_quantile(self, q: float, *, validity: float | None, confidence: float) -> Estimate:
-        """Return a quantile over series of their time-weighted average."""
+        """Return a quantile over the time-weighted averages of series."""
 
     @abstractmethod
     def increase_quantile(
         self, q: float, *, wrap: float | None, guard: float | None, confidence: float
     ) -> Estimate:
-        """Return a quantile over series of their increase."""
+        """Return a quantile over the increases of series."""
 
 
 # ------------------------------------------------------------------------------------------ entries
@@ -118,7 +118,7 @@ SERIES_QUESTIONS: list[Question[Any]] = []
 
 
 def _scalar(name: str, doc: str, *arguments: Argument) -> Question[Estimate]:
-    """Enter a query whose result is one estimate, by the view method with its name."""
+    """Enter a query that returns one estimate, by the view method with its name."""
     leading = [each.name for each in arguments if each.leading]
 
     def answer(view: SeriesView, *, confidence: float, **given: Any) -> Estimate:
@@ -277,7 +277,7 @@ _INCREASE_QUANTILE = _scalar(
 
 
 class HowOfSeries(TypedDict, total=False):
-    """Keywords of every query. See :meth:`AskedOfSeries.at`."""
+    """Keywords that every query accepts. See :meth:`AskedOfSeries.at`."""
 
     now: Instant | None
     confidence: float
