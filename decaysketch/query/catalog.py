@@ -1,6 +1,6 @@
 """Every query about observations, each defined once. With its neighbour modules, these are all.
 
-An entry in :data:`QUESTIONS` defines the arguments of an aggregate, the shape and cost of its
+An entry in :data:`QUESTIONS` defines an aggregate's arguments, the shape and cost of its
 result, and its function in :mod:`~decaysketch.query.aggregates` or
 :mod:`~decaysketch.query.ensemble`. HTTP request and response models, SQL functions, the command
 ``query``, the dashboard fields and the tables in the documentation are derived from it.
@@ -136,7 +136,7 @@ class SampleView(View):
         return widened(found, lambda bound: self._at_bound(bound).ask(question, **how, **given))
 
     def _at_bound(self, bound: EndOfRange) -> SampleView:
-        """Return the same view, in which every range counts as its lower or upper bound."""
+        """Return the same view with every range at its lower or upper bound."""
         view: SampleView = SampleView([sample.at_bound(bound) for sample in self._drawn])
         return view.modified(self._modifiers) if self._modifiers else view
 
@@ -234,7 +234,7 @@ def _scalar(
     name: str, doc: str, ask: Callable[..., Estimate], *arguments: Argument,
     needs: frozenset[str] = frozenset(), cost_s: Any = _by_row_s, **more: Any,
 ) -> Question[Estimate]:  # fmt: skip
-    """Enter a query whose result is one estimate, a function of one sample."""
+    """Enter a query that returns one estimate, from one sample."""
 
     def answer(
         samples: Sequence[Sample], *, confidence: float, combine: Combine, **given: Any
@@ -308,7 +308,7 @@ _MEDIAN = _scalar(
 
 
 def _each(ask: Callable[..., list[Estimate]], name: str) -> Callable[..., list[Estimate]]:
-    """Return the result of a query that has an estimate for each entry in an argument."""
+    """Return the result for a query that has an estimate for each entry in an argument."""
 
     def answer(
         samples: Sequence[Sample], *, confidence: float, combine: Combine, **given: Any
@@ -654,7 +654,7 @@ for _of_others in (*KEY_QUESTIONS, *EXTREME_QUESTIONS, *SERIES_QUESTIONS, *SOURC
 
 
 class How(TypedDict, total=False):
-    """Keywords of every query. See :meth:`View.ask`."""
+    """Keywords that every query accepts. See :meth:`View.ask`."""
 
     confidence: float
     combine: Combine
@@ -681,7 +681,7 @@ _HOW = (
 
 
 def modifiers_of(how: Mapping[str, Any]) -> Modifiers:
-    """Return the modifiers among the keywords of a query.
+    """Return the modifiers among a query's keywords.
 
     Raises:
         ParameterError: see :class:`~decaysketch.query.modifiers.Modifiers`.
@@ -753,8 +753,10 @@ class Asked(AskedOfSamples):
         return self._ask(_COUNT, decay, now, how)
 
     def between(self, start: Instant, stop: Instant) -> Between:
-        """Return the view of the observations in ``[start, stop)``, as in ``between(a, b).mean()``.
-        Each query is as under ``window(b - 1 - a)`` as of ``b - 1``.
+        """Return the view for the observations in ``[start, stop)``, as in ``between(a,
+        b).mean()``.
+
+        Each query is the same as under ``window(b - 1 - a)`` at time ``b - 1``.
 
         Raises:
             ParameterError: an argument is no time, or the end is not after the beginning.
@@ -774,28 +776,29 @@ class Asked(AskedOfSamples):
         versus: str | None = None,
         **arguments: Any,
     ) -> Estimate:
-        """An aggregate at one moment against the same at another, from one sample of both.
+        """Compare an aggregate at one moment with another moment, from one sample for both.
 
         Args:
             aggregate: "count", "rate", "sum", "total", "mean", or "rank" with a ``value``.
-            now, then: what is compared, and with what: each a decay and a time; None: the newest.
-                The time of ``then`` may be a length, "1d" or a ``timedelta``: so long before that
-                of ``now``. Without ``then`` both sides are as of ``now``.
-            how: "difference", now less then, or "ratio", now over then; of means and ranks there
-                are differences only.
-            confidence: of the interval.
+            now, then: the moment to compare, and the moment to compare it with. Each is a decay and
+                a time. None is the newest time. The time of ``then`` may be a length, "1d" or a
+                ``timedelta``: that long before the time of ``now``. Without ``then`` both sides
+                have the moment ``now``.
+            how: "difference", now less then, or "ratio", now over then. Means and ranks have
+                differences only.
+            confidence: confidence of the interval.
             combine: see :mod:`decaysketch.query.ensemble`.
-            where: a condition for the rows of the first side, as "v > 3"; see
+            where: a condition for the rows on the first side, such as "v > 3". See
                 :meth:`decaysketch.query.dispatch.View.given`.
-            versus: that of the second side, so that two parts are compared; None: the same.
-            arguments: of the aggregate.
+            versus: the condition for the second side, to compare two parts. None: the same.
+            arguments: arguments of the aggregate.
 
         Returns:
-            The difference or ratio; ``changed`` says whether 0, or 1, lies outside of its interval.
+            The difference or ratio. ``changed`` is true if 0, or 1, lies outside its interval.
 
         Raises:
-            ParameterError: an aggregate that cannot be compared, and what to do instead.
-            UnanswerableQueryError: one of the moments cannot be answered.
+            ParameterError: an aggregate that cannot be compared. The message names an alternative.
+            UnanswerableQueryError: the sketch cannot answer at one of the moments.
 
         Example:
             >>> import decaysketch as ds
@@ -885,8 +888,9 @@ class AskedOfValues(Asked):
         now: Instant | None = None,
         **how: Unpack[How],
     ) -> Estimate:
-        """Decayed sum of values, ``total(decay, now=)``, or of any real function of the columns of
-        values and weights, ``total(function, decay, now=)``; missing values are absent."""
+        """Return a decayed sum. ``total(decay, now=)`` sums the values. ``total(function, decay,
+        now=)`` sums any real function over the value and weight columns. Missing values are absent.
+        """
         if isinstance(first, Decay | str) and second is None and decay is None:
             return self._ask(_TOTAL, first, now, how)
         chosen = second if decay is None else decay
@@ -1117,5 +1121,5 @@ class Between(AskedOfItsDecay):
 
     @_asks(_RATE)
     def rate(self, **how: Unpack[How]) -> Estimate:
-        """Return observations per time unit: their count over the length of the range."""
+        """Return observations per time unit: their count over the range length."""
         return self._ask(_RATE, None, None, how)

@@ -1,7 +1,7 @@
-"""The columns of a sample, as expressions read them (:mod:`decaysketch.core.text.expression`).
+"""Sample columns, as expressions read them (:mod:`decaysketch.core.text.expression`).
 
 A stream with one value has four columns: ``v`` (the value), ``w`` (the weight), ``time`` and
-``age``. A stream with columns has these in place of ``v``.
+``age``. In a stream with columns, these replace ``v``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def schema_of(value_type: str, time_unit: str, columns: ColumnTypes = ()) -> Sch
 
 
 class SampleTable:
-    """The rows of a sample as a table, in column order.
+    """Sample rows as a table, in column order.
 
     Args:
         sample: the rows.

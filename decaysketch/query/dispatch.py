@@ -2,8 +2,8 @@
 
 A view reads one of five objects:
 
-* samples of rows (:class:`~decaysketch.query.catalog.SampleView`)
-* counters of keys (:class:`~decaysketch.query.keys.KeyView`)
+* row samples (:class:`~decaysketch.query.catalog.SampleView`)
+* key counters (:class:`~decaysketch.query.keys.KeyView`)
 * the rows that no later row rules out (:class:`~decaysketch.query.extremes.ExtremeView`)
 * series with all their rows (:class:`~decaysketch.query.series.SeriesView`)
 * samples from several sources (:class:`~decaysketch.sources.view.CoverageView`)
@@ -55,9 +55,10 @@ def questions_of(*provided: str) -> frozenset[str]:
     """Return the names of the queries that a family can answer.
 
     Args:
-        provided: of "values", "numbers" (the values may be numbers), "weights" (apart from values)
-            and "chosen decay". A sketch without a sample of rows instead provides "keys" (it has
-            counters of them), "extremes" or "series", and answers only the queries about these.
+        provided: some of "values", "numbers" (the values may be numbers), "weights" (apart from
+            values) and "chosen decay". A sketch without a row sample instead provides "keys" (it
+            has counters for them), "extremes" or "series", and answers only the queries about
+            these.
     """
     held = held_of(frozenset(provided))
     return frozenset(
@@ -130,7 +131,7 @@ class View(ABC):
         self, where: str | None = None, of: str | None = None, weight: str | None = None,
         set: str | None = None,
     ) -> View:  # fmt: skip
-        """Return a view of a part of the rows, of another column, or under another weight.
+        """Return a view with some of the rows, with another column, or under another weight.
 
         Args:
             where: a condition over the columns. The view keeps the rows for which it holds.
@@ -147,7 +148,7 @@ class View(ABC):
     def by(
         self, keys: str | Sequence[str], limit: int | None = None, order: Order = "largest"
     ) -> Any:
-        """Return a view of each group of rows with equal keys.
+        """Return a view that groups rows with equal keys.
 
         Args:
             keys: an expression over the columns, or several, at most 4.
@@ -285,7 +286,7 @@ def _named(question: str) -> Question[Any]:
 
 
 def _predicate(name: str, given: Any) -> Predicate:
-    """Return a function of columns unchanged, and parse a text."""
+    """Parse a text. Return a function over columns unchanged."""
     if callable(given):
         function: Predicate = given
         return function
@@ -305,7 +306,7 @@ def read_predicate(text: str) -> ReadPredicate:
 
 
 def modified_question(question: Question[Any] | str, modifiers: Modifiers) -> Question[Any]:
-    """Return the aggregate that a query with modifiers means: a sum of a column is the total.
+    """Return the aggregate that a query with modifiers means: a column sum is the total.
 
     Raises:
         ParameterError: the aggregate does not exist, or does not accept these modifiers.
@@ -324,7 +325,7 @@ def modified_question(question: Question[Any] | str, modifiers: Modifiers) -> Qu
 def asked_by(
     question: Question[Any], how: Sequence[tuple[str, Any, str]], said: str
 ) -> Callable[[F], F]:
-    """Give a method the description of its query and explicit keywords.
+    """Give a method its query's description and explicit keywords.
 
     Args:
         question: the query that the method asks.
@@ -377,7 +378,7 @@ class Views(ABC):
         """
 
     def moment(self, at: Instant) -> int:
-        """Return a time in the unit of the stream.
+        """Return a time in the stream's unit.
 
         Raises:
             ParameterError: the argument is no time.
@@ -385,7 +386,7 @@ class Views(ABC):
         raise NotImplementedError
 
     def against(self, now: Any, then: Any) -> Any:
-        """Return the view of two moments, each a decay and a time. See
+        """Return the view for two moments, each a decay and a time. See
         :class:`~decaysketch.query.pair_view.PairView`.
 
         Raises:

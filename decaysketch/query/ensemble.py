@@ -1,21 +1,21 @@
-"""One result from several repetitions: sketches of the same stream under independent hash
+"""One result from several repetitions: sketches for the same stream under independent hash
 functions.
 
-*Average*: the samples of the repetitions are pooled into one
+*Average*: the repetitions' samples are pooled into one
 (:func:`~decaysketch.query.sample.pool`), and the aggregate is read from the pool. It uses all
 rows that the repetitions contain. Use it in practice.
 
 *Median*: each repetition answers by itself, and the result is the median. The paper's guarantee is
 about this method (Cormode, Tirthapura and Xu, Theorems 3.11 and 3.26). One repetition is off by
-more than ``epsilon`` with a chance below 1/3. The median is off only if half of the repetitions
+more than ``epsilon`` with a chance below 1/3. The median is off only if half the repetitions
 are. That chance falls exponentially with their number. The average has no such guarantee.
 
-Interval of the median. For normal results with variance ``s^2`` the median of ``k`` has the
-variance ``c_k^2 s^2``, where ``c_k`` is the standard deviation of the median of ``k`` standard
+Interval for the median. For normal results with variance ``s^2`` the median over ``k`` has the
+variance ``c_k^2 s^2``. Here ``c_k`` is the standard deviation of the median over ``k`` standard
 normals (1, 0.707, 0.670, 0.546, 0.536, ..., about ``sqrt(pi / (2 k))``). So each bound lies at
 ``c_k`` times its median distance from the repetitions' own results.
 
-For an even number, the median is the mean of the two in the middle. A distance from a result too
+For an even number, the median is the mean of the middle two. A distance from a result too
 large for a float64 is unknown, and has no bound. If the median is such a result, its bounds are the
 medians of the repetitions' bounds.
 """
@@ -56,7 +56,7 @@ _REACH = 12.0  # standard normals beyond this have a chance below 1e-32
 def estimate(
     samples: Sequence[Sample], ask: Callable[[Sample], Estimate], combine: Combine
 ) -> Estimate:
-    """Return the result of several repetitions for one query.
+    """Return the result that several repetitions give for one query.
 
     Args:
         samples: one for each repetition, with the same decay and time.
@@ -72,7 +72,9 @@ def estimate(
 def estimates(
     samples: Sequence[Sample], ask: Callable[[Sample], Sequence[Estimate]], combine: Combine
 ) -> list[Estimate]:
-    """Return the results of several repetitions for several queries. See :func:`estimate`."""
+    """Return the results that several repetitions give for several queries. See
+    :func:`estimate`.
+    """
     if _is_median(samples, combine):
         return [median_estimate(each) for each in zip(*map(ask, samples), strict=True)]
     return list(ask(pool(samples)))
@@ -83,8 +85,8 @@ def heavy_hitters(
 ) -> list[aggregates.HeavyHitter]:
     """Return the values with more than the share ``phi`` of the decayed weight, heaviest first.
 
-    By the median: the values whose median share exceeds ``phi``. In a repetition without a row of a
-    value, its share is 0.
+    By the median: the values whose median share exceeds ``phi``. If a repetition has no row with a
+    value, the share there is 0.
     """
     if not _is_median(samples, combine):
         return aggregates.heavy_hitters(pool(samples), phi, confidence=confidence)
@@ -123,8 +125,8 @@ def group_by(
 ) -> list[aggregates.Group]:
     """Return the decayed weight sum and count for each distinct value, heaviest first.
 
-    By the median: for every value in any repetition. In a repetition without rows of a value its
-    sum and count are 0, with the interval of an empty sample.
+    By the median: for every value in any repetition. If a repetition has no row with a value, sum
+    and count there are 0, with the interval for an empty sample.
     """
     if not _is_median(samples, combine):
         return aggregates.group_by(pool(samples), confidence=confidence)
@@ -227,7 +229,7 @@ def _distance(value: float, end: float) -> float:
 
 @lru_cache(maxsize=128)
 def median_deviation(copies: int) -> float:
-    """``c_k``: standard deviation of the median of ``k`` independent standard normals.
+    """``c_k``: standard deviation of the median over ``k`` independent standard normals.
 
     For ``k = 2 m + 1`` the median has the density ``k! / (m!)^2 Phi(x)^m Phi(-x)^m phi(x)``. For
     ``k = 2 m`` the two in the middle have the joint density ``k! / ((m - 1)!)^2 Phi(x)^(m-1)

@@ -1,6 +1,6 @@
 """Groups in a sample, and aggregates for all groups at once in arrays.
 
-A group is the set of rows with equal keys. The functions here give the same results as the
+A group contains the rows with equal keys. The functions here give the same results as the
 aggregates in :mod:`~decaysketch.query.aggregates` on each restricted sample, in a few passes over
 the rows for all groups together. Residuals with either sign are separate parts for each group.
 
@@ -10,7 +10,7 @@ groups therefore keeps the confidence too.
 
 *Unseen groups.* A group with decayed count ``u`` expects ``u / step`` hits or more. It is missed
 with a chance of at most ``exp(-u / step)``. At most ``T / u`` such groups exist, with ``T`` the
-upper bound on the complete count. So ``u = step ln(T / (u (1 - confidence)))`` bounds all of them
+upper bound on the complete count. So ``u = step ln(T / (u (1 - confidence)))`` bounds all groups
 together.
 """
 
@@ -128,7 +128,7 @@ def number_groups(by: Sequence[Bound], samples: Sequence[Sample]) -> Keys:
 
 
 def _dense(whole: npt.NDArray[np.int64], cells: int) -> tuple[IntArray, IntArray]:
-    """Return a row for each group, and the group of each row."""
+    """Return a row for each group, and the group for each row."""
     if cells > _DENSE:
         _, first, numbers = np.unique(whole, return_index=True, return_inverse=True)
         return first, numbers
@@ -139,7 +139,7 @@ def _dense(whole: npt.NDArray[np.int64], cells: int) -> tuple[IntArray, IntArray
 
 
 def _distinct(key: Bound, columns: Sequence[Column]) -> tuple[IntArray, list[Any]]:
-    """Return the value number of each row for a key, and the rising values. Null is the last."""
+    """Return each row's value number for a key, and the rising values. Null is the last."""
     if key.kind == "text":
         return _distinct_texts(columns)
     data = np.concatenate([column.data for column in columns])
@@ -241,7 +241,7 @@ class Parts(NamedTuple):
     span: float | None = None
 
     def beside(self, *, valued: bool) -> IntArray:
-        """Return the groups in the column order of the sample."""
+        """Return the groups in the sample's column order."""
         return self.sample.beside(self.group, valued=valued)
 
     def sum(self, group: IntArray, column: npt.NDArray[Any]) -> Float64Array:
@@ -342,7 +342,7 @@ def _signed(
     certain: Float64Array | None = None, unseen: tuple[float, float] = (0.0, 0.0),
     sizes: Any = (0.0, 0.0), larger: float = 1.0, floor: float = 0.0,
 ) -> _Signed:  # fmt: skip
-    """Return the sampled part of the sums of masses times x, as
+    """Return the sampled part of sums over masses times x, as
     :func:`~decaysketch.query.aggregates.signed_sum` for each group.
 
     Args:
@@ -351,7 +351,7 @@ def _signed(
         group: the group of each row.
         x: the summed value, for a unit of weight.
         certain: the part of each sampled term that was really seen. None: nothing bounds the sum.
-        unseen: how low and how high x may be, where no row shows anything but 0.
+        unseen: lowest and highest possible x, if no row shows anything but 0.
         sizes: lower limits on the x of a hit with either sign: two numbers, or one for each
             positive part and then for each negative one.
         larger: a factor for the variances.
@@ -451,7 +451,7 @@ def _sums(
     parts: Parts, columns: Columns, group: IntArray, function: Float64Array,
     unseen: tuple[float, float],
 ) -> Estimates:  # fmt: skip
-    """Return decayed sums of a function."""
+    """Return a function's decayed sums."""
     sample = parts.sample
     x = function / columns.weights
     head, tail = slice(0, columns.exact), slice(columns.exact, None)
@@ -527,7 +527,7 @@ def rate_by(parts: Parts) -> Estimates:
 
 
 def total_by(parts: Parts, function: Function | None = None) -> Estimates:
-    """Return decayed sums of values, or of a function. See
+    """Return decayed sums over values, or over a function. See
     :func:`~decaysketch.query.aggregates.total`.
     """
     values, columns = parts.sample.valued
@@ -639,12 +639,12 @@ def selectivity_by(parts: Parts, holds: Predicate) -> Estimates:
 
 
 def unseen_at_most(sample: Sample, confidence: float) -> float:
-    """Return the largest possible decayed count of a group without a retained row, for all such
+    """Return the largest possible decayed count for a group without a retained row, for all such
     groups at once. Return 0 if nothing was sampled.
 
     Args:
         sample: the rows of all groups.
-        confidence: that no such group exceeds the result.
+        confidence: probability that no such group exceeds the result.
     """
     if sample.exact:
         return 0.0
@@ -652,8 +652,8 @@ def unseen_at_most(sample: Sample, confidence: float) -> float:
 
 
 def unseen_within(sample: Sample, most: float, confidence: float) -> float:
-    """Return the same bound for a decayed sum with this maximum over all groups, to which an
-    observation adds at most its weight.
+    """Return the same bound for a decayed sum with this maximum over all groups. An observation
+    adds at most its weight to it.
     """
     step = math.ldexp(sample.step, sample.magnitude)
     if not (step > 0.0 and math.isfinite(most)):

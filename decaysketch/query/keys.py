@@ -1,6 +1,6 @@
 """Every query about keys: how often each came, how skewed they are, and the heaviest keys.
 
-They read counters that all keys share, not a sample of rows. A result may therefore have a
+They read counters that all keys share, and no row sample. A result may therefore have a
 guaranteed bound: :attr:`~decaysketch.query.estimate.Estimate.sure_upper`. Entries have the form
 used in :mod:`~decaysketch.query.catalog`. A family's :class:`KeyView` answers them.
 
@@ -116,7 +116,7 @@ class HeavyKeys:
         return f"HeavyKeys({found}, threshold={self.threshold:.6g})"
 
     def first(self, limit: int | None) -> HeavyKeys:
-        """Return this many of the heaviest keys."""
+        """Return this many keys, heaviest first."""
         if limit is None or limit >= len(self):
             return self
         part = slice(limit)
@@ -127,7 +127,7 @@ class HeavyKeys:
 
 
 class KeyView(OwnView):
-    """Queries to counters of keys. Immutable, safe to read from any thread."""
+    """Queries to key counters. Immutable, safe to read from any thread."""
 
     asked_of: ClassVar = "keys"
 
@@ -138,17 +138,17 @@ class KeyView(OwnView):
 
     @abstractmethod
     def counts(self, keys: Any, *, confidence: float) -> Estimates:
-        """Return decayed counts of keys, given as for ``update``. One key gives a column with
+        """Return decayed counts for keys, given as for ``update``. One key gives a column with
         one entry.
         """
 
     @abstractmethod
     def shares(self, keys: Any, *, confidence: float) -> list[Estimate]:
-        """Return the shares of keys in the total."""
+        """Return each key's share in the total."""
 
     @abstractmethod
     def total(self, *, confidence: float) -> Estimate:
-        """Return the decayed count of all keys together."""
+        """Return the decayed count for all keys together."""
 
     @abstractmethod
     def self_join(self, *, confidence: float) -> Estimate:
@@ -156,8 +156,9 @@ class KeyView(OwnView):
 
     @abstractmethod
     def inner_product(self, other: Any, *, confidence: float) -> Estimate:
-        """Return the sum of products with the decayed counts of another stream. The argument is a
-        view of it, or a sketch or snapshot, which is queried under the same decay and time.
+        """Return the inner product with the decayed counts in another stream. The argument is a
+        view of it, or a sketch or snapshot. This method queries a sketch or snapshot under the same
+        decay and time.
         """
 
     @abstractmethod
@@ -439,7 +440,7 @@ _KEY_QUANTILE = _enter(
 
 
 class HowOfKeys(TypedDict, total=False):
-    """Keywords of every query. See :meth:`AskedOfKeys.at`."""
+    """Keywords that every query accepts. See :meth:`AskedOfKeys.at`."""
 
     now: Instant | None
     sources: Iterable[Any] | None

@@ -3,19 +3,20 @@
 A modified sample is a :class:`~decaysketch.query.sample.Sample`, so every aggregate accepts it.
 
 ========== =====================================================================================
-``where``  keeps the rows for which a condition holds. The size of a hit stays, so that a part
-           without rows has an upper bound. What the condition says of time limits it to the bands
-           that can have such rows
+``where``  keeps the rows that satisfy a condition. The hit size stays, so that a part without
+           rows has an upper bound. A condition on time limits it to the bands that can have such
+           rows
 ``set``    keeps the messages in a source set, such as ``a & ~b``. It needs one sketch for each
            source, see :mod:`decaysketch.sources.restricted`, and combines with ``where``
 ``of``     the values: any expression over the columns
-``weight`` times the decay weight: a number of 0 or more for each row, which may rise with the age
+``weight`` multiplies the decay weight by a number of 0 or more for each row. It may rise with the
+           age
 ``by``     groups, see :mod:`~decaysketch.query.grouped`
 ========== =====================================================================================
 
 The largest ``weight`` among rows that were not retained is unknown. If it depends on time alone, it
-is read on a grid of times within each band. Otherwise it is the largest among the retained rows.
-Both are caveats of the result.
+is read on a time grid within each band. Otherwise it is the largest among the retained rows.
+Both are caveats.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ Float64Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Modifiers:
-    """Modifiers of a query, as texts.
+    """Query modifiers, as texts.
 
     Attributes:
         of, where, weight: expressions. None: not modified.
@@ -335,7 +336,7 @@ class _Times:
 
 
 def _largest_weighed(weight: Bound, sample: Sample) -> tuple[float, float]:
-    """Return the largest hit over a grid of times, each times the largest weight next to it."""
+    """Return the largest hit over a time grid, each times the largest weight next to it."""
     assert sample.hits_within is not None
     ends = np.linspace(int(sample.times.min()), sample.now, _GRID + 1)
     times = np.unique(ends.astype(np.int64))

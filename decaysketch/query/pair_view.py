@@ -1,6 +1,6 @@
-"""Queries to a range of times, and comparisons between two moments.
+"""Queries to a time range, and comparisons between two moments.
 
-A range ``[a, b)`` needs no difference of windows: it is ``window(b - 1 - a)`` as of ``b - 1``.
+A range ``[a, b)`` needs no window difference: it is ``window(b - 1 - a)`` at time ``b - 1``.
 Every query therefore has a result for it that is no worse than any other. Two moments are compared
 by contrasts from one sample (:mod:`~decaysketch.query.difference`).
 """
@@ -90,7 +90,7 @@ class RangeView(View):
 
 
 def check_compared(question: Question[Any] | str) -> Question[Any]:
-    """Return a query by which two moments can be compared.
+    """Return a query that can compare two moments.
 
     Raises:
         ParameterError: the query cannot be compared. The message gives the reason and the remedy.

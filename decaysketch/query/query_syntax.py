@@ -44,10 +44,10 @@ _INTEGER = re.compile(r"[+-]?\d+")
 
 
 def question_of(text: str) -> tuple[Question[Any], dict[str, Any]]:
-    """The question that a text names, and its argument.
+    """Return the query that a text names, and its argument.
 
     Raises:
-        ParameterError: no such question, or no such argument of it.
+        ParameterError: the query does not exist, or does not accept the argument.
     """
     name, _, argument = text.partition(":")
     if name not in QUESTIONS:
@@ -63,8 +63,8 @@ class Spelled(NamedTuple):
 
     Attributes:
         question: the aggregate.
-        arguments: of it.
-        modifiers: of the query.
+        arguments: its arguments.
+        modifiers: modifiers of the query.
     """
 
     question: Question[Any]
@@ -83,14 +83,14 @@ _NUMBER = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\
 
 
 def query_of(text: str) -> Spelled:
-    """The query that a text means.
+    """Return the query that a text means.
 
     Args:
         text: at most 1,000 characters.
 
     Raises:
-        ParameterError: no such aggregate, an argument that it does not have, or clauses in another
-            order.
+        ParameterError: the aggregate does not exist, does not accept an argument, or the clauses
+            have another order.
 
     Example:
         >>> query_of("mean(v) by hour(time) where v > 3").modifiers.to_dict()
@@ -112,7 +112,7 @@ def query_of(text: str) -> Spelled:
 
 
 def parts_of(text: str) -> dict[str, str]:
-    """Return the aggregate of a text, by the empty name, and its clauses by their names: words
+    """Return the aggregate in a text, by the empty name, and its clauses by their names: words
     outside quotes and brackets.
 
     Raises:
@@ -155,7 +155,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def _head(text: str) -> tuple[Question[Any], dict[str, Any], str | None]:
-    """An aggregate, its arguments and its column."""
+    """Return an aggregate, its arguments and its column."""
     head = _HEAD.fullmatch(text)
     if head is None:
         name, colon, _ = text.partition(":")
@@ -201,7 +201,7 @@ def _aggregate(name: str) -> Question[Any]:
 
 
 def _read(question: Question[Any], argument: Argument, pieces: list[str]) -> Any:
-    """An argument, of the texts between commas."""
+    """Return an argument, from the texts between commas."""
     try:
         if argument.kind == "predicate":
             return read_predicate(", ".join(pieces).strip())
@@ -223,7 +223,7 @@ def _read(question: Question[Any], argument: Argument, pieces: list[str]) -> Any
 
 
 def meant(word: str) -> str | None:
-    """The question that a word of other tools means; None: none is known.
+    """Return the query for a word that other tools use. None if unknown.
 
     Example:
         >>> meant("avg"), meant("p95"), meant("x")
@@ -265,8 +265,9 @@ def argument_of(question: Question[Any], text: str) -> dict[str, Any]:
 
 
 def _keys(text: str) -> list[Any]:
-    """Keys with commas between them, each an integer where it is one, else a text; or JSON, in
-    which lists are tuples: ``["12", ["JFK", "LAX"]]``."""
+    """Return keys. The text has keys with commas between them, each read as an integer if it is
+    one, else as a text. Or it is JSON, with lists for tuples: ``["12", ["JFK", "LAX"]]``.
+    """
     if text.startswith("["):
         given = json.loads(text)
         return [tuple(each) if isinstance(each, list) else each for each in given]
@@ -274,10 +275,12 @@ def _keys(text: str) -> list[Any]:
 
 
 def _number(text: str) -> float | int:
-    """An integer where it is one, which may have more digits than a float64 holds."""
+    """Return an integer if the text is one. It may have more digits than a float64 can
+    represent.
+    """
     return int(text) if is_integer(text) else float(text)
 
 
 def is_integer(text: str) -> bool:
-    """Whether ``int`` reads it: digits behind one sign at the most."""
+    """Return whether ``int`` can read it: digits, after at most one sign."""
     return _INTEGER.fullmatch(text.strip()) is not None

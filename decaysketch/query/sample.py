@@ -1,17 +1,17 @@
 """The weighted sample that every query reads: retained observations, each with its mass.
 
-A mass estimates the decayed weight of an observation: decay times RangeSample over the probability
-of the level. RangeSample is the number of its integers that the level selects. Sums of masses
-estimate decayed sums. An estimator chooses the levels and how they are joined
+A mass estimates an observation's decayed weight: decay times RangeSample over the level's
+probability. RangeSample is how many of its integers the level selects. Sums over masses estimate
+decayed sums. An estimator chooses the levels and how they are joined
 (:mod:`~decaysketch.querytime.stratified`, :mod:`~decaysketch.querytime.cohen_strauss`, and the
-estimators of the integral sketch). Queries see only a :class:`Sample`. Variances come with the
+integral sketch's estimators). Queries see only a :class:`Sample`. Variances come with the
 masses. See ``docs/estimators.md``.
 
 Long after the newest observation, decay weights are below the float64 range, and their squares well
 before them. So weights are divided by a power of two, one for a sample (:class:`Fading`). Ratios
 use the divided weights, and sums are multiplied again.
 
-Several samples of one stream under independent hashes make one: :func:`pool`.
+Several samples from one stream under independent hashes make one: :func:`pool`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Valued(Protocol):
 
 
 class _Values(NamedTuple):
-    """Parameters of values that a query computes."""
+    """Parameters for values that a query computes."""
 
     value_type: str
 
@@ -116,12 +116,12 @@ class Fading(NamedTuple):
 
     @classmethod
     def of(cls, decay: Decay, now: int, newest: int) -> Fading:
-        """Scale the weights so that the weight of a time not later than ``now`` is near 1."""
+        """Scale the weights so that a time not later than ``now`` has a weight near 1."""
         reference = now - newest
         return cls(decay, now, reference, decay.magnitude(reference))
 
     def __call__(self, times: Int64Array) -> Float64Array:
-        """Return weights of times, latest first, none later than the reference."""
+        """Return weights for times, latest first, none later than the reference."""
         ages: npt.NDArray[Any] = np.int64(self.now) - times
         if ages.size and ages[-1] < 0:  # an age of 2^63 has wrapped around
             ages = ages.view(np.uint64)
@@ -131,7 +131,7 @@ class Fading(NamedTuple):
 def check_answerable(
     state: Held, decay: Decay | None, now: int, newest: int | None = None
 ) -> Fading:
-    """Return the decay weights of a query, if the state can answer it.
+    """Return a query's decay weights, if the state can answer it.
 
     Args:
         state: the state. Its times and watermarks are read.
@@ -161,7 +161,9 @@ def check_answerable(
 
 
 def _newest(state: Held, now: int) -> int:
-    """Return the newest time, up to ``now``, of a stored observation or one that may be missing."""
+    """Return the newest time, up to ``now``, at which an observation is stored or may be
+    missing.
+    """
     discarded = int(state.watermarks.max())
     if discarded >= now:
         return now
@@ -172,14 +174,14 @@ def _newest(state: Held, now: int) -> int:
 
 
 class Aged(NamedTuple):
-    """The rows of a state that a decay gives weight to, and these weights ``g(now - t)``."""
+    """The state rows that a decay gives weight to, and these weights ``g(now - t)``."""
 
     rows: slice
     decayed: Float64Array
 
     @classmethod
     def of(cls, state: Timed, fading: Fading) -> Aged:
-        """Rows of a state at a time. O(n).
+        """Return a state's rows at a time. O(n).
 
         Raises:
             ParameterError: weights that are not finite, negative, or rising with the age.
@@ -217,7 +219,7 @@ def masses_by(group: npt.NDArray[np.intp], masses: Float64Array, size: int) -> F
 
 
 def read(column: Column, runs: Sequence[Run]) -> Column:
-    """Return runs of a column, one after the other. A single run is the column itself, without a
+    """Return column runs, one after the other. A single run is the column itself, without a
     copy.
     """
     if len(runs) == 1:
@@ -226,7 +228,7 @@ def read(column: Column, runs: Sequence[Run]) -> Column:
 
 
 class Columns(NamedTuple):
-    """Columns of a sample, or of its rows that have a value. See :class:`Sample`."""
+    """Columns for all rows in a sample, or for its rows that have a value. See :class:`Sample`."""
 
     weights: Int64Array
     decayed: Float64Array
@@ -251,12 +253,12 @@ EndOfRange: TypeAlias = Literal["low", "middle", "high"]
 class Values:
     """A column of value keys, decoded and sorted at the first request.
 
-    A state's column serves every sample of the state, under any decay and at any time. Sorting it
+    A state's column serves every sample from the state, under any decay and at any time. Sorting it
     takes O(n + m log m) for m distinct values. Finding the order of a sample in it takes O(n).
 
     Args:
         keys: int64[n], see :mod:`decaysketch.core.observations`.
-        value_type: of the stream.
+        value_type: value type of the stream.
         labels: the labels of the keys, if values are labels.
         bound: the number that represents a range: its middle, lower or upper bound.
     """
@@ -270,7 +272,7 @@ class Values:
 
     @cached_property
     def ranged(self) -> npt.NDArray[np.bool_] | None:
-        """bool[n], which values are ranges. None if none is."""
+        """bool[n], true for values that are ranges. None if there are none."""
         if self._value_type != "float64" or not len(self._keys):
             return None
         found = are_ranges(self._keys)
@@ -300,8 +302,8 @@ class Values:
 
     @cached_property
     def _order(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
-        """Return the distinct values in the order of their keys, which is their own order, and the
-        value number for each row. Only the distinct values are sorted.
+        """Return the distinct values in key order, which is their own order, and the value number
+        for each row. Only the distinct values are sorted.
         """
         keys = Distinct()
         numbers = keys.number(self._keys)
@@ -318,8 +320,8 @@ class Values:
     def distinct(
         self, runs: Sequence[Run], valued: npt.NDArray[np.bool_]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
-        """Return the rising distinct values in runs of rows, without missing ones, and the value
-        number for each row that has one. As ``np.unique(..., return_inverse=True)``.
+        """Return the rising distinct values in row runs, without missing ones, and the value number
+        for each row that has one. As ``np.unique(..., return_inverse=True)``.
         """
         distinct, number = self._order
         group = read(number, runs)
@@ -384,19 +386,19 @@ class Ranking(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """The origin of a sample's rows: runs of state rows, in some order."""
+    """The origin of sample rows: runs of state rows, in some order."""
 
     values: Values
     runs: Sequence[Run]
 
     def take(self, rows: npt.NDArray[np.intp]) -> Origin:
-        """Of some of the rows."""
+        """Return the origin of some rows."""
         parts = [np.arange(r.start, r.stop) if isinstance(r, slice) else r for r in self.runs]
         return Origin(self.values, [np.concatenate(parts)[rows]])
 
 
 class Observed(NamedTuple):
-    """The identity of the sample's rows, and where they were read. No query uses it."""
+    """The identity of each sample row, and where it was read. No query uses it."""
 
     value_keys: Int64Array
     times: Int64Array
@@ -405,7 +407,7 @@ class Observed(NamedTuple):
     hits: Int64Array
 
     def take(self, rows: npt.NDArray[np.intp]) -> Observed:
-        """Of some of the rows."""
+        """Return the identity of some rows."""
         return Observed(
             self.value_keys[rows], self.times[rows], self.ids[rows], self.levels[rows],
             self.hits[rows],
@@ -423,11 +425,11 @@ class Redraw:
     """How to draw a sample again, scaled for another time.
 
     Attributes:
-        newest: the newest time, up to that of the query, of a row; of those with a value only
-            where that is asked for. None where there is none.
-        later: the rows later than the query, exact ones first.
-        draw: the sample whose weights are scaled for a time.
-        changed: the same of samples that are changed.
+        newest: returns the newest row time up to the query time, on request only among rows with a
+            value. None if there is no such row.
+        later: returns the rows later than the query, exact ones first.
+        draw: returns the sample with weights scaled for a time.
+        changed: returns the same functions for samples that a rule changes.
     """
 
     newest: Callable[[bool], int | None]
@@ -437,12 +439,12 @@ class Redraw:
 
     @classmethod
     def of(cls, everything: Callable[[], Sample], draw: Callable[[int], Sample]) -> Redraw:
-        """Of one state.
+        """Return it for one state.
 
         Args:
-            everything: all rows of the state, whatever the decay; those come first as exact ones
-                that were all of their times.
-            draw: the sample whose weights are scaled for a time.
+            everything: all rows in the state, whatever the decay. First come, as exact rows, the
+                rows that are complete at their times.
+            draw: returns the sample with weights scaled for a time.
         """
 
         def newest(valued: bool) -> int | None:
@@ -463,7 +465,7 @@ class Redraw:
 
     @classmethod
     def of_all(cls, redraws: Sequence[Redraw]) -> Redraw:
-        """Of a pool of samples."""
+        """Return it for a sample pool."""
 
         def newest(valued: bool) -> int | None:
             times = [redraw.newest(valued) for redraw in redraws]
@@ -478,7 +480,7 @@ class Redraw:
 
 
 class Cumulative(NamedTuple):
-    """Masses of the first k distinct values, for k = 0, 1, ..."""
+    """Masses up to the k-th distinct value, for k = 0, 1, ..."""
 
     mass: Float64Array
     exact: Float64Array
@@ -488,46 +490,45 @@ class Cumulative(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sample:
-    """Observations with masses; sums over them estimate decayed sums.
+    """Observations with masses. Sums over the masses estimate decayed sums.
 
     Columns have one entry for each retained observation that the decay gives weight to (for each
-    observation and band, where an estimator reads one at several levels). Exact ones come first,
-    then, of a stratified sample, others whose masses are known. Everything decayed is over
-    ``2^magnitude``.
+    observation and band, if an estimator reads an observation at several levels). Exact entries
+    come first. In a stratified sample, other entries with known masses follow. Everything decayed
+    is over ``2^magnitude``.
 
     Attributes:
         params: parameters of the sketch.
-        decay, now: what was asked.
+        decay, now: decay and time of the query.
         weights: int64[n], as they were fed.
         decayed: float64[n], decayed share of the weight: ``decayed * weights`` was really seen.
         masses: float64[n], estimated decayed weights.
-        variances: float64[n], unbiased estimates of the variances of the masses; 0 where exact.
+        variances: float64[n], unbiased variance estimates for the masses. 0 where exact.
         jumps: float64[n], mass of a single hit.
-        observed: which observations these are, or how to find out: ``value_keys``, ``times``,
+        observed: identity of these observations, or how to find it: ``value_keys``, ``times``,
             ``ids``, ``levels`` and ``hits``.
-        exact_rows: so many first entries are exact: their masses are the decayed weights, and there
-            were no others at their times.
-        known_rows: so many first entries are known not to vary, ``exact_rows`` or more.
+        exact_rows: number of first entries that are exact: their masses are the decayed weights,
+            and there were no others at their times.
+        known_rows: number of first entries that are known not to vary, ``exact_rows`` or more.
         step: the mass that one more hit may add, over all sampled bands that the decay reaches,
-            whether or not they hold rows. 0 where none is reached.
+            with or without rows. 0 if it reaches none.
         thinning: ``1 - p / 2`` of that band.
         collision_bias: see :class:`~decaysketch.query.estimate.Estimate`.
-        origin: where the rows stand in their state, if they are runs of its rows.
-        magnitude: binary logarithm of what decay weights were divided by; see :class:`Fading`.
-        redraw: how to scale them otherwise, where an estimator offers that.
-        later: int64[m], weights of observations later than ``now`` that were all of their times:
-            like exact rows, they show what weights there are. None where that is not told.
-        complete_after: everything later than this, as far as it counts, is among the exact entries;
-            by default nothing is promised.
-        labels: those of the values, where these are labels.
+        origin: the position of the rows in their state, if they are runs of its rows.
+        magnitude: binary logarithm of the divisor of decay weights. See :class:`Fading`.
+        redraw: how to scale them otherwise, if the estimator offers that.
+        later: int64[m], weights of observations later than ``now``, from times that are complete.
+            Like exact rows, they show which weights exist. None if unknown.
+        complete_after: everything later than this, as far as it counts, is among the exact entries.
+            By default nothing is promised.
+        labels: labels of the values, if these are labels.
         records: the columns, if the stream has columns. Value keys are row numbers in them.
-        hits_within: ``step`` and ``thinning`` over the sampled bands that meet ranges of times, of
-            which it is given the first and the last ones, int64[k]; None where an estimator does
-            not offer that.
-        noted: caveats of every answer that come from how the sample was changed.
-        reach: the sampled bands that the decay reaches; None where an estimator has none.
-        whole: of a restricted sample, gives the one that it is a part of: few rows borrow the tail
-            of their column there. None of any other sample.
+        hits_within: returns ``step`` and ``thinning`` over the sampled bands that meet time ranges,
+            given their first and last times, int64[k]. None if the estimator does not offer that.
+        noted: caveats of every result that come from how the sample was changed.
+        reach: the sampled bands that the decay reaches. None if the estimator has none.
+        whole: for a restricted sample, returns the complete one, where few rows borrow the tail of
+            their column. None for any other sample.
         weighted: whether observations may have other weights than 1.
         bound: the number that represents a value that is a range.
     """
@@ -572,7 +573,7 @@ class Sample:
 
     @cached_property
     def caveats(self) -> tuple[str, ...]:
-        """The caveats of every result. See :data:`~decaysketch.query.estimate.CAVEATS`."""
+        """The caveats that every result has. See :data:`~decaysketch.query.estimate.CAVEATS`."""
         crowded = not self.exact and self.collision_bias > CROWDED
         grid = self.verified == "grid"
         return ("crowded-ids",) * crowded + ("decay-on-grid",) * grid + self.noted
@@ -590,7 +591,7 @@ class Sample:
 
     @property
     def value_keys(self) -> Int64Array:
-        """int64[n]; see :mod:`decaysketch.core.observations`."""
+        """int64[n], see :mod:`decaysketch.core.observations`."""
         return self._observed.value_keys
 
     @property
@@ -605,7 +606,7 @@ class Sample:
 
     @property
     def levels(self) -> npt.NDArray[np.int8]:
-        """int8[n], the lowest level that was read; level 0 selects everything."""
+        """int8[n], the lowest level that was read. Level 0 selects everything."""
         return self._observed.levels
 
     @property
@@ -658,7 +659,7 @@ class Sample:
         return ranged is not None and bool(read(ranged, self._source.runs).any())
 
     def at_bound(self, bound: EndOfRange) -> Sample:
-        """Return the same sample, in which a range counts as its lower or its upper bound."""
+        """Return the same sample with every range at its lower or its upper bound."""
         return self.apply(lambda sample: replace(sample, bound=bound))
 
     @cached_property
@@ -669,7 +670,7 @@ class Sample:
 
     @property
     def values(self) -> npt.NDArray[Any]:
-        """Values, int64 or float64, labels as objects; 0, or empty, where missing."""
+        """Values, int64 or float64, labels as objects. 0, or empty, where missing."""
         return self._decoded[0]
 
     @property
@@ -679,7 +680,7 @@ class Sample:
 
     @cached_property
     def valued(self) -> tuple[npt.NDArray[Any], Columns]:
-        """Values of the rows that have one, and the columns next to them. As in ``columns``, known
+        """Values for the rows that have one, and the columns next to them. As in ``columns``, known
         masses come first.
         """
         values, missing = self._decoded
@@ -691,8 +692,8 @@ class Sample:
         return values[~missing], self.columns.take(~missing)
 
     def beside(self, column: Column, *, valued: bool) -> Column:
-        """Return a sample column in the order of ``columns`` or, for the rows that have a value, of
-        ``valued``.
+        """Return a sample column in ``columns`` order or, for the rows that have a value, in
+        ``valued`` order.
         """
         missing = self.missing if valued else None
         if self._certain_first is not None:
@@ -726,7 +727,7 @@ class Sample:
 
     @cached_property
     def cumulative(self) -> Cumulative:
-        """Masses of the values up to each distinct one."""
+        """Masses up to each distinct value."""
         ranking = self.ranking
         exact, sampled, variance = (
             np.concatenate([[0.0], np.cumsum(column)])
@@ -737,7 +738,7 @@ class Sample:
     @property
     def of_values(self) -> Sample:
         """Return the same sample, scaled for the newest row with a value, if that is so much older
-        than the newest row that squares of its weights would be lost.
+        than the newest row that its squared weights would be lost.
         """
         return self if self._redrawn is None else self._redrawn
 
@@ -780,22 +781,22 @@ class Sample:
         first: int | None = None,
         last: int | None = None,
     ) -> Sample:
-        """The rows of a mask, as a sample of those observations of the stream that the mask means.
+        """Return the rows in a mask, as a sample of the stream's observations that the mask
+        selects.
 
-        ``step`` stays as it is: an observation that was not retained may be one of those, so a
-        count of no row has an upper bound. Where the mask lets through the times ``first..last``
-        alone, only the sampled bands that meet them count for it. If none does, the result is
-        exact.
+        ``step`` stays as it is. The mask may select an observation that was not retained, so a
+        count without rows has an upper bound. If the mask selects only the times ``first..last``,
+        only the sampled bands that meet them count for it. If none does, the result is exact.
 
         Args:
-            rows: bool[n], or a function of a sample that gives it: a function is called again for
-                the rows that a sample scaled for another time has.
-            first, last: no row of another time is in the mask, nor could one be.
+            rows: bool[n], or a function that returns it for a sample. A function is called again
+                for the rows of a sample scaled for another time.
+            first, last: the mask selects no row, and could select none, at another time.
 
         Raises:
             ParameterError: the mask has another shape or type.
 
-        Complexity: O(n), and what the function takes.
+        Complexity: O(n), plus the function.
         """
         if callable(rows):
             rule = rows
@@ -805,12 +806,12 @@ class Sample:
     def valued_by(
         self, value_keys: Int64Array, value_type: str, labels: Labels | None = None
     ) -> Sample:
-        """The same rows with other values.
+        """Return the same rows with other values.
 
         Args:
-            value_keys: int64[n], of the values; see :mod:`decaysketch.core.observations`.
-            value_type: of them.
-            labels: of them, where they are labels.
+            value_keys: int64[n], keys of the values. See :mod:`decaysketch.core.observations`.
+            value_type: their type.
+            labels: their labels, if they are labels.
         """
         observed = self._observed._replace(value_keys=value_keys)
         return replace(
@@ -819,11 +820,11 @@ class Sample:
         )  # fmt: skip
 
     def weighed(self, factor: Float64Array, step: float, thinning: float) -> Sample:
-        """The same rows, each of so many times its mass.
+        """Return the same rows, each with its mass times a factor.
 
         Args:
             factor: float64[n], at least 0.
-            step, thinning: of the result; see there.
+            step, thinning: attributes of the result.
         """
         return replace(
             self,
@@ -852,8 +853,8 @@ class Sample:
 def changed(samples: Sequence[Sample], change: Change) -> list[Sample]:
     """Return the samples for one query, one per hash function, as a rule changes them.
 
-    If the remaining rows are so old that squares of their weights would be lost, all samples are
-    drawn again, scaled for the newest of these rows.
+    If the remaining rows are so old that their squared weights would be lost, all samples are drawn
+    again, scaled for the newest remaining row.
     """
     found = [sample.apply(change) for sample in samples]
     if any(float(np.max(sample.decayed, initial=0.0)) >= FAINT for sample in found):
@@ -925,11 +926,11 @@ def _masked(
 
 
 def pool(samples: Sequence[Sample]) -> Sample:
-    """Pool several samples of the same stream under independent hashes: their average.
+    """Pool several samples from the same stream under independent hashes: their average.
 
     Exact rows are exact in each sample, and the same, so they enter once. Sampled masses count 1 /
-    k each. Sums over the result are therefore the averages of the sums over the samples, with a
-    k-th of their variance.
+    k each. Sums over the result therefore average the sums over the samples, with a k-th of the
+    variance.
 
     Args:
         samples: with one decay, at one time, with equal exact rows, at least one.

@@ -1,4 +1,4 @@
-"""The parts of a query: its arguments and their domains, and the shape of its result.
+"""Query parts: arguments and their domains, and the result's shape.
 
 Code that forwards queries (HTTP, SQL, the command line, the dashboard) reads these. Models, types,
 signatures, options and tables in the documentation are derived from them, so that a query is
@@ -40,25 +40,26 @@ REQUIRED: Any = object()
 
 @dataclass(frozen=True)
 class Argument:
-    """What a question is asked with.
+    """A query argument.
 
     Attributes:
-        name: in Python.
-        kind: a "number", a "share" (of 0..1), an "integer"; a "predicate", a text over ``v`` and
-            ``w`` (:mod:`decaysketch.core.text.predicate`), or in Python a function of their
-            columns; a "function" of them, which does not leave the process; "keys", each an integer
-            or a text, in Python also bytes or a tuple, and all as ``update`` takes them; a "flag";
-            or a "sketch" of another stream, in Python itself, elsewhere whatever stands for it
-            there; a "set" expression over sources (:mod:`decaysketch.sources.expression`).
-        doc: what it is, a sentence.
-        many: whether several may be given; "either" takes one as well.
-        least, most, below: bounds of each, where it has such; ``below`` is not one of them.
-        fewest, longest: how many may be given.
-        default: what it is where it is left out.
-        served: the default where answers have to be bounded, as those of a service.
-        leading: it stands before the decay.
+        name: name in Python.
+        kind: "number", "share" (in 0..1), "integer", "flag", or one of these. A "predicate" is a
+            text over ``v`` and ``w`` (:mod:`decaysketch.core.text.predicate`), or in Python a
+            function of their columns. A "function" takes them and does not leave the process.
+            "keys" are integers or texts, in Python also bytes or tuples, as ``update`` accepts
+            them. A "sketch" is a sketch
+            of another stream: in Python itself, elsewhere its substitute. A "set" is an expression
+            over sources (:mod:`decaysketch.sources.expression`).
+        doc: a sentence that describes it.
+        many: whether it accepts several entries. "either" accepts a single one as well.
+        least, most, below: bounds of each entry, if it has any. ``below`` is exclusive.
+        fewest, longest: minimum and maximum number of entries.
+        default: value if omitted.
+        served: the default where results must be bounded, as in a service.
+        leading: it precedes the decay.
         json: its name in JSON.
-        example: one that any stream can be asked with.
+        example: an example that any stream accepts.
     """
 
     name: str
@@ -86,7 +87,7 @@ class Argument:
 
     @property
     def required(self) -> bool:
-        """Whether it must be given."""
+        """Whether a query must give it."""
         return self.default is REQUIRED
 
     @property
@@ -97,14 +98,14 @@ class Argument:
 
 @dataclass(frozen=True)
 class Column:
-    """A named part of an answer.
+    """A named value in a result.
 
     Attributes:
-        name: in JSON.
-        kind: an "estimate"; a "number" in the type of the stream's values; a plain "float", "time"
-            or "integer"; a "key", as it was asked for or found; a "flag".
-        doc: what it is, where the name does not say so.
-        label: of an estimate in a row: how the row is named, of its other columns.
+        name: name in JSON.
+        kind: "estimate"; "number" in the type of the stream's values; a plain "float", "time" or
+            "integer"; "key", as requested or found; "flag".
+        doc: its description, if the name is not enough.
+        label: for an estimate in a row, the name of the row, from its other columns.
         sql: its name in SQL.
         nullable: it may be missing.
     """
@@ -123,15 +124,15 @@ class Column:
 
 @dataclass(frozen=True)
 class Rows:
-    """A part of an answer that is a list of rows.
+    """A row list in a result.
 
     Attributes:
-        name: of the list, in JSON.
+        name: name of the list, in JSON.
         row: name of a row's schema.
-        doc: what a row is.
-        columns: of each row.
-        each: the argument of which every entry has a row, in order; None where rows are found.
-        single: there is at most one row, which stands for itself.
+        doc: description of a row.
+        columns: columns of each row.
+        each: the argument for which every entry has a row, in order. None if rows are found.
+        single: there is at most one row, and no list around it.
     """
 
     name: str
@@ -154,12 +155,12 @@ class Rows:
 
 @dataclass(frozen=True)
 class Shape:
-    """The parts of an answer: rows, and what stands beside them.
+    """Parts of a result: rows, and single columns next to them.
 
     Attributes:
-        name: of its schema, ``<name>Answer``.
-        doc: what it is, a sentence.
-        rows: where there are such.
+        name: name of its schema, ``<name>Answer``.
+        doc: a sentence that describes it.
+        rows: the rows, if there are any.
         beside: single columns.
     """
 
@@ -178,25 +179,24 @@ class Question(Generic[A]):
     """One aggregate.
 
     Attributes:
-        name: of it, everywhere.
-        doc: what it is, a sentence; in the words of Markdown.
-        answer: the answer, from the samples of one decay and time, one for each hash function or
-            their pool; keyword arguments are ``confidence``, ``combine`` and those of the question.
-            Of keys, extremes and series: from the view, without ``combine``.
-        cost_s: about so long the processor needs to read it from one sample, or such a view, with
+        name: its name, everywhere.
+        doc: a sentence that describes it, in Markdown.
+        answer: returns the result, from the samples for one decay and time, one for each hash
+            function or their pool. Keyword arguments are ``confidence``, ``combine`` and the
+            query's own. For keys, extremes and series it reads the view, without ``combine``.
+        cost_s: approximate processor time to read it from one sample, or such a view, with
             its arguments, ``combine`` among them.
-        shape: of the answer.
-        parts: the parts of an answer as its shape names them: estimates, numbers and lists of rows.
-        arguments: what it is asked with; one of them at most is leading.
-        needs: what a family must provide to be asked: "values" of observations, apart from their
-            "weights", and whether these must be "numbers", as those of a stream of labels are not;
-            a "chosen decay"; counters of "keys"; "extremes"; a sample of "series"; one
-            sketch for each of several "sources".
-        check: why arguments that are each in their domain are none together, or None.
-        most: so many estimates may the answer hold.
+        shape: shape of the result.
+        parts: the parts of a result as its shape names them: estimates, numbers and lists of rows.
+        arguments: arguments of the query. At most one is leading.
+        needs: what a family must provide to answer: "values" of observations, apart from their
+            "weights", and whether these must be "numbers", which labels are not; a "chosen decay";
+            counters of "keys"; "extremes"; a sample of "series"; one sketch for each of several
+            "sources".
+        check: returns why arguments that are valid by themselves are not valid together, or None.
+        most: maximum number of estimates in the result.
         sql: its name in SQL.
-        compared: whether two moments can be compared by it, see
-            :mod:`decaysketch.query.difference`.
+        compared: whether it can compare two moments, see :mod:`decaysketch.query.difference`.
     """
 
     name: str
@@ -218,7 +218,7 @@ class Question(Generic[A]):
 
     @property
     def leading(self) -> Argument | None:
-        """The argument before the decay, where there is one."""
+        """The argument before the decay, if there is one."""
         return next((each for each in self.arguments if each.leading), None)
 
     def check_labels(self, given: Arguments) -> None:
@@ -247,7 +247,7 @@ class Question(Generic[A]):
 
     @property
     def of_keys(self) -> bool:
-        """Whether the query reads counters of keys, not samples of rows."""
+        """Whether the query reads key counters instead of row samples."""
         return self.asked_of == "keys"
 
     @property
@@ -258,6 +258,6 @@ class Question(Generic[A]):
 
 def held_of(needs: frozenset[str]) -> Held:
     """Return the object that queries with these needs read. If it is none of the others, it is a
-    sample of rows.
+    row sample.
     """
     return next((each for each in _OWN if each in needs), "rows")

@@ -144,11 +144,11 @@ class GroupTable:
 
 
 class GroupedView:
-    """Queries of groups; :meth:`~decaysketch.query.catalog.SampleView.by` makes it.
+    """Queries to groups. :meth:`~decaysketch.query.catalog.SampleView.by` makes it.
 
     Args:
         samples: one for each hash function, with ``where`` and ``weight``.
-        modifiers: of the query.
+        modifiers: modifiers of the query.
         schema: columns of the stream.
         drawn: the samples without modifiers.
 
@@ -169,7 +169,7 @@ class GroupedView:
         self._span: float | None = None
 
     def over(self, span: float) -> GroupedView:
-        """Return the same view, with rates over a length of time."""
+        """Return the same view, with rates over a time length."""
         self._span = span
         return self
 
@@ -360,8 +360,8 @@ class GroupedView:
             raise UnanswerableQueryError(f"of the group in which {group}: {fault}") from None
 
     def _restricted(self, samples: Sequence[Sample], keys: Keys, number: int) -> list[Sample]:
-        """Return the samples of one group. A sample that is drawn again is restricted by the
-        group's keys.
+        """Return one group's samples. A sample that is drawn again is restricted by the group's
+        keys.
         """
         masks = {
             id(sample): numbers == number
@@ -428,7 +428,7 @@ def _as_whole(sample: Sample) -> Sample:
 
 
 def _arguments(question: Question[Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an aggregate for all groups at once."""
+    """Return an aggregate's arguments for all groups at once."""
     if question.name == "selectivity":
         predicate = given["predicate"]
         if predicate is None:

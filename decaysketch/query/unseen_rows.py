@@ -42,9 +42,7 @@ class Reach(NamedTuple):
     hits: Float64Array
 
     def cut(self, time: int) -> Reach:
-        """Return the same bands. A band with times on both sides of the end of ``time`` becomes
-        two.
-        """
+        """Return the same bands. A band with times up to ``time`` and later ones becomes two."""
         both = (self.first <= time) & (self.last > time)
         return Reach(
             np.concatenate([self.first, np.full(np.count_nonzero(both), time + 1)]),
@@ -53,7 +51,7 @@ class Reach(NamedTuple):
         )
 
     def within(self, first: int | None, last: int | None) -> Reach:
-        """Return the part of the bands in the times ``first..last``. None: no bound."""
+        """Return the parts of the bands in the times ``first..last``. None: no bound."""
         begins = self.first if first is None else np.maximum(self.first, first)
         ends = self.last if last is None else np.minimum(self.last, last)
         met = begins <= ends
