@@ -1,24 +1,24 @@
 """The Cohen-Strauss estimator: any decay as a combination of sliding windows.
 
-Section 4.2 of Cormode, Tirthapura and Xu writes a decayed sum as a sum over the starts ``b`` of
+Section 4.2 in Cormode, Tirthapura and Xu writes a decayed sum as a sum over the starts ``b`` of
 sliding windows, each estimated from the lowest level that is complete for it. With the breakpoints
 ``b_1 < b_2 < ...``, the stored times *and* the watermarks (where the level switches), it is
 
     g(c - b_1) V(b_1) + sum over j > 1 of [g(c - b_j) - g(c - b_{j-1})] V(b_j),
 
-where ``V(b)`` is the estimate of the window that starts at ``b``. (Formula 4.2 as printed has the
-sign and the index wrong, and leaves the watermarks out.) Over the starts in the band
-``(t_i, t_{i-1}]`` the differences telescope: an observation of time ``t`` that level ``i`` selects
-counts there with ``A_i - G_i``, where ``A_i = g(c - min(t, t_{i-1}))`` and ``G_i = g(c - t_i)``, 0
+where ``V(b)`` is the estimate for the window that starts at ``b``. (Formula 4.2 as printed has the
+sign and the index wrong, and omits the watermarks.) Over the starts in the band
+``(t_i, t_{i-1}]`` the differences telescope. An observation at time ``t`` that level ``i`` selects
+counts there with ``A_i - G_i``. Here ``A_i = g(c - min(t, t_{i-1}))`` and ``G_i = g(c - t_i)``, 0
 where nothing was discarded. So its mass is
 
-    sum over the levels i from that of its band up of (A_i - G_i) RS_i / p_i,
+    sum over the levels i from that of its band up of (A_i - G_i) RS_i / p_i.
 
-which is linear in the values that stand beside the masses: every aggregate follows, as from the
-stratified sample. Its variance is the sum of ``(A_i^2 - G_i^2) Var(RS_i / p_i)``; see
-``docs/estimators.md``, where both are derived. An observation is read at about two levels, so this
-costs more than :mod:`decaysketch.querytime.stratified`, and its variance is never less: it is here
-because it is the paper's, and as a check.
+The mass is linear in the values next to the masses, so every aggregate follows, as from the
+stratified sample. Its variance is the sum over ``(A_i^2 - G_i^2) Var(RS_i / p_i)``. Both are
+derived in ``docs/estimators.md``. An observation is read at about two levels, so this costs more
+than :mod:`decaysketch.querytime.stratified`, and its variance is never less. It is here because it
+is the paper's estimator, and as a check.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Int64Array = npt.NDArray[np.int64]
 
 
 class Rung(NamedTuple):
-    """The complete sample of one level: rows later than its watermark that it selects.
+    """A complete sample from one level: rows later than its watermark that it selects.
 
     Attributes:
         inverse: ``1 / p`` of the level.
@@ -64,7 +64,7 @@ class Rung(NamedTuple):
 
 
 class Ladder(NamedTuple):
-    """What of a sample depends on the state alone: worth keeping between queries."""
+    """The sample data that depends on the state alone: worth keeping between queries."""
 
     bands: Bands
     rungs: tuple[Rung, ...]
@@ -72,7 +72,9 @@ class Ladder(NamedTuple):
 
 
 def ladder_of(state: SketchState, *, bands: Bands | None = None) -> Ladder:
-    """Hits of every observation at every level that is complete for it. O(n log max_weight)."""
+    """Return the hits for every observation at every level that is complete for it. O(n log
+    max_weight).
+    """
     params, marks = state.params, state.watermarks
     ends = len(state) - np.searchsorted(state.times[::-1], marks, side="right")
     rungs = []
@@ -108,12 +110,12 @@ def draw(
     ladder: Ladder | None = None,
     newest: int | None = None,
 ) -> Sample:
-    """The sample of a state under a decay, at a time.
+    """Return the sample from a state under a decay, at a time.
 
-    Arguments and errors as :func:`decaysketch.querytime.stratified.draw`; ``ladder`` is
-    ``ladder_of(state)``, where it was kept.
+    Arguments and errors are as in :func:`decaysketch.querytime.stratified.draw`. ``ladder`` is
+    ``ladder_of(state)``, if it was kept.
 
-    Complexity: O(n), plus that of :func:`ladder_of` where ``ladder`` is None.
+    Complexity: O(n), plus :func:`ladder_of` if ``ladder`` is None.
     """
     fading = check_answerable(state, decay, now, newest)
     now = fading.now

@@ -1,15 +1,15 @@
-"""The last reading of each device: who is silent, who is active, what each said last.
+"""The last reading of each device: silent devices, active devices, and their values.
 
-A sample of observations cannot tell: one that was discarded leaves no trace of its device. What can
-is a sketch whose ids are the *devices* alone. There copies of an observation are represented by the
-latest (``querytime/state.py``), so that a row is the last reading of a device; duplicates, disorder
-and any tree of merges change nothing, as ever. While there are no more devices than the capacity it
-is a table of them all, exact; beyond, it is a sample of devices, of which counts and means are
-estimated, and the longest silent are discarded first.
+An observation sample does not contain this: a discarded observation leaves no trace of its device.
+A sketch with *devices* as its only ids does. There the latest duplicate represents an observation
+(``querytime/state.py``), so a row is a device's last reading. Duplicates, disorder and any merge
+tree change nothing. With no more devices than the capacity, it is a complete table, and exact. With
+more, it is a device sample. Counts and means are then estimates, and it discards the longest silent
+devices first.
 
-It knows the last readings as of its newest one, and nothing of the time before: who spoke yesterday
-and again today was not silent yesterday, and no row says so any more. So nothing is answered as of
-an earlier time.
+It knows the last readings at the time of its newest one, and nothing about earlier times. A device
+that sent readings yesterday and today was not silent yesterday, but no row shows that. So queries
+for an earlier time are not answered.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Key = str | int | bytes | tuple[str | int | bytes, ...]
 
 
 class Device(NamedTuple):
-    """The last reading of a device.
+    """A device's last reading.
 
     Attributes:
-        name: of the device; None where names are not kept.
-        id: that its name is hashed to.
-        value: None where it was missing.
-        time: when it was.
+        name: name of the device. None if names are not stored.
+        id: the hash of its name.
+        value: None if it was missing.
+        time: time of the reading.
     """
 
     name: str | None
@@ -54,15 +54,16 @@ class Device(NamedTuple):
 
 
 class Devices:
-    """The last readings of devices, as of the newest of them.
+    """The last readings of devices, at the time of the newest one.
 
     Args:
-        readings: a :class:`~decaysketch.DecaySketch`, or a snapshot of one, of weights of 1, whose
-            ids are devices: ``observation_ids(device, params=)``.
-        names: the same of labels, whose values are names of the devices; None: they are not named.
+        readings: a :class:`~decaysketch.DecaySketch`, or its snapshot, with weights 1 and devices
+            as
+            ids: ``observation_ids(device, params=)``.
+        names: the same with labels: its values are the device names. None: devices have no names.
 
     Raises:
-        ParameterError: a sketch of another family, of other weights, or with several hash
+        ParameterError: a sketch of another family, with other weights, or with several hash
             functions.
 
     Example:
@@ -93,7 +94,7 @@ class Devices:
 
     @staticmethod
     def name_of(device: Key) -> str:
-        """A device as a text: a text as it is, all else as JSON has it, bytes in hex."""
+        """Return a device as text: a text unchanged, bytes in hex, everything else as JSON."""
         return label_of(device)
 
     @property
@@ -102,26 +103,28 @@ class Devices:
         return self._readings.params
 
     def __len__(self) -> int:
-        """Devices held."""
+        """Number of stored devices."""
         return len(self._readings)
 
     @property
     def newest(self) -> int | None:
-        """Time of the newest reading, before which nothing is answered; None: there is none."""
+        """Time of the newest reading. Queries for earlier times are not answered. None if there
+        is none.
+        """
         return self._readings.newest
 
     @property
     def complete_since(self) -> int | None:
-        """Every device that spoke later than this is held; None: every device is."""
+        """Every device with a reading later than this is stored. None: every device is."""
         return self._readings.complete_since[0]
 
     # ----------------------------------------------------------------------------------- one device
 
     def last(self, device: Key) -> Device | None:
-        """The last reading of a device; None where it never spoke. O(log n), once O(n log n).
+        """Return a device's last reading, or None if it never sent one. O(log n), once O(n log n).
 
         Raises:
-            UnanswerableQueryError: it is not held, and may have been discarded.
+            UnanswerableQueryError: it is not stored, and may have been discarded.
         """
         parts = device if isinstance(device, tuple) else (device,)
         wanted = int(observation_ids(*([part] for part in parts), params=self.params)[0])
@@ -143,17 +146,17 @@ class Devices:
     def active(
         self, width: Any, now: Instant | None = None, *, confidence: float = 0.95
     ) -> Estimate:
-        """How many devices spoke within a time: distinct ones, exact while no device was discarded
-        that spoke since.
+        """Return how many distinct devices sent a reading within a time. Exact if no device with
+        such a reading was discarded.
 
         Args:
             width: in the stream's unit, or as ``"1h"``.
             now: the newest reading's time, or later.
-            confidence: of the interval.
+            confidence: confidence of the interval.
 
         Raises:
-            UnanswerableQueryError: ``now`` is earlier, or the window reaches back beyond what a
-                sample is held of.
+            UnanswerableQueryError: ``now`` is earlier, or the window reaches back further than the
+                stored sample.
         """
         decay = window(self._width(width))
         found: Estimate = self._view(decay, now).ask("count", confidence=confidence)
@@ -162,10 +165,10 @@ class Devices:
     def silent_count(
         self, width: Any, now: Instant | None = None, *, confidence: float = 0.95
     ) -> Estimate:
-        """How many devices did not speak within a time, though they did before.
+        """Return how many devices sent no reading within a time, but did before.
 
         Raises:
-            UnanswerableQueryError: as :meth:`active`; or devices were discarded without a trace.
+            UnanswerableQueryError: as :meth:`active`, or devices were discarded without a trace.
         """
         at, before = self._at(now), window(self._width(width))
         pair = self._readings.against((none(), at), (before, at))
@@ -178,7 +181,7 @@ class Devices:
         *,
         confidence: float = 0.95,
     ) -> Estimate:
-        """Mean over devices of what each said last, of those that spoke within a time, or of all.
+        """Return the mean over last values: for devices with a reading within a time, or for all.
 
         Raises:
             UnanswerableQueryError: as :meth:`active`.
@@ -191,16 +194,16 @@ class Devices:
     def silent(
         self, width: Any, now: Instant | None = None, *, limit: int | None = None
     ) -> list[Device]:
-        """The devices that did not speak within a time, the longest silent first.
+        """Return the devices without a reading within a time, the longest silent first.
 
         Args:
             width: in the stream's unit, or as ``"1h"``.
             now: the newest reading's time, or later.
-            limit: so many of them at most.
+            limit: maximum number of devices.
 
         Raises:
-            UnanswerableQueryError: ``now`` is earlier; or devices were discarded, which are those
-                that are silent for longest: then :meth:`silent_count` says how many there are.
+            UnanswerableQueryError: ``now`` is earlier, or devices were discarded. Discarded devices
+                are the longest silent ones. :meth:`silent_count` then returns how many there are.
 
         Complexity: O(n + limit).
         """
@@ -217,7 +220,7 @@ class Devices:
         return self._devices(np.arange(len(times) - 1, first - 1, -1)[:limit])
 
     def listed(self, limit: int | None = None) -> list[Device]:
-        """The devices that are held, the latest heard of first."""
+        """Return the stored devices, latest reading first."""
         return self._devices(np.arange(len(self))[:limit])
 
     # -------------------------------------------------------------------------------------- reading
@@ -226,7 +229,7 @@ class Devices:
         return float(duration(width, self.params.time_unit, name="width"))
 
     def _at(self, now: Instant | None) -> int:
-        """A time that can be asked about."""
+        """Return a time that a query may have."""
         at = self._readings.latest if now is None else in_units(now, self.params.time_unit)
         if self.newest is not None and at < self.newest:
             raise UnanswerableQueryError(
@@ -249,7 +252,7 @@ class Devices:
         return _sorted_ids(self._names)
 
     def _devices(self, rows: npt.NDArray[np.intp]) -> list[Device]:
-        """Of some rows; those alone are decoded."""
+        """Return the devices in some rows. Only these rows are decoded."""
         state = self._readings.states[0]
         ids = state.ids[rows]
         values, times = _values(self._readings, rows), state.times[rows].tolist()
@@ -269,14 +272,14 @@ class Devices:
 
 
 def _sorted_ids(table: QueryTimeSnapshot) -> tuple[Int64Array, npt.NDArray[np.intp]]:
-    """Ids in order, and the row of each."""
+    """Return ids in order, and the row of each."""
     ids = table.states[0].ids
     order = ids.argsort()
     return ids[order], order
 
 
 def _values(table: QueryTimeSnapshot, rows: npt.NDArray[np.intp]) -> list[Any]:
-    """Of some rows, None where they are missing."""
+    """Return row values, None where missing."""
     keys = table.states[0].value_keys[rows]
     values, missing = values_of(keys, table.params.value_type, table.labels)
     return [None if none else value for value, none in zip(values.tolist(), missing, strict=True)]

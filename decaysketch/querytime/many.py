@@ -1,10 +1,10 @@
-"""Family 1, many sketches of one stream at once: the bytes of ``wire.py``, digests, and back.
+"""Family 1, many sketches in one stream at once: the bytes from ``wire.py``, digests, and back.
 
-For some hundred thousand small sketches the cost is not their rows but what Python does for each
-of them. Here kernels write all sketches into one buffer and read them from one, and Python adds the
-checksum and the digest. Reading takes only sketches that are flawless beyond doubt, in the one form
-that :func:`encode_many` writes; whatever is anything else is left to ``wire.decode``, which
-either reads it or says what is wrong with it.
+For some hundred thousand small sketches the cost is not their rows but the Python work per
+sketch. Here kernels write all sketches into one buffer and read them from one, and Python adds the
+checksum and the digest. Reading accepts only sketches that are certainly flawless, in the one form
+that :func:`encode_many` writes. All others are left to ``wire.decode``, which either reads them or
+reports the fault.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _MOST_ROWS = 1 << 23  # decoded at once; they take 32 bytes each
 
 
 class ManySketches(NamedTuple):
-    """Canonical states of sketches of one stream with one copy, end to end.
+    """Canonical states of sketches in one stream with one repetition, end to end.
 
     Attributes:
         offsets: int64[sketches + 1], the rows of each.
         times, ids, weights, value_keys: int64[rows], each sketch in canonical order.
         mark_offsets: int64[sketches + 1], the watermarks of each.
-        marks: int64, those that are set, from level 0 up.
+        marks: int64, the set watermarks, from level 0 up.
     """
 
     offsets: Int64Array
@@ -52,11 +52,12 @@ class ManySketches(NamedTuple):
 
 
 def encode_many(params: SketchParams, sketches: ManySketches) -> tuple[Bytes, Int64Array]:
-    """The bytes of every sketch, with the parameters in them, as ``wire.encode`` writes them.
+    """Return the bytes for every sketch, with the parameters in them, as ``wire.encode`` writes
+    them.
 
     Args:
-        params: of all of them; of one copy.
-        sketches: what they hold.
+        params: shared parameters, with one repetition.
+        sketches: their states.
 
     Returns:
         (buffer, offsets int64[sketches + 1] into it). About 1 us a sketch and 6 ns a row.
@@ -83,7 +84,7 @@ def _seal(out: Bytes, offsets: Int64Array) -> None:
 
 
 def digest_many(params: SketchParams, sketches: ManySketches) -> list[str]:
-    """The digest of every sketch, as ``state.digest_of`` gives it. About 1 us a sketch."""
+    """Return the digest for every sketch, as ``state.digest_of`` gives it. About 1 us a sketch."""
     levels = params.levels + 1
     sizes = 1 + levels + 4 * np.diff(sketches.offsets)
     inputs = np.empty(int(sizes.sum()), np.int64)
@@ -103,16 +104,15 @@ def digest_many(params: SketchParams, sketches: ManySketches) -> list[str]:
 def decode_many(
     params: SketchParams, data: Bytes, offsets: Int64Array
 ) -> tuple[ManySketches, npt.NDArray[np.bool_]]:
-    """Sketches of one stream that lie in one buffer, as far as they are simple.
+    """Read sketches of one stream from one buffer, as far as they are simple.
 
     Args:
-        params: that all of them are expected to carry, capacity included.
+        params: expected parameters of all sketches, capacity included.
         data: the bytes.
         offsets: int64[sketches + 1] into them.
 
-    Returns:
-        (sketches, read): those with ``read`` are checked as ``wire.decode`` checks them; of
-        the others nothing was looked at but why they are not simple, and they have no rows.
+    Returns: (sketches, read): sketches with ``read`` are checked as ``wire.decode`` checks them.
+        The others were only checked for the reason that they are not simple, and have no rows.
     """
     prefix = bytes(begin(FAMILY, params, embed_params=True))
     count = len(offsets) - 1
@@ -148,13 +148,13 @@ def decode_many(
 def joined_marks(
     params: SketchParams, sketches: ManySketches, keys: npt.NDArray[np.int32], count: int
 ) -> tuple[Int64Array, Int64Array]:
-    """The latest watermarks of the sketches of each key.
+    """Return each key's latest watermarks over its sketches.
 
     Args:
-        params: of the sketches.
+        params: parameters of the sketches.
         sketches: their states.
-        keys: int32[sketches], the number of the key of each, below ``count``.
-        count: how many keys there are.
+        keys: int32[sketches], the key number of each, below ``count``.
+        count: the number of keys.
 
     Returns:
         (offsets int64[count + 1], marks), as in :class:`ManySketches`.
@@ -168,7 +168,7 @@ def joined_marks(
 
 
 def _check_sums(data: Bytes, offsets: Int64Array, rows: Int64Array) -> None:
-    """-1 rows where the checksum is not that of the bytes."""
+    """Set -1 rows where the checksum does not match the bytes."""
     simple = np.flatnonzero(rows >= 0)
     places = offsets[simple + 1][:, None] - CHECKSUM_BYTES + np.arange(CHECKSUM_BYTES)
     stored = np.ascontiguousarray(data[places]).view("<u4").reshape(-1)

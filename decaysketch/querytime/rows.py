@@ -1,8 +1,8 @@
-"""The rows a sketch holds, between batches: a bag (``core/bags.py``) of observations.
+"""The rows that a sketch stores between batches: a bag (``core/bags.py``) of observations.
 
-Rows that the last compaction kept may stand in canonical order, not only in that of time; then a
-few newcomers are merged into them, and all are in order again. Kernels and memory are native
-(``rows.c``): here is what becomes of whole sketches.
+Rows that the last compaction kept may be in canonical order, not only in time order. Then a few
+new rows are merged into them, and all are in order again. Kernels and memory are native
+(``rows.c``). This module handles complete sketches.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _TABLE_SALT = secrets.randbits(64) | 1
 
 
 def columns_of(state: SketchState, levels: npt.NDArray[np.int8] | None = None) -> Columns:
-    """The columns of a state, or with other levels, as kernels take them."""
+    """Return a state's columns, or with other levels, in the form that kernels take."""
     levels = state.levels if levels is None else levels
     return state.value_keys, state.weights, state.times, state.ids, levels
 
@@ -60,7 +60,7 @@ class _Retained(Rows):
 
     Args:
         params: parameters of the sketch.
-        copy: which of their hash functions.
+        copy: number of the hash function.
     """
 
     clock = NO_WATERMARK  # there is none
@@ -89,7 +89,7 @@ class _Retained(Rows):
 
     @classmethod
     def from_state(cls, state: SketchState) -> Self:
-        """Rows that hold exactly a canonical state."""
+        """Return rows that contain exactly a canonical state."""
         rows = cls(state.params, state.copy)
         rows.reserve(len(state))
         rows.raise_marks(state.watermarks)
@@ -100,23 +100,23 @@ class _Retained(Rows):
         self.append_columns(*columns_of(state), settled=settled)
 
     def state(self) -> SketchState:
-        """The canonical state, copied out. O(rows)."""
+        """Return a copy of the canonical state. O(rows)."""
         return SketchState(self.params, *self.columns(), self.watermarks, self.copy)
 
     def trim(self) -> None:
-        """Compact, and give back the room that no row takes. O(rows) where there is any."""
+        """Compact, and release unused memory. O(rows) if there is any."""
         self.shrink(roomy(len(self)))
 
     def lower_capacity(self, capacity: int) -> None:
-        """Shrink to a smaller capacity: equals having built with it."""
+        """Shrink to a smaller capacity. The result equals a sketch built with it."""
         self.params = self.params.with_capacity(capacity)
         self.set_capacity(capacity)
 
     def absorb(self, others: Iterable[RetainedRows | SketchState]) -> None:
-        """Take what other bags or states hold, and the higher watermark of each level.
+        """Add the rows in other bags or states, and take the higher watermark for each level.
 
-        The joined watermarks are right before a row is looked at: a row not later than the
-        watermark of its level in any of the sketches is not in their merged state.
+        The joined watermarks are correct before the first row is checked. A row not later than its
+        level's watermark in any of the sketches is not in their merged state.
         """
         given = [(other, len(other)) for other in others]  # compacts
         for other, _ in given:
@@ -133,7 +133,7 @@ class _Retained(Rows):
             incoming -= rows
 
     def _make_room_to_append(self, rows: int, incoming: int) -> None:
-        """Room for so many rows; at most for all that are coming.
+        """Reserve memory for this number of rows, at most for all new rows.
 
         Raises:
             ParameterError: more rows than kernels can number.
@@ -149,7 +149,7 @@ class _Retained(Rows):
             self.reserve(min(max(self.gathered + incoming, 2 * self.room), most, MAX_ROWS))
 
     def _merge_limit(self) -> int:
-        """Rows at which the bag is compacted before another one is appended to it."""
+        """Row count at which the bag is compacted before another one is appended to it."""
         return max(_MERGE_LIMIT, _FACTOR * self.kept)
 
 
@@ -200,7 +200,7 @@ class RetainedRecords(_Retained, RecordRows):
             self.take(first, [each.keys[part] for each in records.columns], maps)
 
     def _maps(self, columns: Sequence[Record]) -> list[Int64Array | None]:
-        """Return this dictionary's number for each text there, by column."""
+        """Return this dictionary's number for each text in the other one, by column."""
         return [
             None if known is None else self._numbers(known, column.texts)
             for known, column in zip(self._texts, columns, strict=True)
@@ -312,5 +312,5 @@ def rows_like(params: SketchParams, copy: int = 0) -> RetainedRows | RetainedRec
 
 
 def rows_of(state: SketchState) -> RetainedRows | RetainedRecords:
-    """Return rows that hold exactly a canonical state."""
+    """Return rows that contain exactly a canonical state."""
     return (RetainedRecords if state.params.columns else RetainedRows).from_state(state)

@@ -1,9 +1,9 @@
-"""The rows of many sketches at once, stored as one bag. A key costs only its rows.
+"""The rows for many sketches at once, stored as one bag. A key costs only its rows.
 
 A ``DecaySketch`` for each key is suitable for few keys. Here the rows for all keys are stored
 together: the new rows, next to the rows that the last compaction kept. They are compacted together
-once they are a few times as many. Rows not later than the watermarks of their sketch are dropped
-first. Deferred compaction changes no state: every reader compacts first.
+once the new ones are a few times as many. Rows not later than their sketch's watermarks are dropped
+first. Deferred compaction changes no state, because every reader compacts first.
 
 A key with ten rows takes some 350 bytes. With the working memory for compactions, a row takes about
 130.
@@ -165,7 +165,7 @@ class RowsByKey:
         self._turns_away = bool(len(marks))
 
     def compact(self) -> None:
-        """Bring every key to its state. O(rows held + keys)."""
+        """Bring every key to its state. O(rows stored + keys)."""
         if len(self._kept.offsets) == self._keys + 1 and not self._came:
             return
         self._replaced = self.replaced
@@ -201,7 +201,7 @@ class RowsByKey:
         self._turns_away = bool(len(self._kept.marks))
 
     def _by_partition(self, shift: int, count: int) -> tuple[Int64Array, Int64Array]:
-        """Return the new records, in partitions by their keys, and the start of each partition."""
+        """Return the new records, in partitions by their keys, and each partition's start."""
         came = self._incoming[: self._came]
         if count == 1:
             return came, np.array([0, len(came)], np.int64)
@@ -227,9 +227,7 @@ class RowsByKey:
         return ManySketches(chosen.offsets, times, ids, weights, values, chosen.mark_offsets, marks)
 
     def ranges(self, rows: int, keys: int) -> list[tuple[int, int]]:
-        """Return ranges of key numbers with about this maximum of rows, or keys. See
-        ``compact``.
-        """
+        """Return key number ranges with about this maximum of rows, or keys. See ``compact``."""
         self.compact()
         found, start = [], 0
         while start < self._keys:
@@ -264,7 +262,7 @@ def _padded(offsets: Int64Array, length: int) -> Int64Array:
 
 
 def state_of(params: SketchParams, sketches: ManySketches, number: int) -> SketchState:
-    """Return the canonical state of one sketch."""
+    """Return one sketch's canonical state."""
     rows = slice(*sketches.offsets[number : number + 2])
     marks = sketches.marks[slice(*sketches.mark_offsets[number : number + 2])]
     watermarks = np.full(params.levels + 1, NO_WATERMARK, dtype=np.int64)

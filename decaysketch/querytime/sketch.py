@@ -3,8 +3,9 @@
 Stored rows
     For each of the levels 0..M, the most recent ``capacity`` distinct observations among those that
     the level's hash selects. Level ``i`` selects about ``2^-i`` of all units of weight. Each
-    observation is stored once. See ``state.py`` for the definition. Parameters with several copies
-    (independent hash functions) give as many of these. Queries answer by their average or median.
+    observation is stored once. See ``state.py`` for the definition. Parameters with several
+    repetitions (independent hash functions) give as many such sets. Queries answer by their
+    average or median.
 Guarantee
     The state, and its bytes, are a function of the parameters and of the set of observations that
     were fed, by any path: order, repetition, batching and the merge tree do not matter. The
@@ -23,8 +24,8 @@ Paper
     * Estimates are stratified (``docs/estimators.md``).
 Limits
     A sketch is not safe to use from two threads at once. A :meth:`~DecaySketch.snapshot` of it may
-    be read from any. Duplicates that a relay stamps with its own, later time look recent: time an
-    observation at its source.
+    be read from any thread. Duplicates that a relay stamps with its own, later time look recent.
+    Timestamp an observation at its source.
 """
 
 from __future__ import annotations
@@ -81,12 +82,12 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
     """A mergeable sketch of timestamped, weighted observations.
 
     Args:
-        params: build parameters; every sketch of one stream shares them (capacity may differ).
-            Without them those of ``SketchParams()``, or of ``accuracy``.
-        accuracy: of a sum in 19 of 20 results, as 0.02 or "2%", where there are no ``params``.
+        params: build parameters. Every sketch in one stream shares them (capacity may differ).
+            Default: ``SketchParams()``, or the parameters for ``accuracy``.
+        accuracy: of a sum in 19 of 20 results, as 0.02 or "2%", without ``params``.
 
     Raises:
-        ParameterError: both are given, or the accuracy is none.
+        ParameterError: both are given, or the accuracy is invalid.
 
     Example:
         >>> import decaysketch as ds
@@ -216,7 +217,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         return cast("Sequence[RetainedRecords]", self._bags)
 
     def _admit(self, values: Any, weights: Any, timestamps: Any, ids: Any) -> int:
-        """See ``Rows.admit``: what one copy takes, all of them take."""
+        """See ``Rows.admit``: every repetition admits the same rows."""
         zero_weight = self._bags[0].admit(values, weights, timestamps, ids)
         if zero_weight >= 0:
             for bag in self._bags[1:]:
@@ -245,7 +246,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         Raises:
             ObservationError: as :meth:`update`.
 
-        Complexity: O(rows held + rows of the batch).
+        Complexity: O(rows stored + rows of the batch).
         """
         return self.snapshot().verdicts(values, weights, timestamps, ids)
 
@@ -273,10 +274,10 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         return self.snapshot().states
 
     def state(self, copy: int = 0) -> SketchState:
-        """The canonical state of one copy; see :meth:`states`.
+        """Return the canonical state for one repetition, see :meth:`states`.
 
         Raises:
-            ParameterError: there is no copy of that number.
+            ParameterError: there is no repetition with that number.
         """
         if (
             isinstance(copy, bool)
@@ -290,13 +291,13 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
 
     @classmethod
     def from_state(cls, states: SketchState | Sequence[SketchState]) -> Self:
-        """A sketch that holds the states that :meth:`states` returned.
+        """Return a sketch with the states that :meth:`states` returned.
 
         Args:
-            states: one for each copy, in order; a single one where there is one copy.
+            states: one for each repetition, in order, or a single one if there is one repetition.
 
         Raises:
-            ParameterError: not exactly the copies of one sketch.
+            ParameterError: not exactly the repetitions of one sketch.
         """
         given = (states,) if isinstance(states, SketchState) else tuple(states)
         sketch = cls(params_of_copies(given))
@@ -306,11 +307,11 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         return sketch
 
     def to_bytes(self, *, embed_params: bool = True) -> bytes:
-        """Canonical bytes: equal states give equal bytes on every platform.
+        """Return canonical bytes: equal states give equal bytes on every platform.
 
         Args:
             embed_params: False stores the parameters by their 8-byte fingerprint, for exchange
-                where both sides hold them.
+                where both sides know them.
         """
         return self.snapshot().to_bytes(embed_params=embed_params)
 
@@ -322,17 +323,17 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         params: SketchParams | None = None,
         id_key: bytes | None = None,
     ) -> Self:
-        """Read a sketch; nothing in the bytes is trusted.
+        """Read a sketch. Nothing in the bytes is trusted.
 
         Args:
-            blob: what :meth:`to_bytes` wrote.
-            params: the stream's parameters; needed where the bytes hold only their fingerprint.
-            id_key: the secret id key, where the bytes were built with one and ``params`` is None.
+            blob: the bytes that :meth:`to_bytes` wrote.
+            params: the stream's parameters. Needed if the bytes contain only their fingerprint.
+            id_key: the secret id key, if the bytes were built with one and ``params`` is None.
 
         Raises:
             CorruptSketchError: bytes that no honest builder could have written.
-            IncompatibleSketchError: a sketch of other parameters than ``params``.
-            ParameterError: a secret id key is needed, or not the one whose check value is given.
+            IncompatibleSketchError: a sketch with other parameters than ``params``.
+            ParameterError: a secret id key is needed, or does not match the check value.
         """
         return cls.from_state(wire.decode(blob, params=params, id_key=id_key))
 
@@ -359,16 +360,16 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         now: Instant | None = None,
         estimator: Estimator = "stratified",
     ) -> Sample:
-        """The weighted sample that every query reads; see :mod:`decaysketch.query.sample`.
+        """Return the weighted sample that every query reads, see :mod:`decaysketch.query.sample`.
 
         Args:
-            decay: weight of an observation as a function of its age ``now - timestamp``; or a text
+            decay: weight of an observation as a function of its age ``now - timestamp``, or a text
                 that spells one (:mod:`decaysketch.decay.read`).
-            now: time of the query, in the stream's unit or as a moment
-                (:func:`decaysketch.instant`); may lie in the past. None: the newest time held.
-                Observations with a later timestamp are kept but not counted.
+            now: query time, in the stream's unit or as a moment (:func:`decaysketch.instant`). It
+                may lie in the past. None: the newest stored time. Observations with a later
+                timestamp are kept but not counted.
             estimator: "stratified" (default), or "cohen-strauss", the paper's: larger variance
-                and several times slower; see ``docs/estimators.md``.
+                and several times slower. See ``docs/estimators.md``.
 
         Raises:
             UnanswerableQueryError: the sketch has discarded, at every level, observations that
@@ -384,11 +385,11 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         *,
         estimator: Estimator = "stratified",
     ) -> View:
-        """What can be asked under a decay, at a time; arguments and errors as :meth:`sample`.
+        """Return the view under a decay, at a time. Arguments and errors are as in :meth:`sample`.
 
-        ``combine`` of a question says how several copies make one answer, and has no effect where
-        there is one: "average" reads the pooled sample (most accurate), "median" takes the median
-        of the copies' own answers (what the paper's guarantee is about); see
+        A query's ``combine`` selects how several repetitions give one result. With one repetition
+        it has no effect. "average" reads the pooled sample (most accurate). "median" takes the
+        median over the repetitions' own results, for which the paper gives its guarantee. See
         :mod:`decaysketch.query.ensemble`.
         """
         return self.snapshot().at(decay, now, estimator=estimator)
@@ -413,7 +414,9 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
 
 
 def _warnings(snapshot: QueryTimeSnapshot) -> tuple[str, ...]:
-    """Of a sketch: what a count of all that it can answer for says."""
+    """Return a sketch's warnings: the caveats from a count over everything that it can answer
+    for.
+    """
     times = [int(state.times[0]) for state in snapshot.states if len(state)]
     exact, since = snapshot.complete_since[0], snapshot.complete_since[-1]
     if not times or exact is None:

@@ -1,9 +1,9 @@
-"""What a sketch held at one moment, to be read from any thread.
+"""A sketch's data at one moment, readable from any thread.
 
-A :class:`QueryTimeSnapshot` keeps the states of all copies and, once a query asked for them, the
-parts of a sample that depend on the states alone (bands, hits). Nothing in it changes after that
-but what was not yet computed, so it may be shared by threads while the sketch goes on taking
-observations.
+A :class:`QueryTimeSnapshot` keeps the states for all repetitions. Once a query needs them, it also
+keeps the parts of a sample that depend on the states alone (bands, hits). After that only values
+that were not yet computed change in it. So threads may share it while the sketch continues to
+ingest observations.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Estimator = Literal["stratified", "cohen-strauss"]
 
 
 class _Copy:
-    """One state, with what of its samples is worth keeping between queries."""
+    """One state, with the sample parts that are worth keeping between queries."""
 
     def __init__(self, state: SketchState, before: _Copy | None) -> None:
         self.state = state
@@ -54,7 +54,7 @@ class _Copy:
 
     @property
     def known(self) -> tuple[SketchState, Bands] | None:
-        """The latest state whose bands were asked for: this one, or one before."""
+        """The latest state with requested bands: this one, or an earlier one."""
         if "bands" in self.__dict__:
             return self.state, self.bands
         return self._earlier
@@ -70,13 +70,13 @@ class _Copy:
 
 
 class QueryTimeSnapshot(Sampled):
-    """An immutable :class:`~decaysketch.DecaySketch`: the canonical states of its copies.
+    """An immutable :class:`~decaysketch.DecaySketch`: the canonical state for each repetition.
 
     Args:
-        states: one for each copy, in order; at least one.
-        thaw: makes a sketch of them.
-        before: an earlier snapshot of the same sketch. What queries computed of its rows is not
-            computed again of those that are still there.
+        states: one for each repetition, in order, at least one.
+        thaw: makes a sketch from them.
+        before: an earlier snapshot of the same sketch. Query results for rows that both contain are
+            not computed again.
     """
 
     def __init__(
@@ -93,12 +93,12 @@ class QueryTimeSnapshot(Sampled):
 
     @property
     def states(self) -> tuple[SketchState, ...]:
-        """One for each copy, in order."""
+        """One for each repetition, in order."""
         return cast(tuple[SketchState, ...], self.held)
 
     @property
     def params(self) -> SketchParams:
-        """Parameters, of which the capacity is the one in force."""
+        """Parameters, with the current capacity."""
         return self._copies[0].state.params
 
     @property
@@ -106,7 +106,7 @@ class QueryTimeSnapshot(Sampled):
         return self.states[0].labels
 
     def __len__(self) -> int:
-        """Observations held, each as often as there are copies that hold it."""
+        """Number of stored observations, each as often as repetitions store it."""
         return sum(len(copy.state) for copy in self._copies)
 
     @property
@@ -116,13 +116,14 @@ class QueryTimeSnapshot(Sampled):
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the states, in hex: equal for equal sketches. O(rows), once."""
+        """SHA-256 over the states, in hex: equal for equal sketches. O(rows), once."""
         return digest_of(self.states)
 
     @property
     def complete_since(self) -> tuple[int | None, ...]:
-        """For each level, the time later than which every copy holds everything that it selects;
-        None where nothing was discarded."""
+        """For each level, a time. Every repetition stores all rows later than it that the level
+        selects. None where nothing was discarded.
+        """
         return marks_of(np.max([state.watermarks for state in self.states], axis=0))
 
     @property
@@ -135,7 +136,9 @@ class QueryTimeSnapshot(Sampled):
 
     @property
     def fed(self) -> Fed:
-        """All that is held, where nothing was discarded; else by a count without decay."""
+        """The number of stored observations, if nothing was discarded. Otherwise a count without
+        decay.
+        """
         if self.complete_since[0] is None:
             return Fed(len(self.states[0]), True)
         return self._estimated()
@@ -153,7 +156,7 @@ class QueryTimeSnapshot(Sampled):
         timestamps: npt.ArrayLike,
         ids: npt.ArrayLike,
     ) -> npt.NDArray[np.int8]:
-        """See :meth:`DecaySketch.verdicts`; nothing is copied."""
+        """See :meth:`DecaySketch.verdicts`. Nothing is copied."""
         if self.params.value_type == "label":
             values = codes_of(values, self.params.id_key)
         if self.params.columns:
@@ -166,7 +169,7 @@ class QueryTimeSnapshot(Sampled):
         return self.states
 
     def to_bytes(self, *, embed_params: bool = True) -> bytes:
-        """The sketch on the wire; see :func:`decaysketch.querytime.wire.encode`."""
+        """Return the sketch's wire format, see :func:`decaysketch.querytime.wire.encode`."""
         return wire.encode(*self.states, embed_params=embed_params)
 
     def asked(self, decay: Any, now: Any) -> tuple[Any, Any]:
@@ -193,7 +196,9 @@ class QueryTimeSnapshot(Sampled):
     def samples(
         self, decay: Decay | None, now: int, *, estimator: Estimator = "stratified"
     ) -> list[Sample]:
-        """The weighted sample of each copy; arguments and errors as :meth:`sample`."""
+        """Return the weighted sample for each repetition. Arguments and errors are as in
+        :meth:`sample`.
+        """
         if estimator not in get_args(Estimator):
             raise ParameterError(
                 f"estimator is {estimator!r}; expected one of {', '.join(get_args(Estimator))}"
@@ -208,7 +213,9 @@ class QueryTimeSnapshot(Sampled):
         *,
         estimator: Estimator = "stratified",
     ) -> SampleView:
-        """What can be asked under a decay, at a time; arguments and errors as :meth:`sample`."""
+        """Return the view under a decay, at a time. Arguments and errors are as in
+        :meth:`sample`.
+        """
         return SampleView(self.samples(*self.asked(decay, now), estimator=estimator))
 
     def sample(
@@ -218,12 +225,13 @@ class QueryTimeSnapshot(Sampled):
         *,
         estimator: Estimator = "stratified",
     ) -> Sample:
-        """The weighted sample that every query reads: the average of the copies' samples.
+        """Return the weighted sample that every query reads: the average over the repetitions'
+        samples.
 
         Args:
             decay: weight of an observation as a function of its age ``now - timestamp``.
-            now: time of the query, in the stream's unit or a moment; may lie in the past. None:
-                the newest time held.
+            now: query time, in the stream's unit or a moment. It may lie in the past. None:
+                the newest stored time.
             estimator: "stratified" (default), or "cohen-strauss", the paper's.
 
         Raises:

@@ -1,23 +1,24 @@
-"""The canonical state of a sketch: a stated function of its parameters and its observations.
+"""A sketch's canonical state: a stated function of its parameters and its observations.
 
-Let ``T_i`` be the distinct observations with an integer selected at level ``i`` (an observation's
-top level is the largest such ``i``), where copies with equal (id, weight) are one observation,
-represented by the latest: the maximum by (timestamp, value). With the capacity ``tau``,
+Let ``T_i`` contain the distinct observations with an integer selected at level ``i``. An
+observation's top level is the largest such ``i``. Duplicates with equal (id, weight) are one
+observation, represented by the latest: the maximum by (timestamp, value). With the capacity
+``tau``,
 
-* ``watermarks[i]`` is the largest time ``T`` such that more than ``tau`` observations of top level
-  >= ``i`` have time >= ``T``; ``NO_WATERMARK`` where there is none: nothing was discarded.
-* An observation of top level ``l`` is kept if and only if its time exceeds ``watermarks[l]``.
+* ``watermarks[i]`` is the largest time ``T`` such that more than ``tau`` observations with top
+  level >= ``i`` have time >= ``T``. It is ``NO_WATERMARK`` if there is none: nothing was discarded.
+* An observation with top level ``l`` is kept if and only if its time exceeds ``watermarks[l]``.
 
-Then the rows of top level >= ``i`` later than ``watermarks[i]`` are exactly the sample ``S_i`` of
-the paper (Cormode, Tirthapura and Xu, section 4.1, with all ties at a cut discarded together), and
-each row is stored once. Being a function of the *set* of copies seen, the state does not depend on
-order, duplication, batching or the tree in which sketches were merged.
+Then the rows with top level >= ``i`` later than ``watermarks[i]`` are exactly the paper's sample
+``S_i`` (Cormode, Tirthapura and Xu, section 4.1, with all ties at a cut discarded together), and
+each row is stored once. The state is a function of the *set* of seen rows, so it does not depend on
+order, duplication, batching or the merge tree.
 
 With columns an observation's value is its column tuple in name order, each column in its type's
 order, null the least (:mod:`decaysketch.core.records`).
 
-Parameters with several copies (independent hash functions) have one such state for each of them;
-the observations are the same, the levels are not.
+Parameters with several repetitions (independent hash functions) have one such state for each. The
+observations are the same, the levels are not.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ class SketchState:
     """Rows and watermarks in canonical order: time, then id, then weight, all descending.
 
     Attributes:
-        params: parameters, of which the capacity is the one in force.
-        value_keys: int64[n]; see :mod:`decaysketch.core.observations`. With columns: row numbers.
+        params: parameters, with the current capacity.
+        value_keys: int64[n], see :mod:`decaysketch.core.observations`. With columns: row numbers.
         weights: int64[n], 1..max_weight.
         times: int64[n].
         ids: int64[n], as given (not mixed).
         levels: int8[n], the top level of each row.
-        watermarks: int64[M + 1], non-increasing; ``NO_WATERMARK`` where nothing was discarded.
+        watermarks: int64[M + 1], non-increasing. ``NO_WATERMARK`` where nothing was discarded.
         copy: the hash function that chose the levels, below ``params.copies``.
-        labels: those of the rows of all copies, where values are labels.
+        labels: labels in the rows of all repetitions, if values are labels.
         records: the columns, if the stream has columns: canonical, and for row k the values are in
             place ``value_keys[k]``.
 
@@ -82,12 +83,14 @@ class SketchState:
         return len(self.times)
 
     def digest(self) -> str:
-        """SHA-256 of parameters, watermarks and rows, in hex; outlives versions of the wire."""
+        """SHA-256 over parameters, watermarks and rows, in hex. It stays the same in later wire
+        versions.
+        """
         return digest_of([self])
 
 
 def digest_of(states: Sequence[SketchState]) -> str:
-    """SHA-256, in hex, of the states of all copies of a sketch: equal for equal sketches."""
+    """Return SHA-256, in hex, over the states of all repetitions: equal for equal sketches."""
     params = states[0].params
     digest = hashlib.sha256(params.fingerprint)
     digest.update(params.capacity.to_bytes(8, "little"))
@@ -104,10 +107,10 @@ def digest_of(states: Sequence[SketchState]) -> str:
 
 
 def params_of_copies(states: Sequence[SketchState]) -> SketchParams:
-    """The parameters that the states of one sketch share.
+    """Return the parameters that one sketch's states share.
 
     Raises:
-        ParameterError: not exactly one state for each copy, in order.
+        ParameterError: not exactly one state for each repetition, in order.
     """
     found = [state.copy for state in states]
     wanted = list(range(states[0].params.copies)) if states else [0]

@@ -1,11 +1,11 @@
-"""The stratified estimator: each observation counts once, in the band of its time.
+"""The stratified estimator: each observation counts once, in the band with its time.
 
 For times in the band ``(t_i, t_{i-1}]`` between two watermarks, ``i`` is the lowest level that has
 discarded nothing. A retained observation counts once, in its band, with the mass
-``g(now - t) RS / p_i``, so mass sums estimate decayed sums without bias. In the band of level 0,
-which selects everything, masses are exact.
+``g(now - t) RS / p_i``, so mass sums estimate decayed sums without bias. In the band for level 0,
+the level that selects everything, masses are exact.
 
-It departs from the reduction in section 4.2 of Cormode, Tirthapura and Xu
+It departs from the reduction in Cormode, Tirthapura and Xu, section 4.2
 (:mod:`decaysketch.querytime.cohen_strauss`), which sums estimates for nested sliding windows. It is
 unbiased for the same reason, has less variance, and is one pass over the rows. Derivations are in
 ``docs/estimators.md``.
@@ -44,7 +44,7 @@ Int64Array = npt.NDArray[np.int64]
 
 
 def bands_of(state: SketchState, *, earlier: tuple[SketchState, Bands] | None = None) -> Bands:
-    """Return the bands and hits of a state. O(n log max_weight).
+    """Return a state's bands and hits. O(n log max_weight).
 
     Args:
         state: the sketch state.
@@ -112,7 +112,7 @@ def draw(
     bands: Bands | None = None,
     newest: int | None = None,
 ) -> Sample:
-    """Return the sample of a state under a decay, at a time.
+    """Return the sample from a state under a decay, at a time.
 
     Args:
         state: the sketch state.
@@ -154,7 +154,7 @@ def draw(
 
 
 def _later(state: SketchState, bands: Bands, rows: slice) -> Int64Array:
-    """Return the weights of the rows before these, as far as the rows are complete at their
+    """Return the weights in the rows before these, as far as the rows are complete at their
     times.
     """
     return state.weights[: min(rows.start, int(bands.levels.searchsorted(np.int8(1))))]
@@ -166,7 +166,7 @@ def assemble(
     exact_rows: int | None, known_rows: int = 0, later: Int64Array | None = None, origin: Origin,
     order: Callable[[], npt.NDArray[np.intp]] | None = None, draw: Callable[[int], Sample],
 ) -> Sample:  # fmt: skip
-    """Return a sample from rows of a state.
+    """Return a sample from state rows.
 
     Args:
         state, bands: the sketch state and its bands.
@@ -222,7 +222,7 @@ def assemble(
 
 
 def _everything(state: SketchState, bands: Bands, fading: Fading) -> Sample:
-    """Return all rows of a state with weight 1 each, for any decay and query time."""
+    """Return all state rows with weight 1 each, for any decay and query time."""
     ones = np.ones(len(state))
     exact = int(bands.levels.searchsorted(np.int8(1)))
     return Sample(

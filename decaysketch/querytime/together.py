@@ -1,7 +1,7 @@
-"""Many keys of one stream together, as :mod:`decaysketch.contract.many` asks for it.
+"""Many keys in one stream together, for :mod:`decaysketch.contract.many`.
 
-The rows of all keys lie in one bag (``rows_by_key.py``); bytes and digests of all sketches are
-written and read at once (``many.py``). For sketches of one copy whose values are numbers.
+The rows for all keys are in one bag (``rows_by_key.py``). Bytes and digests for all sketches are
+written and read at once (``many.py``). It supports sketches with one repetition and numeric values.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Int64Array = npt.NDArray[np.int64]
 
 
 def many_keys(params: SketchParams) -> ManyKeys | None:
-    """How sketches of these parameters are handled together; None where they are not."""
+    """Return the joint handling for sketches with these parameters, or None if unsupported."""
     numbers = params.value_type in ("int64", "float64")
     return _ManyKeys(params) if params.copies == 1 and numbers else None
 

@@ -1,8 +1,8 @@
 """Give a sketch columns, or more columns, without its data.
 
-The ids, levels and watermarks of a sketch do not depend on values. So a sketch of one value becomes
+A sketch's ids, levels and watermarks do not depend on values. So a sketch of one value becomes
 one whose value is a column, with constants in the other columns, and a sketch with columns gets
-more of them. No row is lost. Upgrading commutes with merging: to upgrade several sketches and merge
+more columns. No row is lost. Upgrading commutes with merging: to upgrade several sketches and merge
 them gives the same bytes as to merge them first, if their constants are equal.
 """
 

@@ -1,8 +1,8 @@
-"""Verdicts on observations that are offered to a ``DecaySketch``, found without merging.
+"""Row status for observations that are offered to a ``DecaySketch``, found without merging.
 
-The watermarks of the merged state follow from one walk over the rows held and the new copies. For a
-batch of ``n`` rows and a state of ``R`` it takes O(R + n), a few nanoseconds for each row held. Of
-several hash functions (``copies``) the most favourable verdict counts. See
+The merged state's watermarks follow from one walk over the stored rows and the new rows. For a
+batch with ``n`` rows and a state with ``R`` it takes O(R + n), a few nanoseconds for each stored
+row. With several hash functions (``copies``) the most favourable status counts. See
 :mod:`decaysketch.core.row_status`.
 """
 
@@ -35,11 +35,11 @@ Int64Array = npt.NDArray[np.int64]
 def verdicts_of(
     states: Sequence[SketchState], batch: Observations, records: Records | None = None
 ) -> VerdictArray:
-    """Verdicts on a batch that is offered to a ``DecaySketch``.
+    """Return the status for each row in a batch that is offered to a ``DecaySketch``.
 
     Args:
-        states: of each copy, as ``DecaySketch.states`` gives them.
-        batch: validated columns; rows of weight 0 are below the watermark.
+        states: one for each repetition, as ``DecaySketch.states`` gives them.
+        batch: validated columns. Rows with weight 0 are below the watermark.
         records: the rows' columns, if the stream has columns.
 
     Returns:
@@ -64,14 +64,15 @@ def verdicts_of(
 
 
 def count_verdicts(before: Sequence[SketchState], post: Sequence[SketchState]) -> VerdictCounts:
-    """How many of the observations that a sketch holds are new to another one, and so on.
+    """Return how many observations from one sketch are new to another one, and the other status
+    counts.
 
     Args:
-        before: states of the sketch that ``post`` is to be merged into, of each copy.
-        post: states of a sketch of the same parameters (capacity may differ).
+        before: states of the sketch that ``post`` is to be merged into, one for each repetition.
+        post: states of a sketch with the same parameters (capacity may differ).
 
     Returns:
-        Verdicts on the distinct observations held by ``post``, as of one batch that takes along the
+        Status counts for the distinct observations in ``post``, as for one batch that has the
         watermarks of ``post``.
 
     Raises:
@@ -123,7 +124,9 @@ def _judge(
     marks: Int64Array,
     capacity: int,
 ) -> VerdictArray:
-    """Verdicts under one hash function; ``marks`` hold before a row of the batch is looked at."""
+    """Return status under one hash function. ``marks`` hold before the first batch row is
+    checked.
+    """
     held = _rows_of(state).contiguous()
     state_levels = np.ascontiguousarray(state.levels)
     return batch.judge_by_marks(levels, held, state_levels, marks.copy(), capacity)

@@ -1,38 +1,38 @@
 """Family 1: the sketch whose decay is chosen at query time.
 
-For each copy (hash function) the bytes hold watermarks, the number of rows and the time of the
-first; then come each copy's rows, bit-packed in canonical order, about the bits of an id plus two
-bytes each. The level of a row is not stored but recomputed. Labels follow the rows of all
-copies (``core/codec/labels.py``), and so do columns (``core/codec/records.py``).
+For each repetition (hash function) the bytes contain watermarks, the number of rows and the first
+row's time. Then come each repetition's rows, bit-packed in canonical order, about the bits of an id
+plus two bytes each. A row's level is not stored but recomputed. Labels follow the rows of all
+repetitions (``core/codec/labels.py``), and so do columns (``core/codec/records.py``).
 
-What decoding promises
-    Bytes come from a network. Whatever they are, :func:`decode` returns states that an honest
+Decoding guarantees
+    Bytes come from a network. For any bytes, :func:`decode` returns states that an honest
     builder could have reached, or raises one :class:`~decaysketch.errors.CorruptSketchError`, in
     time and memory proportional to the length of the blob (less than 1 KB for each of its bytes,
-    since a row takes a bit at the least). Beyond lengths, ranges, order, distinctness, capacity
-    and checksum it asks for three things:
+    since a row takes at least a bit). In addition to lengths, ranges, order, distinctness, capacity
+    and checksum it requires three properties:
 
-    * *Canonical.* Encoding the decoded rows again would give the same bytes; that is seen while
-      they are unpacked (``core/codec/bitpack.c``). This one rule stands for many: no padding,
+    * *Canonical.* Encoding the decoded rows again would give the same bytes. This is checked while
+      they are unpacked (``core/codec/bitpack.c``). This one rule replaces many: no padding,
       width, base or mode may be other than the stated one.
     * *Plausible.* A watermark ``t_i`` claims that the sample of level ``i`` overflowed at that
-      time; what it discarded cannot be seen. But what is selected at level ``i`` is selected at
+      time. The discarded rows cannot be seen. But a row selected at level ``i`` is selected at
       level ``i + 1`` with a chance of about 1/2 or more. If ``c`` rows of level >= ``i`` are later
       than ``t_i``, then ``capacity + 1 - c`` observations or more of level >= ``i`` have exactly
-      the time ``t_i``. Where ``t_{i+1} < t_i`` those of level >= ``i + 1`` among them were kept. So
-      few of them that the chance is below 1e-9 is refused. Likewise a watermark at the coarsest
-      level, which few ids reach. Otherwise 200 bytes without any row, whose watermarks lie far in
-      the future, would silence a stream for ever.
-    * *Of one stream.* Level 0 selects everything under any hash: all copies have the same
+      the time ``t_i``. Where ``t_{i+1} < t_i``, those among them with level >= ``i + 1`` were kept.
+      If they are so few that the chance is below 1e-9, the bytes are rejected. The same applies to
+      a watermark at the coarsest level, which few ids reach. Otherwise 200 bytes without any row,
+      with watermarks far in the future, would silence a stream for ever.
+    * *Of one stream.* Level 0 selects everything under any hash: all repetitions have the same
       watermark there, and the same rows later than it.
 
-Observations of one id with many weights are selected together, not independently: it is the n *ids*
-of a time that stop at a level, all of them with a chance of about ``2^-n``, however many weights
-each has. So an honest sketch of a capacity of 29 or more, of few ids with many weights each at one
-time, can be refused by the second rule. Nothing in the bytes tells it from what the rule is there
-for: most of such sketches hold no row at all, and *are* the bytes that silence a stream. To believe
-up to k weights of an id would be to believe these up to a capacity of 29 k. Ids name messages, and
-a message has one weight; where it has several at one time, let the weight be part of its id.
+Observations with one id and many weights are selected together, not independently. The chance that
+all n *ids* at one time stop at a level is about ``2^-n``, however many weights each has. So the
+second rule can reject an honest sketch with a capacity of 29 or more, if it has few ids with many
+weights each at one time. Nothing in the bytes distinguishes it from the bytes that the rule is for:
+most such sketches contain no row at all, and *are* the bytes that silence a stream. To accept up to
+k weights per id would be to accept these bytes up to a capacity of 29 k. Ids name messages, and a
+message has one weight. If it has several at one time, make the weight part of its id.
 """
 
 from __future__ import annotations
@@ -73,19 +73,19 @@ _WEIGHTS_OF_AN_ID = 32  # more of them at the coarsest level are not believed ei
 
 
 def encode(*states: SketchState, embed_params: bool = True) -> bytes:
-    """Bytes of a sketch; equal states have equal bytes.
+    """Return the bytes of a sketch. Equal states have equal bytes.
 
     Args:
-        states: of all copies of one sketch, in order: one state for each of ``params.copies``. A
+        states: all repetitions of one sketch, in order: one state for each of ``params.copies``. A
             secret id key is represented by its check value only.
-        embed_params: whether to carry the parameters in full (about 16 bytes). Without them the
+        embed_params: whether to store the complete parameters (about 16 bytes). Without them the
             reader needs them: see ``params`` of :func:`decode`.
 
     Returns:
         Version 1 bytes. O(rows), about 8 ns a row.
 
     Raises:
-        ParameterError: not exactly the copies of one sketch.
+        ParameterError: not exactly the repetitions of one sketch.
     """
     params = params_of_copies(states)
     body = fields.begin(FAMILY, params, embed_params=embed_params)
@@ -119,9 +119,9 @@ def _without_values(rows: Rows) -> Rows:
 def peek(blob: bytes | bytearray | memoryview) -> Header:
     """Read the header and verify the checksum, without decoding rows.
 
-    For routing, and for refusing by size (``rows``), by capacity or by time (``newest``,
-    ``watermarks``) before any memory is spent. The header is checked by itself, and that so many
-    rows can be; whether it agrees with the rows is only known to :func:`decode`.
+    Use it for routing, and to reject by size (``rows``), by capacity or by time (``newest``,
+    ``watermarks``) before any memory is spent. It checks the header by itself, and that the row
+    count is possible. Only :func:`decode` checks that the header agrees with the rows.
 
     Raises:
         CorruptSketchError: see :func:`decode`.
@@ -149,25 +149,25 @@ def decode(
     id_key: bytes | None = None,
     check_plausible: bool = True,
 ) -> tuple[SketchState, ...]:
-    """States that :func:`encode` wrote.
+    """Return the states that :func:`encode` wrote.
 
     Args:
         blob: the bytes. Nothing in them is trusted.
-        params: what the bytes are expected to carry; needed where they carry a fingerprint only.
+        params: the expected parameters. Needed if the bytes contain a fingerprint only.
             The capacity is taken from the bytes, not from here.
-        id_key: the secret of a stream that has one (levels cannot be recomputed without it);
-            ``params`` carry it as well, so one of the two is enough.
+        id_key: the secret of a stream that has one (levels cannot be recomputed without it).
+            ``params`` contain it as well, so one of the two is enough.
         check_plausible: False skips the statistical test of the watermarks (see the module
             docstring) for bytes that this program wrote itself.
 
     Returns:
-        One state for each copy; encoding them again gives the same bytes (without optional
+        One state for each repetition. Encoding them again gives the same bytes (without optional
         sections, which this release skips). O(rows), about 18 ns a row.
 
     Raises:
-        CorruptSketchError: the bytes are not ones that an honest builder could have written. The
-            message names what was found and what was expected.
-        IncompatibleSketchError: the bytes are of a stream with other parameters than ``params``,
+        CorruptSketchError: no honest builder could have written the bytes. The message names the
+            found and the expected value.
+        IncompatibleSketchError: the bytes belong to a stream with other parameters than ``params``,
             or under another ``id_key``, or need one of the two and it was not given.
         ParameterError: both ``params`` and ``id_key`` given, or an ``id_key`` of a wrong length.
     """
@@ -212,7 +212,7 @@ def _with_records(
 
 
 def stream_of(params: SketchParams, copy: int = 0, *, plausible: bool = True) -> _native.Stream:
-    """What the kernels need to know of a sketch to check it."""
+    """Return the sketch parameters that the kernels need to check it."""
     return _native.Stream(
         minhit.plan(params, copy).native, max_weight=params.max_weight, capacity=params.capacity,
         floats=params.value_type == "float64", plausible=plausible,
@@ -222,10 +222,10 @@ def stream_of(params: SketchParams, copy: int = 0, *, plausible: bool = True) ->
 def _read_flawless(
     blob: bytes, header: Header, params: SketchParams, *, plausible: bool
 ) -> tuple[list[SketchState], int]:
-    """States of the copies, each by one kernel that asks for all of what is asked for below.
+    """Read the repetitions' states, each by one kernel that makes all the checks below.
 
-    As many as are good beyond doubt, one after the other, and the end of their bytes. What is rare,
-    and what takes much memory for its bytes, is left to be read with care.
+    Return as many as are certainly valid, one after the other, and the end of their bytes. Rare
+    cases, and states that take much memory for their bytes, are left to :func:`_read_with_care`.
     """
     states: list[SketchState] = []
     at, stop = header.columns_at, len(blob) - fields.CHECKSUM_BYTES
@@ -247,7 +247,7 @@ def _read_flawless(
 def _read_with_care(
     blob: bytes, header: Header, params: SketchParams, *, plausible: bool
 ) -> tuple[list[SketchState], int]:
-    """The same, one question after the other: the first that is answered wrongly is named."""
+    """Read the same, one check after the other. The error names the first check that fails."""
     at = header.columns_at
     states = []
     for number, copy in enumerate(header.copies):
@@ -266,7 +266,7 @@ def _read_with_care(
 
 @contextmanager
 def _naming_copy(number: int, params: SketchParams) -> Iterator[None]:
-    """Faults inside say which copy they are of, where there are several."""
+    """Add the repetition to errors inside, if there are several."""
     try:
         yield
     except CorruptSketchError as fault:
@@ -286,7 +286,9 @@ def _state(
 
 
 def _check_watermarks(state: SketchState, *, check_plausible: bool) -> None:
-    """The law of the state (:mod:`decaysketch.querytime.state`), as far as kept rows show it."""
+    """Check the state's definition (:mod:`decaysketch.querytime.state`), as far as kept rows
+    show it.
+    """
     params, times, levels, watermarks = state.params, state.times, state.levels, state.watermarks
     capacity, top = params.capacity, params.levels
     expired = times <= watermarks[levels]
@@ -328,10 +330,10 @@ def _check_watermarks(state: SketchState, *, check_plausible: bool) -> None:
 
 
 def _check_plausible(state: SketchState, i: int, overflowing: int, tied: int) -> None:
-    """Refuse a watermark that claims too many observations nobody can see.
+    """Reject a watermark that claims too many unseen observations.
 
-    At least ``overflowing`` observations of level >= i have exactly the time ``t_i``. Those of
-    level >= i + 1 among them were kept: ``tied`` rows. An observation of level >= i is one of
+    At least ``overflowing`` observations with level >= i have exactly the time ``t_i``. Among them,
+    those with level >= i + 1 were kept: ``tied`` rows. An observation with level >= i also has
     level >= i + 1 with probability ``p_{i+1} / p_i`` if its weight is 1, and more if it is larger.
     """
     if tied >= overflowing:
@@ -348,9 +350,9 @@ def _check_plausible(state: SketchState, i: int, overflowing: int, tied: int) ->
 
 
 def _check_of_one_stream(first: SketchState, other: SketchState) -> None:
-    """Level 0 selects everything: its watermark and the rows later than it are those of any copy.
+    """Check that all repetitions share the level 0 watermark and the rows later than it.
 
-    Where the watermark is not set, that is every row.
+    Level 0 selects everything. If the watermark is not set, all rows must be the same.
     """
     marks = [int(state.watermarks[0]) for state in (first, other)]
     if marks[0] != marks[1]:
