@@ -1,7 +1,7 @@
-"""Whether memory has space for the rows of a post: checked before the post is journaled.
+"""Check whether memory has space for a post's rows, before the post is journaled.
 
 Acknowledged rows are stored for good, and read again at every start. So the server rejects a post
-that would not fit. Most posts fit whatever they contain, as their number of rows shows. Near a
+that would not fit. Most posts fit regardless of their content, as their row count shows. Near a
 limit the server finds out exactly, one post at a time: it merges waiting sketches, returns unused
 space, and merges the post into a copy. It accepts a post that adds nothing new even when memory is
 full, so that a client that repeats a post learns that it is stored.
@@ -35,7 +35,7 @@ _UNBOUNDED = 1 << 62
 
 @dataclass(frozen=True, kw_only=True)
 class RowLimits:
-    """Bounds of rows in memory. See the settings with these names."""
+    """Row limits in memory. See the settings with these names."""
 
     max_post_rows: int = _UNBOUNDED
     max_inflight_rows: int = _UNBOUNDED
@@ -48,7 +48,7 @@ class RowLimits:
 
 
 class Admission:
-    """Memory space for the posts of one process.
+    """Memory space for the posts in one process.
 
     Args:
         limits: how much there is.
@@ -56,7 +56,7 @@ class Admission:
         compute: runs the merging.
         catch_up: reads rows that other processes have committed.
         when_taken: calls a function once this process has taken a journal row.
-        streams: every stream there is.
+        streams: all existing streams.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Admission:
 
         Raises:
             Exception: the fault of the sketches, if they had to be decoded.
-            TooManySourcesError: the source is new, and the number of sources is at its limit.
+            TooManySourcesError: the source is new, and the source count is at its limit.
             NoRoomError: naming the limit, and how many rows there would be.
         """
         rows = stream.recipe.kind.row_cost * rows_of(posts) + _label_rows(stream, posts)
@@ -169,9 +169,7 @@ class Admission:
             return growth
 
     def _seen_rows(self, caller: Scoped | None, enough: int) -> int:
-        """Return the rows of all streams in the scope of a key, or of all streams if these are
-        few.
-        """
+        """Return the rows in all streams that a key permits, or in all streams if there are few."""
         present = self._memory.resident.rows + self._rows
         if caller is None or present <= enough:
             return 0 if caller is None else present
@@ -196,7 +194,7 @@ class Admission:
         caller: Scoped | None,
         spare: int = 1,
     ) -> tuple[str, str, int, int] | None:
-        """Return the place that would hold too many rows, the setting, the number of rows, and the
+        """Return the place that would contain too many rows, the setting, the row count, and the
         limit. With ``spare`` 2, half the limit is too many already, for rows and for sources.
         """
         limits, more = self._limits, sum(growth)

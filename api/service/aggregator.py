@@ -1,10 +1,10 @@
 """The aggregator: one process's state of the streams, over a database that others may share.
 
 A process decodes, checks and journals a post together with others that arrive at the time. It
-acknowledges the post on stable storage, and merges it afterwards. Every process over one database
-reaches the same bytes, since merging is idempotent and commutative and each process takes every
-journal row. A client that must read its own writes, on whichever process, sends the token from the
-response to its post.
+acknowledges the post when it is on stable storage, and merges it afterwards. Every process over one
+database reaches the same bytes, since merging is idempotent and commutative and each process takes
+every journal row. A client that must read its own writes, on whichever process, sends the token
+from the response to its post.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ _GIVE_BACK_S = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits of one process."""
+    """Limits for one process."""
 
     queue_posts: int = 1024
     queue_bytes: int = 256 << 20
@@ -125,13 +125,13 @@ class Aggregator:
     """All streams, over one database.
 
     Args:
-        storage: the database; closed by :meth:`close`.
+        storage: the database. :meth:`close` closes it.
         compute: runs long computations.
         now_us: the clock, in microseconds since 1970 UTC.
         limits: bounds.
         observer: listens to events.
-        opening: opens streams of the database, whose decay may take seconds to compute. They open
-            at once if not given.
+        opening: opens the streams in the database. Their decay may take seconds to compute. They
+            open at once if not given.
         large: runs work that takes long for its rows, one at a time, so that short work need not
             wait for it. ``compute`` if there is none.
     """
@@ -243,7 +243,7 @@ class Aggregator:
         await self._storage.close()
 
     async def ready(self) -> dict[str, bool | str]:
-        """Return the conditions for this process to serve, and whether each holds."""
+        """Return each condition that this process needs to serve, and whether it holds."""
         writable = await self._writability.proved(_PROVED_WITHIN_S)
         since_s = asyncio.get_running_loop().time() - self._follower.caught_up_at
         # Without these everything is answered rightly, by every process alike.
@@ -262,7 +262,7 @@ class Aggregator:
     # --------------------------------------------------------------------------------- streams
 
     def streams(self) -> list[Stream]:
-        """Return every stream, in order of name."""
+        """Return every stream, sorted by name."""
         return list(self._streams)
 
     def knows(self, name: str) -> bool:
@@ -276,7 +276,7 @@ class Aggregator:
 
     @property
     def streams_version(self) -> int:
-        """Return another number once a stream came or went."""
+        """Return a number that changes when a stream is created or deleted."""
         return self._streams.version
 
     @property
@@ -286,7 +286,7 @@ class Aggregator:
 
     @property
     def last_received_us(self) -> int:
-        """Return when the last post came, to any stream; 0: there was none."""
+        """Return when the last post came, to any stream. 0: there was none."""
         return self._last_received_us
 
     def streams_after(self, name: str, caller: Scoped | None = None) -> Iterator[Stream]:
@@ -312,7 +312,7 @@ class Aggregator:
         return self._streams.by_id(stream_id)
 
     def views_of(self, stream: Stream) -> Sequence[Stream]:
-        """Return the derived streams that observations of a stream feed, as far as this process
+        """Return the derived streams that a stream's observations feed, as far as this process
         knows.
         """
         return self._streams.views_of(stream.name)
@@ -358,22 +358,22 @@ class Aggregator:
         """Return the stream of this name, and whether it is new.
 
         Args:
-            name: of the stream.
+            name: the stream name.
             form: its sketch configuration, as ``Recipe.to_dict`` returns it.
             max_clock_skew_s: seconds that a time may lie ahead of the clock. None: any. ``...``:
                 the default of the limits, or the present value.
             secret_ids: whether its ids are keyed by a secret, drawn here.
-            bind_keys: whether the source is part of the keys of raw observations.
-            ingest: the mappings of other formats to readings. They replace the mappings of an
-                existing stream. None: the present mappings, or none.
+            bind_keys: whether keys of raw observations include the source.
+            ingest: mappings from other formats to readings. They replace an existing stream's
+                mappings. None: the present mappings, or none.
             view: for a derived stream, its origin.
-            may_remap: whether the mappings of an existing stream may be replaced.
+            may_remap: whether it may replace an existing stream's mappings.
             compute_recipe: runs :func:`recipe_of_form`, which may take seconds, where it delays no
                 other work. Among the posts if not given. Not called for a stream that exists.
-            compute: runs the reading of the form, which takes milliseconds; likewise.
+            compute: reads the form in the same way, which takes milliseconds.
 
         Raises:
-            StreamConflictError: it exists and is of another family, or has other parameters.
+            StreamConflictError: it exists with another family or other parameters.
             MapsKeptError: it exists with other mappings, and they may not be replaced.
             ParameterError: no sketch can be built with this, or the merge of its family is not
                 idempotent: clients repeat posts and snapshots.
@@ -450,7 +450,8 @@ class Aggregator:
             raise UnknownStreamError(name)
 
     async def revoke(self, name: str, source: str) -> None:
-        """Drop all posts of a source, also from derived streams, and reject the source from now on.
+        """Drop all posts from a source, also from derived streams, and reject the source from now
+        on.
 
         Raises:
             UnknownStreamError: there is no such stream.
@@ -531,8 +532,8 @@ class Aggregator:
     def hold_observations(
         self, streams: Sequence[Stream], source: str, rows: int, caller: Scoped | None = None
     ) -> Hold:
-        """Reserve space for sketches of so many rows together, for the earlier rows of the source,
-        which are read as well, and for as many rows in each derived stream. See :meth:`hold`.
+        """Reserve space for sketches with so many rows together, for the source's earlier rows
+        that must also be read, and for as many rows in each derived stream. See :meth:`hold`.
         """
         views = max(len(self.views_of(stream)) for stream in streams)
         beside = sum(stream.held(source)[0] for stream in streams) + rows * views
@@ -557,8 +558,9 @@ class Aggregator:
             parts: the posts by stream, all with one source.
             derived: posts to derived streams. A derived stream without space rejects nothing: its
                 rows are counted as missed.
-            hold: of their rows, until they are journaled; the caller of :meth:`hold` releases it.
-            caller: the owner of the key, if one is needed.
+            hold: the space for their rows until they are journaled. The caller of :meth:`hold`
+                releases it.
+            caller: the key owner, if a key is needed.
             check, beside: see :class:`~api.service.posts.Receipt`.
 
         Raises:
@@ -570,7 +572,7 @@ class Aggregator:
             ConflictingSketchError: it contradicts the content of the stream.
             CapacityError: with it the stream would hold more entries than it may.
             BusyError, ClosingError: not now.
-            StorageError: they may or may not have been written; sending them again is right.
+            StorageError: they may or may not have been written. Send them again.
             AnotherDatabaseError: the database is not the one that was read.
         """
         receipt = Receipt({**parts, **(derived or {})}, hold, _key_of(caller), check, beside)
@@ -599,8 +601,8 @@ class Aggregator:
         caller: Scoped | None,
         admitted: AsyncExitStack,
     ) -> dict[Stream, Sequence[Post]]:
-        """Reserve space for all posts. Return them without those that a derived stream has no space
-        for.
+        """Reserve space for all posts. Return the posts, except the posts for derived streams
+        without space.
         """
         found: dict[Stream, Sequence[Post]] = {}
         for stream, posts in receipt.parts.items():
@@ -632,21 +634,19 @@ class Aggregator:
             self.senders.took((stream.id, source), self.now_us(), late_s)
 
     def _late_s(self, stream: Stream, newest: int | None) -> float | None:
-        """Return the age of a time by the clock of this machine, or None where there is no such
-        clock.
-        """
+        """Return a time's age by this machine's clock, or None where there is no such clock."""
         size_ns = NANOSECONDS.get(stream.recipe.params.time_unit)
         if size_ns is None or newest is None:
             return None
         return (self.now_us() * 1000 - newest * size_ns) / 1e9
 
     def refused(self, stream: Stream, source: str, reason: str, count: int = 1) -> None:
-        """Count rejected posts or observations of a source.
+        """Count rejected posts or observations from a source.
 
         Args:
-            stream, source: the destination and sender; empty where the client named no source.
-            reason: a word of the program (the slug of a problem, the name of a check), never a text
-                from outside.
+            stream, source: the destination and sender. Empty where the client named no source.
+            reason: a constant of the program (a problem slug or the name of a check), never a text
+                from a request.
             count: so many.
         """
         self.observer.refused(stream.name, reason, count)
@@ -685,7 +685,7 @@ class Aggregator:
             self._follower.committed(rows, receipt.catalog)
 
     def _trial(self, receipts: Sequence[Receipt]) -> Trial | None:
-        """Return a trial of the streams where these joins may fail, as of this moment."""
+        """Return a trial for the streams where these joins may fail, as they are now."""
         accepted = {
             stream.id: stream.accepted
             for receipt in receipts
@@ -710,15 +710,15 @@ class Aggregator:
         receipt.check()
 
     async def reached(self, token: str, among: Collection[str]) -> None:
-        """Wait until this process has taken the post of a token.
+        """Wait until this process has read the post that a token names.
 
         Args:
-            token: of a post to one of the streams ``among``.
-            among: names of streams that the caller may read; a token must reveal nothing about
+            token: from a post to a stream in ``among``.
+            among: names of streams that the caller may read. A token must reveal nothing about
                 others.
 
         Raises:
-            InvalidRequestError: not a token, or of another stream.
+            InvalidRequestError: not a token, or from another stream.
             StaleTokenError: its stream was deleted since.
             TokenBeyondError: the journal has no such post: the token was never issued, or the
                 database went back.
@@ -742,8 +742,8 @@ class Aggregator:
             raise NotCaughtUpError(token) from None
 
     async def taken(self, head: Head) -> None:
-        """Wait until this process has taken all rows, streams and revocations that the database
-        held at this head.
+        """Wait until this process has read all rows, streams and revocations that the database
+        contained at this head.
 
         Raises:
             StorageError: the database is out of reach, or it takes too long.
@@ -757,8 +757,8 @@ class Aggregator:
             raise StorageError(f"the journal was not read up to row {head.last} in time") from None
 
     async def _check_there(self, token: str, number: int) -> None:
-        """Check that the journal has the row of a token. A token is issued once its row is in the
-        journal, so none exists for later rows.
+        """Check that the journal has the row for a token. A token is issued once its row is in
+        the journal, so none exists for later rows.
         """
         if number > max(self._follower.cursor, self._follower.head.last):
             head = await self._storage.head()
@@ -769,12 +769,12 @@ class Aggregator:
 
     @property
     def max_sketch_rows(self) -> int:
-        """Return the row limit of one merged sketch."""
+        """Return the row limit for one merged sketch."""
         return self._limits.rows.max_sketch_rows
 
     @property
     def backlog(self) -> int:
-        """Return the number of posts taken and not yet merged into the sketch of their stream."""
+        """Return how many posts are not yet merged into their stream's sketch."""
         return sum(stream.unmerged[0] for stream in self._unfolded)
 
     @property
@@ -784,7 +784,7 @@ class Aggregator:
 
     @property
     def lag_rows(self) -> int:
-        """Return how many rows the journal had at the last poll that are not taken yet."""
+        """Return how many rows of the last poll are not read yet."""
         return max(0, self._follower.head.last - self._follower.cursor)
 
     async def _room(self) -> None:
@@ -809,7 +809,7 @@ class Aggregator:
         self._grown.set()
 
     async def _fold(self) -> None:
-        """Merge the taken posts, so that no query has to. A post that cannot be merged stays in
+        """Merge the read posts, so that no query has to. A post that cannot be merged stays in
         place, is tried again, and delays nothing else.
         """
         await self._grown.wait()
@@ -894,13 +894,13 @@ def recipe_of_form(
     id_key: bytes | None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Recipe:
-    """Return the sketch configuration of a form, keyed by a secret if there is one. A sketch can be
+    """Return the sketch configuration in a form, keyed by a secret if there is one. A sketch can be
     built with it.
 
     Args:
         form: as ``Recipe.to_dict`` returns it.
         id_key: the secret.
-        meanwhile: called repeatedly while a decay is computed; it may wait, or raise.
+        meanwhile: called repeatedly during the decay computation. It may wait, or raise.
 
     Raises:
         ParameterError: no sketch can be built with this, or its decay takes too long to compute:
@@ -916,7 +916,9 @@ def recipe_of_form(
 def _normal(
     form: Mapping[str, Any], id_key: bytes | None, ours: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """The form as a recipe would say it, but for what costs nothing if it is ``ours``."""
+    """Return the form as a sketch configuration writes it. A decay equal to the decay in
+    ``ours`` is not read again.
+    """
     form = _keyed(form, id_key)
     known = "decay" in form and form["decay"] == ours.get("decay")
     return normal_form(form, id_key=id_key, read_decay=not known)

@@ -1,16 +1,16 @@
 """Group commit: posts that arrive together are committed together.
 
-Syncing a disk takes as long for one post as for a hundred. While one transaction is under way posts
-gather, and the next transaction commits all of them. The transaction's thread first decodes the
+Syncing a disk takes as long for one post as for a hundred. While one transaction runs, posts
+gather, and the next transaction commits them all. The transaction's thread first decodes the
 sketches that are not decoded yet, before the transaction begins. A request that cannot be decoded
 fails, and the others are committed. So a post goes to one thread, and the event loop wakes once per
 transaction. A post is acknowledged when its transaction has ended, never before. Both the queue and
 a transaction are bounded. When the queue is full the server rejects a request and asks the client
 to retry. One key cannot fill the queue.
 
-Where joins may conflict a post is joined, on a copy, with the present content before its
-transaction. The transaction writes nothing if others wrote in between. Such a post is tried again,
-and the rest goes ahead of it.
+Where joins may conflict, the server first joins a post with the present content, on a copy. The
+transaction writes nothing if others wrote in between. Such a post is tried again, and the rest goes
+ahead of it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _NothingLeftError(Exception):
 
 
 class _Queued:
-    """The requests of one kind that wait or are under way.
+    """Requests of one kind that wait or run.
 
     Args:
         most_posts, most_bytes: a request is rejected when so much is queued; see
@@ -75,22 +75,22 @@ class _Queued:
 
 
 class Committer:
-    """The one writer of posts in this process.
+    """The only writer of posts in this process.
 
     Args:
         storage: written to.
         writability: receives commits and failures.
         now_us: the clock.
-        committed: receives the posts of each request with their outcomes, before the request is
+        committed: receives each request's posts with their outcomes, before the request is
             acknowledged.
-        refresh: reads the catalog; returns its number.
-        check: receives the posts of a request under the catalog that was read last; raises
-            ServiceError if that catalog does not admit them.
-        queue_posts, queue_bytes: a request is rejected when so much waits; requests accepted before
-            may exceed it. Requests with many posts or bytes have half of the bytes, and half as
-            many posts, for themselves: they displace no request with one post of a few KB.
+        refresh: reads the catalog, and returns its number.
+        check: receives a request's posts under the latest catalog, and raises ServiceError if that
+            catalog does not admit them.
+        queue_posts, queue_bytes: a request is rejected when so much waits. Requests accepted before
+            may exceed it. Requests with many posts or bytes have half the bytes, and half the
+            posts, for themselves: they displace no request with one post of a few KB.
         observer: listens to transactions.
-        trial: of requests, before they are journaled; None where no request can conflict.
+        trial: tries requests before they are journaled. None where no request can conflict.
     """
 
     def __init__(
@@ -130,8 +130,8 @@ class Committer:
         return self._closing
 
     async def submit(self, receipt: Receipt) -> None:
-        """Commit the posts of a request. On return they are on stable storage, and the receipt has
-        their outcomes.
+        """Commit a request's posts. On return they are on stable storage, and the receipt has their
+        outcomes.
 
         Raises:
             Exception: the fault found when they are decoded.
@@ -197,7 +197,7 @@ class Committer:
         return batch
 
     async def _commit(self, batch: list[Receipt]) -> None:
-        """Run one transaction. Every request of the batch is acknowledged or fails."""
+        """Run one transaction. Every request in the batch is acknowledged or fails."""
         for _ in range(_TRIES):
             batch = [each for each in batch if each.waits]
             if not batch:
@@ -222,7 +222,7 @@ class Committer:
             each.fail(BusyError())
 
     async def _write(self, batch: list[Receipt], trial: Trial | None) -> list[Outcome]:
-        """Return the outcome of each post. Rejected requests have received their error."""
+        """Return the outcome per post. Rejected requests have received their error."""
         catalog = min(each.catalog for each in batch)
         upto = None if trial is None else trial.upto
         now_us = self._now_us()

@@ -1,16 +1,16 @@
-"""The part of a stream that can be joined, where two sketches of it may contradict each other.
+"""Accept only joinable sketches, in families where two sketches may contradict each other.
 
 In most families every acknowledged sketch can be merged. In a family whose joins may conflict
 (``Promises.conflicts``) this does not hold, and a conflict would leave the stream's content
-undefined. So the server joins a post of such a family with all sketches of its stream, on a copy,
-before it journals the post. It joins the posts of one transaction one after the other
-(:class:`Trial`). The transaction ensures that no other process has journaled anything meanwhile. A
-rejected client receives the reason, and nothing was acknowledged to it.
+undefined. So the server first joins such a post with all sketches in its stream, on a copy, and
+then journals it. It joins the posts in one transaction one after the other (:class:`Trial`). The
+transaction ensures that no other process has journaled anything meanwhile. A rejected client
+receives the reason. The server has acknowledged nothing to it.
 
-A journal may contain a conflict all the same: it was written without a trial, or an operator
-dropped a source that connected two others. Every process takes the rows in their order. It keeps
-the parts of each row that can be joined with all rows before it. The result is a function of the
-journal alone. The process leaves out the other parts one by one, and reports and counts them.
+A journal may still contain a conflict: it was written without a trial, or an operator dropped a
+source that connected two others. Every process reads the rows in order. From each row, it keeps the
+parts that can be joined with all earlier rows. The result depends on the journal alone. The process
+skips the other parts one by one, and reports and counts them.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class LeftOut(NamedTuple):
 
 
 class Accepted:
-    """All content of one stream, always merged: per source, and joined. Thread-safe.
+    """All content in one stream, always merged: per source, and joined. Thread-safe.
 
-    Every sketch of such a family refers to its state, and none copies it: the rows are stored once.
-    Merging inspects as many entries as there are.
+    Every sketch in such a family refers to its state without copying it, so the rows are stored
+    once. Merging inspects each entry.
 
     Args:
-        recipe: of the stream.
+        recipe: the stream's sketch configuration.
     """
 
     def __init__(self, recipe: Recipe) -> None:
@@ -51,9 +51,7 @@ class Accepted:
         self._lock = threading.Lock()
 
     def take(self, source: str, sketch: Snapshot) -> tuple[Sequence[Snapshot], list[LeftOut]]:
-        """Join a sketch of a source. Return the part that was joined, and the parts that
-        conflict.
-        """
+        """Join a source's sketch. Return the joined part, and the conflicting parts."""
         with self._lock:
             own = self._sources.get(source)
             if own is None:
@@ -61,7 +59,7 @@ class Accepted:
             return _joined(source, sketch, (self._whole, own))
 
     def drop(self, source: str) -> tuple[Sequence[Snapshot], list[LeftOut]]:
-        """Drop all sketches of a source. Return the rest, and the parts of it that cannot be joined
+        """Drop all sketches from a source. Return the rest, and the parts that cannot be joined
         without that source.
         """
         with self._lock:
@@ -77,12 +75,12 @@ class Accepted:
             return left, out
 
     def whole(self) -> Sketch:
-        """Return a separate sketch of all sources."""
+        """Return a separate sketch over all sources."""
         with self._lock:
             return self._whole.copy()
 
     def of(self, source: str) -> Sketch:
-        """Return a separate sketch of one source."""
+        """Return a separate sketch for one source."""
         with self._lock:
             own = self._sources.get(source)
             return self._recipe.empty() if own is None else own.copy()
@@ -92,7 +90,7 @@ class Trial:
     """Joins on copies, before posts are journaled. Used by one thread at a time.
 
     Args:
-        streams: the accepted content of the streams whose joins may conflict.
+        streams: the accepted content per stream, for streams with joins that may conflict.
         upto: the last journal row that they contain.
     """
 
@@ -107,7 +105,7 @@ class Trial:
         return any(post.stream_id in self._streams for post in posts)
 
     def take(self, posts: Sequence[Post]) -> None:
-        """Join the posts of one request, all or none.
+        """Join the posts in one request, all or none.
 
         Raises:
             ConflictingSketchError: a post contradicts the content of the stream.
@@ -135,8 +133,8 @@ class Trial:
 def _joined(
     source: str, sketch: Snapshot, into: Sequence[Sketch]
 ) -> tuple[Sequence[Snapshot], list[LeftOut]]:
-    """Merge a sketch into others, or the parts of it that can be merged. A part that only the
-    second sketch rejects is older than the content of the first, and has changed nothing in it.
+    """Merge a sketch into others, or its mergeable parts. If only the second sketch rejects a
+    part, the part is older than the first sketch's content and has not changed it.
     """
     try:
         for each in into:

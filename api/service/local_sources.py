@@ -1,10 +1,10 @@
-"""Rows of families that count for a site: this process is the site, one for each source.
+"""Rows in families that count per site: this process is the site, one for each source.
 
-Nothing names a single event of a key, so only the delivery of a state is idempotent: a site counts,
-and each of its states replaces the previous one. So the server counts a post of rows in the sketch
-of its source's site, and journals the complete new state. If that is rejected the site continues
-from the old state. The numbers of rows, and the digest of the request in the ledger, show which
-rows were posted before. A repeated post counts nothing.
+A single event for a key has no name, so only delivering a state is idempotent: a site counts, and
+each new state replaces the previous one. So the server counts a post of rows in the sketch for its
+source's site, and journals the complete new state. If that is rejected, the site continues from the
+old state. The row numbers, and the request digest in the ledger, show the rows that were posted
+before. A repeated post counts nothing.
 
 A site is (source, epoch). Each process draws the epoch, so that no two processes count under one
 name. It draws another one when it is unknown whether the last state was journaled, since two sites
@@ -38,11 +38,10 @@ T = TypeVar("T")
 
 @dataclass(eq=False, slots=True)
 class Site:
-    """The place where the rows of one source are counted.
+    """The place where one source's rows are counted.
 
     Attributes:
-        source: the owner of the rows.
-        epoch: the number of its beginning.
+        source: the row owner. epoch: the number of its beginning.
         sketch: all rows counted and journaled; not to be changed.
     """
 
@@ -68,7 +67,7 @@ class Site:
 
 
 class Sites:
-    """The sites of one process.
+    """The sites in one process.
 
     Args:
         memory: where their rows are counted.
@@ -86,17 +85,18 @@ class Sites:
         source: str,
         post: Callable[[Site], Awaitable[tuple[T, Sketch | None]]],
     ) -> T:
-        """Count rows of a source, one post after the other. This goes on if the client has left.
+        """Count rows from a source, one post after the other. This continues if the client has
+        left.
 
         Args:
             stream: the destination.
-            source: the owner of the rows.
-            post: counts them in a copy of the site's sketch and journals it. It returns the
-                response, and the sketch from which the site continues; None: from the same.
+            source: the row owner. post: counts them in a copy of the site's sketch and journals it.
+                It returns the response, and the sketch from which the site continues. None: the
+                same sketch.
 
         Raises:
-            Exception: any exception of ``post``. Unless it is a rejection, the outcome is unknown,
-                and the site begins again.
+            Exception: any exception from ``post``. Unless it is a rejection, the outcome is
+                unknown, and the site begins again.
         """
         task = asyncio.ensure_future(self._count(stream, source, post))
         self._tasks.add(task)

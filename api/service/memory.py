@@ -1,9 +1,9 @@
-"""What a worker may take in memory, from the settings alone: a bound, not a forecast.
+"""A bound on a worker's memory, from the settings alone. It is not a forecast.
 
-Most of it is rows, which are counted (:mod:`api.service.budget`); the bytes of a row in each state
-were measured for every family by the resident size of a process, with a million rows (``python -m
-api memory`` prints the sum; docs/operations.md says how to choose). The constants below are those
-figures with a tenth or more to spare:
+Most of it is rows, and they are counted (:mod:`api.service.budget`). The bytes per row in each
+state were measured for every family, as a process's resident size with a million rows. ``python -m
+api memory`` prints the sum, and docs/operations.md explains the choice. The constants below are
+these figures with a tenth or more to spare:
 
 ===================  ========  ==========  ===========  ========
 bytes a row          decay     integral    sum, median  taken as
@@ -45,7 +45,7 @@ JSON_FACTOR = 30  # of the bytes of a JSON body, parsed
 
 
 class Part(NamedTuple):
-    """One part of the bound."""
+    """One part in the bound."""
 
     what: str
     why: str
@@ -53,7 +53,7 @@ class Part(NamedTuple):
 
 
 def parts(settings: Settings) -> Iterator[Part]:
-    """Return all parts of the memory bound of one worker."""
+    """Return all parts of one worker's memory bound."""
     threads = settings.compute_threads + 1 + max(1, settings.compute_threads - 1)
     yield Part("process", "interpreter, libraries, kernels", PROCESS_BYTES)
     yield Part("resident rows", "`max_resident_rows`", settings.max_resident_rows * RESIDENT_BYTES)

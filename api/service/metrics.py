@@ -1,15 +1,15 @@
-"""Prometheus counters, gauges and histograms of one application.
+"""Prometheus counters, gauges and histograms for one application.
 
 Each application has its own registry, so that two applications in one process do not add up. With
-several workers every process counts into files of one directory (``PROMETHEUS_MULTIPROC_DIR``,
-which ``python -m api`` makes and names). Whichever worker is scraped returns the metrics of all
+several workers, every process counts into files in one directory (``PROMETHEUS_MULTIPROC_DIR``,
+which ``python -m api`` makes and names). Whichever worker is scraped returns the metrics for all
 workers. Counters and histograms are added. For a gauge, see its help text.
 
 Labels are bounded. Routes are templates, methods are the known ones, and beyond
-``STREAMS_LABELLED`` streams the rest share one label. A source is no label. There may be one source
-per device, each would be a permanent time series of the monitoring system, and any client that may
-post could create as many as it likes. The posts of a single source are part of the state of its
-stream (``GET /v1/streams/{name}``), which is kept anyway.
+``STREAMS_LABELLED`` streams the rest share one label. The source is not a label. There may be one
+source per device, each would be a permanent time series in the monitoring system, and any client
+that may post could create as many as it likes. The post count per source is part of the stream's
+state (``GET /v1/streams/{name}``), stored anyway.
 """
 
 from __future__ import annotations
@@ -83,10 +83,9 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # a series per count
 
 
 class Metrics(Observer):
-    """Counters of one application. Safe to call from any thread.
+    """Counters for one application. Safe to call from any thread.
 
-    ``stream`` is always the name of a stream that exists. A name that a request made up would use
-    up a label.
+    ``stream`` always names an existing stream. A name invented by a request would use up a label.
     """
 
     def __init__(self) -> None:
@@ -268,7 +267,7 @@ class Metrics(Observer):
     def requested(
         self, method: str, route: str, status: int, seconds: float, received: int, sent: int
     ) -> None:
-        """Count an answered request. ``route`` is a template. Empty: there was none."""
+        """Count an answered request. ``route`` is a template, or empty if no route matched."""
         count, observe = self._counters_of(method if method in _METHODS else _OTHER, route, status)
         count()
         observe(seconds)
@@ -280,8 +279,8 @@ class Metrics(Observer):
     def _counters_of(
         self, method: str, route: str, status: int
     ) -> tuple[Callable[[], None], Callable[[float], None]]:
-        """Return the counters of a request and its seconds. They are cached, since finding them
-        takes as long as counting. Methods, routes and statuses are few.
+        """Return the counters for requests and their seconds. They are cached, since finding
+        them takes as long as counting. There are few methods, routes and statuses.
         """
         kept = self._counters.get((method, route, status))
         if kept is None:
@@ -293,47 +292,51 @@ class Metrics(Observer):
     # ---------------------------------------------------------------------------------- posts
 
     def posted(self, stream: str, source: str, bodies: int, size: int, rows: int) -> None:
-        """Count accepted posts of ``source``: number of bodies, and their bytes and rows in all."""
+        """Count accepted posts from ``source``: the number of bodies, and their total bytes and
+        rows.
+        """
         label = self._stream(stream)
         self._posts.labels(label).inc(bodies)
         self._posted.labels(label).inc(size)
         self._posted_rows.labels(label).inc(rows)
 
     def observations(self, stream: str, source: str, verdict: str, rows: int) -> None:
-        """Count row statuses of observations of ``source``, each one of ``VERDICTS``."""
+        """Count the row status of each observation from ``source``. Each status is in
+        ``VERDICTS``.
+        """
         assert verdict in VERDICTS, verdict
         self._rows.labels(self._stream(stream), verdict).inc(rows)
 
     def refused(self, stream: str, reason: str, count: int = 1) -> None:
-        """Count rejected posts or observations. ``reason`` is a word of the program (the slug of a
-        problem, the name of a check), never a text from outside.
+        """Count rejected posts or observations. ``reason`` is a constant of the program (a
+        problem slug or the name of a check), never a text from a request.
         """
         self._refused.labels(self._stream(stream), reason).inc(count)
 
     def skipped(self, stream: str, kind: str, count: int) -> None:
-        """Count parts of bodies in other formats that do not belong to the stream. ``kind`` is a
-        word of the program.
+        """Count parts that do not belong to the stream, in bodies with other formats. ``kind``
+        is a constant of the program.
         """
         self._skipped.labels(self._stream(stream), kind).inc(count)
 
     def disagreeing(self, stream: str, rows: int) -> None:
-        """Count accepted observations that disagree with another one of the same identity and
-        time.
+        """Count accepted observations that disagree with another observation with the same
+        identity and time.
         """
         self._disagreeing.labels(self._stream(stream)).inc(rows)
 
     def suspicious(self, stream: str, kind: str, count: int) -> None:
-        """Count accepted suspicious readings. ``kind`` is a word of the program."""
+        """Count accepted suspicious readings. ``kind`` is a constant of the program."""
         self._suspicious.labels(self._stream(stream), kind).inc(count)
 
     def left_out(self, stream: str) -> None:
-        """Count a part of an acknowledged post that contradicts present content and is not in
-        the stream.
+        """Count a part that an acknowledged post contained, and that is not in the stream
+        because it contradicts the present content.
         """
         self._left_out.labels(self._stream(stream)).inc()
 
     def replacing(self, stream: str, rows: int) -> None:
-        """Set how many rows of sources replace rows of another source."""
+        """Set how many rows replace rows from another source."""
         label = self._stream(stream)
         if label != _OTHER:  # a number of one of them would pass for that of all
             self._replacing.labels(label).set(rows)
@@ -351,7 +354,7 @@ class Metrics(Observer):
         self._unwritten.inc()
 
     def failed(self, task: str) -> None:
-        """Count one exception in a task. A word of the program names the task."""
+        """Count one exception in a task. A constant of the program names the task."""
         self._failures.labels(task).inc()
 
     def folded(self, posts: int, seconds: float) -> None:
@@ -364,7 +367,7 @@ class Metrics(Observer):
         self._backlog.set(posts)
 
     def lag(self, rows: int) -> None:
-        """Set how many journal rows this process has not taken."""
+        """Set how many journal rows this process has not read."""
         self._lag.set(rows)
 
     def compacted(self, seconds: float, rows: int) -> None:
@@ -373,7 +376,7 @@ class Metrics(Observer):
         self._compacted.inc(rows)
 
     def reloaded(self) -> None:
-        """Count one reading of the state from the snapshots."""
+        """Count one reload from the snapshots."""
         self._reloads.inc()
 
     def torn(self) -> None:
@@ -381,7 +384,7 @@ class Metrics(Observer):
         self._torn.inc()
 
     def holding(self, streams: int, sources: int) -> None:
-        """Set the number of streams, and the number of their sources in all."""
+        """Set the stream count and the total source count."""
         self._streams_held.set(streams)
         self._sources_held.set(sources)
 
@@ -396,17 +399,17 @@ class Metrics(Observer):
     # -------------------------------------------------------------------------------- queries
 
     def queried(self, aggregate: str, seconds: float, cached: bool) -> None:
-        """Count one answered query. ``aggregate`` is one that the schemas know."""
+        """Count one answered query. ``aggregate`` is in the schemas."""
         self._queries.labels(aggregate, "yes" if cached else "no").inc()
         if not cached:
             self._query_seconds.labels(aggregate).observe(seconds)
 
     def waiting(self, queue: str, change: int) -> None:
-        """Add or subtract time slices that wait in a queue, one of ``QUEUES``."""
+        """Add or subtract time slices that wait in a queue from ``QUEUES``."""
         self._waiting[queue].inc(change)
 
     def rejected(self, queue: str, of: str) -> None:
-        """Count a rejected request: the limit of its ``caller``, or of ``all``, was reached."""
+        """Count a rejected request. It reached the limit for its ``caller``, or for ``all``."""
         self._rejected.labels(queue, of).inc()
 
     def live(self, change: int) -> None:
@@ -441,7 +444,7 @@ class Metrics(Observer):
             self._monitor[name].labels(stream, monitor).set(value)
 
     def unwatched(self, stream: str, monitor: str) -> None:
-        """Remove the series of a deleted monitor."""
+        """Remove the series for a deleted monitor."""
         for each in self._monitor.values():
             if os.environ.get(MULTIPROCESS_VARIABLE):  # in whose files a series is for ever
                 each.labels(stream, monitor).set(nan)
@@ -450,11 +453,11 @@ class Metrics(Observer):
                 each.remove(stream, monitor)
 
     def recalled(self, stream: str) -> None:
-        """Count sites that were asked to post."""
+        """Count participating sources that the server asked to post."""
         self._recalls.labels(self._stream(stream)).inc()
 
     def webhook_failed(self, *, given_up: bool) -> None:
-        """Count a failed request, or an alert that is not tried again."""
+        """Count a failed request, or an alert that the server does not try again."""
         self._webhook_failures.labels("yes" if given_up else "no").inc()
 
     # ---------------------------------------------------------------------------------- relay
@@ -466,7 +469,7 @@ class Metrics(Observer):
         self._relayed_bytes.labels(*labels).inc(size)
 
     def relay_failed(self, reason: str) -> None:
-        """Count one failed request. ``reason`` is one of ``RELAY_FAILURES``."""
+        """Count one failed request. ``reason`` is in ``RELAY_FAILURES``."""
         self._relay_failures.labels(reason).inc()
 
     def relay_let_go(self, stream: str) -> None:
@@ -474,7 +477,7 @@ class Metrics(Observer):
         self._relay_let_go.labels(self._stream(stream)).inc()
 
     def relay_stands(self, states: Mapping[str, int], oldest_s: float, rows: int) -> None:
-        """Set the relay gauges. ``states``: streams in each of ``RELAY_STATES``."""
+        """Set the relay gauges. ``states``: stream count for each state in ``RELAY_STATES``."""
         for name, streams in states.items():
             self._relay_streams.labels(name).set(streams)
         self._relay_oldest.set(oldest_s)
@@ -483,7 +486,7 @@ class Metrics(Observer):
     # --------------------------------------------------------------------------------- scrape
 
     def exposition(self) -> bytes:
-        """Return all metrics in the Prometheus text format, of every worker if there are
+        """Return all metrics in the Prometheus text format, for every worker if there are
         several.
         """
         self._read_rss()
@@ -510,7 +513,7 @@ class Metrics(Observer):
 
 
 def _forget_the_dead(directory: Path) -> None:
-    """Leave out the gauges of workers that have ended. Their counters stay."""
+    """Skip the gauges from workers that have ended. Their counters stay."""
     pids = {int(file.stem.rpartition("_")[2]) for file in directory.glob("gauge_live*_*.db")}
     for pid in pids:
         if Path(f"/proc/{pid}").exists():

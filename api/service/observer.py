@@ -11,7 +11,7 @@ RELAY_FAILURES = ("unanswered", "held", "paused", "refused")
 
 
 class Observer:
-    """A listener that ignores every event; ``Metrics`` overrides those that it counts."""
+    """A listener that ignores every event. ``Metrics`` overrides the events that it counts."""
 
     def posted(self, stream: str, source: str, bodies: int, size: int, rows: int) -> None:
         """Sketches were acknowledged that the journal did not contain."""
@@ -20,7 +20,7 @@ class Observer:
         """A post or observations were rejected."""
 
     def skipped(self, stream: str, kind: str, count: int) -> None:
-        """Parts of a body in another format do not belong to the stream, by its mappings."""
+        """By the stream's mappings, parts in a body with another format do not belong to it."""
 
     def disagreeing(self, stream: str, rows: int) -> None:
         """Observations were accepted that share identity and time with another one, and have
@@ -31,19 +31,19 @@ class Observer:
         """Suspicious readings were accepted. See :mod:`api.service.suspicious_readings`."""
 
     def left_out(self, stream: str) -> None:
-        """A part of an acknowledged post contradicts present content, and is not in the stream."""
+        """A part in an acknowledged post contradicts present content, and is not in the stream."""
 
     def observations(self, stream: str, source: str, verdict: str, rows: int) -> None:
         """Raw observations received their row status."""
 
     def replacing(self, stream: str, rows: int) -> None:
-        """So many rows of sources replace rows of another source."""
+        """So many rows replace rows from another source."""
 
     def committed(self, posts: int, size: int, seconds: float) -> None:
-        """A transaction of the journal succeeded."""
+        """A journal transaction succeeded."""
 
     def unwritten(self) -> None:
-        """A transaction of the journal failed."""
+        """A journal transaction failed."""
 
     def failed(self, task: str) -> None:
         """Background work raised an unexpected exception."""
@@ -55,7 +55,7 @@ class Observer:
         """Posts that wait to be merged."""
 
     def lag(self, rows: int) -> None:
-        """Rows of the journal that the last poll found unread."""
+        """Journal rows that the last poll found unread."""
 
     def compacted(self, seconds: float, rows: int) -> None:
         """Snapshots were written and rows deleted."""
@@ -70,7 +70,7 @@ class Observer:
         """So many more time slices wait in a queue, or fewer."""
 
     def rejected(self, queue: str, of: str) -> None:
-        """A request was rejected, since the limit of its ``caller``, or of ``all``, was reached."""
+        """A request was rejected, since it reached the limit for its ``caller``, or for ``all``."""
 
     def watched(
         self,
@@ -88,23 +88,23 @@ class Observer:
         """A monitor was deleted."""
 
     def recalled(self, stream: str) -> None:
-        """Sites were asked to post, so that a state is known."""
+        """The server asked participating sources to post, so that a state is known."""
 
     def webhook_failed(self, *, given_up: bool) -> None:
         """An alert was not delivered this time, or is not tried again."""
 
     def relayed(self, stream: str, size: int, *, whole: bool) -> None:
-        """The upstream has accepted the new part of a stream, or the complete stream."""
+        """The upstream has accepted a stream's new part, or the complete stream."""
 
     def relay_failed(self, reason: str) -> None:
-        """A request to the upstream failed. ``reason`` is one of ``RELAY_FAILURES``."""
+        """A request to the upstream failed. ``reason`` is in ``RELAY_FAILURES``."""
 
     def relay_let_go(self, stream: str) -> None:
-        """The new part of a stream was dropped to free its space. The relay will send the
-        complete stream.
+        """A stream's new part was dropped to free its space. The relay will send the complete
+        stream.
         """
 
     def relay_stands(self, states: Mapping[str, int], oldest_s: float, rows: int) -> None:
-        """How many streams are in each of ``RELAY_STATES``, how long the oldest one has waited, and
-        how many rows wait.
+        """How many streams are in each state (``RELAY_STATES``), how long the oldest one has
+        waited, and how many rows wait.
         """

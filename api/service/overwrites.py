@@ -1,14 +1,14 @@
-"""Observations that replace those of another source: counted at intervals.
+"""Count at intervals the observations that replace observations from another source.
 
 An observation is its identity, and the latest duplicate replaces earlier ones. So a source that
-knows the key of another source's device can post it with a later time. The honest observation is
-then gone from windows that end before, and no result shows it. Duplicates that came by several
-paths are equal and replace nothing. Duplicates that were re-stamped on the way do, and look the
-same to this count.
+knows another source's device key can post it with a later time. The honest observation is then gone
+from windows that end before, and no result shows it. Duplicates that came by several paths are
+equal and replace nothing. Duplicates that were re-stamped on the way do, and look the same to this
+count.
 
-The count is a function of the sources' content, not of events: a start, a replay or another replica
-reach the same count. It takes a pass over the rows of a stream. So it runs next to all other work,
-for streams that have changed, and for at most ``MOST_ROWS`` rows.
+The count depends on the sources' content, not on events: a start, a replay or another replica reach
+the same count. It takes a pass over a stream's rows. So it runs next to all other work, for streams
+that have changed, and for at most ``MOST_ROWS`` rows.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Replacements:
     Args:
         streams: sets their ``replacing``.
         compute: runs the counting.
-        observer: receives the count of a stream.
+        observer: receives the count for a stream.
     """
 
     def __init__(self, streams: Streams, compute: Compute, observer: Observer) -> None:
@@ -54,7 +54,7 @@ class Replacements:
 
     async def watch(self, every_s: float) -> None:
         """Count once, and wait. A round takes place every ``every_s`` seconds, or less often, so
-        that it takes a small part of the time.
+        that it uses little time.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -86,7 +86,7 @@ async def _at_once(function: Callable[[Stream], T], stream: Stream) -> T:
 
 
 def _replacing(stream: Stream) -> Mapping[str, int] | None:
-    """Return the count of each source, or None where there are too many rows."""
+    """Return the count per source, or None where there are too many rows."""
     nameless = stream.recipe.kind.input.named_by == "key"  # rows, and none stands for another
     if nameless or stream.source_count < 2:
         return dict.fromkeys(stream.source_names, 0)

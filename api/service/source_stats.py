@@ -1,12 +1,11 @@
-"""Statistics of sources: posts, delays, gaps and rejections that one process has seen since its
-start.
+"""Source statistics: posts, delays, gaps and rejections that one process has seen since its start.
 
-A post changes a few numbers of its source, and reading the statistics reads nothing else. So an
+A post changes a few numbers for its source, and reading the statistics reads nothing else. So an
 operator may query them as often as needed. They are not on disk: a restart forgets them, and
-several processes each have their own. The journal knows the totals of a source's posts.
+several processes each have their own. The journal knows each source's post totals.
 
-**Late** is the age of the newest observation in a post when the post was accepted, by the clock of
-this machine. It is the delay of the post minus the amount by which the source's clock is ahead. A
+**Late** is the age that the newest observation in a post had when the post was accepted, by this
+machine's clock. It is the post's delay minus the amount by which the source's clock is ahead. A
 delay is never negative, so the least value bounds the clock: it is ahead by at least that, negated.
 
 **Silent** is a source that has posted nothing for ``SILENT_GAPS`` usual gaps between its posts, and
@@ -43,8 +42,9 @@ class Sender:
 
     Attributes:
         posts: requests with accepted sketches that the journal did not contain.
-        late: these posts, by how late they were: one number more than ``LATE_S`` has.
-        latest_late_s, least_late_s: of the last one, and the least; None where there is no clock.
+        late: these posts, by lateness: one number more than ``LATE_S`` has.
+        latest_late_s, least_late_s: lateness of the last post, and the least. None where there is
+            no clock.
         last_us: when the last one was accepted.
         gap_s: the usual time between two, the newer ones counting more.
         refused: posts and observations, by reason.
@@ -84,7 +84,7 @@ class Sender:
 
 
 class Senders:
-    """The sources of all streams, by id of the stream and name.
+    """The sources in all streams, by stream id and name.
 
     One thread, the event loop's, calls the methods that change it.
 
@@ -100,7 +100,7 @@ class Senders:
         self._names: dict[int, list[str]] = {}  # of all these, by stream and in order
 
     def took(self, key: SourceKey, now_us: int, late_s: float | None) -> None:
-        """Record an accepted post of a source. O(1)."""
+        """Record an accepted post from a source. O(1)."""
         sender = self._posting.get(key)
         if sender is None:
             sender = self._refused_only.pop(key, None)
@@ -114,7 +114,7 @@ class Senders:
         sender.take(now_us, late_s)
 
     def refuse(self, key: SourceKey, reason: str, count: int, now_us: int) -> None:
-        """Record a rejected post, or rejected observations, for a reason that is a word of the
+        """Record a rejected post, or rejected observations. The reason is a constant of the
         program. O(1). The name is empty where the client named no valid source.
         """
         self.refused[reason] += count
@@ -130,7 +130,7 @@ class Senders:
         sender.refused_us = now_us
 
     def of_stream(self, stream_id: int) -> dict[str, Sender]:
-        """Return the sources of a stream, by name. O(result). On any thread."""
+        """Return the sources in a stream, by name. O(result). On any thread."""
         names = list(self._names.get(stream_id, ()))
         found = {name: self.sender(stream_id, name) for name in names}
         return {name: sender for name, sender in found.items() if sender is not None}

@@ -1,11 +1,11 @@
-"""The streams of this process, in memory: the merged sketches of their sources, and their join.
+"""All streams in the memory of this process: a merged sketch per source, and their join.
 
-The state is a function of the set of acknowledged posts, whatever their order and repetition.
-Reading the journal gives the same state. Each source is stored separately, because a joined sketch
-cannot be removed again, and an operator may have to revoke a source.
+The state depends only on the set of acknowledged posts, not on their order and repetition. Reading
+the journal gives the same state. Each source is stored separately, because a joined sketch cannot
+be removed again, and an operator may have to revoke a source.
 
-Sketches here are immutable ``Snapshot`` objects, and merging makes new ones, so a reader of an old
-one can continue to read it. One thread, the event loop's, calls the methods that change a stream.
+Sketches here are immutable ``Snapshot`` objects, and merging makes new ones. So a reader can
+continue to read an old one. One thread, the event loop's, calls the methods that change a stream.
 Reading and merging may happen on any thread.
 """
 
@@ -62,22 +62,22 @@ class SourceInfo:
 
 
 class Stream:
-    """One stream: its sketch configuration and the posts of its sources.
+    """One stream: its sketch configuration and its sources' posts.
 
     Args:
-        row: of the database.
+        row: its database row.
         memory: where its rows are counted.
 
     Attributes:
         accepted: the joinable content, where two sketches of the stream may contradict each other.
-        replacing: how many rows of each source replaced another source's rows at the last count;
-            None: not counted yet, or there are too many rows.
+        replacing: per source, the rows that replaced another source's rows at the last count. None:
+            not counted yet, or there are too many rows.
         disagreeing: how many observations shared identity and time with another one and had another
             value, since this process started, or since the stream's mappings changed.
         missed, missed_for: for a derived stream, how many rows of its stream it did not accept
             since this process started, and the reason for the last ones.
         notes: counts of other suspicious readings, likewise.
-        last_received_us: when the last post came, from any source; 0: there was none.
+        last_received_us: when the last post came, from any source. 0: there was none.
 
     Raises:
         DecaySketchError: the sketch configuration cannot be read.
@@ -115,7 +115,7 @@ class Stream:
         """Another one once what is told of the stream may be something else."""
 
     def told(self, row: StreamRow) -> None:
-        """Take the variable attributes from the row."""
+        """Set the variable attributes from the row."""
         if row.ingest != self.row.ingest:
             self.row = row
             self.disagreeing = 0
@@ -124,8 +124,8 @@ class Stream:
 
     @property
     def mappings(self) -> Mappings | None:
-        """Return its mappings of other formats, or None if it has none. They are validated once: at
-        the limit of ``max_query_bytes`` that takes milliseconds.
+        """Return its mappings from other formats, or None if it has none. They are validated
+        once, which takes milliseconds at the limit ``max_query_bytes``.
         """
         ingest, mappings = self._mappings
         if ingest is not self.row.ingest:
@@ -135,8 +135,8 @@ class Stream:
 
     @property
     def replaced(self) -> int:
-        """Return how many readings a later one of their id replaced, since this process started,
-        over all protocols. O(1) after :meth:`snapshot`.
+        """Return how many readings a later reading with the same id replaced, since this process
+        started, over all protocols. O(1) after :meth:`snapshot`.
         """
         return self._all.replaced
 
@@ -145,7 +145,7 @@ class Stream:
 
         Raises:
             CorruptSketchError: not bytes that an honest builder could have written.
-            IncompatibleSketchError: of another family, or built with other parameters.
+            IncompatibleSketchError: it has another family or other parameters.
             CapacityTooSmallError: coarser than this stream.
         """
         sketch = self.recipe.decode_snapshot(body)
@@ -179,7 +179,7 @@ class Stream:
     # ------------------------------------------------------------- what the journal says happened
 
     def take(self, row: Row, post: Snapshot) -> None:
-        """Take a row of the journal. Nothing is merged yet."""
+        """Add a journal row. Nothing is merged yet."""
         source = self._source(row.source)
         if row.seq > source.upto:
             # This may be done twice, should it fail, and is not to be counted so.
@@ -189,7 +189,7 @@ class Stream:
             self.last_received_us = max(self.last_received_us, row.received_us)
 
     def load(self, source: str, merged: Snapshot, totals: Totals, upto: int) -> None:
-        """Take a snapshot that contains every row of a source up to ``upto``."""
+        """Load a snapshot that contains every row from one source up to ``upto``."""
         entry = self._source(source)
         self._totals = self._totals.replaced(entry.totals, totals)
         entry.totals, entry.upto = totals, upto
@@ -197,8 +197,8 @@ class Stream:
         self._add(source, entry, merged)
 
     def left_out(self) -> Sequence[LeftOut]:
-        """Return the parts taken since the last call that contradict earlier content. They are not
-        in the stream.
+        """Return the parts added since the last call that contradict earlier content. They are
+        not in the stream.
         """
         out, self._left_out = self._left_out, []
         return out
@@ -239,8 +239,8 @@ class Stream:
         return dropped
 
     def gather(self, buffer: MergeBuffer | None) -> MergeBuffer | None:
-        """Put everything taken from now on into this buffer as well, or into none. Return the
-        previous one. There is none any more where a source was dropped since.
+        """Also put all later posts into this buffer, or into none. Return the previous buffer,
+        or None if a source was dropped since.
         """
         before, self._gathered = self._gathered, buffer
         return before
@@ -251,7 +251,9 @@ class Stream:
         return self._gathered
 
     def gather_of(self, source: str, buffer: MergeBuffer | None) -> MergeBuffer | None:
-        """Put the posts from one source into this buffer as well, as :meth:`gather` all posts."""
+        """Also put the posts from one source into this buffer, as :meth:`gather` does for all
+        posts.
+        """
         entry = self._sources.get(source)
         if entry is None:
             return None
@@ -297,9 +299,7 @@ class Stream:
         return self._sources[name]
 
     def _join_again(self, parts: Sequence[Snapshot] | None = None) -> None:
-        """Make a separate buffer for the stream, with the content of its sources, or with these
-        parts.
-        """
+        """Make a separate buffer for the stream, with its sources' content or with these parts."""
         if all(source.buffer is not self._all for source in self._sources.values()):
             self._all.discard()
         self._all = self._new_buffer()
@@ -314,7 +314,7 @@ class Stream:
 
     @property
     def rows(self) -> int:
-        """Return the rows in memory, of every source and of their join, as they are counted."""
+        """Return the counted rows in memory, for every source and for their join."""
         return self._tally.rows
 
     @property
@@ -324,19 +324,19 @@ class Stream:
 
     @property
     def joined_rows(self) -> int:
-        """Return the rows of the join of all sources alone."""
+        """Return the row count of the join alone."""
         return self._all.counted_rows
 
     def held(self, source: str) -> tuple[int, int]:
-        """Return the rows of a source's merged sketch and of the complete join, as they are
-        counted. If a stream has one source only, its sketch is the join.
+        """Return the counted rows of a source's merged sketch and of the complete join. In a
+        stream with one source, that source's sketch is the join.
         """
         entry = self._sources.get(source)
         own = 0 if entry is None else entry.buffer.counted_rows
         return own, 0 if entry is None and len(self._sources) == 1 else self._all.counted_rows
 
     def most_growth(self, source: str, rows: int) -> tuple[int, int]:
-        """Return a bound on the growth of these two if so many rows come from a source."""
+        """Return a bound on the growth of both if a source sends so many rows."""
         entry = self._sources.get(source)
         if entry is not None:
             return rows, 0 if entry.buffer is self._all else rows
@@ -347,7 +347,7 @@ class Stream:
         return rows + BUFFER_ROWS, rows + joined
 
     def growth(self, source: str, posts: Sequence[Snapshot]) -> tuple[int, int]:
-        """Return how much they grow if these sketches come from a source. O(rows of both)."""
+        """Return how much both grow if a source sends these sketches. O(rows of both)."""
         entry = self._sources.get(source)
         rows = sum(map(len, posts))
         own = self.most_growth(source, rows)[0] if entry is None else entry.buffer.growth(posts)
@@ -357,7 +357,7 @@ class Stream:
         return own, self._all.growth(posts) + joined
 
     def settle(self, source: str | None = None) -> None:
-        """Merge waiting sketches of a source and of the join, or of all. Return unused space."""
+        """Merge the waiting sketches of a source and the join, or of all. Return unused space."""
         entry = None if source is None else self._sources.get(source)
         some = {self._all} if entry is None else {self._all, entry.buffer}
         for buffer in self._buffers() if source is None else some:
@@ -382,21 +382,21 @@ class Stream:
             raise RevokedSourceError(self.name, source)
 
     def revocation(self, source: str) -> int | None:
-        """Return the number of the last revocation of a source, or None if there was none."""
+        """Return the number of a source's last revocation, or None if there was none."""
         revocation = self._revoked.get(source)
         return None if revocation is None else revocation.number
 
     @property
     def revoked(self) -> list[str]:
-        """Return the names of the revoked sources, in order."""
+        """Return the names of revoked sources, in order."""
         return sorted(name for name, each in self._revoked.items() if each.active)
 
     def snapshot(self, sources: Collection[str] | None = None) -> Snapshot:
-        """Return the join of all sources, or of some, with everything taken before the call, or
-        more.
+        """Return the join of all sources, or of some. It contains at least all posts added before
+        the call.
 
         Raises:
-            UnknownSourceError: nothing came from one of ``sources``.
+            UnknownSourceError: nothing came from one source in ``sources``.
         """
         if sources is None:
             return self._all.merged()
@@ -419,13 +419,13 @@ class Stream:
         )
 
     def snapshots(self, sources: Collection[str] | None = None) -> dict[str, Snapshot]:
-        """Return the sketch of each source, by name, without joining them: for all that are not
-        revoked, or for some. Rejected where ids are bound to their sources: no two of them hear one
-        message.
+        """Return the sketch of each source by name, without joining them. They cover all sources
+        that are not revoked, or some.
 
         Raises:
-            UnknownSourceError: nothing came from one of ``sources``, or it is revoked.
-            InvalidRequestError: the stream binds ids to sources.
+            UnknownSourceError: nothing came from one source in ``sources``, or it is revoked.
+            InvalidRequestError: the stream binds ids to sources, so no two sources hear one
+                message.
         """
         self.check_comparable()
         revoked = set(self.revoked)
@@ -450,7 +450,9 @@ class Stream:
             )
 
     def _join_of(self, buffers: Mapping[str, MergeBuffer]) -> Snapshot:
-        """Return the join of some sources. A few joins are kept, as long as there is space."""
+        """Return the join of some sources. The stream keeps a few joins, as long as there is
+        space.
+        """
         with self._making:
             key = tuple((name, buffer.version()) for name, buffer in buffers.items())
             with self._joining:
@@ -477,8 +479,8 @@ class Stream:
         return snapshot
 
     def sources(self, after: str = "", limit: int | None = None) -> Iterator[SourceInfo]:
-        """Yield information about each source, in order of name: at most ``limit``, with names that
-        come after ``after``. Merges the waiting sketches of each on the way.
+        """Yield information about each source, sorted by name: at most ``limit``, with names
+        that come after ``after``. Merges each source's waiting sketches on the way.
         """
         for name in self.source_names_after(after, limit):
             entry = self._sources.get(name)
@@ -486,17 +488,19 @@ class Stream:
                 yield SourceInfo(name, *entry.buffer.summary(), entry.totals)
 
     def totals(self) -> Totals:
-        """Return the totals of all sources together. O(1)."""
+        """Return the totals over all sources. O(1)."""
         return self._totals
 
     def summary(self) -> tuple[str, int]:
-        """Return the digest and row count of the join of all sources, with everything taken before
-        the call, or more. Keeps no snapshot of it.
+        """Return the digest and row count of the complete join, with at least all posts added
+        before the call. Keeps no snapshot.
         """
         return self._all.summary()
 
     def to_bytes(self) -> bytes:
-        """Return the join of all sources as encoded bytes; likewise."""
+        """Return the complete join as encoded bytes, with at least the same posts as in
+        :meth:`summary`.
+        """
         return self._all.to_bytes()
 
     @property
@@ -506,7 +510,7 @@ class Stream:
 
     @property
     def source_names(self) -> list[str]:
-        """Return the names of the sources that have posted, in no order."""
+        """Return the names of sources that have posted, in no order."""
         return list(self._sources)
 
     def source_names_after(self, name: str, limit: int | None = None) -> list[str]:
@@ -515,7 +519,7 @@ class Stream:
         return self._source_names[begin : None if limit is None else begin + limit]
 
     def source(self, name: str) -> tuple[MergeBuffer, Totals] | None:
-        """Return the buffer of a source, as of now. The buffer may grow."""
+        """Return a source's buffer as it is now. The buffer may grow."""
         entry = self._sources.get(name)
         return None if entry is None else (entry.buffer, entry.totals)
 
@@ -549,7 +553,7 @@ class Stream:
 
 @dataclass(eq=False)
 class _Join:
-    """The join of some sources of a stream, by name and version."""
+    """A join of some sources in a stream, by name and version."""
 
     sketch: Snapshot
     key: tuple[tuple[str, int], ...]
@@ -562,7 +566,7 @@ class _Join:
 
 
 class Scoped(Protocol):
-    """A key, and the scope of streams that it permits."""
+    """A key, and the stream scope that it permits."""
 
     @property
     def prefix(self) -> str | None: ...
@@ -578,7 +582,7 @@ class _Seen:
 
     Args:
         sees: whether the scope holds a name.
-        streams: every stream there is.
+        streams: all existing streams.
 
     Attributes:
         streams: by id.
@@ -620,7 +624,7 @@ class Streams:
         memory: where their rows are counted.
 
     Attributes:
-        version: another number once a stream came or went.
+        version: changes when a stream is created or deleted.
     """
 
     def __init__(self, memory: Memory | None = None) -> None:
@@ -651,10 +655,10 @@ class Streams:
         was dropped: they must be merged again. O(streams in the arguments).
 
         Args:
-            rows: of the streams.
-            revocations: of their sources.
-            opened: the result of :meth:`open` for the streams that are not known.
-            among: ids of all streams that may have changed; None: any may have.
+            rows: the stream rows.
+            revocations: the revoked sources.
+            opened: result of :meth:`open` for the unknown streams.
+            among: ids of all streams that may have changed. None: any stream.
         """
         there = {row.id for row in rows}
         for gone in (self._by_id.keys() if among is None else set(among)) - there:
@@ -703,7 +707,7 @@ class Streams:
         return self._seen(of).streams.values()
 
     def rows_in_scope(self, of: Scoped) -> int:
-        """Return the rows in all streams that a key permits; likewise."""
+        """Return the row count over all streams that a key permits. The same complexity applies."""
         return self._seen(of).rows.rows
 
     def _seen(self, of: Scoped) -> _Seen:
@@ -740,11 +744,11 @@ class Streams:
         return name in self._by_name
 
     def views_of(self, name: str) -> Sequence[Stream]:
-        """Return the derived streams that observations of a stream feed, in order of name."""
+        """Return the derived streams that a stream's observations feed, sorted by name."""
         return self._views.get(name, ())
 
     def by_id(self, stream_id: int) -> Stream | None:
-        """Return the stream of this id, if there is one."""
+        """Return the stream with this id, if there is one."""
         return self._by_id.get(stream_id)
 
 
@@ -753,8 +757,8 @@ def _name(stream: Stream) -> str:
 
 
 def table_rows(recipe: Recipe) -> int:
-    """Return the size of a stream's decay tables, as rows: its steps, and as much again for the
-    values computed from them.
+    """Return the size of a stream's decay tables as rows: its steps, and as many rows again for
+    the computed values.
     """
     table = recipe.steps()
     if table is None:
