@@ -1,5 +1,5 @@
-"""From a request to its results. Results that the caller or the cache has are not computed
-again.
+"""From a request to its results. The service does not compute results again that the caller or
+the cache has.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Answers:
 
     Attributes:
         tag: their entity tag, in the requested form.
-        body: in that form; None where the caller has them.
-        now: the time used for queries that name none; None where all name one.
+        body: the results in that form. None where the caller has them.
+        now: the time used for queries without a time. None where all queries name one.
     """
 
     tag: str
@@ -47,11 +47,11 @@ class Answerer:
     """Answers requests to the streams of an aggregator.
 
     Args:
-        aggregator: the owner of the streams.
+        aggregator: the stream owner.
         settings: the limits.
         metrics: count every query that was answered.
-        turns: on threads for queries alone, so that no query waits for earlier posts, nor behind
-            many queries of another caller.
+        turns: time slices on threads for queries alone, so that no query waits for earlier posts,
+            nor behind another caller's many queries.
     """
 
     def __init__(
@@ -78,25 +78,23 @@ class Answerer:
         """Return results as of now, computed in time slices with other work.
 
         Args:
-            names: of the streams whose join is queried.
+            names: the streams to join and query.
             request: the queries.
             asker: the caller that the work is charged to.
-            known: whether the caller has the results of an entity tag; called on another thread.
-            left: whether the client has left; called between time slices.
-            counted: it counts as one of the caller's requests under way; False where their number
-                is bounded otherwise.
+            known: whether the caller has the results for an entity tag. Called on another thread.
+            left: whether the client has left. Called between time slices.
+            counted: whether it counts toward the caller's concurrent requests. False where their
+                number is bounded otherwise.
             form: the output form.
 
-        Returns:
-            None if the client has left before the last time slice.
+        Returns: None if the client has left before the last time slice.
 
         Raises:
-            UnknownStreamError: there is no stream of one of the names.
+            UnknownStreamError: a name has no stream.
             TooMuchAskedError: the caller has as much under way as may be.
             StaleTokenError, NotCaughtUpError: the post that its ``after`` names is not there.
-            UnanswerableQueriesError, InvalidRequestError: see
-                :func:`~api.queries.planning.plan` and
-                :meth:`~api.queries.evaluation.Evaluation.work`.
+            UnanswerableQueriesError, InvalidRequestError: see :func:`~api.queries.planning.plan`
+                and :meth:`~api.queries.evaluation.Evaluation.work`.
         """
         if request.after is not None:
             await self._aggregator.reached(request.after, names)
@@ -142,8 +140,10 @@ class Answerer:
         known: Callable[[str], bool],
         form: Form,
     ) -> tuple[Plan, Evaluation | None, bytes | None] | None:
-        """What is to be answered, what answers it if nobody knows that yet, and the answers if a
-        turn was enough. None if it was not enough to read the texts."""
+        """Return the planned request, its evaluation if the results are not known yet, and the
+        results if a time slice was enough. None if the time slice was too short to read the
+        texts.
+        """
         if not texts.work(TURN_S):
             return None
         sets = SourceSets(streams, texts.request.sources, self._aggregator)
@@ -162,7 +162,7 @@ class Answerer:
         return planned, evaluation, evaluation.work(TURN_S)
 
     def _written(self, planned: Plan, body: bytes, form: Form) -> bytes:
-        """Return results as a table, which is cached with them."""
+        """Return results as a table. The table is cached with them."""
         names = [each.name for each in planned.request.queries]
         table = write(form, body, names, planned.snapshot.params.time_unit)
         self._answers.put(tag_of(planned.tag, form), table)

@@ -1,4 +1,4 @@
-"""Answers as they travel: a model for each shape that :data:`QUESTIONS` knows."""
+"""Results in a response: a model for each result shape in :data:`QUESTIONS`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ __all__ = [
 
 
 class EstimateModel(BaseModel):
-    """An estimate and its interval. What is not finite is null: JSON has no infinity."""
+    """An estimate and its interval. A number that is not finite is null, because JSON has no
+    infinity.
+    """
 
     value: float | None = Field(description="The estimate; null where there is nothing to tell of.")
     lower: float | None = Field(description="Lower end of the interval.")
@@ -61,7 +63,7 @@ class EstimateModel(BaseModel):
 
 
 class PointAnswer(BaseModel):
-    """Base of the answers at one time: a model for each shape that answers have."""
+    """Base of results at one time: a model for each result shape."""
 
     now: int = Field(description="The time asked about.")
     verified: Literal["proof", "grid"] = Field(
@@ -72,13 +74,13 @@ class PointAnswer(BaseModel):
 
     @staticmethod
     def of(question: Question[Any], found: Any, arguments: Mapping[str, Any], view: View) -> Any:
-        """An answer of the library, on its way.
+        """Convert a result from the library.
 
         Args:
-            question: what was asked.
-            found: the answer.
-            arguments: of the question.
-            view: what was asked.
+            question: the query.
+            found: the result.
+            arguments: the query's arguments.
+            view: the queried view.
         """
         parts = question.parts(found, arguments)
         rows = question.shape.rows
@@ -94,7 +96,7 @@ _Key = bool | int | float | str | None
 
 
 class GroupRowModel(BaseModel):
-    """A group: its keys, and the fields that the answer to the aggregate alone has."""
+    """A group: its keys, and the fields that the aggregate has without groups."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -112,7 +114,7 @@ class GroupRowModel(BaseModel):
 
 
 class GroupedAnswer(PointAnswer):
-    """The answer for each group; the intervals of all groups hold at once."""
+    """A result per group. The intervals of all groups hold at once."""
 
     by: list[str] = Field(description="Expressions of the keys.")
     kinds: list[Literal["number", "truth", "time", "text"]] = Field(
@@ -127,7 +129,7 @@ class GroupedAnswer(PointAnswer):
 
     @classmethod
     def of_table(cls, table: GroupTable, view: View) -> GroupedAnswer:
-        """A table of the library, on its way."""
+        """Convert a table from the library."""
         columns = table.question.shape.beside
         rows = table.question.shape.rows
         groups = []
@@ -177,7 +179,7 @@ def _fields(columns: Iterable[Column]) -> dict[str, Any]:
 
 
 def _model(shape: Shape) -> type[PointAnswer]:
-    """Of the answers of one shape, whatever they are to."""
+    """Return the model for results with one shape, for all queries."""
     names = tuple(name for name, each in QUESTIONS.items() if each.shape.name == shape.name)
     fields: dict[str, Any] = {"aggregate": (Literal[names], ...)}
     if shape.rows is not None:
@@ -204,7 +206,7 @@ _AnyPoint: Any = Annotated[Union[*_MODELS.values()], Field(discriminator="aggreg
 
 
 class SeriesAnswer(BaseModel):
-    """The answer at each of several times."""
+    """Results at several times."""
 
     aggregate: str
     points: list[GroupedAnswer | _AnyPoint] = Field(
@@ -225,12 +227,12 @@ class _Response(BaseModel):
 
 
 class QueryResponse(_Response):
-    """What a stream answers."""
+    """Results from one stream."""
 
     stream: str
 
 
 class GroupResponse(_Response):
-    """What the join of several streams answers."""
+    """Results from the join of several streams."""
 
     streams: list[str]

@@ -1,8 +1,8 @@
 """A cache of results. The least recently used ones are dropped for others.
 
-A result is a function of the sketch (its digest), of the queries and of the query time. Nothing
-else is in its name, and a name never comes to mean another result. So nothing here is ever out of
-date, and the name is a strong entity tag.
+A result depends on the sketch (its digest), the queries and the query time. Its name contains
+nothing else, and never means another result. So no cached result is ever out of date, and the name
+is a strong entity tag.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ def etag(*parts: str) -> str:
 
 
 def is_known(tag: str, if_none_match: str | None) -> bool:
-    """Return whether ``If-None-Match`` of a request contains ``tag``."""
+    """Return whether a request's ``If-None-Match`` contains ``tag``."""
     known = [each.strip().removeprefix("W/") for each in (if_none_match or "").split(",")]
     return tag in known or "*" in known
 
 
 class AnswerCache:
-    """Bodies by their entity tag. Thread-safe; every operation is O(1), but for what it displaces.
+    """Bodies by their entity tag. Thread-safe. Every operation is O(1), except for the bodies that
+    it displaces.
 
     Args:
-        limit_bytes: of all bodies together.
+        limit_bytes: limit for all bodies together.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -52,11 +53,11 @@ class AnswerCache:
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes of all cached bodies."""
+        """Return the total bytes of cached bodies."""
         return self._held_bytes
 
     def get(self, tag: str) -> bytes | None:
-        """Return the body of this tag, if it is cached."""
+        """Return the body with this tag, if it is cached."""
         with self._lock:
             body = self._bodies.get(tag)
             if body is not None:

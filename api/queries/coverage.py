@@ -1,8 +1,7 @@
-"""Coverage of the sources of a stream: set algebra over their sketches, computed a little at a
-time.
+"""Coverage of a stream's sources: set algebra over their sketches, computed a little at a time.
 
 Each source's sketch is read by itself, never their join. The cost of a request is estimated from
-the row counts of the sources before any matching, and from the receptions before a pair is read.
+the sources' row counts before any matching, and from the receptions before a pair is read.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _SOURCE_ROW_S = 10e-9  # of a row of all sources, for each source
 
 
 class CoverageAsked(NamedTuple):
-    """What a request asks for; see the parameters of the route."""
+    """A coverage request. See the route's parameters."""
 
     decay: str | None
     now: int | str | None
@@ -53,7 +52,7 @@ class CoverageAsked(NamedTuple):
 
 
 class SourceCoverage(BaseModel):
-    """A source, and what it heard."""
+    """A source, and the messages that it heard."""
 
     source: str
     rows: int = Field(description="Rows of its sketch.")
@@ -62,14 +61,14 @@ class SourceCoverage(BaseModel):
 
 
 class ExclusiveModel(BaseModel):
-    """What a source alone heard: what the union loses without it."""
+    """Messages that one source alone heard. The union loses them without it."""
 
     source: str
     estimate: EstimateModel
 
 
 class OverlapModel(BaseModel):
-    """What two sources both heard."""
+    """Messages that two sources both heard."""
 
     source: str
     other: str
@@ -127,7 +126,7 @@ class DisagreementModel(BaseModel):
 
 
 class UnheardModel(BaseModel):
-    """What one model makes of messages that no source heard."""
+    """One model's estimate of the messages that no source heard."""
 
     name: Literal["independent", "chao", "log-linear"]
     value: float | None
@@ -181,7 +180,7 @@ class SetModel(BaseModel):
 
 
 class CoverageResponse(BaseModel):
-    """What the sources of a stream heard."""
+    """Messages that a stream's sources heard."""
 
     stream: str
     now: int = Field(description="The time that the results look back from.")
@@ -211,12 +210,12 @@ class CoverageEvaluation:
 
     Args:
         stream: its name.
-        snapshots: of each source.
+        snapshots: each source's sketch.
         asked: the request.
 
     Raises:
-        InvalidRequestError: there is no source, or too many; or it takes longer than
-            ``MAX_WORK_S``; or guard, settle or decay cannot be read.
+        InvalidRequestError: there is no source, or there are too many. Or it takes longer than
+            ``MAX_WORK_S``. Or guard, settle or decay cannot be read.
     """
 
     def __init__(
@@ -293,8 +292,8 @@ def check_cost(rows: int, count: int) -> None:
     """Reject a request that would take too long, before a source is read.
 
     Args:
-        rows: of all sources.
-        count: of the sources.
+        rows: row count over all sources.
+        count: source count.
 
     Raises:
         InvalidRequestError: it would, or there is no source, or there are too many.
@@ -304,7 +303,7 @@ def check_cost(rows: int, count: int) -> None:
 
 
 def _refused(error: ParameterError) -> InvalidRequestError:
-    """Return a rejection that names the parameter, which begins the sentence."""
+    """Return a rejection that names the parameter. The parameter begins the sentence."""
     text = str(error)
     words = text.removeprefix("the ").split(maxsplit=1)
     known = ("guard", "settle", "decay", "now", "set", "of", "share", "confidence")

@@ -1,11 +1,11 @@
-"""Decays as they travel.
+"""Decays in requests.
 
 Their domains are the library's business: each model builds the library's decay, and reports the
-library's rejection at the place in the request. Decays of a few numbers are built while the request
-is read, and used directly. Checking a long list of steps takes 2 ms. Reading and checking the text
-of an expression takes 50 ms. So that is done later, where it delays no other request, and once for
-all equal texts (``planning``, and the route of curves). The same holds for decays spelled as a
-text, for their units are the stream's.
+library's rejection at the place in the request. Decays with a few numbers are built while the
+request is read, and used directly. Checking a long step list takes 2 ms. Reading and checking an
+expression text takes 50 ms. So that is done later, where it delays no other request, and once for
+all equal texts (``planning``, and the route for curves). The same holds for decays written as a
+text, because their units are the stream's.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ MOST_STEPS = 1000
 
 
 def _number(value: Any) -> int | float:
-    """A finite JSON number, an integer kept as one: ages may need all 63 bits."""
+    """Return a finite JSON number. An integer stays an integer, because ages may need all 63
+    bits.
+    """
     if not isinstance(value, bool) and isinstance(value, (int, float)):
         with suppress(OverflowError):  # an integer beyond every double
             if math.isfinite(value):
@@ -60,7 +62,9 @@ def _number_of(**schema: Any) -> Any:
 
 
 def _length(value: Any) -> int | float | str:
-    """A number, or a text with a unit, which the library reads once the stream's unit is known."""
+    """Return a number, or a text with a unit. The library reads the text once the stream's unit
+    is known.
+    """
     return value if isinstance(value, str) else _number(value)
 
 
@@ -80,7 +84,7 @@ class DecayModel(RequestModel):
     """Base of the decays."""
 
     def to_library(self) -> decays.Decay:
-        """The library's decay, which checks the domain of every field.
+        """Return the library's decay. It checks the domain of every field.
 
         Raises:
             ParameterError: a field is outside its domain.
@@ -88,7 +92,7 @@ class DecayModel(RequestModel):
         return decays.from_dict(self.fields())
 
     def fields(self) -> dict[str, Any]:
-        """As the library's ``to_dict`` says it."""
+        """Return the fields in the form of the library's ``to_dict``."""
         return {name: value for name, value in self if value is not None}
 
 
@@ -105,7 +109,7 @@ class _CheckedDecay(DecayModel):
 
 
 class WindowDecay(_CheckedDecay):
-    """Weight 1 up to an age of `width`, inclusive, then 0."""
+    """Weight 1 up to age `width`, inclusive, then 0."""
 
     kind: Literal["window"]
     width: Age
@@ -134,7 +138,7 @@ class NoDecay(_CheckedDecay):
 
 
 class PiecewiseDecay(DecayModel):
-    """The weight of the first step whose age is not exceeded; `beyond` after the last."""
+    """Each step has a weight up to its age. After the last step, the weight is `beyond`."""
 
     kind: Literal["piecewise"]
     steps: list[Annotated[list[Age], Field(min_length=2, max_length=2)]] = Field(
@@ -147,7 +151,7 @@ class PiecewiseDecay(DecayModel):
 
 
 class ExpressionDecay(DecayModel):
-    """What a text says of the age `x`: finite, >= 0, and not rising. It is read, never executed."""
+    """An expression in the age `x`: finite, >= 0, and not rising. It is parsed, never executed."""
 
     kind: Literal["expression"]
     text: str = Field(
@@ -183,8 +187,8 @@ def decay_asked(asked: DecayModel | str, time_unit: str | None) -> decays.Decay:
 
     Args:
         asked: an :data:`AnyDecay`.
-        time_unit: of the stream, in which texts and lengths with units are read; None: it may
-            have no units.
+        time_unit: the stream's unit, used for texts and lengths with units. None: units are not
+            allowed.
 
     Raises:
         ParameterError: it is none.

@@ -1,10 +1,10 @@
-"""The results of a planned request, computed a little at a time.
+"""Compute the results for a planned request, a little at a time.
 
 A request may take seconds, and posts wait for the same few threads. So an :class:`Evaluation` works
 in short time slices, and lets others have theirs in between: a time slice may end after any result
-to any query. All results of one request together get ``MAX_WORK_S`` of CPU time. Their cost is
+to any query. All results for one request together get ``MAX_WORK_S`` CPU time. Their cost is
 estimated from the rows that they read, beforehand. So the same request to the same sketch is always
-rejected or always answered, whatever else the machine does.
+rejected or always answered, regardless of the machine's load.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _Place = tuple[int, int]  # which query, and which of its times
 class Evaluation:
     """Answers every query in a plan, or none.
 
-    Queries of one decay and time, wherever they stand, are read from one sample, and equal ones are
+    Queries with one decay and time are read from one sample, wherever they stand. Equal queries are
     answered once.
 
     Args:
         plan: the queries to answer.
 
     Attributes:
-        seconds: that were spent on each query.
+        seconds: time spent on each query.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -64,14 +64,13 @@ class Evaluation:
     def work(self, turn_s: float) -> bytes | None:
         """Continue for about so long.
 
-        Returns:
-            The results as JSON; None if there is more to do.
+        Returns: The results as JSON. None if there is more to do.
 
         Raises:
             UnanswerableQueriesError: naming every query, and time of a series, that needs discarded
                 rows.
-            InvalidRequestError: a decay that reaches further back than the sketch was built for;
-                or all of it takes longer than ``MAX_WORK_S``.
+            InvalidRequestError: a decay reaches further back than the sketch was built for. Or all
+                results together take longer than ``MAX_WORK_S``.
         """
         begun = time.monotonic()
         end = begun + turn_s
@@ -89,7 +88,7 @@ class Evaluation:
         return self._body()
 
     def _answer_all(self) -> Iterator[int]:
-        """Answer one query after the other. Yield the position of each answered query."""
+        """Answer one query after the other. Yield each answered query's position."""
         for (_, now, sources), places in self._asked.items():
             first = places[0][0]
             try:
@@ -138,8 +137,8 @@ class Evaluation:
             yield position
 
     def _compared(self, position: int, view: View) -> PointAnswer:
-        """Return the result of a query that compares two moments. The first is the moment of a
-        view.
+        """Return the result for a query that compares two moments. The first is the view's
+        moment.
         """
         query = self._plan.request.queries[position]
         decay, other = self._plan.decays[position], self._plan.versus[position]

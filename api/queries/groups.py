@@ -32,13 +32,13 @@ def common_recipe(streams: Sequence[Stream]) -> Recipe:
 
 
 class Joins:
-    """Joins of the sketches of several streams, a few of them kept. Thread-safe.
+    """Joins of sketches from several streams. A few are kept. Thread-safe.
 
-    A join is a function of the joined sketches, so it is kept by their digests. A repeated query
-    finds the parts of its results that depend on the sketch alone.
+    A join depends only on the joined sketches, so it is kept by their digests. A repeated query
+    finds the result parts that depend on the sketch alone.
 
     Args:
-        kept: how many.
+        kept: the number of joins to keep.
         memory: where their rows are counted.
     """
 
@@ -49,11 +49,11 @@ class Joins:
         self._lock = threading.Lock()
 
     def snapshot(self, streams: Sequence[Stream], sources: Collection[str] | None) -> Snapshot:
-        """Return the join of all sources of streams that :func:`common_recipe` has checked, or of
-        some.
+        """Return the join of all sources, or of some, for streams that :func:`common_recipe` has
+        checked.
 
         Raises:
-            UnknownSourceError: nothing came from one of ``sources`` to one of the streams.
+            UnknownSourceError: nothing came from a source in ``sources`` to one stream.
             InvalidRequestError: they hold more rows together than one request may read.
             RowsAskedError: other queries leave no space.
         """

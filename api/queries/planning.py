@@ -1,8 +1,8 @@
-"""A request checked against its streams and the limits, with its clock read.
+"""Check a request against its streams and the limits, and read the clock.
 
-:class:`Texts` reads the expressions of a request, in time slices. :func:`plan` does the part that
-needs the request and a sketch. It names the results before any result is computed
-(:mod:`api.queries.evaluation`), so that a caller that has them already receives none. It is work
+:class:`Texts` reads a request's expressions, in time slices. :func:`plan` does the part that needs
+the request and a sketch. It names the results before any result is computed
+(:mod:`api.queries.evaluation`), so that a caller that already has them receives none. It is work
 for a thread: nothing here waits.
 """
 
@@ -53,11 +53,11 @@ _NO_PART_OF_IT = {"name", "now", "times"}
 
 
 class Other(NamedTuple):
-    """What a query compares its answer with.
+    """The other side of a comparison query.
 
     Attributes:
-        decay: at the other moment; None where the stream's is fixed.
-        at: gives that moment, of a query at a time.
+        decay: the decay at the other moment. None where the stream's decay is fixed.
+        at: returns that moment for a query time.
     """
 
     decay: Decay | None
@@ -66,20 +66,20 @@ class Other(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """A request that can be computed; :func:`plan` makes it.
+    """A request that can be computed. :func:`plan` makes it.
 
     Attributes:
         request: as it came.
-        names: of the streams whose join is asked.
-        snapshot: what is asked.
-        others: of streams that queries compare it with, by name.
-        decays: of each query; None where the stream's is fixed.
-        versus: of each query that compares, the other moment; of others None.
-        questions: of each query, what it asks but for decay and time: equal ones at one decay and
-            time have equal answers.
-        now: the time of queries that name none; None where all name one.
-        tag: entity tag of the answers.
-        sources: of each query that reads the sketch of each source, these sketches; of others None.
+        names: the streams to join and query.
+        snapshot: the queried sketch.
+        others: sketches from streams that queries compare it with, by name.
+        decays: one per query. None where the stream's decay is fixed.
+        versus: the other moment for each comparison query. None for other queries.
+        questions: one per query, without decay and time. Equal questions at one decay and time have
+            equal results.
+        now: the time for queries without a time. None where all queries name one.
+        tag: entity tag of the results.
+        sources: the sketches for each query that reads them per source. None for other queries.
     """
 
     request: QueryRequest | GroupRequest
@@ -94,7 +94,7 @@ class Plan:
     sources: tuple[Asked | None, ...]
 
     def times(self, position: int) -> Sequence[int]:
-        """The times that a query asks about, one or several."""
+        """Return the query's times, one or several."""
         each = self.request.queries[position]
         if each.points is not None:
             return each.points
@@ -104,17 +104,17 @@ class Plan:
 
 
 class Texts:
-    """The expressions and other texts of a request, read one after the other: each may take a
-    twentieth of a second, and holds the interpreter's lock.
+    """A request's expressions and other texts, read one after the other. Each may take a twentieth
+    of a second, with the interpreter's lock.
 
     Args:
         request: the queries.
         settings: the limits.
-        time_unit: of the queried streams.
+        time_unit: the queried streams' unit.
 
     Attributes:
         request: the same, with times in that unit for dates.
-        read: the decay, or the reason why it is none, by the decay as requested.
+        read: by the requested decay, the parsed decay or the reason for its rejection.
 
     Raises:
         InvalidRequestError: the request is beyond a limit, or a date is none.
@@ -146,7 +146,7 @@ class Texts:
         return not self._unread
 
     def decay(self, asked: DecayModel | str) -> Decay:
-        """Return the decay of a query.
+        """Return a query's decay.
 
         Raises:
             ParameterError: it is no decay.
@@ -166,22 +166,23 @@ def plan(
     others: Sequence[Stream] = (),
     sets: SourceSets | None = None,
 ) -> Plan:
-    """Check a request against what it asks, and name its answers.
+    """Check a request against its streams, and name its results.
 
     Args:
-        streams: one, or those whose join is asked.
-        texts: of the request, read.
-        joins: of streams.
-        clock_ns: the time, for queries that name none.
+        streams: one stream, or several to join.
+        texts: the request's texts, already read.
+        joins: the stream joins.
+        clock_ns: the time for queries without a time.
         others: streams that queries compare these with.
-        sets: the sketches by source, for queries that read these.
+        sets: sketches by source, for queries that read them.
 
     Raises:
-        InvalidRequestError: a decay, predicate or time that is missing, that cannot
-            be read, or that the stream does not take: every one is named.
+        InvalidRequestError: a decay, predicate or time is missing, cannot be read, or is not
+            accepted by the stream. It names every fault.
         IncompatibleStreamsError: the streams cannot be joined.
-        UnsupportedAggregateError: naming every query that asks for what the family does not have.
-        UnknownSourceError: nothing came from one of the sources asked for.
+        UnsupportedAggregateError: naming every query with an aggregate that the family does not
+            have.
+        UnknownSourceError: nothing came from a requested source.
     """
     request = texts.request
     recipe = common_recipe(streams)
@@ -212,7 +213,7 @@ def plan(
 
 
 def _sources(sets: SourceSets | None, queries: Sequence[AnyQuery]) -> tuple[Asked | None, ...]:
-    """Return for each query the sketches by source, if it reads these."""
+    """Return for each query the sketches by source, if it reads them."""
     found: list[Asked | None] = []
     for position, each in enumerate(queries):
         found.append(None)
@@ -303,7 +304,7 @@ def _check_others(recipe: Recipe, queries: Sequence[AnyQuery], others: Sequence[
 
 
 def _decays(recipe: Recipe, texts: Texts) -> tuple[Decay | None, ...]:
-    """The decay of each query, each where it is the query that chooses, and predicates read."""
+    """Return each query's decay, where the query chooses it, with predicates read."""
     fixed = recipe.decay
     faults: list[Fault] = []
     chosen: list[Decay | None] = []
@@ -336,7 +337,7 @@ def _decays(recipe: Recipe, texts: Texts) -> tuple[Decay | None, ...]:
 
 
 def _schema(recipe: Recipe) -> Schema:
-    """The columns of a stream."""
+    """Return a stream's columns."""
     params = recipe.params
     return schema_of(params.value_type, params.time_unit, getattr(params, "columns", ()))
 
@@ -344,7 +345,7 @@ def _schema(recipe: Recipe) -> Schema:
 def _versus(
     recipe: Recipe, texts: Texts, chosen: Sequence[Decay | None]
 ) -> tuple[Other | None, ...]:
-    """Of each query that compares, the other moment."""
+    """Return the other moment for each comparison query."""
     faults: list[Fault] = []
     found: list[Other | None] = []
     for position, (each, decay) in enumerate(zip(texts.request.queries, chosen, strict=True)):
@@ -371,7 +372,7 @@ def _versus(
 def _faults_beside(
     fixed: IntegralDecay, field: str, asked: DecayModel | str | None, time_unit: str
 ) -> Iterator[Fault]:
-    """Return the faults of a decay that is given where it is fixed, and need not be."""
+    """Return the faults of a decay that is given although the stream's decay is fixed."""
     if asked is None:
         return
     if isinstance(asked, str):
@@ -388,7 +389,7 @@ def _faults_beside(
 def _now(
     recipe: Recipe, snapshot: Snapshot, queries: Sequence[AnyQuery], clock_ns: int
 ) -> int | None:
-    """Return the time of queries that name none, if there are such."""
+    """Return the time for queries without a time, if there are any."""
     unnamed = [i for i, each in enumerate(queries) if each.is_of_now]
     if not unnamed:
         return None

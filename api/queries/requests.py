@@ -1,7 +1,7 @@
-"""The possible queries: a model for each query that :data:`QUESTIONS` knows.
+"""The possible queries: a model for each query in :data:`QUESTIONS`.
 
 A query names its aggregate, its decay and its time or times. Nothing is declared beforehand. The
-library's definition sets its arguments, their types and domains, its cost and its answer. This
+library's definition sets its arguments, their types and domains, its cost and its result. This
 module defines no aggregate.
 """
 
@@ -69,7 +69,7 @@ _MOST_SOURCES = 1000
 
 
 class Range(RequestModel):
-    """`start`, `start + step`, ... up to `stop`, which is one of them if a step meets it."""
+    """`start`, `start + step`, ... up to `stop`. It includes `stop` if a step meets it."""
 
     start: Time
     stop: Time
@@ -87,7 +87,7 @@ class Range(RequestModel):
 
     @property
     def count(self) -> int:
-        """How many times these are."""
+        """Return the number of times."""
         return (self.stop - self.start) // self.step + 1
 
 
@@ -125,7 +125,7 @@ _Length = Annotated[
 
 
 class Versus(RequestModel):
-    """What an answer is compared with: the same aggregate at another moment."""
+    """The other side of a comparison: the same aggregate at another moment."""
 
     now: Moment | None = Field(default=None, description="That moment, or else `ago`.")
     ago: Ago | None = Field(
@@ -151,14 +151,14 @@ class Versus(RequestModel):
         return self
 
     def moment(self, time_unit: str) -> Callable[[int], int]:
-        """What gives the moment, of a query at a time.
+        """Return a function that gives the moment for a query time.
 
         Args:
-            time_unit: of the stream.
+            time_unit: the stream's unit.
 
         Raises:
-            ParameterError: `now` is no date with its zone; `ago` is no length of time, or not one
-                of whole units.
+            ParameterError: `now` is no date with its zone, or `ago` is no length of time in whole
+                units.
         """
         if self.now is not None:
             then = instant(self.now, time_unit, name="now")
@@ -181,7 +181,7 @@ MOST_GROUPS = 100
 
 
 class Modified(RequestModel):
-    """Modifiers of the rows before the aggregate: filter, column, weight and groups."""
+    """Row modifiers before the aggregate: filter, column, weight and groups."""
 
     where: _Expression | None = Field(
         default=None,
@@ -227,7 +227,7 @@ class Modified(RequestModel):
 
     @property
     def modifiers(self) -> Modifiers:
-        """The same as the library has them."""
+        """Return the modifiers as objects of the library."""
         groups = self.groups if self.groups is not None or not self.by else MOST_GROUPS
         return Modifiers(
             self.of, tuple(self.by), self.where, self.weight, groups, self.order, self.set
@@ -235,13 +235,13 @@ class Modified(RequestModel):
 
     @property
     def sets(self) -> dict[str, str]:
-        """Set expressions by JSON field."""
+        """Return set expressions by JSON field."""
         given = {name: getattr(self, name, None) for name in ("set", "among")}
         return {name: text for name, text in given.items() if text is not None}
 
     @property
     def expressions(self) -> dict[str, str]:
-        """Texts, by their place in JSON."""
+        """Return texts by their place in JSON."""
         given = {name: getattr(self, name) for name in ("where", "of", "weight")}
         keys = {f"by[{place}]": key for place, key in enumerate(self.by)}
         given |= {place: key for place, key in keys.items() if key not in SOURCE_KEYS}
@@ -258,7 +258,7 @@ class Modified(RequestModel):
 
 
 class Query(Modified):
-    """Base of the queries: what all of them have."""
+    """Base of all queries, with their common fields."""
 
     aggregate: str
     name: QueryName | None = Field(
@@ -327,19 +327,19 @@ class Query(Modified):
 
     @property
     def point_count(self) -> int:
-        """At how many times it is to be answered."""
+        """Return the number of query times."""
         if isinstance(self.times, Range):
             return self.times.count
         return 1 if self.times is None else len(self.times)
 
     @property
     def is_of_now(self) -> bool:
-        """Whether it names no time."""
+        """Return whether it names no time."""
         return self.now is None and self.times is None and self.start is None
 
     @property
     def points(self) -> Sequence[int] | None:
-        """The times of a series; None where one time is asked about."""
+        """Return the times of a series. None for a query at one time."""
         if isinstance(self.times, Range):
             return range(self.times.start, self.times.stop + 1, self.times.step)
         return self.times
@@ -395,15 +395,15 @@ class Query(Modified):
 
     @property
     def dates(self) -> dict[str, str]:
-        """Times that are dates, by their names in JSON."""
+        """Return times that are dates, by their JSON names."""
         given = {"now": self.now, "from": self.start, "to": self.stop}
         return {name: each for name, each in given.items() if isinstance(each, str)}
 
     def at(self, moments: Mapping[str, int]) -> Self:
-        """The same, with numbers of the stream's unit for its dates.
+        """Return the same query, with each date as a number in the stream's unit.
 
         Raises:
-            ParameterError: a range of no time.
+            ParameterError: a range contains no time.
         """
         start, stop = moments.get("from", self.start), moments.get("to", self.stop)
         if isinstance(start, int) and isinstance(stop, int) and start >= stop:
@@ -415,7 +415,7 @@ class Query(Modified):
 
     @property
     def decays(self) -> list[AnyDecay]:
-        """All that it names."""
+        """Return all decays that it names."""
         named = [self.decay, None if self.versus is None else self.versus.decay]
         return [decay for decay in named if decay is not None]
 
@@ -435,7 +435,7 @@ class Query(Modified):
 
     @property
     def of_sources(self) -> bool:
-        """Whether it reads a sketch per source, not their join."""
+        """Return whether it reads a sketch per source, not their join."""
         return self.modifiers.of_sources or self.question.asked_of == "sources"
 
     @model_validator(mode="after")
@@ -451,13 +451,15 @@ class Query(Modified):
 
     @property
     def question(self) -> Question[Any]:
-        """What is asked; a sum of a column is the total."""
+        """Return the question. For the sum of a column it is the total."""
         named = self.aggregate == "sum" and self.of is not None
         return QUESTIONS["total" if named else self.aggregate]
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What it is asked with; of the sketch of another stream, the name of that."""
+        """Return its arguments. For a sketch of another stream, the argument is the stream's
+        name.
+        """
         given = {}
         for each in self.question.travelling:
             value = getattr(self, each.json)
@@ -466,7 +468,7 @@ class Query(Modified):
 
     @property
     def others(self) -> dict[str, str]:
-        """Names of the streams among the arguments, by the arguments' names in JSON."""
+        """Return the stream names among the arguments, by the arguments' JSON names."""
         return {
             each.json: getattr(self, each.json)
             for each in self.question.travelling
@@ -475,7 +477,7 @@ class Query(Modified):
 
     @property
     def predicates(self) -> dict[str, str]:
-        """Texts among the arguments, by their names in JSON."""
+        """Return the texts among the arguments, by their JSON names."""
         texts = {
             each.json: getattr(self, each.json)
             for each in self.question.travelling
@@ -485,34 +487,34 @@ class Query(Modified):
 
     @property
     def estimates(self) -> int:
-        """So many estimates may one answer hold."""
+        """Return the maximum number of estimates in one result."""
         groups = self.modifiers.limit if self.by else 1
         return self.question.most(self.arguments) * (groups or 1)
 
     def prepared(self, view: View) -> Any:
-        """What is asked, with modifiers."""
+        """Return the question with modifiers."""
         if isinstance(self.start, int) and isinstance(self.stop, int):
             view = RangeView(view, self.stop - self.start)
         return view.modified(self.modifiers)
 
     def work_s(self, prepared: Any, others: Mapping[str, Snapshot]) -> float:
-        """About so long the processor needs to read the answer; arguments as of :meth:`read`."""
+        """Return the estimated CPU seconds for the result. Arguments as in :meth:`read`."""
         arguments = self._with(others)
         cost: float = prepared.cost_s(self.question, combine=self.combine, **arguments)
         return cost
 
     def _with(self, others: Mapping[str, Snapshot]) -> dict[str, Any]:
-        """The arguments, with sketches in place of names of streams."""
+        """Return the arguments, with sketches in place of stream names."""
         sketches = {name: others[self.arguments[name]] for name in self.others}
         return self.arguments | sketches
 
     def read(self, view: View, prepared: Any, others: Mapping[str, Snapshot]) -> PointAnswer:
-        """The answer at the time of a view.
+        """Return the result at a view's time.
 
         Args:
-            view: what is asked.
-            prepared: it with modifiers.
-            others: the sketches of streams among the arguments, by name.
+            view: the queried view.
+            prepared: the question with modifiers.
+            others: sketches for the stream names in the arguments, by name.
         """
         arguments = self._with(others)
         found = prepared.ask(
@@ -524,7 +526,7 @@ class Query(Modified):
         return answer
 
     def compare_sources(self, view: CoverageView, then: tuple[Decay, int]) -> PointAnswer:
-        """The answer from source sketches against that at another moment."""
+        """Compare the result from source sketches with the result at another moment."""
         if self.question.asked_of != "sources":
             return self.compare(view.against(then, self.set or "any"), view)
         if self.how != "difference":
@@ -537,7 +539,7 @@ class Query(Modified):
         return answer
 
     def compare(self, pair: PairView, view: View) -> PointAnswer:
-        """The answer at the time of a view against that at another moment."""
+        """Compare the result at a view's time with the result at another moment."""
         found = pair.ask(
             self.question, self.how, confidence=self.confidence, combine=self.combine,
             where=self.where, versus=None if self.versus is None else self.versus.where,
@@ -595,8 +597,9 @@ def _model(name: str, doc: str, names: tuple[str, ...], arguments: Iterable[Argu
 
 
 def _models() -> Iterator[Any]:
-    """One of all questions without arguments that are answered by one number, one of those about
-    keys; and one of each of the others."""
+    """Return the query models: one for all questions without arguments and with a single number
+    as result, one for questions about keys, and one for each other question.
+    """
     plain: dict[str, dict[str, str]] = {"Scalar": {}, "KeyScalar": {}}
     for name, each in QUESTIONS.items():
         if each.shape is SCALAR and not each.travelling:
@@ -649,10 +652,10 @@ _EXAMPLE: JsonDict = {
 
 
 def spelled_out(fields: Any) -> Any:
-    """The fields of a query, of which a text in ``ask`` says aggregate, arguments and modifiers.
+    """Return a query's fields. The text in ``ask`` contains aggregate, arguments and modifiers.
 
     Raises:
-        PydanticCustomError: the text cannot be read, or says what is also a field.
+        PydanticCustomError: the text cannot be read, or repeats a field.
     """
     if not isinstance(fields, dict) or "ask" not in fields:
         return fields
@@ -707,18 +710,18 @@ class _Request(RequestModel):
 
     @property
     def others(self) -> set[str]:
-        """Names of the streams that queries compare with what is asked."""
+        """Return the names of other streams that queries compare with."""
         return {name for each in self.queries for name in each.others.values()}
 
 
 class QueryRequest(_Request):
-    """Questions, all to be answered from one and the same sketch."""
+    """Queries that all read one sketch."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
 
 class GroupRequest(_Request):
-    """Questions to the join of several streams."""
+    """Queries to the join of several streams."""
 
     streams: list[StreamText] = Field(
         min_length=1,

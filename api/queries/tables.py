@@ -1,10 +1,10 @@
 """Results as tables, one row for each estimate: CSV for spreadsheets, Arrow for data frames.
 
-A table is written from the JSON result, so nothing is computed twice and both agree. CSV is that of
-RFC 4180 (CRLF, and null is empty). A spreadsheet takes a text that begins with one of ``= + - @``,
-their full-width forms, a tab or a line end for a formula. Such a text gets an apostrophe in front
-(names of queries and keys may come from any client). Numbers are written as numbers. Arrow is one
-stream of one record batch, and has texts unchanged.
+A table is written from the JSON result, so nothing is computed twice and both agree. CSV follows
+RFC 4180 (CRLF, and null is empty). A spreadsheet reads a text as a formula if it begins with ``= +
+- @``, their full-width forms, a tab or a line end. Such a text gets an apostrophe in front, since
+query names and keys may come from any client. Numbers are written as numbers. Arrow is one stream
+with one record batch, and leaves texts unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["COLUMNS", "Form", "media_type_of", "preferred", "rows_of", "write"]
 
 
 class Form(StrEnum):
-    """How answers are written."""
+    """An output form for results."""
 
     JSON = "json"
     CSV = "csv"
@@ -99,13 +99,13 @@ def _quality(parameters: Sequence[str]) -> float:
 
 
 def write(form: Form, answers: bytes, names: Sequence[str | None], time_unit: str) -> bytes:
-    """Return a table of results.
+    """Return results as a table.
 
     Args:
         form: CSV or Arrow.
         answers: as JSON.
-        names: of the queries, where they have one; the others are called as their aggregate.
-        time_unit: of the stream.
+        names: query names, where given. Other queries are named after their aggregate.
+        time_unit: the stream's unit.
     """
     found = json.loads(answers)["answers"]
     rows = [
@@ -119,7 +119,7 @@ def write(form: Form, answers: bytes, names: Sequence[str | None], time_unit: st
 
 
 def rows_of(name: str, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Return a row for each estimate of a result at one time, by the names of columns."""
+    """Return a row for each estimate in a result at one time, by column name."""
     question: Question[Any] = QUESTIONS[point["aggregate"]]
     first = {"query": name, "aggregate": question.name, "now": point["now"]}
     if "by" not in point:
