@@ -1,4 +1,4 @@
-"""``python -m api``: serve the aggregator, and look after its database.
+"""``python -m api``: serve the aggregator, and maintain its database.
 
 Without a command it serves: ``python -m api --port 8080`` is ``python -m api serve --port 8080``.
 """
@@ -83,7 +83,7 @@ def serve(
         str | None, typer.Option(metavar="debug|info|warning|error", help="Least severe line.")
     ] = None,
 ) -> None:
-    """Serve until told to stop."""
+    """Serve until a signal stops the process."""
     settings = _settings(
         config=config,
         host=host,
@@ -120,7 +120,7 @@ def serve(
 
 
 def application() -> FastAPI:
-    """What each of several workers serves, from the environment."""
+    """Return the application for each worker, from the environment."""
     settings = Settings.from_environment()
     logs.configure(settings)
     end_with_parent(within_s=2 * settings.drain_s + _LEAVING_S)
@@ -128,8 +128,9 @@ def application() -> FastAPI:
 
 
 def _settled(app: FastAPI) -> FastAPI:
-    """What the process holds by now stays: looking through it for garbage, which takes 200 ms at a
-    time with nothing else running, would be time lost."""
+    """Exempt all present objects from garbage collection. Scanning them takes 200 ms at a time,
+    and nothing else runs meanwhile.
+    """
     gc.collect()
     gc.freeze()
     return app
@@ -137,7 +138,9 @@ def _settled(app: FastAPI) -> FastAPI:
 
 @contextmanager
 def _shared_by_workers(settings: Settings) -> Iterator[None]:
-    """Within it, processes that are started have the settings and one place for their counters."""
+    """Start processes within this context: they have the settings and one place for their
+    counters.
+    """
     with TemporaryDirectory(prefix="decaysketch-metrics-") as directory:
         variables = settings.to_environment() | {MULTIPROCESS_VARIABLE: directory}
         earlier = {name: os.environ.get(name) for name in variables}
@@ -154,7 +157,7 @@ def _shared_by_workers(settings: Settings) -> Iterator[None]:
 
 @commands.command()
 def backup(path: Archive, config: Config = None, data: Data = None) -> None:
-    """Write everything as of one moment to one file; the aggregator may go on serving."""
+    """Write everything as of one moment to one file. The aggregator may continue to serve."""
     settings = _settings(config=config, data=data)
     with _reported():
         written = backups.backup(settings.database_url, path)
@@ -176,7 +179,9 @@ def restore(path: Archive, config: Config = None, data: Data = None) -> None:
 
 @commands.command()
 def check(config: Config = None, data: Data = None) -> None:
-    """Read the whole database and verify every sketch in it; status 1 if any is damaged."""
+    """Read the complete database and verify every sketch in it. Exit with status 1 if any is
+    damaged.
+    """
     settings = _settings(config=config, data=data)
     with _reported():
         findings = backups.check(settings.database_url)
@@ -198,8 +203,9 @@ def revoke(
     config: Config = None,
     data: Data = None,
 ) -> None:
-    """Drop all that a source has posted to a stream, and refuse it from now on. Works on the
-    database, reading no sketch; running servers follow at once."""
+    """Drop all posts from a source to a stream, and reject the source from now on. Works on the
+    database without reading a sketch. Running servers follow at once.
+    """
     settings = _settings(config=config, data=data)
     with _reported():
         offline.revoke(settings.database_url, stream, source)
@@ -212,8 +218,9 @@ def delete(
     config: Config = None,
     data: Data = None,
 ) -> None:
-    """Delete a stream and all that was posted to it. Works on the database, reading no sketch;
-    running servers follow at once."""
+    """Delete a stream and all its posts. Works on the database without reading a sketch. Running
+    servers follow at once.
+    """
     settings = _settings(config=config, data=data)
     with _reported():
         offline.delete(settings.database_url, stream)
@@ -228,13 +235,13 @@ def settings() -> None:
 
 @commands.command()
 def questions() -> None:
-    """Write every question that streams answer as a Markdown table."""
+    """Write every query that streams answer as a Markdown table."""
     typer.echo(questions_table(), nl=False)
 
 
 @commands.command()
 def memory(config: Config = None) -> None:
-    """Write what a worker takes in memory at the most with these settings, as a Markdown table."""
+    """Write a worker's maximum memory with these settings, as a Markdown table."""
     typer.echo(memory_table(_settings(config=config)), nl=False)
 
 
@@ -247,7 +254,7 @@ def _settings(**options: Any) -> Settings:
 
 @contextmanager
 def _reported() -> Iterator[None]:
-    """A refusal as one line and status 1."""
+    """Report a rejection as one line and status 1."""
     try:
         yield
     except (backups.BackupError, offline.OfflineError) as error:
@@ -256,7 +263,7 @@ def _reported() -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command, ``serve`` if none is named; raises SystemExit with its status."""
+    """Run a command, ``serve`` if none is named. Raises SystemExit with its status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or (given[0].startswith("-") and given[0] != "--help"):
         given.insert(0, "serve")

@@ -50,13 +50,13 @@ Errors are RFC 9457 problems. Times and ages are integers in the `time_unit` of 
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """The aggregator as an ASGI application.
+    """Return the aggregator as an ASGI application.
 
-    The database is opened and read when the application starts. When it is told to stop it takes
-    nothing more, and what it has taken is acknowledged before it ends.
+    The application opens and reads the database when it starts. When it stops, it accepts nothing
+    more, and acknowledges all accepted posts before it ends.
 
     Args:
-        settings: from the environment if not given.
+        settings: read from the environment if not given.
     """
     chosen = settings or Settings.from_environment()
 
@@ -111,7 +111,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggregator:
-    """Open the database and read it; what ``stack`` closes is closed in reverse order."""
+    """Open the database and read it. ``stack`` closes the parts in reverse order."""
     compute, questions = pools(settings.compute_threads)
     decays, opening = Threads(1, "decays"), Threads(1, "streams")
     # No long post waits for the merges of other streams.
@@ -155,7 +155,8 @@ async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggr
 
 
 async def _load_special_functions(opened: asyncio.Event, compute: Compute) -> None:
-    """Once there is a stream, so that its first answer need not wait; a server that has none is
-    ready sooner and smaller."""
+    """Load them once there is a stream, so that its first result need not wait. A server without
+    a stream is ready sooner and smaller.
+    """
     await opened.wait()
     await compute(special.load)

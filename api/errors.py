@@ -1,9 +1,10 @@
-"""The rejections of the service: each a class, with its sentence and the fields at fault.
+"""Rejections by the service: each a class, with its sentence and the fields at fault.
 
 A rejection describes the fault in one sentence (its text). Where fields are at fault, it lists each
 with the reason, the value given and the value expected (``faults``). Another module converts it
-into a response (:mod:`api.http.problems`): nothing here, and nothing that raises these, knows how
-the request came. The library and the journal have their own classes for their rejections.
+into a response (:mod:`api.http.problems`): neither this module nor code that raises these errors
+knows the protocol of the request. The library and the journal have their own classes for their
+rejections.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class UnknownSourceError(ServiceError):
 
 
 class StreamConflictError(ServiceError):
-    """A stream of this name exists and is of another family, or has other parameters."""
+    """A stream with this name exists, with another family or other parameters."""
 
     def __init__(self, name: str, fields: Mapping[str, tuple[Any, Any]]) -> None:
         super().__init__(
@@ -132,7 +133,7 @@ class StreamConflictError(ServiceError):
 
 
 class CapacityTooSmallError(ServiceError):
-    """A sketch was posted whose capacity is below the stream's."""
+    """A posted sketch has a capacity below the stream's."""
 
     def __init__(self, name: str, ours: int, theirs: int) -> None:
         super().__init__(
@@ -143,7 +144,7 @@ class CapacityTooSmallError(ServiceError):
 
 
 class IntervalConflictError(ServiceError):
-    """Numbers of a source came before, in another interval or with other bytes."""
+    """A source's numbers came before, in another interval or with other bytes."""
 
     def __init__(
         self, source: str, given: tuple[int, int], acknowledged: Sequence[tuple[int, int]]
@@ -166,7 +167,7 @@ class IntervalConflictError(ServiceError):
 
 
 class UnknownIntervalError(ServiceError):
-    """An interval was to be released that was not acknowledged as such."""
+    """A request releases an interval that was not acknowledged as such."""
 
     def __init__(
         self, source: str, given: tuple[int, int], overlapping: Sequence[tuple[int, int]]
@@ -191,7 +192,7 @@ def _interval(interval: tuple[int, int]) -> str:
 
 
 class ClockAheadError(ServiceError):
-    """Times of a sketch lie further past the clock of this machine than the stream allows."""
+    """Times in a sketch lie further past this machine's clock than the stream allows."""
 
     def __init__(
         self, stream: str, limit: int, skew_s: float, times: Mapping[str, int], unit: str
@@ -214,8 +215,8 @@ class ClockAheadError(ServiceError):
 
 
 class ClockEarlyError(ServiceError):
-    """The clock of a sketch would make a stream forget rows that are not due yet by the clock of
-    this machine. They will be.
+    """A sketch's clock would make a stream forget rows that are not due yet by this machine's
+    clock. They will be.
     """
 
     def __init__(self, stream: str, clock: int, limit: int, lead_s: float, wait_s: int) -> None:
@@ -239,7 +240,9 @@ class ObservationsOnlyError(ServiceError):
 
 
 class TooManyRowsError(ServiceError):
-    """A body has more observations than one post may have, or more of what may be some."""
+    """A body has more observations, or more parts that may be observations, than one post may
+    have.
+    """
 
     def __init__(self, rows: int, limit: int, what: str = "observations") -> None:
         super().__init__(
@@ -249,7 +252,7 @@ class TooManyRowsError(ServiceError):
 
 
 class TooManySketchRowsError(TooManyRowsError):
-    """The sketches of a post have more rows, together, than one post may have."""
+    """A post's sketches together have more rows than one post may have."""
 
     def __init__(self, rows: int, limit: int) -> None:
         ServiceError.__init__(
@@ -261,7 +264,7 @@ class TooManySketchRowsError(TooManyRowsError):
 
 
 class RowsInFlightError(ServiceError):
-    """The sketches of all posts at a time have more rows than this process may hold."""
+    """The sketches in all concurrent posts have more rows than this process may store."""
 
     def __init__(self, present: int, rows: int, limit: int) -> None:
         super().__init__(
@@ -282,7 +285,7 @@ class RowsAskedError(ServiceError):
 
 
 class NoRoomError(ServiceError):
-    """Memory has no space for the rows of a post. ``where`` names the place."""
+    """Memory has no space for a post's rows. ``where`` names the place."""
 
     def __init__(self, where: str, field: str, rows: int, limit: int) -> None:
         super().__init__(
@@ -293,7 +296,7 @@ class NoRoomError(ServiceError):
 
 
 class TooManySourcesError(ServiceError):
-    """The number of a stream's sources is at its limit, and this is another one."""
+    """A stream's source count is at its limit, and this is another source."""
 
     def __init__(self, stream: str, sources: int, limit: int) -> None:
         super().__init__(
@@ -304,13 +307,13 @@ class TooManySourcesError(ServiceError):
 
 
 def families_that_have(aggregate: str) -> str:
-    """What to add to a message that refuses an aggregate: the families that have it."""
+    """Return an addition to a message that rejects an aggregate: the families that have it."""
     found = [each.name for each in FAMILIES.values() if aggregate in each.questions]
     return f"; {aggregate} is of streams of family {' or '.join(found)}" if found else ""
 
 
 class UnsupportedAggregateError(ServiceError):
-    """Some queries of a request need an aggregate that the stream's family does not have."""
+    """Some queries in a request need an aggregate that the stream's family does not have."""
 
     def __init__(
         self, stream: str, family: str, known: Iterable[str], refused: Mapping[int, str]
@@ -333,7 +336,7 @@ class UnsupportedAggregateError(ServiceError):
 
 
 class UnanswerableQueriesError(ServiceError):
-    """Some queries of a request need rows that the sketch has discarded at every level."""
+    """Some queries in a request need rows that the sketch has discarded at every level."""
 
     def __init__(self, asked: int, refused: Mapping[str, UnanswerableQueryError]) -> None:
         field, error = next(iter(refused.items()))
@@ -356,7 +359,7 @@ class IncompatibleStreamsError(ServiceError):
 
 
 class TooMuchAskedError(ServiceError):
-    """The number of requests under way is at its limit."""
+    """The count of running requests is at its limit."""
 
     def __init__(self, what: str, most: int, *, of_caller: bool) -> None:
         whose = "of this caller " if of_caller else ""
@@ -376,7 +379,7 @@ class RevokedSourceError(ServiceError):
 
 
 class StaleTokenError(ServiceError):
-    """The stream of a token was deleted since."""
+    """A token's stream was deleted since."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(
@@ -385,7 +388,7 @@ class StaleTokenError(ServiceError):
 
 
 class TokenBeyondError(ServiceError):
-    """No post has the number of a token."""
+    """No post has a token's number."""
 
     def __init__(self, token: str, last: int) -> None:
         super().__init__(
@@ -413,7 +416,7 @@ class ClosingError(ServiceError):
 
 
 class NotCaughtUpError(ServiceError):
-    """This process has not read the post of a token."""
+    """This process has not read a token's post."""
 
     def __init__(self, token: str) -> None:
         super().__init__(f"the post of token {token!r} has not arrived here in time; ask again")
@@ -424,11 +427,11 @@ class InvalidRequestError(ServiceError):
 
 
 class PartialWriteError(InvalidRequestError):
-    """Some readings of a body were rejected, and counted one by one. The others are stored."""
+    """Some readings in a body were rejected, and counted one by one. The others are stored."""
 
 
 class NothingTakenError(ServiceError):
-    """Every observation of a body was rejected, each for its own fault."""
+    """Every observation in a body was rejected, each for its own fault."""
 
 
 class TooManyStreamsError(ServiceError):
@@ -436,7 +439,7 @@ class TooManyStreamsError(ServiceError):
 
 
 class UnknownMonitorError(ServiceError):
-    """A stream has no monitor of this name."""
+    """A stream has no monitor with this name."""
 
     def __init__(self, stream: str, monitor: str) -> None:
         super().__init__(f"stream {stream!r} has no monitor {monitor!r}")
@@ -450,7 +453,7 @@ class TooManyMonitorsError(ServiceError):
 
 
 class UnknownQuestionError(ServiceError):
-    """A stream has no configured query of this name, or none in a set."""
+    """A stream has no configured query with this name, or none in a set."""
 
     def __init__(self, stream: str, what: str) -> None:
         super().__init__(f"stream {stream!r} has no {what}")
@@ -464,7 +467,7 @@ class TooManyQuestionsError(ServiceError):
 
 
 class UnknownListError(ServiceError):
-    """A stream has no top-k list of this name."""
+    """A stream has no top-k list with this name."""
 
     def __init__(self, stream: str, name: str) -> None:
         super().__init__(f"stream {stream!r} has no top-k list {name!r}")

@@ -1,12 +1,12 @@
-"""What the process says: one line per event, as JSON or for a terminal.
+"""Log output: one line per event, as JSON or for a terminal.
 
-Every line of the process goes through one formatter, uvicorn's included, and has the id of the
-request that is being served. Control characters are escaped, so that no text from outside can begin
-a line of its own. What may go wrong many times a second is said once a minute.
+All log lines, including uvicorn's, go through one formatter and have the id of the current request.
+Control characters are escaped, so that no text from outside can begin a new line. A fault that may
+occur many times a second is logged once a minute.
 
-Lines are written by a thread of their own, those of a moment together. To write is to let go of the
-interpreter's lock, and to wait until the threads that decode hand it back: the event loop would
-spend more time on that than on the request.
+A separate thread writes the lines, several at a time. Writing releases the interpreter's lock, and
+then waits until the threads that decode release it. The event loop would spend more time on that
+than on the request.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode  # the same text in a tenth 
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What a line says beside its message; ``extra={"fields": {...}}`` of the call."""
+    """Return a line's fields besides its message, from the call's ``extra={"fields": {...}}``."""
     fields = dict(getattr(record, "fields", {}))
     if (identity := REQUEST_ID.get()) is not None:
         fields = {"request_id": identity, **fields}
@@ -50,7 +50,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line, ASCII only."""
+    """Writes one JSON object per line, ASCII only."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC)
@@ -71,7 +71,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """A line for whoever reads over the shoulder of the process; an exception follows below."""
+    """Writes a line for people at a terminal. An exception follows below."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%H:%M:%S", time.localtime(record.created))
@@ -94,7 +94,7 @@ def _printable(text: str) -> str:
 
 
 def configure(settings: Settings, stream: TextIO | None = None) -> None:
-    """Send every line of the process to ``stream`` (the standard error stream), in one format."""
+    """Send every log line to ``stream`` (the standard error stream), in one format."""
     global _lines
     finish()
     sink = sys.stderr if stream is None else stream
@@ -117,7 +117,7 @@ def configure(settings: Settings, stream: TextIO | None = None) -> None:
 
 
 def finish() -> None:
-    """Return when every line is written; from here on whoever says something writes it."""
+    """Return when every line is written. From here on, the thread that logs a line writes it."""
     global _lines
     if _lines is not None:
         logging.basicConfig(handlers=[_lines.finish()], force=True)
@@ -125,9 +125,10 @@ def finish() -> None:
 
 
 class _Lines(logging.Handler):
-    """Formats a line where it is said, since the request's id is known there, and has it written
-    elsewhere, those of a moment together. Who says something waits if very many wait to be
-    written."""
+    """Formats a line in the thread that logs it, where the request's id is known. Another thread
+    writes it, several lines at a time. The logging thread waits if very many lines wait to be
+    written.
+    """
 
     def __init__(self, sink: TextIO, form: logging.Formatter) -> None:
         super().__init__()
@@ -147,7 +148,7 @@ class _Lines(logging.Handler):
             self._waiting.put(line)
 
     def finish(self) -> logging.Handler:
-        """What writes at once, in place of this."""
+        """Return a handler that writes at once and replaces this one."""
         self._waiting.put(None)
         self._writer.join()
         direct = logging.StreamHandler(self._sink)
@@ -173,7 +174,9 @@ class _Lines(logging.Handler):
                 self._unwritten = 0
 
     def _missing(self) -> str:
-        """A line that tells of lines before it; it cannot wait in line itself."""
+        """Return a line that reports earlier unwritten lines. It cannot wait in the queue
+        itself.
+        """
         if not self._unwritten:
             return ""
         what = f"the log could not be written: up to {self._unwritten} lines are missing here"
@@ -186,11 +189,11 @@ atexit.register(finish)
 
 
 class Seldom:
-    """Says something at once, and for a minute after it only counts how often it would have been
-    said again. The next line tells how often that was.
+    """Logs a line at once. For a minute after it, it only counts the repetitions. The next line
+    reports their number.
 
     Args:
-        log: where it is said.
+        log: the logger.
         clock: seconds, from any beginning.
     """
 
@@ -201,7 +204,7 @@ class Seldom:
         self._unsaid = 0
 
     def say(self, level: int, message: str, *arguments: object) -> None:
-        """Say it, unless something was said a moment ago."""
+        """Log it, unless a line was logged within the last minute."""
         if self._clock() - self._said_at < _EVERY_S:
             self._unsaid += 1
             return
@@ -212,7 +215,9 @@ class Seldom:
         self._log.log(level, message, *arguments)
 
     def over(self) -> int:
-        """It has passed: what comes next is said at once. How often it was not said."""
+        """The condition has passed: log the next line at once. Return the number of suppressed
+        lines.
+        """
         unsaid, self._unsaid = self._unsaid, 0
         self._said_at = float("-inf")
         return unsaid

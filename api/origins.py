@@ -1,4 +1,4 @@
-"""Scheme, name and port of a URL: what a list of receivers is a list of."""
+"""Scheme, name and port of a URL, as in a list of permitted receivers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PRINTABLE = re.compile(r"[\x21-\x7e]+")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Scheme, name and port of a receiver."""
+    """A receiver's scheme, name and port."""
 
     scheme: str
     host: str
@@ -25,11 +25,11 @@ class Origin:
 
     @classmethod
     def of(cls, url: str) -> Self:
-        """The origin of a URL.
+        """Return a URL's origin.
 
         Raises:
-            ValueError: it is none of http or https, or has a part that none of these has here: a
-                user, a fragment, a character that is no printable one of ASCII.
+            ValueError: it is not http or https, or has a part that is not allowed here: a user, a
+                fragment, or a character that is not printable ASCII.
         """
         if len(url) > LONGEST_URL:
             raise ValueError(f"has {len(url)} characters; expected at most {LONGEST_URL}")

@@ -1,13 +1,13 @@
 """Streams and sketches in requests and responses, as pydantic models. Queries are in ``queries``.
 
 Requests are strict: an unknown field, a number in quotes, or a fraction for an integer is rejected
-and never guessed. The library checks domains of parameters. Models here check types and sizes:
-every list has a maximum length, lists of numbers and texts end at their first fault, and an error
-names a few unknown fields only. So the limits bound the work and the memory for a body, and its
-content does not.
+and never guessed. The library checks parameter domains. Models here check types and sizes: every
+list has a maximum length, lists of numbers and texts end at their first fault, and an error names a
+few unknown fields only. So the limits bound the work and the memory for a body, and its content
+does not.
 
 The model for creating a stream belongs to its family: each family's description
-(:mod:`decaysketch.contract.family`) gives a model of its parameters and one of the body.
+(:mod:`decaysketch.contract.family`) gives a model for its parameters and one for the body.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ AfterHeader = Annotated[
 
 
 class RequestModel(BaseModel):
-    """Base of every request body."""
+    """Base of all request bodies."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 
@@ -178,12 +178,14 @@ class _Params(RequestModel):
         return self
 
     def to_library(self) -> Any:
-        """The library's parameters. Their class checks the domains."""
+        """Return the library's parameters. Their class checks the domains."""
         return self.params_type.from_dict(self.model_dump())
 
 
 def _params_model(family: Family) -> type[_Params]:
-    """The parameters of a family: its options, and the constant fields of their JSON form."""
+    """Return a family's parameter model: its options, and the constant fields in their JSON
+    form.
+    """
     fields: dict[str, Any] = {option.name: _field_of(option) for option in family.options}
     for name, said in family.example.params.to_dict().items():
         if name not in fields:
@@ -233,7 +235,7 @@ class Stream(RequestModel):
     )
 
     def form(self) -> dict[str, Any]:
-        """The sketch configuration of the stream, for ``recipe_from_dict``."""
+        """Return the stream's sketch configuration, for ``recipe_from_dict``."""
         return self.model_dump(
             exclude={"max_clock_skew_s", "secret_ids", "bind_keys", "ingest", "views"}
         )
@@ -243,7 +245,7 @@ _Part = Annotated[int, Field(ge=0, le=MAX_PART)]
 
 
 class DevicesView(RequestModel):
-    """The last reading of each device: `GET /v1/streams/{name}/devices`."""
+    """The last reading per device: `GET /v1/streams/{name}/devices`."""
 
     id: _Part | Annotated[list[_Part], Field(min_length=1, max_length=MAX_PARTS)] = Field(
         description="Which part of an observation's id names its device, from 0; or which parts "
@@ -263,7 +265,7 @@ class DevicesView(RequestModel):
 
 
 class Views(RequestModel):
-    """Derived streams of a stream."""
+    """A stream's derived streams."""
 
     devices: DevicesView
 
@@ -352,17 +354,15 @@ else:
 
 
 class StreamCreation(RootModel[_AnyStream]):
-    """Body of `PUT /v1/streams/{name}`: the family of its sketches (default `decay`) and their
-    configuration.
-    """
+    """Body of `PUT /v1/streams/{name}`: the sketch family (default `decay`) and configuration."""
 
     model_config = ConfigDict(json_schema_extra={"examples": _EXAMPLES})
 
     @model_validator(mode="before")
     @classmethod
     def _with_family(cls, fields: Any) -> Any:
-        """Insert the default family. A decay of a family without one is rejected here, because
-        later the path of an error would contain the family's name like a field.
+        """Insert the default family. A decay for a family without one is rejected here, because
+        later an error path would contain the family's name like a field.
         """
         if not isinstance(fields, dict):
             return fields
@@ -408,7 +408,7 @@ class StreamList(BaseModel):
 
 
 class SourceState(BaseModel):
-    """The merged sketch of one source."""
+    """One source's merged sketch."""
 
     source: str
     digest: str
@@ -426,7 +426,7 @@ class SourceState(BaseModel):
 
 
 class ViewOfModel(BaseModel):
-    """The feed of a derived stream, for clients that hash ids elsewhere and feed it themselves."""
+    """The feed for a derived stream, for clients that hash ids elsewhere and feed it themselves."""
 
     of: str = Field(description="The stream whose observations do.")
     id: list[int] = Field(description="The parts of their ids that name a device, from 0.")
@@ -437,7 +437,7 @@ class ViewOfModel(BaseModel):
 
 
 class StreamState(BaseModel):
-    """A stream: the parameters of its sketches, and its content."""
+    """A stream: its sketch parameters and its content."""
 
     name: str
     incarnation: str = Field(description="Another one if the stream is deleted and made anew.")
@@ -504,7 +504,7 @@ class StreamState(BaseModel):
 
 
 class IntervalModel(BaseModel):
-    """The numbers `first <= n < next` of a source."""
+    """A source's numbers `first <= n < next`."""
 
     first: int
     next: int
@@ -522,7 +522,7 @@ class PostedSketch(BaseModel):
 
 
 class GrantModel(BaseModel):
-    """The allowance of a source for one monitor."""
+    """A source's allowance for one monitor."""
 
     monitor: str
     inc: int = Field(description="Of the report that is answered.")

@@ -1,11 +1,11 @@
-"""What an operator may choose: one frozen, typed object.
+"""The operator's settings: one frozen, typed object.
 
-A value comes from, the first that has it: the command line, the environment variable
+A value comes from the first source that has it: the command line, the environment variable
 ``DECAYSKETCH_<FIELD>``, the TOML file named by ``--config`` or ``DECAYSKETCH_CONFIG``, the default.
 ``Settings(...)`` itself reads neither the environment nor a file, so that a test or an embedding
-program has exactly what it asked for.
+program has exactly the values that it passes.
 
-Every refusal names the setting as it was written, the value, and what was expected.
+Every rejection names the setting as it was written, the value, and the expected domain.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _within(default: Any, low: float, high: float, description: str) -> Any:
 
 
 class Setting(NamedTuple):
-    """One row of the table in the documentation."""
+    """One row in the documentation's table."""
 
     name: str
     variable: str
@@ -87,7 +87,7 @@ class Setting(NamedTuple):
 
 
 class Settings(BaseModel):
-    """Settings of one aggregator; equal on every worker of it."""
+    """Settings for one aggregator, equal on all its workers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -426,16 +426,16 @@ class Settings(BaseModel):
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ, **options: Any) -> Self:
-        """Settings from the environment and the file it names.
+        """Return settings from the environment and the file that it names.
 
         Args:
-            environment: instead of that of the process.
-            **options: what the command line says; None: it says nothing. ``config`` is the path of
-                the TOML file.
+            environment: replaces the process environment.
+            **options: values from the command line. None: not given. ``config`` is the TOML file's
+                path.
 
         Raises:
-            SettingsError: a value is outside its domain, the file is not there or not TOML, or it
-                has a key that is no setting.
+            SettingsError: a value is outside its domain, the file does not exist or is not TOML, or
+                it has a key that is no setting.
         """
         chosen: dict[str, Any] = {}
         origins: dict[str, str] = {}
@@ -456,8 +456,8 @@ class Settings(BaseModel):
             raise SettingsError(origins.get(error.name, error.name), error.fault) from None
 
     def to_environment(self) -> dict[str, str]:
-        """Return variables that ``from_environment`` reads as these settings: workers get them
-        so.
+        """Return variables that ``from_environment`` reads as these settings. Workers receive
+        them this way.
         """
         return {
             ENV_PREFIX + name.upper(): _text(name, getattr(self, name))

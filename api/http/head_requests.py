@@ -3,7 +3,7 @@
 No route handles HEAD. The request goes in as GET, through the same guards and to the same headers
 (length and entity tag among them), and only the head of the response goes out. An endless response,
 such as live results, ends with its head: at its first piece the route learns that no client reads.
-The description of the service does not list HEAD.
+The service description does not list HEAD.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class _ToldError(Exception):
 class HeadRequests:
     """Answers HEAD with the head of the response to GET. ``app`` receives GET.
 
-    Outer layers, such as the log, see HEAD: this class restores the method of the request.
+    Outer layers, such as the log, see HEAD: this class restores the request's method.
     """
 
     def __init__(self, app: ASGIApp) -> None:

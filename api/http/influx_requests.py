@@ -1,10 +1,10 @@
-"""Specifics of requests by Influx clients: their paths, and the place of the key.
+"""Specifics of requests by Influx clients: their paths, and the key's place.
 
-Clients of its second version send a token (``Authorization: Token ...``). Clients of the first send
-a name and a password, as Basic authentication or in the query string (``u`` and ``p``). The key of
-this server is the token or the password, whatever the name. The server reads it there only on these
-paths. A browser adds Basic credentials by itself for any web page. So the server checks the web
-page behind such a request, as it does where no key is needed.
+Clients for version 2 send a token (``Authorization: Token ...``). Clients for version 1 send a name
+and a password, as Basic authentication or in the query string (``u`` and ``p``). This server's key
+is the token or the password, for any name. The server reads it there only on these paths. A browser
+adds Basic credentials by itself for any web page. So the server checks the web page behind such a
+request, as it does where no key is needed.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """The layers before the routes, outermost first.
 
-- ``HeadRequests``: HEAD is GET whose response ends with its head.
-- ``Envelope``: every response, including internal errors, has its request id and the
-  security headers for browsers.
-- ``Entrance``: recognises the caller and counts its requests. It rejects the body of an unknown
-  caller with its first bytes. Where no key is needed, neither a web page of another origin nor a
-  proxy gets in.
+- ``HeadRequests``: HEAD is a GET with a response that ends with its head.
+- ``Envelope``: every response, including internal errors, has its request id and the security
+  headers for browsers.
+- ``Entrance``: recognises the caller and counts its requests. It rejects an unknown caller's body
+  with its first bytes. Where no key is needed, neither a web page from another origin nor a proxy
+  gets in.
 - ``Responses``: a response leaves as fast as the client reads, within a budget.
 - ``Body``: a body arrives within its time and is inflated within its bounds. The routes see the
-  plain bytes and never more of them than is allowed.
+  plain bytes and never more than is allowed.
 
-A rejection of a body is raised where the body is read. So it does not affect a route that reads no
+A body's rejection is raised where the body is read. So it does not affect a route that reads no
 body, and an unknown path stays a 404.
 """
 
@@ -84,7 +84,7 @@ _SECURITY_HEADERS = Headers(
 
 
 def stand_outside(app: FastAPI, layer: Callable[[ASGIApp], ASGIApp]) -> None:
-    """Put a layer before ``app`` and all its present layers, including those of the framework.
+    """Put a layer before ``app`` and all its present layers, including the framework's.
     (``add_middleware`` puts it behind some of these.)
     """
     build = app.build_middleware_stack
@@ -119,7 +119,7 @@ def install(app: FastAPI, settings: Settings) -> None:
 
 
 class Envelope:
-    """The request id, and security headers where the response has none of its own."""
+    """The request id, and security headers where the response has none."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -159,11 +159,11 @@ class Entrance:
     """Sets ``scope["state"]["caller"]``: the caller, or None. Limits its request rate.
 
     Args:
-        app: the next layer; ``app.state.keys`` recognises callers.
-        rates: of each key, and of each address without one.
-        local_names_only: on a loopback server that needs no key, a request must call it by a
-            name of this machine. A web page that points its own name at 127.0.0.1 could
-            otherwise read the responses.
+        app: the next layer. ``app.state.keys`` recognises callers.
+        rates: request rates per key, and per address without a key.
+        local_names_only: on a loopback server that needs no key, a request must call it by this
+            machine's name. A web page that points its own name at 127.0.0.1 could otherwise read
+            the responses.
     """
 
     def __init__(self, app: ASGIApp, rates: Rates, *, local_names_only: bool) -> None:
@@ -208,7 +208,7 @@ class Entrance:
             raise refusals.TooManyRequestsError(self.rates.rate_per_s, wait_s)
 
     def _key_shown(self, scope: Scope, headers: Headers) -> str | None:
-        """Raise ForeignPageError for a browser request on behalf of a web page of another
+        """Raise ForeignPageError for a browser request on behalf of a web page from another
         origin.
         """
         if influx_requests.PATH.fullmatch(scope["path"]) is None:
@@ -226,7 +226,7 @@ class Entrance:
         Raises:
             HTTPException: the name does not belong to this machine.
             ProxiedError: a proxy forwards the request.
-            ForeignPageError: a web page of another origin sends the request.
+            ForeignPageError: a web page from another origin sends the request.
         """
         if self.local_names_only:
             # Whoever the client is: a header may have said so.
@@ -256,26 +256,25 @@ def _check_page(scope: Scope, headers: Headers) -> None:
 
 
 class Body:
-    """Bounds the body in bytes as sent, in bytes as inflated, and in time. Bounds the bodies of all
-    requests together in bytes. Each key has a share of that bound (:mod:`api.service.shares`).
-    Short bodies have a separate reserve, whatever long bodies there are.
+    """Bounds the body in bytes as sent, in bytes as inflated, and in time. Bounds all requests'
+    bodies together in bytes. Each key has a share in that bound (:mod:`api.service.shares`). Short
+    bodies have a separate reserve, regardless of long bodies.
 
-    A declared length is believed; without one the bytes are counted as they come. At most one chunk
-    of the server and one piece of ``decompression.PIECE_BYTES`` are held here. Bytes given to a
-    route count until its request has ended. A body that is alone is never too much, whatever
-    ``inflight_bytes`` is.
+    A declared length is trusted. Without one, the bytes are counted as they come. This layer stores
+    at most one server chunk and one piece of ``decompression.PIECE_BYTES``. Bytes given to a route
+    count until its request has ended. A body that is alone is never too much, for any
+    ``inflight_bytes``.
 
-    A body of GET or HEAD has no meaning and no route reads it. It is forwarded unchanged.
+    A body in GET or HEAD has no meaning and no route reads it. It is forwarded unchanged.
 
     Args:
         app: the next layer.
         limit_bytes: most bytes as sent.
         inflated_bytes: most bytes once inflated.
-        json_bytes: most bytes, inflated, of observations that are not of one of the bulk media
-            types.
-        inflight_bytes: most bytes, inflated, of all bodies at a time.
+        json_bytes: most bytes, inflated, of observations without a bulk media type.
+        inflight_bytes: most bytes, inflated, for all concurrent bodies.
         timeout_s: from the first read to the last byte.
-        query_bytes: most bytes, inflated, for a body of any other route, whatever its media type.
+        query_bytes: most bytes, inflated, for a body to any other route, with any media type.
     """
 
     def __init__(
@@ -300,7 +299,7 @@ class Body:
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes of all present bodies."""
+        """Return the total bytes in all present bodies."""
         return self._long.taken + self._short.taken
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -377,10 +376,10 @@ class Body:
 
 
 class _Sent:
-    """The body of one request as it was sent, bounded in bytes and in time.
+    """One request's body as it was sent, bounded in bytes and in time.
 
     Args:
-        receive: of the server.
+        receive: the server's function.
         limit_bytes: most bytes.
         timeout_s: from the first read to the last byte.
     """

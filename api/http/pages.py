@@ -1,16 +1,16 @@
-"""Signs of a web page or a proxy behind a request.
+"""Detect a web page or a proxy behind a request.
 
 A server that needs no key trusts every client that reaches it. Two kinds of client should not:
 
-- *A page of another site*, opened in a browser that can reach the server. The browser sends the
+- *A page from another site*, opened in a browser that can reach the server. The browser sends the
   page's request, and only hides the response from the page. It names the page in headers that no
   page can write: ``Sec-Fetch-Site``, and ``Origin`` for all but plain reading. The server rejects
-  requests of such a page. It accepts a followed link to this server, since the user does that and
+  requests from such a page. It accepts a followed link to this server, since the user does that and
   it changes nothing.
 - *A proxy* on the same machine that forwards requests from the internet. It adds headers that no
   other client sends.
 
-Programs (``curl``, the client of this package) send none of these headers.
+Programs (``curl``, this package's client) send none of these headers.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 def says_nothing(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Return whether neither a page nor a proxy can have sent these headers, because programs send
-    all of them.
+    """Return whether neither a page nor a proxy can have sent these headers. True if all are
+    headers that programs send.
     """
     return all(name in _OF_PROGRAMS for name, _ in headers)
 
 
 def foreign_page(method: str, scheme: str, headers: Headers) -> tuple[str, str] | None:
-    """Return the header, and its value, by which the browser names a page of another origin as the
-    requester, or None.
+    """Return the header, and its value, in which the browser names a page from another origin as
+    the requester. None if there is no such header.
 
     Another port is another origin: ``localhost:3000`` is foreign to ``localhost:8000``.
 
     Args:
-        method: of the request.
-        scheme: that the server speaks.
-        headers: of the request; ``Host`` is the name by which the client called the server.
+        method: the request's method.
+        scheme: the server's scheme.
+        headers: the request's headers. ``Host`` is the name by which the client called the server.
     """
     for site in headers.getlist("sec-fetch-site"):
         if site not in _OWN_SITES and not (method in _READING and _follows_a_link(headers)):
@@ -79,15 +79,13 @@ def proxy_header(headers: Headers) -> str | None:
 
 
 def _follows_a_link(headers: Headers) -> bool:
-    """Return whether the response becomes the content of a browser tab, and not a part of a
-    page.
-    """
+    """Return whether the response becomes a browser tab's content, and not part of a page."""
     mode, destination = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
     return (mode, destination) == ("navigate", "document")
 
 
 def _split(origin: str) -> tuple[str, str]:
-    """Split an origin: ``http://localhost:8000`` -> ``("http", "localhost:8000")``; ``null`` has
+    """Split an origin: ``http://localhost:8000`` -> ``("http", "localhost:8000")``. ``null`` has
     no host.
     """
     scheme, _, host = origin.partition("://")

@@ -2,7 +2,7 @@
 
 A problem describes the fault in one sentence (``detail``). Where fields are at fault, it lists each
 with the reason, the value given and the value expected (``errors``). No stack trace, no file name
-and no text of the database driver ever leaves the process.
+and no text from the database driver ever leaves the process.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def answer_to(error: Exception) -> ProblemResponse:
 
 
 def problem_of(error: ServiceError, beside: Mapping[str, Any]) -> ProblemResponse:
-    """Return the problem for ``error``, with the additional members of its kind."""
+    """Return the problem for ``error``, with its kind's additional members."""
     kind = _kind_of(error)
     assert kind is not None, error
     return _known(error, kind, beside)
@@ -323,7 +323,9 @@ def _streams_of(request: Request) -> set[str]:
 
 
 def _methods_of(request: Request) -> set[str]:
-    """Return the methods of every route of the path. The router returns only those of the first."""
+    """Return the methods of every route with the path. The router returns only the first route's
+    methods.
+    """
     methods = {
         method
         for route in iter_route_contexts(request.app.routes)
@@ -405,7 +407,7 @@ def _validation_fault(entry: Mapping[str, Any], body: Any) -> Fault:
 
 
 def _share_meant(given: Any, most: Any) -> str:
-    """Return an addition for a share that was given in per cent."""
+    """Return an addition for a share given in per cent."""
     per_cent = most == 1 and isinstance(given, int | float) and 2 <= given <= 100
     return f"; did you mean {given / 100:g}?" if per_cent else ""
 
@@ -426,8 +428,7 @@ def _path(location: tuple[int | str, ...], body: Any, absent: bool) -> str:
     """Return a field path: ``("body", "queries", 0, "mean", "decay")`` -> ``"queries[0].decay"``.
 
     pydantic puts the tags of discriminated unions among the keys. A part that the body does not
-    have is such a tag and left out, unless it is the last part and ``absent``: a key that is
-    missing.
+    have is such a tag and is skipped, unless it is the last part and ``absent``: a missing key.
     """
     if location[0] != "body":
         return ".".join(str(part) for part in location[1:]) or str(location[0])

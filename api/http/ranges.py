@@ -1,7 +1,7 @@
-"""Parts of a response by RFC 9110: one range of bytes, or the complete response.
+"""Response parts by RFC 9110: one byte range, or the complete response.
 
-Readers of tables request some bytes first and all afterwards, in separate requests (polars, DuckDB
-and object stores do). The server returns a part only of a response with a strong entity tag. It
+Table readers request some bytes first and all afterwards, in separate requests (polars, DuckDB and
+object stores do). The server returns a part only if the response has a strong entity tag. It
 ignores a header that it cannot read, or with several ranges, as the standard allows.
 """
 
@@ -23,11 +23,11 @@ def part_of(body: bytes, asked: str | None, if_range: str | None, tag: str) -> s
     Args:
         body: the complete response.
         asked: ``Range``.
-        if_range: ``If-Range``: only of the response that this names.
-        tag: entity tag of the response.
+        if_range: ``If-Range``: return a part only if the response matches.
+        tag: the response's entity tag.
 
     Raises:
-        HTTPException: 416; the range begins after the last byte.
+        HTTPException: 416. The range begins after the last byte.
     """
     found = None if asked is None else _RANGE.fullmatch(asked.strip())
     if found is None or (if_range is not None and if_range.strip() != tag):

@@ -1,9 +1,9 @@
-"""Requests out of bodies and out of URLs.
+"""Read requests from bodies and from URLs.
 
 A body may be long, and validating it takes CPU time. FastAPI would do that on the event loop, and
 delay all other requests. It also answers a body that is not JSON with 400, or with 422, depending
-on the fault. So the routes of queries, of curves and of new streams, all ``JsonRoute``, read their
-bodies by :func:`asked_in_body`, long ones on a thread. Every fault is one of the request (422).
+on the fault. So the routes for queries, curves and new streams, all ``JsonRoute``, read their
+bodies by :func:`asked_in_body`, long ones on a thread. Every fault is a request fault (422).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def asked_in_body(model: type[Asked]) -> Callable[[Request], Awaitable[Asked]]:
     """Make a dependency that returns the request in the JSON body.
 
     Raises:
-        RequestValidationError: it is none; at most a few faults of each query are reported.
+        RequestValidationError: it is no request. At most a few faults are reported per query.
     """
 
     async def read(request: Request) -> Asked:

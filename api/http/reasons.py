@@ -1,8 +1,8 @@
 """Reasons for rejections, in words.
 
-Rejections are counted by a word of the program: a problem slug, ``http-413`` where the
-status is enough, ``observation-time`` for a fault of an observation, ``message-tts`` for an
-unreadable message. Metrics keep these words. People receive their meaning.
+Rejections are counted by a constant of the program: a problem slug, ``http-413`` where the status
+is enough, ``observation-time`` for an observation's fault, ``message-tts`` for an unreadable
+message. Metrics keep these words. People receive their meaning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PLACES = ("data point", "line", "series")  # of a body that holds several
 
 
 def in_words(reasons: Iterable[str]) -> dict[str, str]:
-    """Return the meaning of each reason, or the reason itself where it is a word of its own."""
+    """Return each reason's meaning, or the reason itself where it has no separate meaning."""
     return {each: _of(each) for each in reasons}
 
 

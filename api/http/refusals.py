@@ -1,8 +1,8 @@
-"""Rejections by HTTP itself, before the service: of bodies, encodings, keys, rates and origins.
+"""Rejections by HTTP itself, before the service: bodies, encodings, keys, rates and origins.
 
-Most are HTTPExceptions, with their own status and no further kind of problem. They may be
-raised where a body is read, and every reader of bodies lets them through. Three name the header at
-fault. Their kinds are in the table (:mod:`api.http.problems`).
+Most are HTTPExceptions, with their own status and no further problem kind. They may be raised where
+a body is read, and every body reader lets them through. Three name the header at fault. Their kinds
+are in the table (:mod:`api.http.problems`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ClientLeftError(HTTPException):
 
 
 class TooManyLiveClientsError(HTTPException):
-    """The number of open live connections is at its limit."""
+    """The count of open live connections is at its limit."""
 
     def __init__(self, most: int, retry_s: int, *, of_key: bool = False) -> None:
         whose = "of this key " if of_key else ""
@@ -71,7 +71,7 @@ class UnsupportedMediaTypeError(ServiceError):
 
 
 class BodyTooLargeError(HTTPException):
-    """The body exceeds the limit. (An HTTPException, which every reader of bodies lets through.)"""
+    """The body exceeds the limit. (As an HTTPException, it passes every body reader.)"""
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(
@@ -84,7 +84,7 @@ class UnauthenticatedError(HTTPException):
     """The route needs a key, and the request has none that is valid.
 
     Args:
-        path: of the request, which determines how its clients send a key.
+        path: the request's path. It determines how its clients send a key.
     """
 
     def __init__(self, path: str = "") -> None:
@@ -153,7 +153,7 @@ class SlowBodyError(HTTPException):
 
 
 class UnsupportedEncodingError(HTTPException):
-    """The server does not support the content encoding of the body."""
+    """The server does not support the body's content encoding."""
 
     def __init__(self, given: str) -> None:
         super().__init__(
@@ -172,7 +172,7 @@ class CorruptEncodingError(HTTPException):
 
 
 class ForeignPageError(ServiceError):
-    """A web page of another origin sends the request, and no key protects the server."""
+    """A web page from another origin sends the request, and no key protects the server."""
 
     def __init__(self, header: str, value: str) -> None:
         super().__init__(

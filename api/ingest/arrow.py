@@ -1,14 +1,13 @@
-"""Observations as an Arrow IPC stream: columns value, weight, time and id, or weight, time and
-key.
+"""Observations as an Arrow IPC stream: columns value, weight, time and id, or weight, time and key.
 
-The bytes come from anybody. Columns are numbers, texts, bytes and timestamps, each also as a
+The bytes are untrusted. Columns are numbers, texts, bytes and timestamps, each also as a
 dictionary, and texts as views: data frames write all of these. Extensions, nested types and
 compressed buffers are rejected, since a few bytes could become gigabytes (``Content-Encoding``
-compresses a body within bounds). So no buffer is larger than the body. Rows of a dictionary or of
-views may share their bytes. Their lengths are summed, and bounded by MAX_TEXT_BYTES, before a text
-is made of them. Each batch is validated in full before a value is read.
+compresses a body within bounds). So no buffer is larger than the body. Rows in a dictionary or in
+views may share their bytes. The reader sums their lengths, bounded by MAX_TEXT_BYTES, before it
+builds a text. Each batch is validated in full before a value is read.
 
-A timestamp without a zone is read in ``time_zone`` of the request, else as UTC.
+A timestamp without a zone is read in the request's ``time_zone``, else as UTC.
 """
 
 from __future__ import annotations
@@ -55,8 +54,7 @@ def read_arrow(body: bytes, form: Form) -> Raw:
     """Read an IPC stream.
 
     Raises:
-        InvalidRequestError: not a stream that was written in full, or columns of other names or
-            types.
+        InvalidRequestError: not a complete stream, or columns with other names or types.
         TooManyRowsError: more rows than one post may have.
     """
     try:
@@ -112,7 +110,7 @@ def _batches(body: bytes, form: Form) -> list[pa.RecordBatch]:
 
 
 def _text_bytes(column: pa.Array) -> int:
-    """Return the bytes of a column's texts, each counted as often as it occurs. O(rows)."""
+    """Return the total bytes of a column's texts, each counted as often as it occurs. O(rows)."""
     if pa.types.is_dictionary(column.type):
         texts = column.dictionary
         if len(texts) == 0 or not _is_text(texts.type):
@@ -197,10 +195,10 @@ def _next(reader: pa.ipc.MessageReader) -> pa.ipc.Message | None:
 
 
 def _is_compressed(metadata: bytes, is_dictionary: bool) -> bool:
-    """Whether the record batch, or that of a dictionary, of a flatbuffer Message has the field
+    """Return whether a flatbuffer Message's record batch, or its dictionary's, has the field
     ``compression``.
 
-    The reader has verified the flatbuffer; positions beyond its end raise struct.error.
+    The reader has verified the flatbuffer. Positions beyond its end raise struct.error.
     """
     (root,) = struct.unpack_from("<I", metadata)
     header = _field(metadata, root, _HEADER_FIELD)

@@ -56,7 +56,7 @@ class Ingestion:
 
     Args:
         stream: the destination.
-        reader: reads the body. One of READERS, or the reader for a protocol.
+        reader: reads the body. A reader in READERS, or the reader for a protocol.
         form: the required row form.
         views: the derived streams that the stream feeds.
         check_times: raises the body's rejection for the times of its sound rows.
@@ -160,7 +160,9 @@ class Ingestion:
 
 
 def _undated(before: Snapshot, columns: Columns, stream: Stream) -> int:
-    """Rows outside the years 1990 to 2100; 0 where all of them are, as in a simulation."""
+    """Return the rows outside the years 1990 to 2100, or 0 where all rows are, as in a
+    simulation.
+    """
     unit = stream.recipe.params.time_unit
     found = count_undated(unit, columns.times)
     if found < len(columns.times) or (before.newest is not None and dated(unit, before.newest)):
@@ -181,16 +183,15 @@ def _disagreeing(before: Snapshot, taken: Snapshot, columns: Columns) -> int:
 def count(
     batch: Batch, site: Site, interval: Interval, request: bytes
 ) -> tuple[Int8Array, Post | None, Sketch | None]:
-    """Count rows, of a family that counts for a source, on top of its present counts.
+    """Add rows to a source's present counts, in a family that counts per source.
 
     Args:
         batch: the rows.
-        site: the present counts of the source, which do not change.
-        interval: of the row numbers.
-        request: SHA-256 of the request.
+        site: the source's present counts. They do not change.
+        interval: the row numbers' interval.
+        request: the request's SHA-256.
 
-    Returns:
-        The status of each row, the post of the new state, and its sketch. None where there is
+    Returns: The status of each row, the post of the new state, and its sketch. None where there is
         nothing to count.
     """
     statuses = np.full(batch.rows, REJECTED, dtype=np.int8)
@@ -209,8 +210,8 @@ def count(
 
 
 def build(stream: Stream, source: str, columns: Columns) -> Sketch:
-    """Return the complete sketch of observations: the same as from a sensor that has seen only
-    them.
+    """Return the complete sketch for these observations, equal to the sketch from a sensor that has
+    seen only them.
 
     Elements that have numbers are named by the source and their number.
     """

@@ -1,18 +1,19 @@
-"""Times that lie in the future are refused: a clock that runs ahead would hold its place for long.
+"""Reject times in the future: a clock that runs ahead would keep its place for long.
 
-The latest observations are what a sketch keeps, so one post dated next year would crowd out all
-others until next year; and a clock or watermark of next year would make it forget everything.
+A sketch keeps the latest observations. So one post dated next year would crowd out all others until
+next year. A clock or watermark dated next year would make it forget everything.
 
-A clock is held to more than a time is. An observation that is dated a little ahead waits until its
-time has come and takes nothing from anybody; a clock that is a little ahead makes the whole stream
-forget what is not due yet, whoever posted it. So of a stream that forgets by a clock, one may lie
-ahead by ``CLOCK_SHARE`` of the time in which it forgets: of the largest window of a sampler, of the
-age at which an integral decay has halved the largest weight. What lies between that and the skew
-that is allowed is refused for now and not for good: when its time has come it is taken as it is.
-Nothing is lost by that, since what a clock that runs ahead dates is not counted before then either.
+The rule for clocks is stricter than the rule for times. An observation dated a little ahead waits
+until its time has come, and harms no other observation. A clock that is a little ahead makes the
+complete stream forget rows that are not due yet, from every source. So in a stream that forgets by
+a clock, a clock may lie ahead by at most ``CLOCK_SHARE`` times the forgetting time. This is a
+sampler's largest window, or the age at which an integral decay has halved the largest weight. A
+clock between that limit and the allowed skew is rejected only for now: when its time has come, the
+server accepts it unchanged. This loses nothing, since observations dated by a clock that runs ahead
+are not counted before then either.
 
-To take it at once with an earlier clock would be no better: what its sender has forgotten by the
-later one is missing from it, and answers would say that they are complete.
+Accepting it at once with an earlier clock would be no better. The rows that its sender has
+forgotten by the later clock are missing, and results would claim to be complete.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def latest_time(unit: str, max_clock_skew_s: float | None, now_ns: int) -> int |
 
     Args:
         unit: the stream's ``time_unit``.
-        max_clock_skew_s: seconds; None allows any.
-        now_ns: the clock of this machine, nanoseconds since 1970.
+        max_clock_skew_s: seconds. None allows any.
+        now_ns: this machine's clock, in nanoseconds since 1970.
 
     Returns:
         None where any time is accepted: nothing is forbidden, or the unit has no wall clock.
@@ -46,14 +47,13 @@ def latest_time(unit: str, max_clock_skew_s: float | None, now_ns: int) -> int |
 
 
 def clock_lead_s(snapshot: Snapshot, max_clock_skew_s: float | None) -> float | None:
-    """Return how many seconds the clock of a sketch may lie ahead of this machine's.
+    """Return how many seconds a sketch's clock may lie ahead of this machine's.
 
     Args:
-        snapshot: of the stream, or posted to it.
-        max_clock_skew_s: that a time may lie ahead; None allows any.
+        snapshot: the stream's snapshot, or one posted to it.
+        max_clock_skew_s: seconds that a time may lie ahead. None allows any.
 
-    Returns:
-        At most ``max_clock_skew_s``; None where any clock is accepted.
+    Returns: At most ``max_clock_skew_s``. None where any clock is accepted.
     """
     size_ns = NANOSECONDS.get(snapshot.params.time_unit)
     if max_clock_skew_s is None or size_ns is None:
@@ -66,18 +66,18 @@ def clock_lead_s(snapshot: Snapshot, max_clock_skew_s: float | None) -> float | 
 def check_times(
     snapshot: Snapshot, *, stream: str, max_clock_skew_s: float | None, now_ns: int
 ) -> None:
-    """Refuse a sketch whose observations, watermarks or clock lie in the future.
+    """Reject a sketch with observations, watermarks or a clock in the future.
 
-    A watermark of an integral sketch is the time at which an observation expires: it may lie ahead
+    A watermark in an integral sketch is the time at which an observation expires. It may lie ahead
     by as much as the decay reaches.
 
     Args:
-        snapshot: what was posted.
-        stream: name of the stream.
+        snapshot: the posted sketch.
+        stream: the stream name.
         max_clock_skew_s, now_ns: see :func:`latest_time`.
 
     Raises:
-        ClockAheadError: naming each of these times and the latest that is taken.
+        ClockAheadError: naming each such time and the latest accepted time.
         ClockEarlyError: the clock alone is ahead, and by less than that.
     """
     limit = latest_time(snapshot.params.time_unit, max_clock_skew_s, now_ns)

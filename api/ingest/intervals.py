@@ -1,16 +1,16 @@
-"""Intervals of numbers: what a post may say of itself, as far as its sketch can show it.
+"""Check the number interval that a post declares, as far as its sketch can show it.
 
-An interval takes its numbers off for ever, so one that says too much by mistake, or on purpose,
-silences its source. Two bounds:
+An interval uses up its numbers for ever. So an interval that claims too many, by mistake or on
+purpose, silences its source. Two bounds apply:
 
-* ``next - first`` is at most ``max_interval``: more elements than anybody feeds to one sketch.
-* A sketch without any watermark has discarded nothing: each number that it was fed is a row of it,
-  but for elements of value 0 in a sum, those refused by ``not_after``, and copies. So of an
-  interval no more than ``UNSHOWN`` numbers may be without a row.
+* ``next - first`` is at most ``max_interval``: more elements than one sketch is ever fed.
+* A sketch without any watermark has discarded nothing: each number that it was fed is a row, except
+  for zero elements in a sum, elements rejected by ``not_after``, and duplicates. So at most
+  ``UNSHOWN`` numbers in an interval may lack a row.
 
-A sketch that has watermarks shows no more than that: its clock may have expired any number of
-elements, and a sampler of 10^9 elements keeps about as many rows as one of 10^6. Which numbers its
-rows have is not looked at: their names are hashed together with the sampler's own name.
+A sketch with watermarks shows no more than that: its clock may have expired any number of elements,
+and a sampler over 10^9 elements keeps about as many rows as one over 10^6. The numbers of its rows
+are not checked: their names are hashed together with the sampler's own name.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ UNSHOWN = 1 << 20  # a Sensor posts after 10,000 rows, or as many as one update 
 
 
 def interval_of(first: int | None, one_past: int | None) -> Interval | None:
-    """Return the interval of a request, or None where it has none.
+    """Return a request's interval, or None where it has none.
 
     Raises:
-        InvalidRequestError: one of the two is missing, or there is no number in it.
+        InvalidRequestError: a bound is missing, or the interval contains no number.
     """
     if first is None and one_past is None:
         return None
@@ -52,22 +52,22 @@ def check_length(interval: Interval, max_interval: int) -> None:
     """Reject an interval with more numbers.
 
     Raises:
-        InvalidRequestError: naming the numbers there are and those there may be.
+        InvalidRequestError: naming the number count and its limit.
     """
     if interval.next - interval.first > max_interval:
         _refuse(interval, max_interval, f"at most {max_interval} are taken (max_interval)")
 
 
 def check_interval(interval: Interval, sketch: Snapshot, *, max_interval: int) -> None:
-    """Refuse an interval that the sketch posted with it cannot be of.
+    """Reject an interval that does not fit the sketch posted with it.
 
     Args:
-        interval: what is said.
-        sketch: what is posted.
-        max_interval: most numbers.
+        interval: the declared interval.
+        sketch: the posted sketch.
+        max_interval: maximum number count.
 
     Raises:
-        InvalidRequestError: naming the numbers there are and those there may be.
+        InvalidRequestError: naming the number count and its limit.
     """
     check_length(interval, max_interval)
     numbers = interval.next - interval.first

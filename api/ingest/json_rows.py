@@ -4,9 +4,9 @@ The standard library reads it (:mod:`decaysketch.ingest.json_text`). Nothing is 
 quotes, a fraction in place of an integer or an unknown field rejects its row. A faster reader reads
 unambiguous lines, to the same rows (:mod:`api.ingest.plain_rows`).
 
-A body's parsed size is weighed before it is parsed (:mod:`api.ingest.json_weight`), a document
-in one go and lines one by one: a nested array costs the parser ten times as much as a number. Only
-those rejected rows are kept that the response reports.
+A body's parsed size is weighed before it is parsed (:mod:`api.ingest.json_weight`), a document in
+one go and lines one by one: a nested array costs the parser ten times as much as a number. It keeps
+only the rejected rows that the response reports.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _ABSENT = object()
 
 
 class _Unreadable(str):
-    """Why a line is no observation."""
+    """The reason why a line is no observation."""
 
 
 def read_json(body: bytes, form: Form) -> Raw:
@@ -114,10 +114,10 @@ def json_steps(body: bytes, form: Form) -> Steps[Raw]:
 
 
 def line_steps(body: bytes, form: Form) -> Steps[Raw]:
-    """Read an object from each line, some KB of them a step; empty lines do not count.
+    """Read an object from each line, some KB per step. Empty lines do not count.
 
-    A line that is not JSON, longer than MAX_LINE_BYTES, or of more parts than MAX_LINE_PARTS,
-    refuses that row alone.
+    A line that is not JSON, longer than MAX_LINE_BYTES, or with more parts than MAX_LINE_PARTS,
+    rejects that row alone.
 
     Raises:
         TooManyRowsError: more lines than one post may have observations.
@@ -141,7 +141,7 @@ def line_steps(body: bytes, form: Form) -> Steps[Raw]:
 
 
 def _portions(body: bytes) -> Iterator[bytes]:
-    """Whole lines that are read together, as many as have so many bytes; a longer one alone."""
+    """Yield complete lines to read together, up to so many bytes. A longer line comes alone."""
     begin = 0
     while begin < len(body):
         end = begin + _BYTES_TOGETHER
@@ -156,7 +156,7 @@ def _portions(body: bytes) -> Iterator[bytes]:
 def _read_some(
     lines: list[bytes], read: _Reader, read_plain: Callable[[bytes], Plain | None]
 ) -> None:
-    """Those beside one that is not plain by halves."""
+    """Read lines by halves, to isolate a line that is not plain."""
     if not lines:
         return
     fits = max(map(len, lines)) <= MAX_LINE_BYTES
@@ -192,7 +192,7 @@ _Fault = tuple[Any, ...]  # field, reason, value, expected
 
 
 class _Reader:
-    """Takes rows one by one, of the right types, in their order."""
+    """Accepts rows with the right types one by one, in order."""
 
     def __init__(self, form: Form) -> None:
         self._form, self._integers, self._labels = form, form.integers, form.labels
@@ -242,7 +242,7 @@ class _Reader:
             self._rows += 1
 
     def raw(self) -> Raw:
-        """The rows as columns."""
+        """Return the rows as columns."""
         missing = np.zeros(len(self._values), dtype=bool)
         values: list[Any] = self._values
         if self._columns:
@@ -334,11 +334,11 @@ class _NoZoneError(Exception):
 
 
 def _moment(text: str, form: Form) -> int:
-    """A time that is written as a text, in the stream's unit, rounded down.
+    """Return a time that was written as a text, in the stream's unit, rounded down.
 
     Raises:
-        TextError: it is none.
-        _NoZoneError: it has no zone, and the request names none.
+        TextError: it is no time.
+        _NoZoneError: neither the text nor the request names a zone.
     """
     found = moment_of(text, form.zone)
     if not found.zoned:
@@ -370,7 +370,7 @@ def _fault_of_integer(name: str, number: Any) -> _Fault:
 
 
 def _fault_of_id(name: str, id_: Any) -> _Fault | None:
-    """Return the fault of an id, or a key, that is no integer of 64 bits."""
+    """Return the fault of an id or key that is not a 64-bit integer."""
     parts = id_ if type(id_) is list else [id_]
     if type(id_) in (int, float) or id_ is _ABSENT:
         return _fault_of_integer(name, id_)

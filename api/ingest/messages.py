@@ -1,4 +1,4 @@
-"""A message of another system as rows, by the mappings of its stream."""
+"""A message from another system as rows, by its stream's mappings."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MAX_MESSAGE_PARTS = 10_000
 
 @dataclass
 class MessageReader:
-    """Reads one message; what it says besides its readings is in ``parsed``.
+    """Reads one message. ``parsed`` has its content besides the readings.
 
     Attributes:
-        format: of the message.
-        maps: of the stream, of that format.
-        topic: as which it came.
+        format: the message format.
+        maps: the stream's mappings for that format.
+        topic: the topic on which it came.
     """
 
     format: str

@@ -1,9 +1,9 @@
-"""Warnings about suspicious posts: times that are no dates in the unit of their stream, mappings
-that rename stored readings, and observations that look like duplicates of one another.
+"""Warnings about suspicious posts: times that are no dates in the stream's unit, mappings that
+rename stored readings, and observations that look like duplicates of one another.
 
-The server rejects a post of such times: a stream with times in two units answers no query. Where a
-stream begins, few such times are enough. In a stream that has dates already, nearly all times must
-be such, so that one device without a clock blocks no other. A stream that counts from its own
+The server rejects a post with such times: a stream with times in two units answers no query. In a
+new stream, few such times are enough. In a stream that already has dates, nearly all times must be
+such, so that a device without a clock does not block others. A stream that counts from its own
 beginning accepts all times: after a week its milliseconds would be dates in seconds.
 """
 
@@ -63,7 +63,7 @@ def doubts_of_views(rows: int, reason: str) -> list[str]:
 
     Args:
         rows: so many.
-        reason: why the last ones.
+        reason: the reason for the last ones.
     """
     if not rows:
         return []
@@ -137,14 +137,14 @@ def refuse_other_unit(
     *,
     cure: str = "check_units=false, which takes them as they are",
 ) -> None:
-    """Refuse observations whose times are hardly of the unit, by the rule of the module. O(times),
-    and where there is a doubt what it takes to join what the stream holds.
+    """Reject observations with times that are unlikely in the unit, by the module's rule. O(times).
+    A suspicious post also takes the time to join the stream's content.
 
     Args:
-        stream: that they are for.
-        unit: that the times are said to be in.
-        times: of the observations.
-        cure: what else may have been meant.
+        stream: their destination.
+        unit: the declared unit of the times.
+        times: the observations' times.
+        cure: the remedy that the message names.
 
     Raises:
         InvalidRequestError: they are dates in another unit.

@@ -1,4 +1,4 @@
-"""A body of time series as rows, by the mappings of its stream, for every protocol."""
+"""A time-series body as rows, by its stream's mappings, for every protocol."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ __all__ = ["SeriesReader"]
 
 @dataclass
 class SeriesReader:
-    """Reads one body; what it says besides its readings is in ``points.told``.
+    """Reads one body. ``points.told`` has its content besides the readings.
 
     Attributes:
-        parse: gives the readings of a body, in steps; where there are more than so many, it may
-            stop.
-        unit: of time, that the body has its times in.
-        check_times: raises where those of a body, in this unit, are hardly of it; None: they are.
-        place: what a place in the body is called, such as "line".
-        polled: whether of periods one reading stays, by the maps of the stream.
+        parse: returns a body's readings, in steps. It may stop after so many.
+        unit: the time unit in the body.
+        check_times: raises where a body's times are unlikely in this unit. None: no check.
+        place: the name for a place in the body, such as "line".
+        polled: whether one reading per period stays, by the stream's mappings.
     """
 
     parse: Callable[[bytes, Form], Steps[Points]]
@@ -39,7 +38,7 @@ class SeriesReader:
     points: Points = field(default_factory=Points)
 
     def __call__(self, body: bytes, form: Form) -> Steps[Raw]:
-        """The columns of the readings, in steps.
+        """Return the readings' columns, in steps.
 
         Raises:
             TooManyRowsError: more readings than one post may have.
@@ -59,7 +58,7 @@ class SeriesReader:
         return raw
 
     def _stamps(self) -> npt.NDArray[np.int64]:
-        """Those of the times in the unit of the body that are of 64 bits."""
+        """Return the times that fit in 64 bits, in the body's unit."""
         length_ns, times_ns = NANOSECONDS[self.unit], self.points.times_ns
         try:
             return np.array(times_ns, dtype=np.int64) // length_ns
@@ -69,12 +68,12 @@ class SeriesReader:
             return np.array(sound, dtype=np.int64)
 
     def count(self, refusals: list[Refusal]) -> int:
-        """Of so many points, lines or samples there are rows that the stream refused."""
+        """Return the number of points, lines or samples with a row that the stream rejected."""
         points = self.points
         return len({(points.places[each.row], points.times_ns[each.row]) for each in refusals})
 
     def told(self, refusals: list[Refusal], most: int) -> list[str]:
-        """What was refused, by the parser and by the stream: the first ``most`` of each."""
+        """Return the rejections by the parser and by the stream: the first ``most`` from each."""
         points = self.points
         return [f"{where}: {reason}" for where, reason in points.told.refused[:most]] + [
             f"{self.place} {points.places[each.row]} {points.fields[points.codes[each.row]]}: "
@@ -83,8 +82,9 @@ class SeriesReader:
         ]
 
     def _unit_of(self, refusal: Refusal) -> str:
-        """What to add where a time that was refused would be a date in another unit than that of
-        the body."""
+        """Return an addition for a rejected time that would be a date in a unit other than the
+        body's.
+        """
         if refusal.field != "time":
             return ""
         stamp = self.points.times_ns[refusal.row] // NANOSECONDS[self.unit]

@@ -1,8 +1,8 @@
-"""Derived streams, which the raw observations of a stream feed here, over every protocol.
+"""Derived streams. A stream's raw observations feed them here, over every protocol.
 
 A derived stream is a complete stream (the derivation is in :mod:`decaysketch.ingest.views`). So it
-supports all operations of a stream, and survives the process. One transaction contains the post to
-the stream and the posts to its derived streams.
+supports all stream operations, and survives the process. One transaction contains the post to the
+stream and the posts to its derived streams.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ ROWS_OF_A_NAME = 11
 def view_forms(
     name: str, params: Params, parts: Sequence[int], capacity: int
 ) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """The views of devices of a stream: name, recipe as JSON has it, and what it is a view of.
+    """Return a stream's device views: name, sketch configuration as JSON, and origin.
 
     Args:
-        name: of the stream.
-        params: of it.
-        parts: of its ids, which together name a device.
-        capacity: devices that are kept.
+        name: the stream name.
+        params: its parameters.
+        parts: the id parts that together name a device.
+        capacity: the number of devices to keep.
     """
     if columns := getattr(params, "columns", ()):
         raise ParameterError(

@@ -1,11 +1,10 @@
-"""The identity of a database, which differs from every other one, its own copies and backups
-included.
+"""A database's identity. It differs from every other database's, including copies and backups.
 
-One row, which is no part of the database's content, so that no backup has it:
+One row. It is not part of the database's content, so no backup has it:
 
-- an *identity*, drawn when the tables are made, and again by every restore. A process keeps to the
-  database that it has opened. The same address may lead to another database by now, restored next
-  to it. Reading or writing that one as if it were the first would lose data silently.
+- an *identity*, drawn when the tables are created, and again by every restore. A process keeps to
+  the database that it has opened. The same address may lead to another database by now, restored
+  next to it. Reading or writing that one as if it were the first would lose data silently.
 - a *proof*, overwritten to check whether the database accepts writes. It is synced like a post, and
   adds no row.
 
@@ -59,11 +58,11 @@ def renew(connection: sa.Connection) -> str:
 
 
 class Opened:
-    """The database that this process has opened. Once it was found to be another one it stays so:
-    the content in memory belongs to the first.
+    """The database that this process has opened. Once a check found another database, every later
+    check fails: the content in memory belongs to the first.
 
     Args:
-        url: of the database.
+        url: the database URL.
     """
 
     def __init__(self, url: sa.URL) -> None:
@@ -105,7 +104,7 @@ class Opened:
             )
 
     def _found(self) -> tuple[int, int] | None:
-        """Return device and number of the file of that name."""
+        """Return device and number for the file with that name."""
         if self._path is None:
             return None
         try:

@@ -1,8 +1,9 @@
-"""Leases: they choose one of several processes over one database for work that one process can do.
+"""Leases: they choose one among several processes over one database, for work that one process can
+do.
 
-A row names the holder of the lease, and the end by its clock. The holder renews it long before
-that. If the holder dies the lease stays until then. Clocks of machines differ, so for a moment two
-processes may believe that they have it. It is for work that does no harm when it is done twice.
+A row names the lease holder, and the end by its clock. The holder renews it long before that. If
+the holder dies, the lease stays until then. Machine clocks differ, so for a moment two processes
+may believe that they have it. Use it for work that does no harm when it is done twice.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _AHEAD = 10
 
 
 def prepare(connection: sa.Connection) -> None:
-    """Create the table, in an exclusive writing transaction: databases of earlier releases have
-    none.
+    """Create the table, in an exclusive writing transaction. Databases from earlier releases
+    have none.
     """
     metadata.create_all(connection)
 

@@ -42,22 +42,21 @@ async def append(
 ) -> list[Outcome]:
     """Append posts in order, each at most once.
 
-    A post may declare which numbers of its source it contains. The ledger keeps these until an
-    operator releases them, and intervals of one source never overlap.
+    A post may declare the numbers that it contains from its source. The ledger keeps them until an
+    operator releases them, and a source's intervals never overlap.
 
     Args:
         tx: a fresh transaction.
-        posts: checked against the catalog of that number.
+        posts: checked against the catalog with that number.
         catalog: the catalog number.
         now_us: time of receipt.
-        upto: number of the last journal row that was considered when the posts were found to be
-            joinable; None: they can be joined with any.
+        upto: number of the last journal row considered when the posts were found to be joinable.
+            None: they can be joined with any row.
 
-    Returns:
-        The outcome of each post; posts rejected for their interval are among the others.
+    Returns: The outcome per post. Posts rejected for their interval are included.
 
     Raises:
-        CatalogChangedError: the catalog is another one; the posts must be checked again.
+        CatalogChangedError: the catalog has changed. The posts must be checked again.
         OvertakenError: the journal has another row since.
     """
     head = await tx.lock_head()
@@ -90,8 +89,8 @@ async def append(
 
 
 async def _enter(tx: Writer, post: Post) -> bool:
-    """Enter the interval of a post into the ledger, unless it is there with the same body. Return
-    whether it was not.
+    """Enter a post's interval into the ledger, unless it is there with the same body. Return
+    whether it is new.
     """
     assert post.interval is not None
     overlapping = await tx.overlapping(
@@ -117,13 +116,12 @@ async def compact(tx: Writer, known: Head, snapshots: Sequence[SnapshotRow]) -> 
         tx: a fresh transaction.
         known: head at which the snapshots were made: each contains all rows of its source up to its
             ``upto``.
-        snapshots: at most one of each source; ``generation`` is the one after ``known``'s.
+        snapshots: at most one per source. ``generation`` follows ``known``'s.
 
-    Returns:
-        How many rows were deleted.
+    Returns: The number of deleted rows.
 
     Raises:
-        SupersededError: another compaction, or a change of the catalog, came in between.
+        SupersededError: another compaction, or a catalog change, came in between.
     """
     head = await tx.lock_head()
     if (head.generation, head.catalog) != (known.generation, known.catalog):
@@ -144,7 +142,7 @@ async def compact(tx: Writer, known: Head, snapshots: Sequence[SnapshotRow]) -> 
 
 
 async def create(tx: Writer, stream: StreamRow) -> StreamRow | None:
-    """Add a stream. Return its row, or None if one of this name is there."""
+    """Add a stream. Return its row, or None if the name exists."""
     head = await tx.lock_head()
     if await tx.stream_named(stream.name) is not None:
         return None
@@ -154,7 +152,7 @@ async def create(tx: Writer, stream: StreamRow) -> StreamRow | None:
 
 
 async def remap(tx: Writer, stream_id: int, ingest: Mapping[str, Any]) -> bool:
-    """Replace the mappings of a stream. Return False if there is no such stream."""
+    """Replace a stream's mappings. Return False if there is no such stream."""
     head = await tx.lock_head()
     rows = await tx.streams([stream_id])
     for row in rows:
@@ -174,7 +172,7 @@ async def delete(tx: Writer, stream_id: int) -> bool:
 
 
 async def revoke(tx: Writer, source: SourceKey) -> bool:
-    """Delete all posts of a source, and reject it from now on. Return False if its stream is not
+    """Delete all posts from a source, and reject it from now on. Return False if its stream is not
     there.
     """
     head = await tx.lock_head()
@@ -198,7 +196,7 @@ async def reinstate(tx: Writer, source: SourceKey) -> bool:
 
 
 async def release(tx: Writer, source: SourceKey, interval: Interval) -> list[Interval] | None:
-    """Take an interval of a source out of the ledger, so that its numbers may be posted again. Its
+    """Remove a source's interval from the ledger, so that its numbers may be posted again. Its
     posts stay. Return None if it was there, else the intervals that share numbers with it.
     """
     await tx.lock_head()

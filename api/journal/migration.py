@@ -1,4 +1,4 @@
-"""Databases of the release before versions: streams, a journal of all posts, and a ledger.
+"""Databases from the release before versions: streams, a journal with all posts, and a ledger.
 
 They had no head and no snapshots, numbered the journal by the database, and did not record how many
 rows a body contains. Each body is decoded once for that.
@@ -51,8 +51,8 @@ _ledger = sa.Table(
 
 
 def migrate(connection: sa.Connection) -> None:
-    """Replace the tables of that release by the present ones, in the open transaction. Takes the
-    time to decode every post, and for its duration the space of the journal once more.
+    """Replace that release's tables by the present ones, in the open transaction. Takes the time to
+    decode every post, and temporarily the journal's space once more.
 
     Raises:
         StorageError: a stream or a post cannot be read.

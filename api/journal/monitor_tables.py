@@ -1,6 +1,6 @@
-"""The tables of monitors, next to those of the journal: monitor definitions, the rows that each
-site may hold unposted, past states, and undelivered alerts. For top-k lists: the last request, and
-the last report of each site. Also the configured queries, to be scraped.
+"""The monitor tables, next to the journal's: monitor definitions, the rows that each participating
+source may hold unposted, past states, and undelivered alerts. For top-k lists: the last request,
+and each site's last report. Also the configured queries, to be scraped.
 
 Databases have them from version 2 on (:mod:`api.journal.versions`). A row that belongs to a stream
 or a monitor is deleted with it.
@@ -35,7 +35,7 @@ _Text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def _of(name: str, table: sa.Table, **options: Any) -> sa.Column[int]:
-    """Return a reference to the row of another table that owns a row, and is deleted with it."""
+    """Return a reference to a row's owner in another table. The row is deleted with its owner."""
     return sa.Column(name, _Key, sa.ForeignKey(table.c.id, ondelete="CASCADE"), **options)
 
 

@@ -1,16 +1,16 @@
 """SQLite and PostgreSQL, by SQLAlchemy's asyncio engines.
 
-The settings of each, so that a committed transaction is on stable storage and nothing waits for
+The settings for each, so that a committed transaction is on stable storage and nothing waits for
 ever:
 
-- SQLite: write-ahead log, ``synchronous=FULL``. A writer takes the one lock of the database as the
-  transaction begins. A reader has a snapshot and blocks nobody. This module writes the log back, in
-  place of SQLite's own rule. Only the holder of the writers' lock does so, since in versions before
-  3.51.3 a checkpoint next to a commit can lose committed data. It waits a little for readers, since
-  the log never restarts by itself as long as there is a reader at every moment.
-- PostgreSQL: READ COMMITTED with the row of the head locked to write, REPEATABLE READ READ ONLY to
-  read, ``synchronous_commit`` not off. The server ends statements, waits for locks and idle
-  transactions that last too long.
+- SQLite: write-ahead log, ``synchronous=FULL``. A writer takes the database's only lock as the
+  transaction begins. A reader has a snapshot and blocks no transaction. This module writes the log
+  back, in place of SQLite's own rule. Only the holder of the writers' lock does so, since in
+  versions before 3.51.3 a checkpoint next to a commit can lose committed data. It waits a little
+  for readers, since the log never restarts by itself as long as there is a reader at every moment.
+- PostgreSQL: READ COMMITTED with the head's row locked to write, REPEATABLE READ READ ONLY to read,
+  ``synchronous_commit`` not off. The server ends statements, waits for locks and idle transactions
+  that last too long.
 
 A transaction that awaits nothing but its own statements runs in one go, over SQLite on a thread.
 Handing each statement to a thread takes many times as long next to threads that compute.
@@ -97,7 +97,7 @@ _CHECKPOINT_PAUSE_S = 1.0  # after readers were in the way
 
 
 class SqlStorage:
-    """A database by its URL: ``sqlite:///PATH`` or ``postgresql://...``. Made by :meth:`open`."""
+    """A database by its URL: ``sqlite:///PATH`` or ``postgresql://...``. Use :meth:`open`."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -115,11 +115,11 @@ class SqlStorage:
 
     @classmethod
     async def open(cls, url: str) -> Self:
-        """Connect, and create the tables or update those of the release before.
+        """Connect, and create the tables or update the previous release's tables.
 
         Raises:
             StorageError: the database is out of reach, does not guarantee the required properties,
-                or its tables are of another version.
+                or its tables have another version.
         """
         storage = cls(url)
         try:
@@ -196,12 +196,12 @@ class SqlStorage:
 class _Thread:
     """Transactions over a SQLite file, one after the other, each in one go.
 
-    A caller that stops waiting for a transaction under way does not know whether it will be
+    A caller that stops waiting for a running transaction does not know whether it will be
     committed.
 
     Args:
-        url: of the file.
-        opened: the identity of the opened file.
+        url: the file URL.
+        opened: the opened file's identity.
         writes: whether they may write.
     """
 
@@ -249,7 +249,7 @@ class _Thread:
                 raise
 
     def _write_back(self, connection: sa.Connection) -> None:
-        """Write the log of SQLite back into the file if it has grown long, before a transaction."""
+        """Write SQLite's log back into the file if it has grown long, before a transaction."""
         if not self._writes or time.monotonic() < self._next_checkpoint_s:
             return
         try:
@@ -267,7 +267,7 @@ class _Thread:
 
 
 def _result(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine that never waits."""
+    """Return the result from a coroutine that never waits."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -285,14 +285,14 @@ def engine_of(url: sa.URL, *, writes: bool) -> AsyncEngine:
 
     Args:
         url: as ``urls.async_url`` returns it.
-        writes: whether a transaction takes the lock of writers as it begins, or may not write.
+        writes: whether a transaction takes the writers' lock as it begins, or may not write.
     """
     return (_sqlite if url.get_backend_name() == "sqlite" else _postgresql)(url, writes=writes)
 
 
 def create_private(url: sa.URL) -> None:
-    """Create the file of a SQLite database, if it is not there, for its owner only. SQLite by
-    itself lets all users read it, and gives its log the mode of the file.
+    """Create a SQLite database's file, if it does not exist, for its owner only. SQLite by
+    itself lets all users read it, and gives its log the file's mode.
     """
     path = url.database
     if url.get_backend_name() != "sqlite" or not path or path.startswith((":memory:", "file:")):
@@ -324,7 +324,7 @@ def _sqlite_arguments(*, connections: int) -> dict[str, Any]:
 def _prepare_sqlite(
     engine: sa.Engine, url: sa.URL, *, writes: bool, sleep: Callable[[float], None]
 ) -> None:
-    """Configure how the connections and transactions of an engine begin."""
+    """Configure how an engine's connections and transactions begin."""
 
     def create(*_arguments: Any) -> None:
         create_private(url)
@@ -434,7 +434,7 @@ def _require_durability(connection: sa.Connection) -> None:
 
 @contextmanager
 def _as_storage_error() -> Iterator[None]:
-    """Convert exceptions of the driver or the pool into ``StorageError``."""
+    """Convert exceptions from the driver or the pool into ``StorageError``."""
     try:
         yield
     except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
@@ -460,8 +460,8 @@ def _cause(error: Exception) -> str:
 
 
 def _words(error: BaseException) -> str:
-    """Return the driver's error text. SQLite has the same words for many disk faults. Its name of
-    the fault distinguishes them.
+    """Return the driver's error text. SQLite has the same words for many disk faults, but
+    different fault names.
     """
     name = getattr(error, "sqlite_errorname", "")
     return f"{error} ({name})" if name.count("_") > 1 else str(error)
@@ -568,7 +568,7 @@ class _Connection(Protocol):
 
 
 class _Awaited:
-    """A connection of the event loop."""
+    """A connection for the event loop."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
@@ -578,7 +578,7 @@ class _Awaited:
 
 
 class _AtOnce:
-    """A connection of a thread, whose statements have ended when they are awaited."""
+    """A connection for a thread. Its statements have ended when they are awaited."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
@@ -661,7 +661,7 @@ class _Reader:
 
 
 def _portions(sizes: Sequence[Any]) -> Iterator[tuple[SourceKey, SourceKey]]:
-    """Yield the first and last of sources whose bodies are read together."""
+    """Yield the first and last source in each portion that is read together."""
     first: SourceKey | None = None
     total = 0
     for number, (stream_id, source, size) in enumerate(sizes):
@@ -871,5 +871,5 @@ class _FileWriter(_Writer):
 
 
 def _fields(row: Any) -> dict[str, Any]:
-    """Return the attributes of a frozen row, by name. Unlike ``asdict`` this copies nothing."""
+    """Return a frozen row's attributes, by name. Unlike ``asdict`` this copies nothing."""
     return {name: getattr(row, name) for name in row.__slots__}

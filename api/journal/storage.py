@@ -1,6 +1,7 @@
-"""The interface of a database: single statements, within its transactions.
+"""A database interface: single statements, within its transactions.
 
-The transactions themselves are in ``log`` and are the same over every database. Two kinds:
+The transactions themselves are in ``log`` and are the same over every database. There are two
+kinds:
 
 - *reading*: every statement sees the database as it was at the first one
 - *writing*: all of it is on stable storage when the context is left, or none if an exception leaves
@@ -46,18 +47,18 @@ T = TypeVar("T")
 
 
 class Reader(Protocol):
-    """Statements of a reading transaction."""
+    """Statements in a reading transaction."""
 
     async def head(self) -> Head: ...
 
     async def streams(self, ids: Collection[int] | None = None) -> list[StreamRow]:
-        """Return every stream, or the existing ones among some ids, in order of id."""
+        """Return every stream, or the existing ones among some ids, ordered by id."""
 
     async def stream_named(self, name: str) -> StreamRow | None:
-        """Return the stream of a name."""
+        """Return the stream with a name."""
 
     async def revocations(self, ids: Collection[int] | None = None) -> list[Revocation]:
-        """Return every revocation, or those of some streams, active or not."""
+        """Return every revocation, or the revocations in some streams, active or not."""
 
     async def rows(self, after: int, upto: int, limit_bytes: int) -> list[Row]:
         """Return journal rows with ``after < seq <= upto``, by rising number: all of them, or as
@@ -65,7 +66,7 @@ class Reader(Protocol):
         """
 
     async def journaled_sources(self, upto: int) -> list[SourceKey]:
-        """Return the sources with rows of a number up to ``upto``, in order."""
+        """Return the sources with row numbers up to ``upto``, in order."""
 
     def snapshots(self, after: int) -> AsyncIterator[SnapshotRow]:
         """Return snapshots with ``upto > after``, grouped by source, the newest generation
@@ -75,14 +76,14 @@ class Reader(Protocol):
     async def select(
         self, query: sa.Select[*tuple[Any, ...]], values: Mapping[str, Any] | None = None
     ) -> Sequence[Any]:
-        """Return rows of tables next to the journal's (``monitor_tables``)."""
+        """Return rows from tables next to the journal's (``monitor_tables``)."""
 
 
 class Writer(Reader, Protocol):
-    """Statements of a writing transaction."""
+    """Statements in a writing transaction."""
 
     async def lock_head(self) -> Head:
-        """Lock the head until the end of the transaction, and return it."""
+        """Lock the head until the transaction ends, and return it."""
 
     async def set_head(self, head: Head) -> None: ...
 
@@ -92,7 +93,7 @@ class Writer(Reader, Protocol):
         """
 
     async def known(self, keys: Collection[PostKey]) -> set[PostKey]:
-        """Return which of these posts the journal contains."""
+        """Return the posts among these that the journal contains."""
 
     async def overlapping(
         self, source: SourceKey, interval: Interval, limit: int
@@ -102,7 +103,7 @@ class Writer(Reader, Protocol):
         """
 
     async def insert_interval(self, post: Post) -> None:
-        """Enter the interval of a post into the ledger."""
+        """Enter a post's interval into the ledger."""
 
     async def delete_interval(self, source: SourceKey, interval: Interval) -> None:
         """Take an interval out of the ledger."""
@@ -113,29 +114,29 @@ class Writer(Reader, Protocol):
         """Insert a stream and return the row with its id. The given id is ignored."""
 
     async def replace_stream(self, stream: StreamRow) -> None:
-        """Write the variable attributes of an existing stream."""
+        """Write an existing stream's variable attributes."""
 
     async def delete_stream(self, stream_id: int) -> None:
         """Delete a stream with its rows, snapshots, intervals and revocations."""
 
     async def delete_source(self, source: SourceKey) -> None:
-        """Delete the rows, snapshots and intervals of one source."""
+        """Delete one source's rows, snapshots and intervals."""
 
     async def put_revocation(self, revocation: Revocation) -> None:
-        """Insert a revocation, or replace that of the same source."""
+        """Insert a revocation, or replace the one for the same source."""
 
     async def newest_snapshot(self, source: SourceKey) -> SnapshotRow | None: ...
 
     async def insert_snapshot(self, snapshot: SnapshotRow) -> None: ...
 
     async def delete_snapshots(self, source: SourceKey, generations: tuple[int, int]) -> None:
-        """Delete snapshots of the generations ``low <= generation < high``."""
+        """Delete snapshots with ``low <= generation < high``."""
 
     async def delete_rows(self, source: SourceKey, upto: int) -> int:
-        """Delete rows of a source with a number up to ``upto``. Return how many there were."""
+        """Delete a source's rows with numbers up to ``upto``. Return their number."""
 
     async def execute(self, statement: sa.UpdateBase) -> int:
-        """Change rows of tables next to the journal's. Return how many."""
+        """Change rows in tables next to the journal's. Return their number."""
 
 
 class Storage(Protocol):
@@ -158,8 +159,8 @@ class Storage(Protocol):
 
         Args:
             statements: awaits nothing but the statements.
-            before: called before it begins, on a thread: that of the transaction, where it has one.
-                If it raises there is no transaction.
+            before: called before it begins, on the transaction's thread if it has one, else on
+                another. If it raises, there is no transaction.
         """
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The tables of streams and of the journal.
+"""The stream tables and the journal tables.
 
 Bodies stand last in their rows: SQLite reads a row from its beginning, and reads the columns before
 a body without it. Text is compared byte by byte, so an index does not depend on an operating system
@@ -130,7 +130,7 @@ revocations = sa.Table(
 
 
 def create(connection: sa.Connection) -> None:
-    """Create the tables, none of which may exist, with a head that has written nothing."""
+    """Create the tables, with a head that has written nothing. None may exist."""
     metadata.create_all(connection, checkfirst=False)
     if connection.dialect.name == "postgresql":
         for table in (journal, snapshots):  # sketches are packed: compressing them gains nothing

@@ -16,10 +16,10 @@ _DRIVERS = {
 
 
 def async_url(text: str) -> sa.URL:
-    """Return the URL of a database with the asyncio driver of its kind.
+    """Return a database URL with the asyncio driver for its kind.
 
     Raises:
-        ValueError: it cannot be read, or is of a kind that this release does not know.
+        ValueError: it cannot be read, or its kind is unknown to this release.
     """
     scheme = text.partition("://")[0]
     if scheme not in _DRIVERS:

@@ -1,9 +1,9 @@
 """Monitors: thresholds on streams whose sites post rarely, top-k lists over sites, and alerts.
 
-- ``store``: rows of monitors and of the accounts of their sites
-- ``engine``: grants in the transactions of posts, and repeated evaluation of states
+- ``store``: rows for monitors and for their sites' accounts
+- ``engine``: grants in the posts' transactions, and repeated state evaluation
 - ``defining``: capacity checks for new definitions, and rejections
-- ``list_rows``, ``lists``: top-k lists, reports of their sites, and rounds
+- ``list_rows``, ``lists``: top-k lists, their sites' reports, and rounds
 - ``mailboxes``: events for followers
 - ``alerts``, ``outbox``, ``webhooks``: messages about an alert, their delivery, and the receivers
 

@@ -1,7 +1,7 @@
-"""Events waiting for the followers of a stream.
+"""Events that wait for a stream's followers.
 
-A mailbox keeps only the newest event per kind and monitor. So the number of monitors bounds it
-however slowly it is read: an event describes the present state, and an older one adds nothing.
+A mailbox keeps only the newest event per kind and monitor. So the monitor count bounds it, even if
+it is read slowly: an event describes the present state, and an older one adds nothing.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ __all__ = ["Mailbox", "Mailboxes"]
 
 
 class Mailbox:
-    """The mailbox of one connection.
+    """One connection's mailbox.
 
     Args:
-        source: the site that follows; None: a person does.
+        source: the site that follows. None: a person does.
     """
 
     def __init__(self, source: str | None) -> None:
@@ -28,7 +28,7 @@ class Mailbox:
         self._filled = asyncio.Event()
 
     def put(self, kind: str, monitor: str, data: Mapping[str, Any]) -> None:
-        """Put an event. It replaces a waiting one of the same kind and monitor."""
+        """Put an event. It replaces a waiting event with the same kind and monitor."""
         self._waiting.pop((kind, monitor), None)
         self._waiting[kind, monitor] = json.dumps(data, separators=(",", ":")).encode()
         self._filled.set()
@@ -49,7 +49,7 @@ class Mailbox:
 
 
 class Mailboxes:
-    """The mailboxes of all connections, by the id of the stream they follow."""
+    """All connections' mailboxes, by the id of the followed stream."""
 
     def __init__(self) -> None:
         self._of: dict[int, set[Mailbox]] = {}
@@ -68,7 +68,7 @@ class Mailboxes:
 
     @property
     def followed(self) -> set[int]:
-        """Streams that people follow, by id."""
+        """Return the streams that people follow, by id."""
         return {number for number, of in self._of.items() if any(b.source is None for b in of)}
 
     def to_sites(
@@ -79,7 +79,7 @@ class Mailboxes:
         data: Mapping[str, Any],
         sources: Collection[str] | None = None,
     ) -> None:
-        """Send to the sites that follow, or to those of ``sources`` alone, if any are given."""
+        """Send to the following sites. If ``sources`` are given, send only to these."""
         for each in self._of.get(stream_id, ()):
             if each.source is not None and (sources is None or each.source in sources):
                 each.put(kind, monitor, data)

@@ -1,16 +1,16 @@
-"""Rows of top-k lists and of their sites' reports, and the transactions that change them.
+"""Rows for top-k lists and their sites' reports, and the transactions that change them.
 
-The last request is a row, and so is the report of each site. So any process accepts a post, any
-process opens the next round, and a restart loses nothing. A process writes another request by
-compare-and-set on the version of the list, so no two requests share a number.
+The last request is a row, and so is each site's report. So any process accepts a post, any process
+opens the next round, and a restart loses nothing. A process writes another request by
+compare-and-set on the list's version, so no two requests share a number.
 
-A report needs no such care. Each row is one complete report of the site. Should the older of two
-simultaneous reports stay, the next response shows that to the site, and it reports again. Reports
-of another epoch or round than the present are void, and are overwritten.
+A report needs no such care. Each row is one complete report from the site. If the older of two
+simultaneous reports stays, the next response shows that to the site, and it reports again. Reports
+from an epoch or round other than the present are void, and are overwritten.
 
-An *epoch* is the time of its beginning in microseconds since 1970. As with monitors, none is used
-twice, even after a list was redefined or a backup was restored. No round has the time of a round in
-an earlier epoch, so counts under another decay are never mistaken for its counts.
+An *epoch* is its start time in microseconds since 1970. As with monitors, none is used twice, even
+after a list was redefined or a backup was restored. No round has the same time as a round in an
+earlier epoch, so counts under another decay are never mistaken for its counts.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ Number = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class ListRow:
-    """A list, as it was defined, and the position of its rounds.
+    """A list, as it was defined, and its round position.
 
     Attributes:
         spec: ``TopKSpec.to_dict()``.
-        epoch: of its asks.
-        version: another one whenever a later attribute is written.
-        asked: ``Ask.to_dict()`` of the last; None: nothing in this epoch.
-        last_as_of: time of the last round, in any epoch; None: there was none.
+        epoch: the epoch for its requests.
+        version: changes whenever a later attribute is written.
+        asked: ``Ask.to_dict()`` for the last request. None: nothing in this epoch.
+        last_as_of: time of the last round, in any epoch. None: there was none.
         opened_us: when that was opened.
-        found: ``TopK.to_dict()`` of the last list; None: there is none in this epoch.
+        found: ``TopK.to_dict()`` for the last list. None: there is none in this epoch.
     """
 
     id: int
@@ -79,7 +79,7 @@ class ListRow:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """The hub's record of a site, without its entries."""
+    """The hub's record for a site, without its entries."""
 
     epoch: int
     as_of: int
@@ -104,7 +104,7 @@ def _row(found: Any) -> ListRow:
 
 
 async def versions(rx: Reader) -> dict[int, int]:
-    """Return the version of every list, by its id."""
+    """Return every list's version, by id."""
     return {row.id: row.version for row in await rx.select(sa.select(_l.id, _l.version))}
 
 
@@ -122,14 +122,14 @@ async def find(rx: Reader, stream_id: int, name: str) -> ListRow | None:
 
 
 async def said(rx: Reader, list_id: int) -> dict[str, Said]:
-    """Return the last reports of all sites of a list, in any round, by source."""
+    """Return the last report from each site in a list, in any round, by source."""
     columns = (_w.source, _w.epoch, _w.as_of, _w.serial, _w.inc, _w.seq)
     rows = await rx.select(sa.select(*columns).where(_w.list_id == list_id))
     return {row.source: Said(row.epoch, row.as_of, row.serial, (row.inc, row.seq)) for row in rows}
 
 
 async def heard(rx: Reader, row: ListRow) -> list[tuple[str, int]]:
-    """Return the reports of sites in the present round: their posts as JSON, and the responses."""
+    """Return the sites' reports in the present round: their posts as JSON, and the responses."""
     now = sa.and_(_w.list_id == row.id, _w.epoch == row.epoch, _w.as_of == row.last_as_of)
     found = await rx.select(sa.select(_w.post, _w.told).where(now))
     return [(each.post, each.told) for each in found]
@@ -146,16 +146,15 @@ async def word(rx: Reader, row: ListRow, source: str) -> tuple[str, int] | None:
 async def put_word(
     tx: Writer, row: ListRow, heard: Heard, serial: int, most: int | None
 ) -> int | None:
-    """Write the report of a site, over its earlier one.
+    """Write a site's report, over its earlier one.
 
     Args:
-        row: as it was when the report was accepted; where the list is in another epoch by now, or
-            is deleted, nothing is written.
-        serial: of the ask that it follows.
-        most: limit on the number of sites; None: any number.
+        row: as it was when the report was accepted. If the list is now in another epoch, or is
+            deleted, nothing is written.
+        serial: the serial of the request that it follows.
+        most: limit on the site count. None: no limit.
 
-    Returns:
-        None, or how many sites there are, where this would be one too many; nothing was written.
+    Returns: None, or the site count if this site would exceed the limit. Then nothing was written.
     """
     post = heard.post
     values = {
@@ -207,18 +206,17 @@ async def define(
     of_stream: int,
     in_all: int,
 ) -> bool:
-    """Add a list, or redefine the one of this name. The same spec again changes nothing.
+    """Add a list, or redefine the one with this name. The same spec again changes nothing.
 
     Args:
         stream: its id and name.
         spec: as JSON, checked.
-        of_stream, in_all: as many lists may there be.
+        of_stream, in_all: the maximum number of lists.
 
-    Returns:
-        Whether it is new.
+    Returns: Whether it is new.
 
     Raises:
-        TooManyListsError: there are as many.
+        TooManyListsError: there are as many lists already.
         UnknownStreamError: the stream was deleted since.
     """
     await tx.lock_head()
@@ -250,5 +248,5 @@ async def remove(tx: Writer, stream_id: int, name: str) -> bool:
 
 
 def kept(post: str, told: int) -> Heard:
-    """Return the content of a report row. O(its entries)."""
+    """Return a report row's content. O(its entries)."""
     return Heard(Post.from_json(post), told)

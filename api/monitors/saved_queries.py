@@ -1,8 +1,7 @@
 """Configured queries: named queries that an operator defined for a stream, to be scraped.
 
-They are rows next to those of monitors, read with every scrape: whichever process defines or
-deletes one, all processes see it. A query is checked before it comes here
-(:mod:`api.queries.configured`).
+They are rows next to the monitors' rows, read with every scrape. If a process defines or deletes
+one, all processes see it. A query is checked before it comes here (:mod:`api.queries.configured`).
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ _q = _questions.c
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredQuestion:
-    """One of them.
+    """One configured query.
 
     Attributes:
-        name: of the question, in its stream.
-        set_name: of those that are scraped together.
+        name: its name, in its stream.
+        set_name: the set that is scraped together.
         query: as JSON.
     """
 
@@ -40,11 +39,11 @@ class ConfiguredQuestion:
 
 
 class Configured:
-    """Those of all streams.
+    """Configured queries in all streams.
 
     Args:
-        storage: where they are.
-        settings: how many there may be.
+        storage: where they are stored.
+        settings: limits for their number.
     """
 
     def __init__(self, storage: Storage, settings: Settings) -> None:
@@ -62,10 +61,10 @@ class Configured:
             return [ConfiguredQuestion(*row) for row in await rx.select(chosen.order_by(_q.name))]
 
     async def define(self, stream: Stream, question: ConfiguredQuestion) -> bool:
-        """Add one, or replace that of the same name. Return whether it is new.
+        """Add a query, or replace the one with the same name. Return whether it is new.
 
         Raises:
-            TooManyQuestionsError: there are as many as may be.
+            TooManyQuestionsError: their number is at its limit.
             UnknownStreamError: the stream was deleted since.
             StorageError: it may or may not have happened.
         """
@@ -89,7 +88,7 @@ class Configured:
         return await self._storage.write(define)
 
     async def remove(self, stream: Stream, name: str) -> None:
-        """Delete one.
+        """Delete a query.
 
         Raises:
             UnknownQuestionError: there is none.

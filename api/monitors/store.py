@@ -1,13 +1,13 @@
-"""Rows of monitors and of the accounts of their sites, and the transactions that change them.
+"""Rows for monitors and their sites' accounts, and the transactions that change them.
 
-Grants are rows. The transaction of the reporting post reads, makes and writes them. It holds the
-head of the journal from its first statement on, so that no two are made from the same charges. A
-rejected post grants nothing, and a site learns of no grant before the commit. A restart of the
-server loses none, and therefore changes no epoch.
+Grants are rows. The reporting post's transaction reads, makes and writes them. It locks the
+journal's head from its first statement on, so that no two grants are made from the same charges. A
+rejected post grants nothing, and a site learns of no grant before the commit. A server restart
+loses none, and therefore changes no epoch.
 
-An *epoch* is the time of its beginning in microseconds since 1970, so that none is used twice: not
-after a redefinition, not by a re-created monitor of the same name, and not after a backup was
-restored, when grants may be lost and every monitor begins a new one.
+An *epoch* is its start time in microseconds since 1970, so that none is used twice: not after a
+redefinition, and not by a re-created monitor with the same name. It is not used again after a
+backup was restored either. Grants may be lost then, and every monitor begins a new epoch.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class MonitorRow:
 
     Attributes:
         spec: ``Spec.to_dict()``.
-        epoch: of its grants.
-        version: another one whenever a later attribute is written.
+        epoch: the epoch for its grants.
+        version: changes whenever a later attribute is written.
         state: "calm", "firing" or "uncertain".
-        since_us: the beginning of this state.
-        alert: the phase of its alert.
-        sequence: of the last message about it.
+        since_us: when this state began.
+        alert: its alert phase.
+        sequence: the number of the last message about it.
     """
 
     id: int
@@ -87,19 +87,19 @@ def _row(found: Any) -> MonitorRow:
 
 
 async def every(rx: Reader) -> list[MonitorRow]:
-    """All monitors, in order of stream and name."""
+    """Return all monitors, ordered by stream and name."""
     found = await rx.select(sa.select(_monitors).order_by(_m.stream_id, _m.name))
     return [_row(each) for each in found]
 
 
 async def versions(rx: Reader) -> dict[int, tuple[int, int]]:
-    """Every monitor's epoch and version by id. They differ as soon as the row does."""
+    """Return every monitor's epoch and version by id. They change with the row."""
     found = await rx.select(sa.select(_m.id, _m.epoch, _m.version))
     return {each.id: (each.epoch, each.version) for each in found}
 
 
 async def some(rx: Reader, monitors: Collection[int]) -> list[MonitorRow]:
-    """The monitors with these ids, where they exist."""
+    """Return the monitors with these ids, where they exist."""
     found: list[MonitorRow] = []
     for numbers in _parts(monitors):
         rows = await rx.select(sa.select(_monitors).where(_m.id.in_(numbers)))
@@ -108,13 +108,13 @@ async def some(rx: Reader, monitors: Collection[int]) -> list[MonitorRow]:
 
 
 async def of_stream(rx: Reader, stream_id: int) -> list[MonitorRow]:
-    """Return the monitors of one stream, in order of name."""
+    """Return the monitors in one stream, ordered by name."""
     chosen = sa.select(_monitors).where(_m.stream_id == stream_id).order_by(_m.name)
     return [_row(each) for each in await rx.select(chosen)]
 
 
 async def accounts_of(rx: Reader, monitors: Collection[int]) -> dict[int, dict[str, Account]]:
-    """Accounts of the sites of these monitors: by the id of the monitor, by source."""
+    """Return the site accounts for these monitors, by monitor id and by source."""
     found: dict[int, dict[str, Account]] = {number: {} for number in monitors}
     for numbers in _parts(found):
         for row in await rx.select(sa.select(_accounts).where(_a.monitor_id.in_(numbers))):
@@ -129,7 +129,7 @@ def _parts(numbers: Collection[int]) -> Iterator[list[int]]:
 
 
 async def put_account(tx: Writer, monitor: int, source: str, account: Account) -> None:
-    """Insert the account of a site, or replace it."""
+    """Insert a site's account, or replace it."""
     text = json.dumps(account.to_dict())
     mine = sa.and_(_a.monitor_id == monitor, _a.source == source)
     if not await tx.execute(_accounts.update().where(mine).values(account=text)):
@@ -146,18 +146,17 @@ async def define(
     of_stream: int,
     in_all: int,
 ) -> tuple[MonitorRow, bool]:
-    """Add a monitor, or redefine the one of this name. The same spec again changes nothing.
+    """Add a monitor, or redefine the one with this name. The same spec again changes nothing.
 
     Args:
         stream: its id and name.
         spec: as JSON, checked.
-        of_stream, in_all: as many monitors may there be.
+        of_stream, in_all: the maximum number of monitors.
 
-    Returns:
-        The monitor, and whether it is new.
+    Returns: The monitor, and whether it is new.
 
     Raises:
-        TooManyMonitorsError: there are as many.
+        TooManyMonitorsError: there are as many monitors already.
         UnknownStreamError: the stream was deleted since.
     """
     await tx.lock_head()
@@ -188,7 +187,7 @@ async def define(
 
 
 async def remove(tx: Writer, stream_id: int, name: str) -> bool:
-    """Delete a monitor and the accounts of its sites. Return False if there is none."""
+    """Delete a monitor and its sites' accounts. Return False if there is none."""
     await tx.lock_head()
     mine = sa.and_(_m.stream_id == stream_id, _m.name == name)
     return bool(await tx.execute(_monitors.delete().where(mine)))
@@ -197,8 +196,9 @@ async def remove(tx: Writer, stream_id: int, name: str) -> bool:
 async def move(
     tx: Writer, row: MonitorRow, *, state: str, since_us: int, alert: Alert, sequence: int
 ) -> bool:
-    """Change a monitor's state. False if another process did so since the row was read, or if the
-    monitor was redefined."""
+    """Change a monitor's state. Return False if another process did so since the row was read,
+    or if the monitor was redefined.
+    """
     await tx.lock_head()
     it = sa.and_(_m.id == row.id, _m.version == row.version)
     changed = (

@@ -1,13 +1,14 @@
-"""The top-k lists of this process: accepted posts of sites, and rounds opened and closed.
+"""The top-k lists in this process: accepted posts from sites, and rounds opened and closed.
 
 The protocol is the library's (:mod:`decaysketch.topk`). Every step rebuilds its hub from rows
 (:meth:`~decaysketch.topk.TopKHub.resumed`). Two things happen, both in any process:
 
-- a *post* is accepted: into the report of its site alone, on a thread, and written. So it costs the
-  size of the site's report, whatever others have. The response is the present request to the site.
-- a *round* goes on: it is polled several times a second. It is refined as soon as every site has
-  answered the request or, when half of it is over, every site that was heard in it. The result is
-  published when there is no further request, or when the round is over and the next one begins.
+- a *post* is accepted into its site's report alone, on a thread, and written. So its cost depends
+  on that report's size, not on other reports. The response is the present request to the site.
+- a *round* continues: it is polled several times a second. It is refined as soon as every site has
+  answered the request. When half the round is over, an answer from every site heard in it is
+  enough. The result is published when there is no further request, or when the round is over and
+  the next one begins.
 
 If several processes find the same step, one writes it (:func:`list_rows.step`).
 """
@@ -60,8 +61,8 @@ class Listed:
 
     Attributes:
         asked: the request to a site that was not heard.
-        sites: all that take part.
-        said: the last report of each, in any round.
+        sites: all participating sites.
+        said: each site's last report, in any round.
     """
 
     row: ListRow
@@ -87,7 +88,7 @@ class Listed:
 
 
 class _Step(NamedTuple):
-    """The next step of a round."""
+    """The next step in a round."""
 
     asked: Ask
     found: dict[str, Any] | None  # None: nothing new is said
@@ -98,9 +99,9 @@ class Lists:
     """The top-k lists of all streams, as one process sees them.
 
     Args:
-        aggregator: of the streams.
+        aggregator: the streams' aggregator.
         storage: the same database.
-        mailboxes: who follows events.
+        mailboxes: the followers' mailboxes.
         settings: limits.
     """
 
@@ -124,7 +125,7 @@ class Lists:
 
         Raises:
             ParameterError: a field that is unknown, missing or outside its domain.
-            InvalidRequestError: it names more than MOST_LISTED sites, or the server has no clock of
+            InvalidRequestError: it names more than MOST_LISTED sites, or the server has no clock in
                 the stream's unit.
         """
         unit = stream.recipe.params.time_unit
@@ -140,7 +141,7 @@ class Lists:
         again changes nothing.
 
         Raises:
-            TooManyListsError: there are as many as may be.
+            TooManyListsError: their number is at its limit.
             UnknownStreamError: the stream was deleted since.
             StorageError: it may or may not have happened.
         """
@@ -178,7 +179,7 @@ class Lists:
         return self._listed(stream, name)
 
     def of_stream(self, stream: Stream) -> list[Listed]:
-        """Return the lists of a stream, in order of name."""
+        """Return the lists in a stream, ordered by name."""
         mine = [each for (number, _), each in self._known.items() if number == stream.id]
         return sorted(mine, key=lambda each: each.row.name)
 
@@ -200,16 +201,16 @@ class Lists:
         return (await self.find(stream, name)).ask(source)
 
     async def take(self, stream: Stream, name: str, source: str, form: object) -> Ask:
-        """Accept the post of a site, and return the present request to it. The same post again
-        changes nothing.
+        """Accept a site's post, and return the present request to it. The same post again changes
+        nothing.
 
         Raises:
-            ParameterError: it is no post, of another site, of items that are none of the list, or
-                of too many.
+            ParameterError: it is no post, comes from another site, contains items that are not in
+                the list, or contains too many.
             UnknownListError: there is no such list.
             RevokedSourceError: the source is revoked.
-            ForeignSiteError: it is no site of the list, or one too many.
-            StorageError: it may or may not have been accepted; to post again is right.
+            ForeignSiteError: the site is not in the list, or is one too many.
+            StorageError: it may or may not have been accepted. Post again.
         """
         stream.admit(source)
         compute = self._aggregator.compute
@@ -246,7 +247,7 @@ class Lists:
     # ------------------------------------------------------------------------------------ rounds
 
     async def watch(self) -> None:
-        """Go on with the rounds that are due, once."""
+        """Continue the due rounds, once."""
         words = sum(len(each.said) for each in self._known.values())
         await asyncio.sleep(_LOOK_S + _WORD_S * words)
         if not self._known and self._looks.age_s < _SEEK_S:
@@ -259,7 +260,7 @@ class Lists:
             self._failing.over()
 
     async def look(self) -> None:
-        """Read all lists, and go on with rounds.
+        """Read all lists, and continue rounds.
 
         Raises:
             StorageError: the database is out of reach.
@@ -349,7 +350,7 @@ class Lists:
         )
 
     def _tell(self, key: tuple[int, str], before: Listed | None, now: Listed) -> None:
-        """Notify the followers of a changed list."""
+        """Notify a changed list's followers."""
         if now.row.found is None or (before is not None and before.row.found is now.row.found):
             return
         if before is None or _event(before.row) != _event(now.row):
@@ -404,8 +405,8 @@ def _take(listed: Listed, post: Post, before: tuple[str, int] | None) -> tuple[A
     """Return the response to a post, and the row to store for its site, or None for nothing new. On
     a thread.
 
-    A post that follows an ask of another epoch counts by another definition, or by a request from
-    before a backup was restored: it is not accepted.
+    A post that follows a request from another epoch counts by another definition, or by a request
+    from before a backup was restored. It is not accepted.
     """
     hub = _hub(listed, [post.site], [] if before is None else [before])
     had = hub.ask(post.site)
@@ -417,7 +418,7 @@ def _take(listed: Listed, post: Post, before: tuple[str, int] | None) -> tuple[A
 
 
 def _stepped(listed: Listed, words: Collection[tuple[str, int]], as_of: int | None) -> _Step:
-    """Return a round refined, or, as of a time, the next one. On a thread."""
+    """Return a refined round, or the next one at a time. On a thread."""
     began_s = time.thread_time()
     sites = listed.sites or {listed.row.name}  # what nobody has posted to yet asks all the same
     hub = _hub(listed, sites, words)

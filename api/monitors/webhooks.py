@@ -1,19 +1,19 @@
-"""The permitted receivers of alerts, and one request to a receiver.
+"""Permitted alert receivers, and one request to a receiver.
 
 The client that defines a monitor chooses the webhook's address. This server makes the request, and
 may reach hosts that the client may not. So
 
 - it goes to origins that the operator has listed, and there are none by default
-- the server resolves the name and checks every address of it. It connects to exactly the checked
-  address: a later change of the name does not matter
+- the server resolves the name and checks all its addresses. It connects to exactly the checked
+  address, so a later name change does not matter
 - private, local and reserved addresses are rejected except for networks that the operator has
   listed
 - a redirect is a failure. Only the first line of a response is read, up to a few bytes
-- all of it, from the name to the response, has ``TIMEOUT_S``
+- the complete request, from the name to the response, must end within ``TIMEOUT_S``
 
 The request is signed: ``Decaysketch-Signature: t=<seconds since 1970>,v1=<hex>``, HMAC-SHA256 of
-``<seconds>.<body>`` under the secret of the settings. The receiver compares it, and rejects
-requests older than a few minutes.
+``<seconds>.<body>`` under the settings' secret. The receiver compares it, and rejects requests
+older than a few minutes.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Webhooks:
     """The operator's permissions.
 
     Args:
-        origins: where alerts may be sent.
-        networks: of addresses that are not public and may be reached all the same.
+        origins: the permitted destinations.
+        networks: permitted networks with addresses that are not public.
         secret: signs requests.
     """
 
@@ -74,7 +74,7 @@ class Webhooks:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Return the permissions of the settings, which have been checked."""
+        """Return the permissions from settings that have been checked."""
         return cls(
             frozenset(map(Origin.of, settings.webhook_origins.split())),
             [ipaddress.ip_network(each) for each in settings.webhook_networks.split()],
@@ -82,7 +82,7 @@ class Webhooks:
         )
 
     def check(self, url: str) -> Origin:
-        """Return the origin of a URL to which alerts may be sent.
+        """Return the origin of a permitted alert URL.
 
         Raises:
             ValueError: it cannot be read, or is not allowed.
@@ -101,10 +101,11 @@ class Webhooks:
         Args:
             url: the destination.
             body: JSON.
-            now_s: the time, which is signed with it.
+            now_s: the time, signed with the body.
 
         Raises:
-            WebhookError: it may not be sent there, or the receiver did not respond so in time.
+            WebhookError: it may not be sent there, or the receiver did not respond with success in
+                time.
         """
         try:
             origin = self.check(url)
@@ -183,7 +184,7 @@ def is_public(address: Address) -> bool:
 
 
 def signed(secret: bytes, body: bytes, now_s: int) -> str:
-    """Return the value of the signature header."""
+    """Return the signature header's value."""
     digest = hmac.new(secret, b"%d." % now_s + body, hashlib.sha256).hexdigest()
     return f"t={now_s},v1={digest}"
 
