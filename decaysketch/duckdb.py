@@ -1,15 +1,15 @@
-"""Sketches in DuckDB: :func:`register` makes the functions that Spark has known to its SQL.
+"""Sketches in DuckDB: :func:`register` adds the functions from Spark to its SQL.
 
     >>> import duckdb, decaysketch.duckdb  # doctest: +SKIP
     >>> decaysketch.duckdb.register(connection)  # doctest: +SKIP
 
-Each is a vectorised function of Python: Arrow columns of up to 2,048 rows in, one out. The names,
-arguments and answers are those of :mod:`decaysketch.spark.functions`, from the same table of
-questions, and the same functions answer (:mod:`decaysketch.tables.sql`). What DuckDB does not have
-is done otherwise: its functions of Python cannot be aggregates, so sketches are merged as a list,
-``sketch_merge(list(sketch))``, and built by :func:`build`.
+Each is a vectorised Python function: Arrow columns with up to 2,048 rows in, one column out. Names,
+arguments and results are the same as in :mod:`decaysketch.spark.functions`, from the same query
+table. The same functions compute them (:mod:`decaysketch.tables.sql`). DuckDB's Python functions
+cannot be aggregates, so you merge sketches as a list, ``sketch_merge(list(sketch))``, and build
+them with :func:`build`.
 
-Needs pyarrow and duckdb; ``docs/engines.md`` has the SQL.
+It needs pyarrow and duckdb. ``docs/engines.md`` shows the SQL.
 """
 
 from __future__ import annotations
@@ -43,17 +43,18 @@ Function = Callable[..., pa.Array]
 
 
 def register(connection: DuckDBPyConnection, streams: Sequence[BuiltWith] = ()) -> None:
-    """Make the functions known to a database: to this connection and its cursors.
+    """Register the functions with a database, for this connection and its cursors.
 
     They are ``sketch_merge``, ``sketch_union``, ``sketch_info``, ``decayed_between``,
-    ``decayed_compare``, ``decayed_query``, those for source maps
-    (:mod:`decaysketch.tables.sql.sources`) and, in both forms, those of the questions. Registered
-    again by the same connection they are replaced.
+    ``decayed_compare``, ``decayed_query``, the functions for source maps
+    (:mod:`decaysketch.tables.sql.sources`) and, in both forms, the query functions. If the same
+    connection registers them again, they are replaced.
 
     Args:
-        connection: of DuckDB.
-        streams: what sketches were built with that cannot be read without: under a secret id key,
-            with a table as their decay, or with a fingerprint in place of parameters.
+        connection: a DuckDB connection.
+        streams: parameters or sketch configurations for sketches that cannot be read without them:
+            built under a secret id key, with a table as their decay, or with a fingerprint that
+            replaces the parameters.
     """
     from duckdb import InvalidInputException
     from duckdb.func import FunctionNullHandling, PythonUDFType
@@ -184,41 +185,41 @@ def build(
     refused: Literal["raise", "count"] = "raise",
     check_units: bool = True,
 ) -> pa.Table:
-    """One sketch for each key of a relation.
+    """Build one sketch for each key in a relation.
 
     Args:
-        relation: what a query gives, ``connection.sql(...)``, or anything else with
-            ``__arrow_c_stream__``: a frame of polars, a reader of Parquet. It is read once, in
-            batches, and is never in memory as a whole.
-        stream: what sketches are built with: parameters, or a recipe
+        relation: a query result, ``connection.sql(...)``, or any other object with
+            ``__arrow_c_stream__``: a polars data frame, a Parquet reader. It is read once, in
+            batches, and is never completely in memory.
+        stream: the configuration of the sketches: parameters, or a recipe
             (:func:`decaysketch.families.recipe_of`).
-        time, value, key, source, sequence, weight: columns; see
+        time, value, key, source, sequence, weight: columns, see
             :class:`decaysketch.tables.ColumnMapping`.
         id: the column, or columns, that together identify an observation.
-        by: the column, or columns, of the keys; none: one sketch of everything.
-        column_unit: of times that are plain integers; that of the stream unless given.
-        time_zone: of timestamps and texts that name none, such as "Europe/Berlin"; UTC, with a
-            warning, unless given.
-        now: the time that sketches with a clock are told.
-        site, epoch: where rows are counted for a site; see
+        by: the column, or columns, of the keys. None: one sketch for all rows.
+        column_unit: unit of times that are plain integers. Default: the stream's unit.
+        time_zone: zone of timestamps and texts that name none, such as "Europe/Berlin". Default:
+            UTC, with a warning.
+        now: the time for sketches with a clock.
+        site, epoch: where rows are counted for a source, see
             :class:`decaysketch.tables.KeyedBuilder`.
-        refused: "raise" for a row that is refused (no time, no id, a weight out of range), or leave
-            it out and "count" it.
-        check_units: refuse integers that are hardly times of their unit (but for few).
+        refused: "raise" for a rejected row (no time, no id, a weight out of range), or "count" to
+            drop and count it.
+        check_units: reject integers that are unlikely as times in their unit (except for few).
 
     Returns:
-        The columns of the keys and then ``rows``, ``missing_values``, ``fallback_times``,
+        The key columns and then ``rows``, ``missing_values``, ``fallback_times``,
         ``refused``, ``sketch`` and ``digest``: a table that DuckDB reads by the name of its
-        variable. A :class:`~decaysketch.DisagreeingCopiesWarning` says where rows of one id are
-        not likely to be duplicates, a :class:`~decaysketch.TimeZoneWarning` where times name no
-        zone, an :class:`~decaysketch.UnlikelyClockWarning` where some lie outside 1990 to 2099.
+        variable. A :class:`~decaysketch.DisagreeingCopiesWarning` warns if rows with one id are
+        unlikely to be duplicates, a :class:`~decaysketch.TimeZoneWarning` if times name no
+        zone, an :class:`~decaysketch.UnlikelyClockWarning` if some lie outside 1990 to 2099.
 
     Raises:
-        ObservationError: the first row that is refused, counted from the first of the relation.
-        ParameterError: no such column, or a mapping that does not suit the stream.
+        ObservationError: the first rejected row, counted from the first row in the relation.
+        ParameterError: a column does not exist, or the mapping does not fit the stream.
         OtherUnitError: the times are dates in another unit.
 
-    Complexity: O(rows log max_weight); the memory of the sketches, and of a batch.
+    Complexity: O(rows log max_weight). Memory: the sketches, and one batch.
     """
     mapping = ColumnMapping(
         time=time, value=value, ids=names_of(id), key=names_of(key), source=source,
@@ -253,7 +254,7 @@ def build(
 
 
 def _counted_from(first: int, fault: ObservationError) -> ObservationError:
-    """What was refused in a batch, with the row of the relation."""
+    """Return a batch's error with the row number in the relation."""
     if fault.row is None:
         return fault
     row = first + fault.row

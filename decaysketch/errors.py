@@ -1,8 +1,7 @@
-"""Every error the library raises on purpose, under one base class.
+"""Every error that the library raises on purpose, under one base class.
 
-Each message shows the offending field together with both values (what was given, what was
-expected), so that a log line alone is enough to find the fault. Errors about values also subclass
-:class:`ValueError`.
+Each message shows the offending field with both values (given and expected), so that a log line
+alone is enough to find the fault. Errors about values also subclass :class:`ValueError`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Every kind of sketch under one face: made empty, read from bytes and merged without its name.
+"""One interface for every sketch family: create, read from bytes, and merge without its name.
 
-Who moves sketches about (batch jobs, an aggregator) holds recipes and bytes, and needs no case for
-each family; what a family hands in is said in :mod:`decaysketch.contract.family`.
+Programs that move sketches (batch jobs, an aggregator) store recipes and bytes, and need no case
+for each family. :mod:`decaysketch.contract.family` defines the parts that a family provides.
 
 ========  ====  ==================  =============================  ============================
 family    byte  recipe              sketch                         built with
@@ -89,14 +89,14 @@ DEFAULT = "decay"
 if not TYPE_CHECKING:  # else every name would be known
 
     def __getattr__(name: str) -> Any:
-        """Return recipes whose family is imported when a program needs it."""
+        """Return a recipe. Its family is imported at first use."""
         if name in _LATER:
             return FAMILIES[_LATER[name]].recipe
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def recipe_of(built_with: object, decay: IntegralDecay | None = None) -> Recipe:
-    """The recipe that parameters stand for, or a sketch was built by; a recipe stands for itself.
+    """Return the recipe for parameters, or of a sketch. A recipe is returned unchanged.
 
     Args:
         built_with: parameters of a family. ``SketchParams`` with a decay mean an
@@ -132,11 +132,11 @@ def recipe_from_dict(
     Args:
         form: ``{"family": ..., "params": {...}}``, for an integral decay with ``"decay"``, a
             dictionary or a text (:mod:`decaysketch.decay.read`). Without a family: "decay".
-        id_key: the secret, where the parameters are keyed by one.
-        table: the decay, where it is a table: the form has only its digest.
+        id_key: the secret, if the parameters are keyed by one.
+        table: the decay, if it is a table: the form has only its digest.
 
     Raises:
-        ParameterError: an unknown family or field, a missing one, or one outside its domain.
+        ParameterError: an unknown or missing family or field, or one outside its domain.
     """
     return _named(form.get("family", DEFAULT)).recipe.parse(form, id_key=id_key, table=table)
 
@@ -144,13 +144,13 @@ def recipe_from_dict(
 def normal_form(
     form: Form, *, id_key: bytes | None = None, read_decay: bool = True
 ) -> dict[str, Any]:
-    """``recipe_from_dict(form, id_key=id_key).to_dict()``, without computing a decay.
+    """Return ``recipe_from_dict(form, id_key=id_key).to_dict()``, without computing a decay.
 
-    Whether a sketch can be built with it is not found out. The text of a decay is read, which takes
-    milliseconds; ``read_decay=False`` says that it is in normal form already.
+    It does not check whether a sketch can be built with it. It parses the text of a decay, which
+    takes milliseconds. ``read_decay=False`` skips that for a text in normal form.
 
     Raises:
-        ParameterError: as :func:`recipe_from_dict`, but for what only computing shows.
+        ParameterError: as :func:`recipe_from_dict`, except for errors that only computing shows.
 
     Example:
         >>> normal_form({"params": {"max_weight": 9}})["params"]["id_bits"]
@@ -167,12 +167,13 @@ def _named(name: object) -> Family:
 
 
 def peek(blob: Blob) -> Head:
-    """How many rows a sketch of whatever family says it has, before one of them is decoded.
+    """Return the row count that a sketch in any family reports, before any row is decoded.
 
-    For refusing by size: decoded, a row takes 33 bytes and more; on the wire it may take a quarter
-    of one. The frame and the checksum are verified, the header is read, and that so many rows can
-    be: each takes a bit, and a level holds no more than the capacity. Whether they are there is
-    known to :func:`decode`. Time O(bytes), for the checksum; constant memory.
+    Use it to reject by size: decoded, a row takes 33 bytes and more, and on the wire as little as a
+    quarter of a byte. It verifies the frame and the checksum, reads the header, and checks that the
+    row count is possible: each row takes a bit, and a level has no more rows than the capacity.
+    Only :func:`decode` checks that the rows exist. Time O(bytes), for the checksum, and constant
+    memory.
 
     Raises:
         CorruptSketchError: bytes that no honest builder could have written.
@@ -188,20 +189,20 @@ def decode(
     decay: IntegralDecay | None = None,
     id_key: bytes | None = None,
 ) -> Sketch:
-    """Read a sketch of whatever family; nothing in the bytes is trusted.
+    """Read a sketch in any family. Nothing in the bytes is trusted.
 
-    :meth:`Recipe.decode` reads a sketch of a stream that is known.
+    To read a sketch from a known stream, use :meth:`Recipe.decode`.
 
     Args:
-        blob: what ``to_bytes`` of a sketch wrote.
-        params: what the bytes are expected to carry; needed where they carry a fingerprint only.
-        decay: the integral decay, where that is a table.
-        id_key: the secret id key, where the bytes were built with one and ``params`` is None.
+        blob: the bytes that a sketch's ``to_bytes`` wrote.
+        params: the expected parameters. Needed if the bytes contain a fingerprint only.
+        decay: the integral decay, if it is a table.
+        id_key: the secret id key, if the bytes were built with one and ``params`` is None.
 
     Raises:
         CorruptSketchError: bytes that no honest builder could have written.
-        IncompatibleSketchError: a sketch of other parameters, or one of the three is needed and was
-            not given, or given and has no use.
+        IncompatibleSketchError: a sketch with other parameters, or one of the three is needed and
+            was not given, or given and has no use.
     """
     family = FAMILIES[family_of(blob)]
     if params is not None and not isinstance(params, family.params):
@@ -212,17 +213,17 @@ def decode(
 
 
 def merge(sketches: Iterable[S]) -> S:
-    """Merge any number of sketches of one family into a new one, in one pass; none is changed.
+    """Merge any number of sketches in one family into a new one, in one pass. None is changed.
 
-    The result has the smallest of their capacities, so that one of 5 % among those of 2 % makes it
-    one of 5 %, and, where the family has a clock, the latest of their clocks.
+    The result has the smallest capacity among them: one with 5 % among others with 2 % makes it 5
+    %. If the family has a clock, the result has the latest clock.
 
     Raises:
-        IncompatibleSketchError: naming every parameter that differs, or the families.
+        IncompatibleSketchError: with every parameter that differs, or the families.
         ParameterError: no sketch was given.
-        TypeError: something that is no sketch was given.
+        TypeError: an argument is no sketch.
 
-    Complexity: O(rows of all).
+    Complexity: O(rows in all sketches).
     """
     given = list(sketches)
     if not given:
@@ -244,10 +245,10 @@ def _family_of_sketch(sketch: object) -> Family:
 
 
 def release_scratch() -> None:
-    """Give back the working memory that merging and compacting left to the calling thread.
+    """Release the working memory that merging and compacting left to the calling thread.
 
-    It is as large as the largest sketch that the thread has compacted, and made anew when it is
-    needed. Who merges large sketches on threads that stay calls it afterwards.
+    It is as large as the largest sketch that the thread has compacted, and is allocated again when
+    needed. Call it after merging large sketches on long-lived threads.
     """
     for release in {family.release_scratch for family in FAMILIES.loaded}:
         release()

@@ -1,4 +1,5 @@
-"""Sketches in polars: importing this gives expressions and series of bytes a namespace ``.sketch``.
+"""Sketches in polars: importing this module gives expressions and series of sketch bytes a
+namespace ``.sketch``.
 
     >>> import decaysketch.polars  # doctest: +SKIP
     >>> frame.group_by("site").agg(  # doctest: +SKIP
@@ -7,18 +8,18 @@
 
 ==========================================  ======================================================
 ``merge``                                   aggregate: sketches to a sketch
-``union``                                   the merge of the sketches of one row
-``info``                                    what a sketch holds
-``decayed_mean``, and so on                 the questions of :mod:`decaysketch.query.catalog`
+``union``                                   the merged sketches in one row
+``info``                                    parameters and contents of a sketch
+``decayed_mean``, and so on                 the queries in :mod:`decaysketch.query.catalog`
 ``decayed_query``                           a query as one text
-``decayed_between``, ``decayed_compare``    one of them of a range of times, or of two moments
+``decayed_between``, ``decayed_compare``    a query over a time range, or at two moments
 ==========================================  ======================================================
 
-Names, arguments and answers are those of :mod:`decaysketch.spark.functions`, from the same table of
-questions, and the same functions answer (:mod:`decaysketch.tables.sql`). What is asked is
-elementwise, so it works in every context, lazily and in the streaming engine too.
+Names, arguments and results are the same as in :mod:`decaysketch.spark.functions`, from the same
+query table. The same functions compute them (:mod:`decaysketch.tables.sql`). Queries are
+elementwise, so they work in every context, lazily and in the streaming engine too.
 
-Needs pyarrow and polars; sketches are made by ``from_frame`` (:mod:`decaysketch.tables.frames`).
+It needs pyarrow and polars. ``from_frame`` makes sketches (:mod:`decaysketch.tables.frames`).
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _ARGUMENTS = """
 
 @pl.api.register_expr_namespace("sketch")
 class SketchExpr:
-    """The namespace ``.sketch`` of an expression over a column with sketch bytes."""
+    """The namespace ``.sketch`` for an expression over a column with sketch bytes."""
 
     if TYPE_CHECKING:
 
@@ -70,10 +71,10 @@ class SketchExpr:
         self._sketches = sketches
 
     def merge(self, *, streams: Iterable[BuiltWith] = ()) -> pl.Expr:
-        """Aggregate: the merge of the sketches of a group, as bytes. Nulls are passed over.
+        """Aggregate: merge a group's sketches into one, as bytes. Nulls are skipped.
 
         Raises:
-            FunctionError: bytes that are no sketch, with their row; sketches of two streams.
+            FunctionError: bytes that are no sketch, with their row, or sketches from two streams.
         """
         recipes = recipes_of(streams)
 
@@ -83,7 +84,7 @@ class SketchExpr:
         return self._sketches.map_batches(merged, return_dtype=pl.Binary(), returns_scalar=True)
 
     def union(self, *others: pl.Expr | str, streams: Iterable[BuiltWith] = ()) -> pl.Expr:
-        """Return the merge of the sketches in one row: columns, or lists of them."""
+        """Return the merged sketches in one row: columns, or lists of them."""
         recipes = recipes_of(streams)
 
         def united(columns: Sequence[pa.Array]) -> pa.Array:
@@ -92,8 +93,9 @@ class SketchExpr:
         return _elementwise([self._sketches, *others], united, pa.binary())
 
     def info(self, *, streams: Iterable[BuiltWith] = ()) -> pl.Expr:
-        """What a sketch holds: a struct, whose fields those of
-        :func:`decaysketch.spark.functions.sketch_info` are."""
+        """Return a sketch's parameters and contents as a struct, with the fields from
+        :func:`decaysketch.spark.functions.sketch_info`.
+        """
         recipes = recipes_of(streams)
 
         def described(columns: Sequence[pa.Array]) -> pa.Array:
@@ -110,8 +112,9 @@ class SketchExpr:
         confidence: Any = None,
         streams: Iterable[BuiltWith] = (),
     ) -> pl.Expr:
-        """A question of the observations of ``[start, stop)``; see
-        :func:`decaysketch.spark.functions.decayed_between`."""
+        """Query the observations in ``[start, stop)``, see
+        :func:`decaysketch.spark.functions.decayed_between`.
+        """
         given = [_literal(aggregate), _time(start), _time(stop)]
         return self._of_moments(time_ranges.BETWEEN, given, [confidence], streams)
 
@@ -127,8 +130,9 @@ class SketchExpr:
         confidence: Any = None,
         streams: Iterable[BuiltWith] = (),
     ) -> pl.Expr:
-        """A question at one moment against the same at another; see
-        :func:`decaysketch.spark.functions.decayed_compare`."""
+        """Compare a query at two moments, see
+        :func:`decaysketch.spark.functions.decayed_compare`.
+        """
         sides = ((decay, now), (then_decay, then_now))
         given = [_literal(aggregate)]
         for of, at in sides:
@@ -145,7 +149,7 @@ class SketchExpr:
         confidence: Any = None,
         streams: Iterable[BuiltWith] = (),
     ) -> pl.Expr:
-        """A query as one text; see :func:`decaysketch.spark.functions.decayed_query`."""
+        """Answer a query as one text, see :func:`decaysketch.spark.functions.decayed_query`."""
         recipes = recipes_of(streams)
 
         def answer(columns: Sequence[pa.Array]) -> pa.Array:
@@ -205,8 +209,9 @@ class SketchExpr:
 
 @pl.api.register_series_namespace("sketch")
 class SketchSeries:
-    """What ``.sketch`` of a series is; arguments may be series where those of expressions are
-    expressions."""
+    """The namespace ``.sketch`` for a series. Arguments may be series where :class:`SketchExpr`
+    accepts expressions.
+    """
 
     if TYPE_CHECKING:
 
@@ -216,16 +221,16 @@ class SketchSeries:
         self._sketches = sketches
 
     def merge(self, *, streams: Iterable[BuiltWith] = ()) -> bytes | None:
-        """The merge of all of them; see :meth:`SketchExpr.merge`."""
+        """Merge all sketches, see :meth:`SketchExpr.merge`."""
         merged: bytes | None = self._select(SketchExpr(pl.first()).merge(streams=streams)).item()
         return merged
 
     def union(self, *others: pl.Series, streams: Iterable[BuiltWith] = ()) -> pl.Series:
-        """The merge of the sketches of one row; see :meth:`SketchExpr.union`."""
+        """Return the merged sketches in one row, see :meth:`SketchExpr.union`."""
         return self._select(SketchExpr(pl.first()).union(*map(pl.lit, others), streams=streams))
 
     def info(self, *, streams: Iterable[BuiltWith] = ()) -> pl.Series:
-        """What a sketch holds; see :meth:`SketchExpr.info`."""
+        """Return each sketch's parameters and contents, see :meth:`SketchExpr.info`."""
         return self._select(SketchExpr(pl.first()).info(streams=streams))
 
     def decayed_between(self, *given: Any, **named: Any) -> pl.Series:
@@ -283,7 +288,9 @@ def _elementwise(
     function: Callable[[Sequence[pa.Array]], pa.Array],
     returns: pa.DataType,
 ) -> pl.Expr:
-    """An answer for each row of the columns, where a single value stands for a column of it."""
+    """Return a result for each row in the columns. A single value represents a column with that
+    value.
+    """
 
     def answer(series: Sequence[pl.Series]) -> pl.Series:
         return pl.Series(series[0].name, function(_arrays(series)))

@@ -1,16 +1,16 @@
-"""How many rows a predicate or a join gives: what a query planner asks before it chooses a plan.
+"""Estimated row counts for predicates and joins, as a query planner needs them to choose a plan.
 
-Index or scan, and the order of joins, are chosen by estimated rows. The planner of the LEADS
-platform (D3.4, section 3.1) keeps a Count-Min sketch of indexed columns for that, updates it in
-batches and lets it lag, since a stale one costs a worse plan and never a wrong answer. Here the
-sketches are there already, and say two things more: how sure an estimate is, and of which time.
+A planner chooses between index and scan, and the join order, by estimated rows. The planner of the
+LEADS platform (D3.4, section 3.1) keeps a Count-Min sketch over indexed columns for that, updates
+it in batches and lets it lag, since a stale one costs a worse plan and never a wrong result. Here
+the sketches exist already, and report two things more: an estimate's interval, and its time.
 
-Of keys, rows equal to one are its count (Papapetrou, Garofalakis and Deligiannakis 2015, section
-4.1: an ECM-sketch), rows of an equi-join the inner product of two streams (4.2), and either has an
-end that is sure. Of observations with values, any predicate is asked of the sample (Cormode,
-Tirthapura and Xu 2009, section 3.4), in which copies of a row are one row.
+For keys, the rows equal to one key are its count (Papapetrou, Garofalakis and Deligiannakis 2015,
+section 4.1: an ECM-sketch). The rows in an equi-join are the inner product of two streams (4.2).
+Both have one guaranteed bound. For observations with values, the sample answers any predicate
+(Cormode, Tirthapura and Xu 2009, section 3.4), and counts duplicates once.
 
-Which of it a sketch can say follows from the questions that it answers. There is no planner here.
+A sketch supports the statistics that follow from its queries. This module is no planner.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _CHOSEN, _KEYS = "chosen decay", "keys"  # what questions need
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a predicate or a join leaves.
+    """The rows that a predicate or a join selects.
 
     Attributes:
         rows: estimated rows, decayed.
-        selectivity: their share of the rows that could be left; NaN where there are none.
+        selectivity: their share of all rows that could be selected. NaN if there are none.
     """
 
     rows: Estimate
@@ -51,15 +51,15 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Of a stream as it is at one time. Immutable; to be read from any thread.
+    """Statistics for a stream at one time. Immutable, safe to read from any thread.
 
-    A row is a distinct observation; where keys are counted, an event, as often as its weight says,
+    A row is a distinct observation. Where keys are counted, it is an event, counted by its weight,
     and as often as it came.
 
     Attributes:
-        view: what is asked.
-        questions: names of those that it answers.
-        confidence: of every interval.
+        view: the queried view.
+        questions: names of the queries that it answers.
+        confidence: confidence of every interval.
     """
 
     view: View
@@ -75,20 +75,20 @@ class Statistics:
         *,
         confidence: float = 0.95,
     ) -> Self:
-        """Of what a sketch, a collection or a snapshot holds.
+        """Return statistics for a sketch, a collection or a snapshot.
 
         Args:
             held: the sketch.
-            decay: what a row counts by its age, ``decay.window(w)`` for the rows of that time; None
-                for the decay it was built with, or else for all rows in full, as far back as the
-                sketch promises to look.
-            now: time of the question; None for the latest that was seen or told.
-            confidence: of every interval.
+            decay: weight of a row by its age, such as ``decay.window(w)`` for the rows in that
+                time. None for the decay that the sketch was built with. Without one, all rows count
+                in full, as far back as the sketch guarantees.
+            now: query time. None for the latest that was seen or given.
+            confidence: confidence of every interval.
 
         Raises:
-            ParameterError: a decay for a sketch that was built with one; a decay or time that the
-                sketch does not take; no confidence.
-            UnanswerableQueryError: what the decay reaches was discarded.
+            ParameterError: a decay for a sketch that was built with one, a decay or time that the
+                sketch does not accept, or an invalid confidence.
+            UnanswerableQueryError: the rows that the decay reaches were discarded.
         """
         snapshot = held if isinstance(held, Snapshot) else held.snapshot()
         asked = snapshot if isinstance(snapshot, Views) else snapshot.thaw()
@@ -100,19 +100,19 @@ class Statistics:
         return cls(asked.at(decay, now), asked.questions, check_confidence(confidence))
 
     def rows(self) -> Estimate:
-        """Rows in all.
+        """Return the number of all rows.
 
         Raises:
-            ParameterError: the sketch does not say.
+            ParameterError: the sketch does not support it.
         """
         found: Estimate = self._ask("rows", "key_total" if self._counts_keys else "count")
         return found
 
     def equal(self, key: Any) -> Selection:
-        """Rows of one key, or of one value.
+        """Return the rows with one key, or with one value.
 
         Raises:
-            ParameterError: the sketch does not say; a key that it cannot have.
+            ParameterError: the sketch does not support it, or cannot have the key.
         """
         if self._counts_keys:
             (rows,) = self._ask("equal", "key_count", keys=[key])
@@ -122,33 +122,35 @@ class Statistics:
         return self._where("equal", lambda values, _: values == key)
 
     def range(self, low: float, high: float) -> Selection:
-        """Rows of integer keys, or of values, between two, both inclusive.
+        """Return the rows with integer keys, or with values, between two bounds, both inclusive.
 
         Raises:
-            ParameterError: as :meth:`equal`; integer keys were not sketched to be asked for ranges.
+            ParameterError: as :meth:`equal`, or the sketch was not built for ranges over integer
+                keys.
         """
         if self._counts_keys:
             return self._of_total(self._ask("range", "key_range", bounds=(low, high)))
         return self._where("range", lambda values, _: (values >= low) & (values <= high))
 
     def where(self, predicate: Predicate | str) -> Selection:
-        """Rows for which a predicate holds: a text over the value ``v`` and the weight ``w``, or a
-        function of their columns. It does not hold for a row without a value, and the selectivity
-        is a share of the rows that have one.
+        """Return the rows that satisfy a predicate: a text over the value ``v`` and the weight
+        ``w``, or a function over their columns. A row without a value does not satisfy it, and the
+        selectivity is a share in the rows that have one.
 
         Raises:
-            ParameterError: the sketch does not say; a text that cannot be read, a function that
-                gave no truth values.
+            ParameterError: the sketch does not support it, the text cannot be parsed, or the
+                function gave no truth values.
         """
         return self._where(
             "where", read_predicate(predicate) if isinstance(predicate, str) else predicate
         )
 
     def join(self, other: Statistics) -> Selection:
-        """Rows of the join on equal keys with another stream: pairs, of all pairs of rows.
+        """Return the rows in the join with another stream on equal keys: pairs, among all row
+        pairs.
 
         Raises:
-            ParameterError: one of both does not say.
+            ParameterError: one of the two does not support it.
             IncompatibleSketchError: sketches whose cells are not alike.
         """
         ours, theirs = self._ask("join", "key_total"), other._ask("join", "key_total")
@@ -188,7 +190,7 @@ class Statistics:
 def _truths(
     predicate: Predicate, *, negated: bool = False
 ) -> Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], npt.NDArray[np.bool_]]:
-    """A predicate, or what is left by it, as a function whose sum counts rows."""
+    """Return a predicate, or its negation, as a function whose sum counts rows."""
 
     def holds(values: npt.NDArray[Any], weights: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         found = np.asarray(predicate(values, weights))
@@ -203,7 +205,9 @@ def _truths(
 
 
 def _share(rows: Estimate, others: Estimate) -> Estimate:
-    """Of sampled rows in those and all others, of which the sample is another part."""
+    """Return the share that sampled rows have in all rows. The other rows are another part of
+    the sample.
+    """
     found = share_interval(
         Interval(rows.value, rows.lower, rows.upper),
         Interval(others.value, others.lower, others.upper),
@@ -224,7 +228,9 @@ def _share(rows: Estimate, others: Estimate) -> Estimate:
 
 
 def _over(rows: Estimate, whole: Estimate) -> Estimate:
-    """Of counted rows in all, of which both ends are sure."""
+    """Return the share that counted rows have in all rows. Both bounds on the number of all rows
+    are guaranteed.
+    """
     value, stderr = math.nan, math.nan
     lower, upper, surely = 0.0, 1.0, rows.sure_upper
     if whole.upper > 0.0:

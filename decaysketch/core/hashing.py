@@ -1,8 +1,8 @@
 """Everything random in a sketch, derived from its seed or secret key by stated arithmetic.
 
-A sketch never asks a library's random engine: the hash function, the order in which ids are mixed
-and the hash of a key must be the same on every machine that feeds one stream, for ever. This module
-is that specification.
+A sketch never uses a library's random engine. The hash function, the id mixing order and the hash
+of a key must be the same on every machine that feeds one stream, for ever. This module is that
+specification.
 
 ``mix64``
     Stafford-style finaliser with the "moremur" constants: a bijection of the 64-bit words.
@@ -14,15 +14,16 @@ Pairwise hash
 Id mixing
     A keyed bijection of ``[0, 2^id_bits)`` applied to every id before it is hashed. A linear hash
     of structured ids (consecutive numbers, sensor * 10^6 + sequence) is pairwise independent over
-    ``(a, b)``, yet for the one ``(a, b)`` that a deployment lives with it can be absurdly uneven.
-    Mixing keeps distinct ids distinct, so every theorem of the paper holds, and makes the sample
+    ``(a, b)``. Yet for the one ``(a, b)`` in a deployment it can be absurdly uneven.
+    Mixing keeps distinct ids distinct, so every theorem in the paper holds, and makes the sample
     behave like one of independent observations.
 Key hashing
     ``hash_keys`` turns keys of any kind (integers, text, bytes, several columns of them) into
     64-bit words, keyed, which are then folded to ``id_bits``.
 
-The mixing is a keyed permutation, not a cipher: with a secret key it hides which ids would bias a
-sample from whoever cannot see sketches; it is no proof against an adversary who can.
+The mixing is a keyed permutation, not a cipher. With a secret key, an adversary who cannot see
+sketches does not know which ids would bias a sample. It gives no protection against an adversary
+who can see them.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ _CHUNK = 1 << 14  # rows hashed at a time: temporaries stay in the cache
 
 @dataclass(frozen=True, slots=True)
 class EncodedKeys:
-    """A column of text, as UTF-8, or of bytes, end to end.
+    """A text column, as UTF-8, or a bytes column, end to end.
 
     Attributes:
         kind: ``str`` or ``bytes``.
@@ -100,7 +101,7 @@ class EncodedKeys:
         return len(self.offsets) - 1
 
     def to_objects(self) -> npt.NDArray[Any]:
-        """The keys as Python objects."""
+        """Return the keys as Python objects."""
         whole = self.data.tobytes()
         keys = np.empty(len(self), dtype=object)
         for row, (start, stop) in enumerate(pairwise(self.offsets.tolist())):
@@ -110,21 +111,22 @@ class EncodedKeys:
 
 
 class RepeatedKeys(NamedTuple):
-    """A column of keys of which few differ: row ``r`` has the key ``entries[codes[r]]``."""
+    """A key column with few distinct keys: row ``r`` has the key ``entries[codes[r]]``."""
 
     entries: Any
     codes: npt.NDArray[np.integer[Any]]
 
 
 class HashedKeys(NamedTuple):
-    """A column of keys that are hashed already: the words that ``words_of`` of the parameters of
-    the stream gave for them. So one column has keys of several kinds."""
+    """A column with hashed keys: the words that ``words_of`` in the stream's parameters gave for
+    them. So one column can have keys of several kinds.
+    """
 
     words: UInt64Array
 
 
 class IdMixing(Protocol):
-    """What :func:`mix_ids` needs to know of the parameters of a sketch."""
+    """The sketch parameters that :func:`mix_ids` needs."""
 
     @property
     def id_bits(self) -> int: ...
@@ -134,7 +136,7 @@ class IdMixing(Protocol):
 
 
 def mix64(word: int) -> int:
-    """Bijective mix of one 64-bit word (plain integers)."""
+    """Return the bijective mix of one 64-bit word (plain integers)."""
     word ^= word >> 27
     word = word * _MUL_1 & _MASK
     word ^= word >> 33
@@ -143,13 +145,13 @@ def mix64(word: int) -> int:
 
 
 def derive(seed: int, purpose: int, index: int) -> int:
-    """The ``index``-th 64-bit word that ``seed`` yields for ``purpose``."""
+    """Return the ``index``-th 64-bit word that ``seed`` yields for ``purpose``."""
     stream = mix64((mix64((seed + _GAMMA) & _MASK) + purpose * _GAMMA) & _MASK)
     return mix64((stream + (index + 1) * _GAMMA) & _MASK)
 
 
 def uniform_below(bound: int, seed: int, purpose: int, index: int = 0) -> int:
-    """An integer in ``[0, bound)`` from two derived words (bias below ``bound / 2^128``)."""
+    """Return an integer in ``[0, bound)`` from two derived words (bias below ``bound / 2^128``)."""
     high = derive(seed, purpose, 2 * index)
     low = derive(seed, purpose, 2 * index + 1)
     return ((high << 64) | low) % bound
@@ -157,9 +159,10 @@ def uniform_below(bound: int, seed: int, purpose: int, index: int = 0) -> int:
 
 @lru_cache(maxsize=256)
 def choose_prime(universe: int, seed: int) -> int:
-    """The prime ``p``, ``10 Y < p < 20 Y``, of a universe of ``Y`` integers.
+    """Return the prime ``p``, ``10 Y < p < 20 Y``, for a universe with ``Y`` integers.
 
-    The first prime after a uniform point of ``(10 Y, 20 Y)``, wrapping to the first after ``10 Y``.
+    It is the first prime after a uniform point in ``(10 Y, 20 Y)``, wrapping to the first after
+    ``10 Y``.
 
     Raises:
         ParameterError: if no such prime is below 2^61.
@@ -175,7 +178,7 @@ def choose_prime(universe: int, seed: int) -> int:
 
 
 def _next_prime(number: int) -> int:
-    """The least prime above a number >= 2."""
+    """Return the least prime above a number >= 2."""
     candidate = number + 1 | 1
     while not is_prime(candidate):
         candidate += 2
@@ -183,11 +186,11 @@ def _next_prime(number: int) -> int:
 
 
 def is_prime(number: int) -> bool:
-    """Whether a number below 3.3e24 is prime.
+    """Return whether a number below 3.3e24 is prime.
 
-    By Miller and Rabin to the first twelve primes as bases, which together deceive nobody below
-    318665857834031151167461 (Sorenson and Webster, "Strong pseudoprimes to twelve prime bases",
-    Mathematics of Computation 86, 2017).
+    It uses the Miller-Rabin test with the first twelve primes as bases. No composite number below
+    318665857834031151167461 passes all of them (Sorenson and Webster, "Strong pseudoprimes to
+    twelve prime bases", Mathematics of Computation 86, 2017).
     """
     if number < 2:
         return False
@@ -209,7 +212,9 @@ def is_prime(number: int) -> bool:
 
 
 def key_words(seed: int, secret: bytes | None) -> Callable[[int], int]:
-    """The stream of 64-bit key words: derived from the seed, or from a secret by keyed BLAKE2b."""
+    """Return the stream of 64-bit key words: derived from the seed, or from a secret by keyed
+    BLAKE2b.
+    """
     if secret is None:
         return lambda index: derive(seed, PURPOSE_KEY, index)
 
@@ -223,9 +228,10 @@ def key_words(seed: int, secret: bytes | None) -> Callable[[int], int]:
 
 
 def mix_constants(id_bits: int, word: Callable[[int], int]) -> Int64Array:
-    """Round constants ``[k_0, m_0, k_1, m_1, ...]`` of the id mixing, each below ``2^id_bits``.
+    """Return the id mixing's round constants ``[k_0, m_0, k_1, m_1, ...]``, each below
+    ``2^id_bits``.
 
-    Key words 0 to ``2 * MIX_ROUNDS - 1`` are used; multipliers are made odd, hence invertible.
+    It uses key words 0 to ``2 * MIX_ROUNDS - 1``. Multipliers are made odd, hence invertible.
     """
     mask = (1 << id_bits) - 1
     constants = []
@@ -244,7 +250,7 @@ def mix_ids(params: IdMixing, ids: npt.ArrayLike) -> Int64Array:
         ids: integers in ``[0, 2^id_bits)``, which is not checked.
 
     Returns:
-        int64 array of the same shape; the ids themselves where ``id_mix`` is "none".
+        int64 array with the same shape. The ids themselves if ``id_mix`` is "none".
     """
     mixed = np.array(ids, dtype=np.int64)
     mask = np.int64((1 << params.id_bits) - 1)
@@ -263,7 +269,7 @@ def mix_ids(params: IdMixing, ids: npt.ArrayLike) -> Int64Array:
 
 
 def _as_key_column(column: Any, name: str) -> npt.NDArray[Any] | list[Any] | EncodedKeys:
-    """One column of keys: an array of integers, or a list of Python objects, or encoded."""
+    """Return one key column: an array of integers, or a list of Python objects, or encoded."""
     if isinstance(column, EncodedKeys):
         return column
     if isinstance(column, (list, tuple)) and column and isinstance(column[0], (str, bytes)):
@@ -293,7 +299,9 @@ def _as_key_column(column: Any, name: str) -> npt.NDArray[Any] | list[Any] | Enc
 
 
 def _as_text_of_uuids(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
-    """UUIDs as they are written: logs and requests have them as text, and the key is the same."""
+    """Return UUIDs in their text form. Logs and requests have them as text, and the key is the
+    same.
+    """
     texts = np.empty(array.shape, dtype=object)
     for row, item in enumerate(array.flat):
         if not isinstance(item, UUID):
@@ -307,16 +315,16 @@ def _as_text_of_uuids(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
 
 
 def hash_keys(columns: Sequence[Any], word: Callable[[int], int]) -> UInt64Array:
-    """Hash rows of keys to 64 bits: the same on every platform, fixed by the key words.
+    """Hash key rows to 64 bits: the same on every platform, fixed by the key words.
 
-    Column ``c`` of type tag ``g`` (0 integer, 1 text, 2 bytes) is hashed under key word
-    ``1000 + 4 c + g``; row hashes start at key word 999 and absorb the columns in order by
+    Column ``c`` with type tag ``g`` (0 integer, 1 text, 2 bytes) is hashed under key word
+    ``1000 + 4 c + g``. Row hashes start at key word 999 and absorb the columns in order by
     ``h = mix64((h + GAMMA) ^ column_hash)``.
 
     Args:
-        columns: equally long columns; each holds 64-bit integers (taken modulo 2^64), ``str``,
-            ``bytes`` or ``uuid.UUID`` (which is the key that its text is), or is
-            :class:`EncodedKeys`, or :class:`RepeatedKeys` of any of these.
+        columns: equally long columns. Each has 64-bit integers (taken modulo 2^64), ``str``,
+            ``bytes`` or ``uuid.UUID`` (the same key as its text), or is :class:`EncodedKeys`, or
+            :class:`RepeatedKeys` of any of these.
         word: stream of key words, see :func:`key_words`.
 
     Returns:
@@ -352,7 +360,7 @@ def hash_keys(columns: Sequence[Any], word: Callable[[int], int]) -> UInt64Array
 
 
 class _Repeated(NamedTuple):
-    """Hashes of the entries of :class:`RepeatedKeys`."""
+    """Hashes for the entries in :class:`RepeatedKeys`."""
 
     hashes: UInt64Array
     codes: npt.NDArray[np.integer[Any]]
@@ -375,7 +383,7 @@ def _hash_column(
     word: Callable[[int], int],
     hashes: UInt64Array,
 ) -> None:
-    """Hashes of some rows of column ``c``, before they are absorbed."""
+    """Return hashes for some rows in column ``c``, before they are absorbed."""
     first = 1000 + 4 * c
     if isinstance(column, np.ndarray):
         wide = np.int64 if column.dtype.kind == "i" else np.uint64
@@ -403,7 +411,7 @@ def _hash_column(
 
 
 def _fault(key: Any, kind: type[str] | type[bytes], name: str, row: int) -> ObservationError:
-    """What is wrong with a key of a column of the one kind, text or bytes."""
+    """Return the fault in a key from a column with one kind, text or bytes."""
     if not isinstance(key, kind):
         return ObservationError(
             f"{name}[{row}] is {key!r}, of type {type(key).__name__}; the keys of one column "

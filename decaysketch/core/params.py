@@ -1,14 +1,15 @@
-"""What every builder of one stream shares: the frozen parameters of a sketch.
+"""The frozen sketch parameters that every builder in one stream shares.
 
 Two sketches merge only if they were built with the same hash function over the same universe of
-integers. All of that, and nothing an analyst may choose at query time (decay, window, predicate,
-confidence), is in :class:`SketchParams`. The capacity is there as well, but sketches of different
-capacity do merge: the smaller one wins, because shrinking a sketch equals having built it small.
+integers. :class:`SketchParams` contains all of that, and nothing that an analyst may choose at
+query time (decay, window, predicate, confidence). It contains the capacity as well, but sketches
+with different capacities do merge. The smaller one wins, because shrinking a sketch gives the same
+sketch as building it small.
 
-The universe holds ``Y = max_weight * 2^id_bits`` integers: an observation of weight ``w`` and
-(mixed) id stands for ``max_weight * id + j``, ``0 <= j < w`` (Cormode, Tirthapura and Xu, sections
-3.1 and 3.2). The kernels need ``p < 2^61``, hence ``Y < 2^56.6``: weights of 10 bits leave 46 bits
-of id, weights of 31 bits leave 25.
+The universe has ``Y = max_weight * 2^id_bits`` integers. An observation with weight ``w`` and
+(mixed) id represents ``max_weight * id + j``, ``0 <= j < w`` (Cormode, Tirthapura and Xu, sections
+3.1 and 3.2). The kernels need ``p < 2^61``, hence ``Y < 2^56.6``: weights with 10 bits leave 46
+bits for the id, weights with 31 bits leave 25.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _TIME_UNIT = re.compile(r"[a-z]{1,8}")
 
 
 class BuildParams(ABC):
-    """What frozen parameters of every family of sketches have in common; dataclasses derive."""
+    """The common part of frozen parameters in every sketch family. Dataclasses derive from it."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -74,37 +75,41 @@ class BuildParams(ABC):
     @property
     @abstractmethod
     def value_type(self) -> ValueType | Literal["record"]:
-        """What values are kept as."""
+        """The type that values are stored as."""
 
     @property
     def value_dtype(self) -> Literal["int64", "float64"]:
-        """What a column of values is, as kernels take it: labels are codes."""
+        """The type of a value column, as kernels take it: labels are codes."""
         return "float64" if self.value_type == "float64" else "int64"
 
     @property
     @abstractmethod
     def fingerprint(self) -> bytes:
-        """Digest that agrees exactly when two sketches may be merged (capacity is not in it)."""
+        """Digest that is equal exactly if two sketches may be merged. It does not include the
+        capacity.
+        """
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""
 
     def differences(self, other: BuildParams) -> Differences:
-        """Every field that must agree for a merge and does not, as ``{name: (ours, theirs)}``."""
+        """Return every field that must be equal for a merge and is not, as ``{name: (ours,
+        theirs)}``.
+        """
         return differing(self.to_dict(), other.to_dict())
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields alone: what is derived from them is derived again."""
+        """Return the fields alone. Everything derived from them is derived again."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def with_capacity(self, capacity: int) -> Self:
-        """The same parameters with another capacity."""
+        """Return the same parameters with another capacity."""
         return replace(self, capacity=capacity)
 
 
 def differing(ours: Form, theirs: Form) -> Differences:
-    """Every parameter that must agree for a merge and does not: all but the capacity."""
+    """Return every parameter that must be equal for a merge and is not: all but the capacity."""
     return {
         name: (ours.get(name), theirs.get(name))
         for name in sorted(ours.keys() | theirs.keys())
@@ -117,31 +122,33 @@ class SketchParams(BuildParams):
     """Build parameters of a sketch.
 
     Args:
-        max_weight: largest weight of an observation, at most 2^31; weights are integers
-            1..max_weight. 1 unless given.
-        id_bits: ids are integers in ``[0, 2^id_bits)``; the most that ``max_weight`` leaves unless
-            given, 56 for weights of 1. Give it two bits of room: where ids fill more than a quarter
-            of their space, estimates say so (``crowded-ids``).
-        capacity: observations kept for each level, at most 2^20; the standard error of a decayed
-            sum is about ``1 / sqrt(capacity)``. Unless given, what :meth:`for_accuracy` takes for
+        max_weight: largest observation weight, at most 2^31. Weights are integers 1..max_weight.
+            Default: 1.
+        id_bits: ids are integers in ``[0, 2^id_bits)``. Default: the most that ``max_weight``
+            leaves, 56 for weights of 1. Allow two spare bits: if ids fill more than a quarter of
+            their space, estimates have a caveat (``crowded-ids``).
+        capacity: observations kept for each level, at most 2^20. The standard error of a decayed
+            sum is about ``1 / sqrt(capacity)``. Default: the result of :meth:`for_accuracy` for
             2 %, 19,208.
-        copies: independent hash functions, at most 64. Each has rows of its own, so size and time
-            grow with it; the median of their answers fails far more rarely than one of them.
-        seed: ``0 <= seed < 2^64``; fixes the hash function and, without ``id_key``, the id mixing.
-        time_unit: label of the unit of every timestamp and age, 1 to 8 lower-case letters.
-        value_type: "float64" (default), "int64", or "label", texts: what values are kept as.
+        copies: independent hash functions, at most 64. Each has its own rows, so size and time
+            grow with it. The median of their results fails far more rarely than one of them.
+        seed: ``0 <= seed < 2^64``. It fixes the hash function and, without ``id_key``, the id
+            mixing.
+        time_unit: unit label for every timestamp and age, 1 to 8 lower-case letters.
+        value_type: "float64" (default), "int64", or "label" (texts): the type that values are
+            stored as.
         id_mix: "keyed" (default), or "none" to hash ids as they are, which reproduces the paper
             and is for studies only.
-        id_key: 16 to 64 secret bytes that key the id mixing instead of the seed. Then ids cannot
-            be chosen to bias the sketch; bytes on the wire carry only a check value of the key.
+        id_key: 16 to 64 secret bytes that key the id mixing instead of the seed. Then nobody can
+            choose ids that bias the sketch. Bytes on the wire carry only a check value of the key.
         columns: names and types of the columns of an observation, which replace its single value:
             types by name, such as ``{"temp": "float64", "site": "text"}``, or one text, ``"temp
             float64, site text"``. Types are "float64", "int64", "bool" and "text". Every value may
             be null. At most 32 columns. ``value_type`` is "record" then.
-        accuracy: in place of ``capacity``: of a sum in 19 of 20 results, as 0.02 or "2%".
+        accuracy: replaces ``capacity``: error of a sum in 19 of 20 results, as 0.02 or "2%".
 
     Raises:
-        ParameterError: a field is outside its domain; the message names it and the value.
+        ParameterError: a field is outside its domain. The message names it and the value.
 
     Example:
         >>> SketchParams(accuracy="5%").capacity
@@ -217,36 +224,37 @@ class SketchParams(BuildParams):
         value_type: ValueType = "float64",
         id_key: bytes | None = None,
     ) -> Self:
-        """Parameters of the smallest sketch that answers with a wanted accuracy.
+        """Return parameters for the smallest sketch that answers with a wanted accuracy.
 
-        With probability ``1 - delta`` over the choice of the hash, one answer is off by less than
+        With probability ``1 - delta`` over the choice of the hash, one result is off by less than
         ``epsilon``:
 
-        * "practical" (default): one copy. Rests on measurement: errors are about normal, with a
-          variance no larger than the worst that was measured (``python -m quality.sizing``).
-        * "proven": several copies, each with the paper's capacity, to be asked with
-          ``combine="median"``. Takes about a hundred times the space and time. See
-          ``docs/estimators.md`` for which answers the proof is about.
+        * "practical" (default): one repetition. It rests on measurement: errors are about normal,
+          with a variance no larger than the worst that was measured (``python -m quality.sizing``).
+        * "proven": several repetitions, each with the paper's capacity. Query it with
+          ``combine="median"``. It takes about a hundred times the space and time.
+          ``docs/estimators.md`` states which results the proof covers.
 
         Args:
-            epsilon: accuracy, between 0 and 1. For "sum", relative to the decayed sum; for "share",
+            epsilon: accuracy, between 0 and 1. For "sum", relative to the decayed sum. For "share",
                 of the share itself.
-            delta: probability of a larger error, between 0 and 1; of one answer, not of all.
-                5 % unless given.
+            delta: probability of a larger error, between 0 and 1, for one result, not for all.
+                Default: 5 %.
             max_weight: largest weight of an observation.
-            expected: number of distinct observations that the sketch is to see. Not in the
-                capacity, which does not depend on it: ids that are hashed keys collide, and the
-                more there are the more of them do. Without it they are not looked at.
+            expected: number of distinct observations that the sketch will see. The capacity does
+                not depend on it. It serves to account for hashed keys, which collide more often the
+                more there are. Without it, collisions are not considered.
             mode: "practical" or "proven".
-            aggregate: "sum", the decayed sum of weights; or "share", that is selectivity, rank,
-                frequencies of values, and quantiles (by rank). What is weighted by something else
+            aggregate: "sum", the decayed sum of weights, or "share", that is selectivity, rank,
+                frequencies of values, and quantiles (by rank). A result weighted by something other
                 than the weight, such as a count of very unequal weights or a sum of values, may
-                need more: its interval tells.
+                need more: its interval shows that.
             seed, time_unit, value_type, id_key: see the class.
 
         Raises:
-            ParameterError: an argument outside its domain; or no sketch within the limits of
-                capacity, copies or id bits is large enough: the message says what would fit.
+            ParameterError: an argument outside its domain, or no sketch within the limits of
+                capacity, copies or id bits is large enough: the message names values that would
+                    fit.
         """
         size = sizing.size_for(
             epsilon, delta, max_weight=max_weight, expected=expected, mode=mode, aggregate=aggregate
@@ -266,7 +274,7 @@ class SketchParams(BuildParams):
 
     @property
     def universe(self) -> int:
-        """Number of integers that are hashed: ``Y = max_weight * 2^id_bits``."""
+        """Number of hashed integers: ``Y = max_weight * 2^id_bits``."""
         return self.max_weight << self.id_bits  # Y
 
     @property
@@ -276,7 +284,7 @@ class SketchParams(BuildParams):
 
     @cached_property
     def multipliers(self) -> tuple[int, ...]:
-        """Multiplier ``a`` of each copy's hash, ``1 <= a < p``."""
+        """Multiplier ``a`` in each repetition's hash, ``1 <= a < p``."""
         return tuple(
             1 + hashing.uniform_below(self.prime - 1, self.seed, hashing.PURPOSE_MULTIPLIER, copy)
             for copy in range(self.copies)
@@ -284,7 +292,7 @@ class SketchParams(BuildParams):
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Offset ``b`` of each copy's hash, ``0 <= b < p``."""
+        """Offset ``b`` in each repetition's hash, ``0 <= b < p``."""
         return tuple(
             hashing.uniform_below(self.prime, self.seed, hashing.PURPOSE_OFFSET, copy)
             for copy in range(self.copies)
@@ -292,19 +300,19 @@ class SketchParams(BuildParams):
 
     @property
     def levels(self) -> int:
-        """Index of the coarsest level, ``M = ceil(log2 Y)``; levels are 0..M."""
+        """Index of the coarsest level, ``M = ceil(log2 Y)``. Levels are 0..M."""
         return (self.universe - 1).bit_length()  # M
 
     @cached_property
     def level_probabilities(self) -> npt.NDArray[np.float64]:
-        """``p_i = floor(p / 2^i) / p`` for the levels 0..M; read-only."""
+        """``p_i = floor(p / 2^i) / p`` for the levels 0..M. Read-only."""
         probabilities = np.array([(self.prime >> i) / self.prime for i in range(self.levels + 1)])
         probabilities.setflags(write=False)
         return probabilities
 
     @cached_property
     def mix_constants(self) -> npt.NDArray[np.int64]:
-        """Round constants of the id mixing (empty where ``id_mix`` is "none"); read-only."""
+        """Round constants for the id mixing (empty if ``id_mix`` is "none"). Read-only."""
         constants = np.empty(0, dtype=np.int64)
         if self.id_mix == "keyed":
             constants = hashing.mix_constants(self.id_bits, self.key_word)
@@ -312,21 +320,23 @@ class SketchParams(BuildParams):
         return constants
 
     def key_word(self, index: int) -> int:
-        """The ``index``-th 64-bit word of the id key."""
+        """Return the id key's ``index``-th 64-bit word."""
         return hashing.key_words(self.seed, self.id_key)(index)
 
     # ---------------------------------------------------------------------- identity and exchange
 
     @cached_property
     def key_check(self) -> bytes:
-        """8-byte check value of the secret id key; zeros where the key derives from the seed."""
+        """8-byte check value for the secret id key. Zeros if the key derives from the seed."""
         if self.id_key is None:
             return bytes(8)
         return hashlib.blake2b(self.id_key, digest_size=8, person=b"ds-key-check").digest()
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """8 bytes that agree exactly when two sketches may be merged (capacity is not in it)."""
+        """8 bytes that are equal exactly if two sketches may be merged. They do not include the
+        capacity.
+        """
         packed = struct.pack(
             "<QBBQ8s", self.max_weight, self.id_bits, self.copies, self.seed, self.key_check
         )
@@ -352,14 +362,14 @@ class SketchParams(BuildParams):
         """Inverse of :meth:`to_dict`.
 
         Args:
-            fields: what :meth:`to_dict` gave; or with ``accuracy``, such as 0.02 or "2%", in place
-                of the capacity that is derived from it
+            fields: the result of :meth:`to_dict`, or with ``accuracy``, such as 0.02 or "2%", which
+                replaces the capacity that is derived from it
                 (:func:`decaysketch.core.sizing.capacity_for`).
-            id_key: the secret, where ``keyed_by`` is "secret".
+            id_key: the secret, if ``keyed_by`` is "secret".
 
         Raises:
             ParameterError: unknown fields, a field outside its domain, a secret that is missing,
-                not wanted, or not the one whose check value is given.
+                not wanted, or does not match the check value.
         """
         remaining = dict(fields)
         keyed_by = remaining.pop("keyed_by", "seed")
@@ -388,13 +398,13 @@ class SketchParams(BuildParams):
 
 
 def check_integer(name: str, value: object, low: int, high: int) -> None:
-    """Refuse what is no integer, or none from ``low`` to ``high``."""
+    """Reject a value that is no integer, or not from ``low`` to ``high``."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ParameterError(f"{name} is {value!r}; expected an integer from {low} to {high}")
 
 
 def check_time_unit(unit: object) -> None:
-    """Refuse what is no label of a unit of time."""
+    """Reject a value that is no time unit label."""
     if not isinstance(unit, str) or not _TIME_UNIT.fullmatch(unit):
         raise ParameterError(
             f"time_unit is {unit!r}; expected 1 to 8 lower-case letters, such as 's'"
@@ -402,7 +412,7 @@ def check_time_unit(unit: object) -> None:
 
 
 def check_shrinks(capacity: object, present: int) -> None:
-    """Refuse a capacity that is none or larger than the present one: what was discarded is gone."""
+    """Reject an invalid capacity, or one above the present one: discarded rows are gone."""
     if isinstance(capacity, bool) or not isinstance(capacity, int) or not 1 <= capacity <= present:
         raise ParameterError(
             f"capacity is {capacity!r}; a sketch of capacity {present} can only shrink: "
@@ -422,9 +432,9 @@ class Option:
     Attributes:
         name: as in the parameters' ``to_dict()``.
         type: int, or str.
-        default: where it is left out; ``...`` where it may not be.
-        choices: of a text; none: any.
-        optional: whether null is a value of it.
+        default: value if omitted. ``...`` if it is required.
+        choices: choices for a text. None: any.
+        optional: whether it may be null.
         doc: a sentence.
         example: a value for documents.
     """
