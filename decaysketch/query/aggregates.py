@@ -310,7 +310,7 @@ def of_values(
         columns: the rows.
         function: the values.
         factors: the factor of each value, in addition to its mass. None: 1.
-        caveats: of the sum.
+        caveats: caveats of the sum.
     """
     # Of a function whose values are all equal, nothing tells how far others may lie.
     if _all_equal(function) and function[0] != 0.0:
@@ -331,8 +331,8 @@ class Hits(NamedTuple):
     """How large a hit without a retained row may be, in a positive part and a negative one.
 
     Attributes:
-        usual: of an observation with a usual weight.
-        lightest: of an observation of weight 1.
+        usual: hit size of an observation with a usual weight.
+        lightest: hit size of an observation with weight 1.
         step: the mass of a hit times the largest coefficient.
     """
 
@@ -834,10 +834,11 @@ def rank(sample: Sample, value: float, *, confidence: float = 0.95) -> Estimate:
 def cdf(sample: Sample, points: Sequence[float], *, confidence: float = 0.95) -> list[Estimate]:
     """Return the rank for each of several values, see :func:`rank`. Sorts once for a sample.
 
-    The intervals are joint: all of them hold at once with the confidence. For up to k = 20 points,
-    each interval has the confidence ``1 - (1 - confidence) / k`` (Bonferroni). Beyond 20, they form
-    the band by Dvoretzky, Kiefer and Wolfowitz, which holds at every value. It assumes as many
-    independent rows as would have the variance of the decayed weight.
+    The intervals are joint: all of them hold at once with the confidence. For up to 20 points, each
+    interval has the confidence ``1 - (1 - confidence) / k``, with k the number of points
+    (Bonferroni). For more points, they form the band by Dvoretzky, Kiefer and Wolfowitz, which
+    holds at every value. It assumes as many independent rows as would have the variance of the
+    decayed weight.
     """
     confidence = check_confidence(confidence)
     numbers = [_number("points", point) for point in points]

@@ -1,7 +1,7 @@
 """Results for values that are ranges, such as histogram buckets.
 
-A query reads the middle of each range. It is asked twice more, with every range at its lower and at
-its upper bound. The interval is the hull of all three. Totals, means, quantiles, ranks and shares
+A query reads the middle of each range. It runs twice more, with every range at its lower and at its
+upper bound. The interval is the hull of all three. Totals, means, quantiles, ranks and shares
 such as ``v > x`` rise or fall with the values. For these the hull contains the result for any
 values within the ranges, at the stated confidence. Histogram bins are differences between two
 ranks, so their bounds come from cumulative shares. Two moments may err in opposite directions, so a
@@ -42,7 +42,7 @@ def reads_ranges(question: Question[Any], samples: Sequence[Sample], texts: Sequ
 
     Args:
         question: the query.
-        samples: as they were drawn.
+        samples: the drawn samples.
         texts: the expressions that modify the query.
     """
     by_value = "values" in question.needs or question.name == "selectivity"
@@ -187,7 +187,7 @@ def by_group(
 
     Args:
         found: for each group, the result for middles.
-        keys: for each group.
+        keys: the key of each group.
         bounds: the results at either bound, by key. A group may be missing: its values are keys.
     """
     low, high = bounds

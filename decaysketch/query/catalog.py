@@ -1082,7 +1082,7 @@ class Between(AskedOfItsDecay):
 
     Args:
         sketch: the sketch.
-        start, stop: in its unit.
+        start, stop: times in its unit.
 
     Raises:
         ParameterError: the end is not after the beginning.

@@ -77,8 +77,8 @@ class Clusters:
     Args:
         entities: int64[n], entity number for each piece.
         bands: int64[n].
-        probabilities: float64[n], of the band for the entity, in (0, 1].
-        reach: of the decay.
+        probabilities: float64[n], the entity's sampling probability in the band, in (0, 1].
+        reach: how far the decay looks back.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class Clusters:
         """Return the amount sum over the mass sum, float64[n], none negative.
 
         Args:
-            amounts, masses: for each piece.
+            amounts, masses: one of each per piece.
             confidence: confidence of the interval.
             bounds: bounds of the ratio, for any data.
         """

@@ -34,7 +34,7 @@ def schema_of(value_type: str, time_unit: str, columns: ColumnTypes = ()) -> Sch
     Args:
         value_type: "int64", "float64", "label", or "record" for a stream with columns.
         time_unit: unit of its times.
-        columns: as declared.
+        columns: the declared columns.
     """
     named = columns or (("v", value_type),)
     own: list[tuple[str, Kind]] = [(name, _KINDS[kind]) for name, kind in named]

@@ -11,9 +11,9 @@ not retained, as large as the largest coefficient with that sign over the sample
 
 ============== =================================================================================
 counts, sums   ``c = (g1 - g2) f``, with ``f`` the count, weight or value of a unit of mass
-means, ranks   ``c = g1 (v - m1) / A1 - g2 (v - m2) / A2``, the linearised difference of ratios;
+means, ranks   ``c = g1 (v - m1) / A1 - g2 (v - m2) / A2``, the linearised difference of ratios.
                ``A`` is the decayed weight and ``m`` the mean
-ratios         the ``r`` for which the interval of ``A - r B`` holds 0 (Fieller 1954, by bisection)
+ratios         each ``r`` for which the ``A - r B`` interval contains 0 (Fieller 1954, by bisection)
 ============== =================================================================================
 
 ``g1`` and ``g2`` are the decay weights for a row at each result's time. They are 0 for later

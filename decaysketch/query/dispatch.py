@@ -110,10 +110,10 @@ class View(ABC):
 
         Args:
             question: an entry of :data:`QUESTIONS`, or its name.
-            confidence: of every interval.
+            confidence: confidence of every interval.
             combine: how to combine the results of several hash functions, see
                 :mod:`decaysketch.query.ensemble`.
-            arguments: of the query.
+            arguments: arguments of the query.
 
         Raises:
             ParameterError: the query does not exist, or an argument is unknown, missing or outside

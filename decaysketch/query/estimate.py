@@ -352,11 +352,10 @@ def _gamma_quantile(
 
 
 def contrast(positive: Interval, negative: Interval) -> Interval:
-    """Return the interval for ``P - N`` from the intervals for P and N: MOVER (Zou and Donner
-    2008).
+    """Return the interval for ``P - N`` from the intervals for P and N.
 
-    The distance to a bound is the root of the summed squared distances of the parts, each
-    towards the bound that moves the difference that way.
+    The method is MOVER (Zou and Donner 2008). The distance to a bound is the root of the summed
+    squared distances of the parts, each towards the bound that moves the difference that way.
     """
     value = positive.value - negative.value
     return Interval(
@@ -379,12 +378,11 @@ def first_true(start: int, stop: int, holds: Callable[[int], bool]) -> int:
 
 
 def share_interval(part: Interval, rest: Interval) -> Interval:
-    """Return the interval for ``A / (A + C)`` from the intervals for A and C, which are not
-    negative.
+    """Return the interval for ``A / (A + C)`` from the intervals for A and C. Neither is negative.
 
     A share q is in the interval if the interval for the contrast ``(1 - q) A - q C`` contains 0.
-    Unlike Wilson's with an effective sample size, it uses the exact share in either part, and the
-    effect of one more hit in either.
+    Unlike Wilson's interval with an effective sample size, it uses the exact share in either part,
+    and the effect of one more hit in either.
     """
     a, c = part.value, rest.value
     total = a + c
@@ -400,10 +398,9 @@ def share_interval(part: Interval, rest: Interval) -> Interval:
 
 
 def _share_limit(a: Any, c: Any, rise: Any, fall: Any) -> Any:
-    """Return the root q of ``(1 - q) a - q c + hypot((1 - q) rise, q fall) = 0`` in [a / (a + c),
-    1].
+    """Return the root q in [a / (a + c), 1] of ``(1 - q) a - q c + hypot((1 - q) rise, q fall)``.
 
-    ``fall <= c``, so the left side is >= 0 at one bound and <= 0 at the other. Squared:
+    ``fall <= c``, so the expression is >= 0 at one bound and <= 0 at the other. Squared:
     ``f q^2 - 2 h q + e = 0``. The form below is the root in between.
     """
     total = a + c

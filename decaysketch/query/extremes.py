@@ -1,7 +1,7 @@
 """Every query about extremes: the least and the largest value in a window, and its time.
 
-They read the rows that no later row rules out. A sample hardly ever contains the largest value of
-all. A result is therefore exact, or has two guaranteed bounds. Entries have the form used in
+They read the rows that no later row rules out. A sample seldom contains the largest of all
+values. A result is therefore exact, or has two guaranteed bounds. Entries have the form used in
 :mod:`~decaysketch.query.catalog`. A family's :class:`ExtremeView` answers them.
 """
 

@@ -227,7 +227,7 @@ class Parts(NamedTuple):
         size: the number of groups.
         step, thinning: for the sampled bands that can contain rows of each group: float64[size].
         level: confidence of each interval.
-        confidence: of all intervals together.
+        confidence: joint confidence of all intervals.
         span: the divisor of a rate. None: the integral of the decay.
     """
 
@@ -258,8 +258,8 @@ class Estimates:
         rows: int64[groups], retained rows that were read.
         exact: bool[groups].
         caveats: names, each with the groups that have it: bool[groups].
-        confidence: of all intervals together.
-        collision_bias: of all.
+        confidence: joint confidence of all intervals.
+        collision_bias: the same for all groups.
     """
 
     value: Float64Array

@@ -96,7 +96,7 @@ class HeavyKeys:
     Attributes:
         threshold: decayed count.
         keys: uint64[m].
-        counts: of these keys.
+        counts: their decayed counts.
         certain: bool[m].
     """
 

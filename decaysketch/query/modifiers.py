@@ -231,8 +231,8 @@ def modified(samples: Sequence[Sample], modifiers: Modifiers, schema: Schema) ->
     applied. Their values are still the stream's values, see :func:`revalued`.
 
     Args:
-        samples: as they were drawn.
-        modifiers: of the query.
+        samples: the drawn samples.
+        modifiers: modifiers of the query.
         schema: columns of the stream.
 
     Raises:

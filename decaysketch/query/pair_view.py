@@ -150,11 +150,11 @@ class PairView:
         Args:
             question: count, rate, sum, total, mean or rank.
             how: "difference" (now less then) or "ratio" (now over then).
-            confidence: of the interval.
+            confidence: confidence of the interval.
             combine: see :mod:`decaysketch.query.ensemble`.
             where: a condition for the rows of the first side. None: all.
             versus: the condition for the rows of the second side. None: the same.
-            arguments: of the query.
+            arguments: arguments of the query.
 
         Raises:
             ParameterError: a condition cannot be parsed, the query is not in the list, the ratio is

@@ -364,7 +364,7 @@ def values_among(
 
     Args:
         keys: int64[n], value keys, or row numbers in ``records``.
-        value_type, labels: as in the stream.
+        value_type, labels: type and labels in the stream.
         records: the columns.
     """
     if records is None:

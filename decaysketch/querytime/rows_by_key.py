@@ -70,7 +70,7 @@ class RowsByKey:
     """Rows and watermarks for many keys, numbered from 0, under one hash function.
 
     Args:
-        params: parameters of every sketch, with one copy.
+        params: parameters of every sketch, with one repetition.
         limit: rows at which a bag with few rows is compacted. None: two millions.
     """
 
@@ -115,7 +115,7 @@ class RowsByKey:
             keys: the current number of keys.
             codes: the key number for each row.
             values: value keys, see :mod:`decaysketch.core.observations`.
-            weights, times, ids: as in a sketch's update.
+            weights, times, ids: the arguments of a sketch's update.
         """
         self._keys = keys
         for first in range(0, len(codes), _ROWS_AT_A_TIME):

@@ -84,7 +84,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
     Args:
         params: build parameters. Every sketch in one stream shares them (capacity may differ).
             Default: ``SketchParams()``, or the parameters for ``accuracy``.
-        accuracy: of a sum in 19 of 20 results, as 0.02 or "2%", without ``params``.
+        accuracy: accuracy of a sum in 19 of 20 results, as 0.02 or "2%", without ``params``.
 
     Raises:
         ParameterError: both are given, or the accuracy is invalid.

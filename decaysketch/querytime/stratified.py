@@ -173,8 +173,8 @@ def assemble(
         fading: decay weights of the query.
         rows: the rows that have weight.
         decayed, masses, variances, jumps, weights: columns of the sample.
-        exact_rows, known_rows: of the sample. None if all are exact or none is.
-        later: of the sample. None if unknown.
+        exact_rows, known_rows: attributes of the sample. None if all are exact or none is.
+        later: attribute of the sample. None if unknown.
         origin: the position of the values.
         order: returns the rows in column order, if that differs.
         draw: draws the same sample, scaled for another newest time.

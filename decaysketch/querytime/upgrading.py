@@ -34,7 +34,7 @@ def upgrade(
     """Return a sketch with the same observations and other columns.
 
     Args:
-        sketch: of one value, or with columns.
+        sketch: a sketch with one value, or with columns.
         columns: declared columns of the result, see :class:`~decaysketch.SketchParams`. Columns of
             the sketch keep their type.
         value: the column for the values of a sketch without columns. It needs their type.
