@@ -43,7 +43,16 @@ _FIRST = (
 # has run some queries runs the next ones in less time, and every other one would start another.
 _SESSIONS = (
     ("engine", "streaming", "source", "functions", "tables", "recorded_answers"),
-    ("rebuild", "build", "programs", "publish", "sql_session", "sites", "statistics"),
+    (
+        "rebuild",
+        "build",
+        "programs",
+        "publish",
+        "sql_session",
+        "sites",
+        "statistics",
+        "text_logs",
+    ),
 )
 SESSION_OF = {
     f"tests/spark/test_{name}.py": f"the Spark session of {names[0]}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,7 +140,9 @@ def serving(data: Path, **environment: str) -> Iterator[tuple[str, httpx2.Client
 
 def mint(data: Path) -> str:
     """An administrator's key to the aggregator over a database."""
-    made = CliRunner().invoke(commands, ["keys", "mint", "--role", "admin", "--data", str(data)])
+    arguments = ["keys", "mint", "--role", "admin", "--data", str(data)]
+    with ThreadPoolExecutor(1) as thread:  # the browser's event loop runs in this one
+        made = thread.submit(CliRunner().invoke, commands, arguments).result()
     assert made.exit_code == 0, made.output
     return made.stdout.split()[0]
 
