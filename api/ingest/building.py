@@ -191,7 +191,8 @@ def count(
         interval: the row numbers' interval.
         request: the request's SHA-256.
 
-    Returns: The status of each row, the post of the new state, and its sketch. None where there is
+    Returns:
+        The status of each row, the post of the new state, and its sketch. None where there is
         nothing to count.
     """
     statuses = np.full(batch.rows, REJECTED, dtype=np.int8)

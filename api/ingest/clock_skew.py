@@ -53,7 +53,8 @@ def clock_lead_s(snapshot: Snapshot, max_clock_skew_s: float | None) -> float | 
         snapshot: the stream's snapshot, or one posted to it.
         max_clock_skew_s: seconds that a time may lie ahead. None allows any.
 
-    Returns: At most ``max_clock_skew_s``. None where any clock is accepted.
+    Returns:
+        At most ``max_clock_skew_s``. None where any clock is accepted.
     """
     size_ns = NANOSECONDS.get(snapshot.params.time_unit)
     if max_clock_skew_s is None or size_ns is None:

@@ -53,7 +53,8 @@ async def append(
         upto: number of the last journal row considered when the posts were found to be joinable.
             None: they can be joined with any row.
 
-    Returns: The outcome per post. Posts rejected for their interval are included.
+    Returns:
+        The outcome per post. Posts rejected for their interval are included.
 
     Raises:
         CatalogChangedError: the catalog has changed. The posts must be checked again.
@@ -118,7 +119,8 @@ async def compact(tx: Writer, known: Head, snapshots: Sequence[SnapshotRow]) -> 
             ``upto``.
         snapshots: at most one per source. ``generation`` follows ``known``'s.
 
-    Returns: The number of deleted rows.
+    Returns:
+        The number of deleted rows.
 
     Raises:
         SupersededError: another compaction, or a catalog change, came in between.

@@ -154,7 +154,8 @@ async def put_word(
         serial: the serial of the request that it follows.
         most: limit on the site count. None: no limit.
 
-    Returns: None, or the site count if this site would exceed the limit. Then nothing was written.
+    Returns:
+        None, or the site count if this site would exceed the limit. Then nothing was written.
     """
     post = heard.post
     values = {
@@ -213,7 +214,8 @@ async def define(
         spec: as JSON, checked.
         of_stream, in_all: the maximum number of lists.
 
-    Returns: Whether it is new.
+    Returns:
+        Whether it is new.
 
     Raises:
         TooManyListsError: there are as many lists already.

@@ -153,7 +153,8 @@ async def define(
         spec: as JSON, checked.
         of_stream, in_all: the maximum number of monitors.
 
-    Returns: The monitor, and whether it is new.
+    Returns:
+        The monitor, and whether it is new.
 
     Raises:
         TooManyMonitorsError: there are as many monitors already.

@@ -87,7 +87,8 @@ class Answerer:
                 number is bounded otherwise.
             form: the output form.
 
-        Returns: None if the client has left before the last time slice.
+        Returns:
+            None if the client has left before the last time slice.
 
         Raises:
             UnknownStreamError: a name has no stream.

@@ -64,7 +64,8 @@ class Evaluation:
     def work(self, turn_s: float) -> bytes | None:
         """Continue for about so long.
 
-        Returns: The results as JSON. None if there is more to do.
+        Returns:
+            The results as JSON. None if there is more to do.
 
         Raises:
             UnanswerableQueriesError: naming every query, and time of a series, that needs discarded

@@ -65,10 +65,10 @@ def roomy(rows: int) -> int:
 
 
 class Scratch(threading.local):
-    """Working memory of compaction, grown geometrically, one for each thread.
+    """Working memory for compaction, grown geometrically, one for each thread.
 
     Args:
-        nothing: the columns of a bag, with room for no row.
+        nothing: a bag's columns, with capacity for no row.
     """
 
     def __init__(self, nothing: Columns) -> None:
@@ -92,7 +92,7 @@ class Scratch(threading.local):
 
 
 class Retained(Protocol):
-    """The row container of a sketch, under one hash function."""
+    """A sketch's row container, under one hash function."""
 
     @property
     def params(self) -> Any:
@@ -110,7 +110,7 @@ class Retained(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory, including spare capacity."""
+        """Memory bytes, including spare capacity."""
 
     def __len__(self) -> int: ...
 
@@ -152,13 +152,13 @@ class Bag(ABC):
     @classmethod
     @abstractmethod
     def from_state(cls, state: Any) -> Self:
-        """Rows that hold exactly a canonical state."""
+        """Return rows that contain exactly a canonical state."""
 
     @classmethod
     @abstractmethod
     def frozen(cls, state: Any) -> Self:
-        """Return the rows of a state, without a copy if possible. Others may absorb them, but
-        not change them.
+        """Return a state's rows, without a copy if possible. Others may absorb them, but not
+        change them.
         """
 
     @abstractmethod
@@ -171,7 +171,7 @@ class Bag(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the bag, including spare capacity."""
+        """The bag's bytes, including spare capacity."""
         return sum(column.nbytes for column in self._bag)
 
     @abstractmethod
@@ -199,7 +199,7 @@ class Bag(ABC):
         self._dirty = True
 
     def absorb(self, others: Iterable[Self]) -> None:
-        """Merge the rows of other bags, the higher watermark at each level and the latest clock.
+        """Merge other bags' rows, the higher watermark at each level and the latest clock.
 
         The joined watermarks are valid before any row is checked. A row not later than its level's
         watermark in any of the sketches is not in their merged state. A level that answers for
@@ -225,7 +225,7 @@ class Bag(ABC):
 
     @abstractmethod
     def _append(self, bag: Self, incoming: int) -> None:
-        """Append the rows of a bag that are later than the watermarks. ``incoming`` counts the rows
+        """Append the rows in a bag that are later than the watermarks. ``incoming`` counts the rows
         in this bag and in all that follow.
         """
 
@@ -247,8 +247,7 @@ class Bag(ABC):
 
 
 class ColumnBag(Bag):
-    """A bag whose columns have one entry for each row, and which compaction leaves ordered by time,
-    latest first.
+    """A bag with one column entry for each row. Compaction leaves it ordered by time, latest first.
 
     Args:
         params: parameters of the sketch.
@@ -264,12 +263,12 @@ class ColumnBag(Bag):
     @classmethod
     @abstractmethod
     def _like(cls, state: Any) -> Self:
-        """An empty bag with the parameters of a state."""
+        """Return an empty bag with a state's parameters."""
 
     @staticmethod
     @abstractmethod
     def _columns(state: Any) -> Columns:
-        """The rows of a state."""
+        """Return a state's rows."""
 
     @classmethod
     def frozen(cls, state: Any) -> Self:
@@ -310,7 +309,7 @@ class ColumnBag(Bag):
         return min(super()._limit() + self.block, MAX_ROWS)
 
     def _most_room(self) -> int:
-        """Maximum row capacity of the bag, if none are merged into it."""
+        """The bag's maximum row capacity, if none are merged into it."""
         return self._limit()
 
     def _reserve(self, room: int) -> None:

@@ -22,9 +22,9 @@ class Distinct:
     """Distinct int64 numbers, numbered 0, 1, ... in order of first appearance.
 
     Attributes:
-        distinct: int64[m], m >= ``count``: the numbers that were met, by number.
+        distinct: int64[m], m >= ``count``: the numbers met so far, in order.
         count: how many there are.
-        null: the number of the null, -1 before it was met.
+        null: the number for the null, -1 before it was met.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Distinct:
         _native.fill_table(self._slots, _SALT, self.distinct, self.count, self.null)
 
     def number(self, keys: Int64Array) -> Int32Array:
-        """The number of each key. Amortised O(1) each."""
+        """Return the number for each key. Amortised O(1) each."""
         codes = np.empty(len(keys), np.int32)
         keys = np.ascontiguousarray(keys)
         start = 0
@@ -57,7 +57,7 @@ class Distinct:
             self._grow()
 
     def number_null(self) -> int:
-        """The number of the null."""
+        """Return the number for the null."""
         if self.null < 0:
             if self.count == len(self.distinct):
                 self._grow()

@@ -2,16 +2,16 @@
 
 Everything behind this module works on four int64 columns of equal length and trusts them. A fault
 is one :class:`~decaysketch.errors.ObservationError` that names the column, the first offending row
-and its value; nothing of the batch is taken.
+and its value. The complete batch is rejected.
 
 Value keys
-    A value is kept as an int64 *value key* whose integer order is the order of the values, so that
-    kernels, merging and bytes know nothing of value types. For "int64" the key is the value. For
+    A value is stored as an int64 *value key*. Keys have the same order as their values, so
+    kernels, merging and bytes do not depend on value types. For "int64" the key is the value. For
     "float64" it is the bit pattern, with the magnitude bits of negative numbers inverted (-0.0 is
-    first made 0.0; NaN and infinities are refused). Of a label it is its code, and here labels are
-    codes already (:mod:`decaysketch.core.labels`). A range has a key above all numbers
-    (:mod:`decaysketch.core.ranges`). A missing value has the smallest int64 as its
-    key, which orders it before every value; as a value of its own that number is refused.
+    first made 0.0, and NaN and infinities are rejected). For a label it is the code, and here
+    labels are codes already (:mod:`decaysketch.core.labels`). A range has a key above all numbers
+    (:mod:`decaysketch.core.ranges`). A missing value has the smallest int64 as its key, which
+    orders it before every value. That number is rejected as a value.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Observations(NamedTuple):
     ids: Int64Array
 
     def not_after(self, time: int | None) -> Observations:
-        """Those whose timestamp is not later; all where there is no such time.
+        """Return the rows with no later timestamp, or all rows if there is no such time.
 
         Raises:
             ParameterError: ``time`` is no integer.
@@ -81,19 +81,19 @@ def prepare(
     timestamps: npt.ArrayLike,
     ids: npt.ArrayLike,
 ) -> Observations:
-    """Validate a batch and bring it into kernel form.
+    """Validate a batch and convert it into kernel form.
 
     Args:
-        params: parameters of the sketch that will take the batch.
-        values: numbers (one number serves all rows); a masked array, None entries or None for the
-            whole column mark what is missing.
-        weights: integers 0..max_weight (one number serves all rows); rows of weight 0 are kept
+        params: parameters of the sketch that will accept the batch.
+        values: numbers (one number serves all rows). A masked array, None entries or None for the
+            complete column mark missing values.
+        weights: integers 0..max_weight (one number serves all rows). Rows with weight 0 are kept
             here and contribute nothing later.
         timestamps: integers in the stream's time unit, at most 2^62 in magnitude.
         ids: integers in ``[0, 2^id_bits)``.
 
     Returns:
-        The columns. Rows of weight 0 are still in them.
+        The columns. Rows with weight 0 are still in them.
 
     Raises:
         ObservationError: see the module docstring.
@@ -128,7 +128,7 @@ def prepare(
 
 
 def integer_column(name: str, column: npt.ArrayLike) -> Int64Array:
-    """A column of integers as a contiguous one-dimensional int64 view or copy."""
+    """Return an integer column as a contiguous one-dimensional int64 view or copy."""
     array = _one_dimension(name, column)
     if array.dtype.kind == "O":
         array = _objects_to_integers(name, array)
@@ -221,19 +221,20 @@ def check_range(name: str, column: Int64Array, low: int, high: int, limit: str) 
 
 
 def encode_values(values: npt.ArrayLike, value_type: str) -> Int64Array:
-    """Value keys of a column of numbers (see the module docstring).
+    """Return the value keys for a number column (see the module docstring).
 
     Args:
-        values: numbers; masked entries and None are missing. Integers are taken as "float64" where
-            they are exact; floats are never taken as "int64". Or, for "float64", value keys.
-        value_type: "float64" or "int64"; "label", of columns of codes.
+        values: numbers. Masked entries and None are missing. Integers are accepted as "float64"
+            where they are exact. Floats are never accepted as "int64". Or, for "float64", value
+            keys.
+        value_type: "float64" or "int64", or "label" for code columns.
 
     Returns:
         int64 array, a copy wherever it differs from the input.
 
     Raises:
-        ObservationError: NaN, an infinity, the value -2^63, a wrong dtype, or, in a column of
-            integers, one that float64 cannot hold.
+        ObservationError: NaN, an infinity, the value -2^63, a wrong dtype, or, in an integer
+            column, an integer that float64 cannot represent.
     """
     if isinstance(values, ranges.EncodedValues):
         return _encoded(values.keys, value_type)
@@ -347,11 +348,11 @@ def no_values(keys: Int64Array) -> npt.NDArray[np.bool_]:
 def decode_values(
     keys: Int64Array, value_type: str
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-    """Values of value keys, and where they are missing.
+    """Return the values for value keys, and where they are missing.
 
     Returns:
-        ``(values, missing)``: an array of dtype ``value_type``, of labels int64 (0 where missing),
-        and a bool array. A range is its middle.
+        ``(values, missing)``: an array with dtype ``value_type``, int64 for labels (0 where
+        missing), and a bool array. A range is its middle.
     """
     missing = keys == MISSING_KEY
     if value_type != "float64":

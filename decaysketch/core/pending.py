@@ -38,7 +38,7 @@ class Pending:
     """Validated rows, in one array for each column.
 
     Args:
-        kinds: type code of each column.
+        kinds: type code for each column.
 
     Attributes:
         arrays: to append a row to, number by number.
@@ -58,12 +58,12 @@ class Pending:
         return len(self.arrays[0])
 
     def columns(self) -> tuple[npt.NDArray[Any], ...]:
-        """The columns, as arrays that share memory with the buffers."""
+        """Return the columns, as arrays that share memory with the buffers."""
         return tuple(np.frombuffer(column, column.typecode) for column in self.arrays)
 
 
 class PendingRows(SingleRows):
-    """Observations of one stream, none of weight 0: values, weights, timestamps and ids."""
+    """Observations in one stream, none with weight 0: values, weights, timestamps and ids."""
 
     def __init__(self, params: SketchParams) -> None:
         super().__init__(

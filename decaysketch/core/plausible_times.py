@@ -3,7 +3,7 @@
 Milliseconds in a stream with seconds are valid integers. Every sketch accepts them, and every
 window that ends now contains none of them, exactly. They can be detected because they are no dates.
 A time is *dated* if it lies in the years 1990 to 2100, counted from 1970 in its unit. A time that
-is not dated, and would be in another of the units ns, us, ms and s, is suspicious.
+is not dated, and would be dated in another unit among ns, us, ms and s, is suspicious.
 
 Small times are not suspicious: streams that are simulated, or count from their own beginning, have
 them. Suspicious are
@@ -66,7 +66,8 @@ def _is_dated(unit: str, time: int) -> bool:
 
 
 def dated(unit: str, time: int) -> str | None:
-    """A time as a date, to the second; None where the unit has no wall clock or it is not dated.
+    """Return a time as a date, to the second. None if the unit has no wall clock or the time is not
+    dated.
 
     Example:
         >>> dated("ms", 1_700_000_000_000), dated("s", 12)
@@ -80,10 +81,10 @@ def dated(unit: str, time: int) -> str | None:
 
 
 def undated(unit: str, times: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which times lie outside the years 1990 to 2099: no clock of a device that was set shows them.
+    """Return the times outside the years 1990 to 2099. No device clock that was set shows them.
 
     Args:
-        unit: of the times; where it has no wall clock, no time is outside.
+        unit: the times' unit. If it has no wall clock, no time is outside.
         times: int64[n].
 
     Returns:
@@ -102,15 +103,15 @@ def undated(unit: str, times: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
 def of_another_clock(
     unit: str, rows: int, outside: int, ends: tuple[int, int] | None = None
 ) -> str | None:
-    """The sentence for times that no clock shows, beside others that are dates.
+    """Return the sentence for times that no clock shows, next to others that are dates.
 
-    Times that count from a beginning of their own (a simulation) are all outside: then nothing is
-    said, unless ``rows`` and ``outside`` count times that are dates by their type.
+    Times that count from their own beginning (a simulation) are all outside. Then there is no
+    sentence, unless ``rows`` and ``outside`` count times that are dates by their type.
 
     Args:
-        unit: of the times.
-        rows, outside: how many times there were, and how many of them :func:`undated`.
-        ends: the oldest and the newest of those outside, if they are known.
+        unit: the times' unit.
+        rows, outside: how many times there were, and how many are :func:`undated`.
+        ends: the oldest and the newest outside time, if they are known.
 
     Returns:
         None: nothing is suspicious.
@@ -132,7 +133,8 @@ def of_another_clock(
 
 
 def count_undated(unit: str, times: npt.NDArray[np.int64]) -> int:
-    """How many times lie outside the years 1990 to 2100. O(n); 0 where the unit has no wall clock.
+    """Return how many times lie outside the years 1990 to 2100. O(n). 0 if the unit has no wall
+    clock.
 
     Example:
         >>> count_undated("s", np.array([0, 315_964_800, 1_700_000_000]))
@@ -145,12 +147,12 @@ def count_undated(unit: str, times: npt.NDArray[np.int64]) -> int:
 
 
 def is_dated(time_ns: int) -> bool:
-    """Whether nanoseconds since 1970 lie in the years 1990 to 2100."""
+    """Return whether nanoseconds since 1970 lie in the years 1990 to 2100."""
     return _SINCE_NS <= time_ns < _UNTIL_NS
 
 
 def told(unit: str, time: int | None) -> str:
-    """A time for people to read: the integer, its unit and, where it is dated, the date.
+    """Return a time for people to read: the integer, its unit and, if it is dated, the date.
 
     Example:
         >>> told("s", 1_700_000_000), told("s", 12)
@@ -163,7 +165,7 @@ def told(unit: str, time: int | None) -> str:
 
 
 def span(unit: str, oldest: int | None, newest: int | None) -> str:
-    """From when to when, for people to read.
+    """Return a time span for people to read.
 
     Example:
         >>> span("s", 1_700_000_000, 1_700_003_600), span("s", 12, 40)
@@ -187,7 +189,7 @@ def likely_unit(unit: str, time: int) -> str | None:
 
 
 def in_another_unit(unit: str, time: int) -> str:
-    """What to add to a message that refuses a time; nothing where no other unit suits.
+    """Return an addition to a message that rejects a time, empty if no other unit fits.
 
     Example:
         >>> in_another_unit("s", 1_700_000_000_000)
@@ -222,11 +224,11 @@ class Doubt(NamedTuple):
 
 
 def doubt(unit: str, oldest: int | None, newest: int | None) -> Doubt | None:
-    """What is doubtful about some times, by the rule of the module.
+    """Return the warning about some times, by the module's rule.
 
     Args:
-        unit: that they are said to be in; nothing is doubted where it has no wall clock.
-        oldest, newest: of them; None where there are none.
+        unit: their declared unit. There is no warning if it has no wall clock.
+        oldest, newest: the extreme times. None if there are no times.
 
     Example:
         >>> print(doubt("s", 1_699_990_000_000, 1_700_000_000_000))
@@ -247,12 +249,12 @@ def doubt(unit: str, oldest: int | None, newest: int | None) -> Doubt | None:
 def doubts_of_query(
     unit: str, oldest: int | None, newest: int | None, nows: Iterable[int]
 ) -> list[str]:
-    """Why answers are hardly what was asked for: each reason in a sentence.
+    """Return the reasons why results are unlikely to fit the query, one sentence each.
 
     Args:
-        unit: of the sketch's times.
-        oldest, newest: observations that it holds; None where there are none.
-        nows: the times asked about.
+        unit: the sketch's time unit.
+        oldest, newest: stored observations. None if there are none.
+        nows: the query times.
     """
     found = []
     if (held := doubt(unit, oldest, newest)) is not None:
@@ -281,7 +283,7 @@ def _of_two_clocks(unit: str, one: int, other: int) -> bool:
 
 
 def unit_in_name(name: str) -> str | None:
-    """The unit that the end of a column's name says, such as us of ``event_us``; None: none.
+    """Return the unit at the end of a column's name, such as us in ``event_us``. None: no unit.
 
     Example:
         >>> unit_in_name("event_us"), unit_in_name("sent_millis"), unit_in_name("times")

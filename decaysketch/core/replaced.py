@@ -1,21 +1,20 @@
 """Readings that a later reading with the same id replaced.
 
 Among the rows with one id the latest represents the id, which is right for duplicates and
-corrections. An id may come again for another reading (a counter that restarts, a device that was
-replaced, an id without the counter). Then the later reading replaces the earlier one, and nothing
-in the state shows that a reading is gone. Compaction sees it: it meets both rows and drops one of
-them.
+corrections. An id may repeat for another reading (a counter that restarts, a replaced device, an id
+without the counter). Then the later reading replaces the earlier one, and nothing in the state
+shows that a reading is gone. Compaction sees it: it meets both rows and drops one of them.
 
 Two rows with one id and weight are *different readings* if
 
 * their times lie more than a minute apart and their values differ (a duplicate that each receiver
   stamps itself has one value), or
-* their times lie more than a day apart, whatever their values are.
+* their times lie more than a day apart, with any values.
 
 Sketches count the rows dropped for this reason in ``stats().replaced``. The count belongs to one
-object and to the work it did. It is no part of the state. A row that comes again after it was
+object and to the work it did. It is not part of the state. A row that comes again after it was
 replaced counts again. A row below a watermark is dropped before a row is compared with it. So the
-count is a sample of the readings that are gone, and it is 0 if nothing is wrong. Counting costs one
+count is a sample of the lost readings, and it is 0 if nothing is wrong. Counting costs one
 comparison for each duplicate.
 """
 
@@ -40,10 +39,10 @@ REMEDY = (
 
 
 def far_apart(unit: str) -> tuple[int, int]:
-    """How far apart the times of different readings of one id lie, in a unit.
+    """Return how far apart the times of different readings with one id lie, in a unit.
 
     Args:
-        unit: of the stream; one without a wall clock tells nothing.
+        unit: the stream's unit. A unit without a wall clock gives no limit.
 
     Returns:
         (with another value, with any value): both are exceeded.
@@ -59,13 +58,13 @@ def far_apart(unit: str) -> tuple[int, int]:
 def replaced_readings(
     replaced: int, held: int, names: Sequence[str] = (), *, read: bool = False
 ) -> str | None:
-    """The sentence for readings that were replaced; None: they are few.
+    """Return the sentence for replaced readings. None: they are few.
 
     Args:
-        replaced: as of ``stats().replaced``.
-        held: rows that are left.
+        replaced: as in ``stats().replaced``.
+        held: remaining rows.
         read: whether ``held`` counts the rows that were read instead, with their duplicates.
-        names: of the columns, or paths, that the id is made of.
+        names: the columns or paths in the id.
 
     Example:
         >>> replaced_readings(5, 1000) is None

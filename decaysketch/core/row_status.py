@@ -1,14 +1,15 @@
-"""The status of observations offered to a sketch: a row status for each row in a batch.
+"""The status for observations offered to a sketch: a row status for each row in a batch.
 
-With the *merged* state, the state after the complete batch is merged, the status of a row is
+The *merged* state is the state after the complete batch is merged. With it, a row's status is
 
 ``RETAINED`` The merged state contains this duplicate for its (id, weight) and the state before did
     not. Among equal duplicates in one batch, the first.
 ``ALREADY_RETAINED``
-    Else, the state before or the merged one contains an equal or later duplicate, by (time, value).
+    Else, the state before or the merged one contains an equal or later duplicate,
+    by (time, value).
 ``BELOW_WATERMARK``
     Neither: at every level that the observation belongs to, it is not later than the watermark (it
-    does not expire later, for an integral sketch). A row of weight 0 belongs to no level.
+    does not expire later, for an integral sketch). A row with weight 0 belongs to no level.
 
 The status is exact, by this definition. Reading it changes nothing.
 """
@@ -45,7 +46,7 @@ _MAX_ROWS = 1 << 26  # the number of a row has to fit the kernels' words
 
 
 class Verdict(IntEnum):
-    """The status of one row. See the module."""
+    """One row's status. See the module."""
 
     RETAINED = 0
     ALREADY_RETAINED = 1
@@ -53,7 +54,7 @@ class Verdict(IntEnum):
 
 
 class VerdictCounts(NamedTuple):
-    """Number of rows for each status."""
+    """Row count for each status."""
 
     retained: int
     already_retained: int
@@ -66,7 +67,9 @@ class VerdictCounts(NamedTuple):
 
 
 class Identified(NamedTuple):
-    """Rows by identity, int64[n] each: two columns that identify, then what orders copies."""
+    """Rows by identity, int64[n] each: two columns that identify, then the columns that order
+    duplicates.
+    """
 
     first: Int64Array
     second: Int64Array
@@ -74,7 +77,7 @@ class Identified(NamedTuple):
     values: Int64Array
 
     def contiguous(self) -> Identified:
-        """The same rows, each column in one piece."""
+        """Return the same rows, with contiguous columns."""
         return Identified(*map(np.ascontiguousarray, self))
 
 
@@ -105,14 +108,14 @@ def compare(before: Identified, merged: Identified, batch: Identified) -> Verdic
 
 
 def count_replacing(parts: Sequence[Identified]) -> list[int]:
-    """How many rows of each part stand in place of what another part holds: of an identity that
-    another one has as well, and later than its copy there, by (time, value). Copies that are equal
-    stand in place of nothing.
+    """Return for each part how many of its rows replace another part's row: a row with the same
+    identity, and later than its duplicate there, by (time, value). Equal duplicates replace
+    nothing.
 
     Args:
-        parts: what each of several sketches holds; no part has an identity twice.
+        parts: the rows of several sketches. No part has an identity twice.
 
-    Complexity: O(n log n) for n rows in all; those of an identity that one part alone has are only
+    Complexity: O(n log n) for n rows in all. Rows with an identity that one part alone has are only
     hashed.
     """
     hashes = [hashes_of(part) for part in parts]
@@ -142,7 +145,7 @@ def count_replacing(parts: Sequence[Identified]) -> list[int]:
 
 
 def hashes_of(rows: Identified) -> npt.NDArray[np.uint64]:
-    """64 bits of each identity; that two of them have the same costs a little time."""
+    """Return 64 hash bits for each identity. A collision costs a little time."""
     with np.errstate(over="ignore"):
         hashed = rows.first.view(np.uint64) * np.uint64(_SALTS[0])
         hashed ^= hashed >> np.uint64(32)

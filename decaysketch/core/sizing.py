@@ -1,25 +1,27 @@
-"""How large a sketch has to be for a wanted accuracy.
+"""The required sketch size for a wanted accuracy.
 
-*Wanted*: with probability ``1 - delta`` over the choice of the hash, the estimate of a decayed sum
-of weights is off by less than ``epsilon`` times the sum ("sum"), or that of a share (selectivity,
-rank, frequency of a value; for a quantile, its rank) is off by less than ``epsilon`` ("share").
-One answer is meant: of ``n`` answers each is off with probability ``delta``.
+*Wanted*: with probability ``1 - delta`` over the choice of the hash, the estimate for a decayed
+weight sum is off by less than ``epsilon`` times the sum ("sum"). Or the estimate for a share
+(selectivity, rank, value frequency, and for a quantile, its rank) is off by less than ``epsilon``
+("share"). This holds for one result: among ``n`` results, each is off with probability ``delta``.
 
-*Practical* (one copy): errors are about normal with the relative variance ``kappa / capacity``, so
-``capacity = kappa z^2 / epsilon^2`` with ``z`` the ``1 - delta / 2`` quantile of the normal. The
-worst ``kappa`` are about 2 and 1/2: where a level has just overflowed, the next one, which is read,
-holds about half as many rows, ``capacity / 2``. Hits are rarely more than one to a row, so the
-relative variance is about ``2 / capacity``; that of a share ``q`` is ``q (1 - q) <= 1/4`` of it.
-That is where all observations have one time; spread over time, the recent part is read from lower
-levels, and about a third of it is measured. See :data:`KAPPA`.
+*Practical* (one repetition): errors are about normal with the relative variance ``kappa /
+capacity``, so ``capacity = kappa z^2 / epsilon^2`` with ``z`` the normal ``1 - delta / 2``
+quantile. The worst ``kappa`` are about 2 and 1/2: if a level has just overflowed, the query reads
+the next one, which contains about half as many rows, ``capacity / 2``. There is rarely more than
+one hit per row, so the relative variance is about ``2 / capacity``. The variance for a share ``q``
+is ``q (1 - q) <= 1/4`` of it. That holds if all observations have one time. If they are spread over
+time, the recent part is read from lower levels, and measurements show about a third. See
+:data:`KAPPA`.
 
-*Proven* (several copies, to be asked with ``combine="median"``): Cormode, Tirthapura and Xu show by
-Chebyshev's inequality, from pairwise independence alone, that a copy of capacity ``60 / epsilon^2``
-(sums, Theorem 3.11; sliding windows at query time, 4.1) or ``492 / epsilon^2`` (shares, Theorem
-3.26) is off with probability below 1/3. The median of ``k`` copies, ``k`` odd, is off only if
-``(k + 1) / 2`` of them are, so with probability at most ``P[Bin(k, 1/3) >= (k + 1) / 2]``.
+*Proven* (several repetitions, queried with ``combine="median"``): Cormode, Tirthapura and Xu show
+by Chebyshev's inequality, from pairwise independence alone, that a repetition with capacity ``60 /
+epsilon^2`` (sums, Theorem 3.11, and sliding windows at query time, 4.1) or ``492 / epsilon^2``
+(shares, Theorem 3.26) is off with probability below 1/3. The median of ``k`` repetitions, ``k``
+odd, is off only if ``(k + 1) / 2`` repetitions are, so with probability at most ``P[Bin(k, 1/3) >=
+(k + 1) / 2]``.
 
-This module knows no parameters; :meth:`SketchParams.for_accuracy` is its face.
+This module knows no parameters. :meth:`SketchParams.for_accuracy` is its interface.
 """
 
 from __future__ import annotations
@@ -99,13 +101,13 @@ CAPACITY_BY_KEY = 3_074
 
 
 def capacity_for(accuracy: float | str) -> int:
-    """The smallest capacity whose sums are within an accuracy in 19 of 20 answers ("practical").
+    """Return the smallest capacity for sums within an accuracy in 19 of 20 results ("practical").
 
     Args:
         accuracy: a number, 0.02, or as people write it, "2%".
 
     Raises:
-        ParameterError: no number between 0 and 1, or one that takes too large a capacity.
+        ParameterError: no number between 0 and 1, or one that needs too large a capacity.
 
     Example:
         >>> capacity_for(0.02), capacity_for("5%")
@@ -116,7 +118,7 @@ def capacity_for(accuracy: float | str) -> int:
 
 
 def accuracy_of(capacity: int) -> float:
-    """The accuracy that a capacity gives, the inverse of :func:`capacity_for`.
+    """Return the accuracy that a capacity gives, the inverse of :func:`capacity_for`.
 
     Example:
         >>> round(accuracy_of(19_208), 4), round(accuracy_of(4_000), 3)
@@ -126,7 +128,7 @@ def accuracy_of(capacity: int) -> float:
 
 
 def most_id_bits(max_weight: int) -> int:
-    """The most bits of an id that leave room for the weights.
+    """Return the most id bits that leave space for the weights.
 
     Example:
         >>> most_id_bits(1), most_id_bits(999)
@@ -136,7 +138,7 @@ def most_id_bits(max_weight: int) -> int:
 
 
 def read_accuracy(text: str) -> float:
-    """An accuracy as people write it: ``2%`` or ``0.02``.
+    """Parse an accuracy as people write it: ``2%`` or ``0.02``.
 
     Raises:
         ParameterError: it is no number between 0 and 1.
@@ -164,7 +166,7 @@ def size_for(
 
     Raises:
         ParameterError: an argument is outside its domain, or the sketch would be too large. The
-            message says what would fit.
+            message names values that would fit.
     """
     epsilon, delta = _share("epsilon", epsilon), _share("delta", delta)
     if mode not in get_args(Mode):

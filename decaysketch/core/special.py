@@ -1,10 +1,9 @@
-"""Special functions of intervals and sizes.
+"""Special functions for intervals and sizes.
 
-SciPy has them. It takes longer to import, and more memory, than all of this library, and what
-builds, merges and encodes sketches asks for none of them: SciPy is imported with the first answer,
-and need not be installed where none is given; who does not want the first answer to wait for that
-calls :func:`load` before. Of strangers' bytes only :func:`binomial_at_most` is asked, which needs
-nothing.
+SciPy has them. Its import takes more time and memory than this complete library, and code that
+builds, merges and encodes sketches needs none of them. So the first result imports SciPy. A program
+without results need not install it. Call :func:`load` before, if the first result must not wait for
+the import. Untrusted bytes only lead to :func:`binomial_at_most`, which does not use SciPy.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def _scipy() -> Any:
 
 
 def load() -> None:
-    """Import what the functions here need, which takes half a second, once.
+    """Import the modules that these functions need. It takes half a second, once.
 
     Raises:
         ModuleNotFoundError: it is not installed.
@@ -44,35 +43,35 @@ def load() -> None:
 
 
 def ndtri(probability: float) -> float:
-    """The quantile of the standard normal distribution."""
+    """Return the standard normal quantile."""
     return float(_scipy().ndtri(probability))
 
 
 def log_ndtr(x: Float64Array) -> Float64Array:
-    """The logarithm of the cumulative distribution of the standard normal, each entry's."""
+    """Return the logarithm of the standard normal cumulative distribution, for each entry."""
     return _scipy().log_ndtr(x)  # type: ignore[no-any-return]
 
 
 def gammaln(x: float) -> float:
-    """The logarithm of the gamma function at ``x > 0``."""
+    """Return the logarithm of the gamma function at ``x > 0``."""
     return float(_scipy().gammaln(x))
 
 
 def gammaincinv(shape: Float64Array, probability: float) -> Float64Array:
-    """The quantile of the gamma distribution of scale 1, for each shape."""
+    """Return the quantile for the gamma distribution with scale 1, for each shape."""
     return _scipy().gammaincinv(shape, probability)  # type: ignore[no-any-return]
 
 
 def binomial_at_most(k: int, n: int, p: float) -> float:
-    """``P[Bin(n, p) <= k]``, with a relative error of about 1e-9; 1.0 from the mean on.
+    """Return ``P[Bin(n, p) <= k]``, with a relative error of about 1e-9. 1.0 from the mean on.
 
     Args:
         k, n: ``0 <= k < n``.
         p: ``0 <= p < 1``.
 
     Returns:
-        The sum of the terms from the last back to where they no longer matter, of which there are
-        O(sqrt(n)): below the mean each is smaller than the one after it.
+        The sum over terms, from the last back to where they no longer matter. There are
+        O(sqrt(n)) terms: below the mean each is smaller than the one after it.
 
     Example:
         >>> round(binomial_at_most(1, 4, 0.5), 12)  # 5 of 16

@@ -1,8 +1,9 @@
-"""Time units that have a wall clock, and every notation for a length of time and a moment.
+"""Time units with a wall clock, and every notation for a time length and a moment.
 
-Sketches count in integers of one unit. People write ``"1h30m"`` and ``datetime``. :func:`duration`
-and :func:`instant` convert these into numbers in the unit, exactly or not at all. They are the only
-functions that do so. A stream may use any other unit as well. Then there is nothing to convert.
+Sketches count in integers with one unit. People write ``"1h30m"`` and ``datetime``.
+:func:`duration` and :func:`instant` convert these into numbers in the unit, exactly or not at all.
+They are the only functions that do so. A stream may use any other unit as well. Then there is
+nothing to convert.
 """
 
 from __future__ import annotations
@@ -76,15 +77,15 @@ _FRACTION = re.compile(r"(?<=[.,])[0-9]{6}([0-9]+)")  # digits of a second that 
 
 
 def is_length(given: object) -> bool:
-    """Return whether the argument is, or tries to be, a length of time with its own unit."""
+    """Return whether the argument is, or tries to be, a time length with its own unit."""
     return isinstance(given, str | timedelta | np.timedelta64)
 
 
 def length_of(name: str, given: Any) -> Fraction:
-    """Return the nanoseconds of a length of time with its own unit.
+    """Return the nanoseconds in a time length with its own unit.
 
     Raises:
-        ParameterError: it is no length of time, or it is negative.
+        ParameterError: it is no time length, or it is negative.
     """
     found: Fraction | None = None
     if isinstance(given, timedelta):  # of pandas as well, which counts nanoseconds
@@ -106,7 +107,7 @@ def length_of(name: str, given: Any) -> Fraction:
 
 
 def _parts(text: str) -> Fraction | None:
-    """Return the sum of "1h" and "30m"."""
+    """Return the sum of parts such as "1h" and "30m"."""
     found, at = Fraction(0), 0
     while part := _PART.match(text, at):
         found += Fraction(part[1]) * LENGTHS[part[2].replace("µ", "u")]
@@ -115,7 +116,7 @@ def _parts(text: str) -> Fraction | None:
 
 
 def _ticks(given: np.timedelta64 | np.datetime64) -> Fraction | None:
-    """Return the nanoseconds of a NumPy count, or None for NaT, months and years."""
+    """Return the nanoseconds in a NumPy count, or None for NaT, months and years."""
     unit, count = np.datetime_data(given.dtype)
     size = LENGTHS.get({"D": "d", "W": "w"}.get(unit, unit))
     if np.isnat(given) or size is None:
@@ -124,8 +125,8 @@ def _ticks(given: np.timedelta64 | np.datetime64) -> Fraction | None:
 
 
 def decimal_of(length: Fraction) -> int | float | None:
-    """Return a number of units as an integer if it is one, else as the float written the same way,
-    or None if there is none.
+    """Return a unit count as an integer if it is one, else as the float written the same way, or
+    None if there is none.
     """
     if length.denominator == 1:
         return int(length)
@@ -134,7 +135,7 @@ def decimal_of(length: Fraction) -> int | float | None:
 
 
 def check_clocked(name: str, given: object, unit: str) -> int:
-    """Return the nanoseconds of a stream's unit, for a conversion into it.
+    """Return the nanoseconds in a stream's unit, for a conversion into it.
 
     Raises:
         ParameterError: the unit has no wall clock.
@@ -149,17 +150,17 @@ def check_clocked(name: str, given: object, unit: str) -> int:
 
 
 def duration(given: Length, unit: str, *, name: str = "duration") -> int | float:
-    """A length of time as a number of a stream's units.
+    """Return a time length as a number in a stream's units.
 
     Args:
-        given: a number, as it is; or "1h30m", "90s" (units as of :data:`LENGTHS`), a ``timedelta``
-            of Python or pandas, or ``numpy.timedelta64``.
+        given: a number, as it is. Or "1h30m", "90s" (units as in :data:`LENGTHS`), a ``timedelta``
+            from Python or pandas, or ``numpy.timedelta64``.
         unit: of the stream.
         name: for errors.
 
     Raises:
-        ParameterError: no length of time, a unit that cannot be converted, or a number of the
-            stream's units that no decimal is exactly.
+        ParameterError: no time length, a unit that cannot be converted, or a number in the stream's
+            units without an exact decimal.
 
     Example:
         >>> duration("1h30m", "s"), duration("90s", "min"), duration(7, "ticks")
@@ -182,7 +183,7 @@ def duration(given: Length, unit: str, *, name: str = "duration") -> int | float
 
 
 def unit_meant(word: str) -> str | None:
-    """The unit that a word of English names; None: none.
+    """Return the unit that an English word names. None: no unit.
 
     Example:
         >>> unit_meant("hours"), unit_meant("hr"), unit_meant("parsec")
@@ -192,8 +193,8 @@ def unit_meant(word: str) -> str | None:
 
 
 def length_meant(text: str) -> str:
-    """What to add to a message that refuses a length of time: how it is written; nothing where
-    that is not clear.
+    """Return an addition to a message that rejects a time length: its correct notation, empty if
+    that is unclear.
 
     Example:
         >>> length_meant("1 hour")
@@ -205,7 +206,7 @@ def length_meant(text: str) -> str:
 
 
 def spelled(nanoseconds: Fraction) -> str:
-    """A length of time as the shortest text of whole units that reads so.
+    """Return a time length as the shortest text with whole units that has this length.
 
     Example:
         >>> spelled(Fraction(5_400_000_000_000)), spelled(Fraction(0)), spelled(Fraction(1, 2))
@@ -222,11 +223,11 @@ def spelled(nanoseconds: Fraction) -> str:
 
 
 def instant(given: Instant, unit: str, *, name: str = "now") -> int:
-    """A moment as a number of a stream's units, rounded down as clocks are.
+    """Return a moment as a number in a stream's units, rounded down as clocks are.
 
     Args:
-        given: an integer, as it is; a ``datetime`` with a time zone, pandas' ``Timestamp``
-            likewise; ``numpy.datetime64``, which is UTC; or an ISO text with a zone.
+        given: an integer, as it is. A ``datetime`` with a time zone, or pandas' ``Timestamp`` with
+            one. ``numpy.datetime64``, which is UTC. Or an ISO text with a zone.
         unit: of the stream.
         name: for errors.
 
@@ -257,7 +258,8 @@ def instant(given: Instant, unit: str, *, name: str = "now") -> int:
 def moment_before(
     given: Instant | timedelta | np.timedelta64 | None, later: int, unit: str, *, name: str
 ) -> Any:
-    """A moment as :func:`in_units` has it; or so long before another as a length of time says.
+    """Return a moment as :func:`in_units` does, or the moment that lies a time length before
+    another.
 
     Raises:
         ParameterError: as :func:`instant`.

@@ -40,15 +40,15 @@ def doubt_of_ids(
     params: BuiltWith,
     keys: npt.NDArray[np.int32] | None = None,
 ) -> str | None:
-    """Return why a log's ids are unlikely to identify its readings. None: no fault.
+    """Return the reason why a log's ids are unlikely to identify its readings. None: no fault.
 
     Args:
-        log: the columns that the mapping read; dropped rows are not checked.
+        log: the columns that the mapping read. Dropped rows are not checked.
         mapping: the mapping that read it.
-        params: of the sketches, or their sketch configuration.
-        keys: int32[n], the sketch number of each row, if there are several.
+        params: the sketches' parameters, or their sketch configuration.
+        keys: int32[n], the sketch number for each row, if there are several.
 
-    Complexity: O(rows); sorts of at most some ten thousand of them.
+    Complexity: O(rows). It sorts at most some ten thousand rows.
     """
     if not recipe_of(params).kind.input.joined:
         return None
@@ -99,8 +99,8 @@ def _words(values: Any) -> npt.NDArray[np.int64]:
 def _looked_at(
     taken: npt.NDArray[np.bool_], ids: npt.NDArray[Any]
 ) -> tuple[npt.NDArray[np.int64], bool]:
-    """Return the rows to check, and whether they are a sample. In a large log, these are all rows
-    of some ids, or the first rows if there are few ids.
+    """Return the rows to check, and whether they are a sample. In a large log, these are all
+    rows with some ids, or the first rows if there are few ids.
     """
     stride = 1 << max(len(taken) // _LOOKED_AT, 1).bit_length() - 1
     if stride == 1:

@@ -1,8 +1,8 @@
-"""Row filters for a log: a range of times, and comparisons of columns with constants.
+"""Row filters for a log: a time range, and comparisons between columns and constants.
 
-Comparisons have the meaning of SQL. A null compares to nothing, so neither ``x = 1`` nor
-``x != 1`` accepts a row whose ``x`` is null. A filter knows its columns. It decides on the rows of
-a table, and on complete row groups of a file by their statistics.
+Comparisons have their SQL meaning. A null compares to nothing, so neither ``x = 1`` nor ``x != 1``
+accepts a row with null in ``x``. A filter knows its columns. It decides on a table's rows, and on
+complete row groups in a file by their statistics.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MOST_COMPARISONS = 100
 
 
 class ColumnStatistics(NamedTuple):
-    """Statistics of one column in a part of a log."""
+    """Statistics for one column in a part of a log."""
 
     low: Entry = None  # the smallest entry, or None where that is not known
     high: Entry = None
@@ -55,7 +55,7 @@ class Comparison:
 
     Args:
         column: its name.
-        op: one of ``= != < <= > >=``, with a value, or ``is null``, ``is not null``, without one.
+        op: ``= != < <= > >=``, with a value, or ``is null``, ``is not null``, without one.
         value: a number, text, bytes, boolean, date or time.
 
     Raises:
@@ -184,7 +184,7 @@ def _refuse(comparison: Comparison, kind: pa.DataType) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """Rows with ``since <= time < until`` for which every comparison is true.
+    """Rows with ``since <= time < until`` that satisfy every comparison.
 
     Times are the times that a sketch would see: in the stream's unit, with the fallback for a null
     time. A row with an unreadable time is in no range. With ``since`` or ``until`` it is dropped
@@ -213,7 +213,7 @@ class RowFilter:
         return tuple(dict.fromkeys(comparison.column for comparison in self.where))
 
     def mask(self, table: pa.Table) -> npt.NDArray[np.bool_]:
-        """Return the mask of rows for which every comparison is true. It does not check times.
+        """Return the mask of rows that satisfy every comparison. It does not check times.
 
         Raises:
             ParameterError: see :meth:`Comparison.mask`.
@@ -229,9 +229,8 @@ class RowFilter:
         """Return whether a part of a log can contain a matching row.
 
         Args:
-            statistics: of the part, by column; missing columns are unknown.
-            times: the earliest and the latest time in it, in the stream's unit, if they are
-                known.
+            statistics: the part's statistics, by column. Missing columns are unknown.
+            times: the earliest and the latest time in it, in the stream's unit, if they are known.
         """
         if times is not None:
             if self.since is not None and times[1] < self.since:

@@ -58,15 +58,15 @@ _WORDS = "keys"  # the argument of ``update`` whose column is of hashes
 
 
 class LogColumns(NamedTuple):
-    """Rows of a log as arguments for a sketch.
+    """Log rows as arguments for a sketch.
 
     Attributes:
         table: the rows that were read, without rows that the filter excludes.
-        columns: arguments of the sketch's ``update``; rejected rows have invalid entries in them.
-            Keys are hashed.
+        columns: arguments for the sketch's ``update``. Rejected rows have invalid entries. Keys are
+            hashed.
         sites: the sites of rows, if there is a column with them.
         missing: bool, rows without a value.
-        fallback: bool, rows whose time is the fallback.
+        fallback: bool, rows with the fallback time.
         refusals: rejected rows.
         elements: whether the sketch ignores a row without a value.
     """
@@ -85,7 +85,7 @@ class LogColumns(NamedTuple):
 
     @property
     def zoneless(self) -> BoolArray:
-        """bool, rows whose time has no zone and was read as UTC."""
+        """bool, rows with a time that has no zone and was read as UTC."""
         return self.refusals.zoneless & ~self.refused
 
     @property
@@ -94,7 +94,7 @@ class LogColumns(NamedTuple):
         return self.refused | self.missing if self.elements else self.refused
 
     def update(self, sketch: Sketch, rows: slice | Int64Array, **options: Any) -> None:
-        """Feed some rows, a slice or indices. Options are the options of ``update``."""
+        """Feed some rows, a slice or indices. Options are as for ``update``."""
         left_out = self.left_out
         taken = rows
         if left_out.any():
@@ -124,27 +124,27 @@ class ColumnMapping:
         ids: the columns that together identify the event, such as (source, sequence number):
             integers, text or bytes. Never a column that differs between duplicates. A sampler needs
             none.
-        key: the columns that together are the key whose events are counted: integers, text or
-            bytes. Only for families that count keys; single events have no name there.
-        source: the source: integers, text or bytes. With ``sequence`` the name of an element of a
-            sampler. If rows are counted for a site, the site: integers from 0, or text; None:
-            all rows have one site.
+        key: the columns that together are the key of the counted events: integers, text or bytes.
+            Only for families that count keys. Single events have no name there.
+        source: the source: integers, text or bytes. With ``sequence`` the name of a sampler's
+            element. If rows are counted for a site, the site: integers from 0, or text. None: all
+            rows have one site.
         sequence: integers by which a source numbers its elements.
-        value: the measured number, or the label; null is a missing value. None: every value is
+        value: the measured number, or the label. Null is a missing value. None: every value is
             missing. A sampler needs it, and a key has none.
         values: the declared columns that are read, in a stream with columns. Others are null.
-        weight: integers 0..max_weight. None: every weight is 1. A sampler accepts none. For events
-            of keys any integers from 0.
-        fallback_time: a time for rows whose ``time`` is null, such as the arrival.
-        time_unit: unit of times that are plain numbers ("ns", "us", "ms", "s", "min", "h", "d");
+        weight: integers 0..max_weight. None: every weight is 1. A sampler accepts none. For key
+            events any integers from 0.
+        fallback_time: a time for rows without ``time``, such as the arrival.
+        time_unit: unit for times that are plain numbers ("ns", "us", "ms", "s", "min", "h", "d").
             None: the stream's own. If the stream's unit is coarser, times are rounded down.
         time_zone: for timestamps and texts that name no zone ("Europe/Berlin", "+02:00"). None:
             they are read as UTC, and marked in :attr:`LogColumns.zoneless`.
         time_format: for texts, as in ``strptime``. None: ISO 8601, ``31.01.2026 12:00``, or a
             number in ``time_unit``.
-        decimal, thousands: format of numbers that are texts; see
+        decimal, thousands: format for numbers that are texts. See
             :class:`decaysketch.core.text_values.Numerals`.
-        integers: columns that name rows or sketches, and whose texts are integers (CSV): 12 and
+        integers: columns that name rows or sketches and contain integers as texts (CSV): 12 and
             "12" are two names. A text that is no integer rejects its row.
     """
 
@@ -214,7 +214,7 @@ class ColumnMapping:
 
     @property
     def naming(self) -> tuple[str, ...]:
-        """The columns whose entries are hashed, or name the source: their types matter."""
+        """The columns with entries that are hashed or name the source. Their types matter."""
         return (*self.ids, *self.key, *(() if self.source is None else (self.source,)))
 
     def typed_schema(self, schema: pa.Schema) -> pa.Schema:
@@ -240,7 +240,7 @@ class ColumnMapping:
     def check(self, params: BuiltWith) -> None:
         """Reject a sketch that needs a column without a name here, or cannot use one with a name.
 
-        :class:`~decaysketch.contract.family.Input` of its family defines the required columns.
+        Its family's :class:`~decaysketch.contract.family.Input` defines the required columns.
 
         Raises:
             ParameterError: missing ids, if these name rows; missing source and sequence, if these
@@ -299,17 +299,17 @@ class ColumnMapping:
         only: RowFilter | None = None,
         refused: Literal["raise", "count"] = "raise",
     ) -> LogColumns:
-        """Return a table as validated columns that ``update`` of a sketch accepts.
+        """Return a table as validated columns that a sketch's ``update`` accepts.
 
         Args:
-            table: rows of a log.
-            params: of the sketch, or its sketch configuration.
-            only: the rows that are read at all; others are not even checked for faults.
+            table: log rows.
+            params: the sketch's parameters, or its sketch configuration.
+            only: the rows to read. Others are not even checked for faults.
             refused: "raise" for the first rejected row, or "count" them all.
 
         Raises:
             ObservationError: a row is rejected (see :mod:`decaysketch.tables`).
-            ParameterError: a column is not in the table, or times cannot be converted; see also
+            ParameterError: a column is not in the table, or times cannot be converted. See also
                 :meth:`check`.
         """
         recipe = recipe_of(params)
@@ -340,7 +340,7 @@ class ColumnMapping:
     def _observations(
         self, table: pa.Table, recipe: Recipe, refusals: Refusals
     ) -> tuple[dict[str, Column], BoolArray]:
-        """Return the arguments of ``update`` except the times, and the mask of missing values."""
+        """Return the arguments for ``update`` except the times, and the mask of missing values."""
         params, kind, rows = recipe.params, recipe.kind.input, table.num_rows
         columns: dict[str, Column] = {}
         if kind.named_by == "ids":
@@ -530,7 +530,9 @@ class ColumnMapping:
     def _in_utc(
         self, column: pa.Array, name: str, zone: tzinfo | None, refusals: Refusals
     ) -> pa.Array:
-        """Return timestamps in UTC. Those without a zone are in the mapping's zone, or counted."""
+        """Return timestamps in UTC. Timestamps without a zone are in the mapping's zone, or
+        counted.
+        """
         if column.type.tz is not None:
             return column
         if zone is None:
@@ -570,17 +572,17 @@ def doubt_of_log(
     *,
     but: float | None = None,
 ) -> str | None:
-    """Return why a log's times are unlikely in their unit. None: no fault.
+    """Return the reason why a log's times are unlikely in their unit. None: no fault.
 
     The numbers themselves show it or, if they are not dates, the name of their column.
 
     Args:
         log: the columns that the mapping read.
         mapping: the mapping that read it.
-        schema: of the log.
-        params: of the sketch.
-        but: a share of the numbers at either end that is ignored; then types and names of
-            columns are ignored too.
+        schema: the log's schema.
+        params: the sketch's parameters.
+        but: a share of the numbers at either end to ignore. Then column types and names are ignored
+            too.
     """
     times = log.columns["timestamps"][~log.refused]
     if not len(times):
@@ -612,7 +614,7 @@ def zoneless(time: str) -> str:
 
 
 def words_of(params: Params, keys: Any) -> UInt64Array:
-    """Return the words by which keys are counted, for parameters of a family that counts keys."""
+    """Return the words by which keys are counted, for parameters in a family that counts keys."""
     words: UInt64Array = params.words_of(keys)  # type: ignore[attr-defined]  # as ``named_by`` says
     return words
 

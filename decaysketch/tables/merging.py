@@ -1,4 +1,4 @@
-"""Merges of serialised sketches: a few of any family, or a complete table key by key."""
+"""Merge serialised sketches: a few in any family, or a complete table key by key."""
 
 from __future__ import annotations
 
@@ -40,17 +40,16 @@ _BYTES_AT_A_TIME = 1 << 24  # bytes of sketches decoded at once, together
 def merge_blobs(
     blobs: Iterable[bytes], *, recipe: Recipe | None = None, id_key: bytes | None = None
 ) -> bytes:
-    """Merge serialised sketches of any one family. At most 64 are decoded at a time.
+    """Merge serialised sketches in one family. At most 64 are decoded at a time.
 
     Args:
         blobs: at least one, all with their parameters in them.
-        recipe: their sketch configuration, if it is known; required if their decay is a
-            table.
+        recipe: their sketch configuration, if it is known. Required if their decay is a table.
         id_key: the stream's secret, if it has one and there is no ``recipe``, which contains it.
 
     Raises:
-        CorruptSketchError: one of them is damaged.
-        IncompatibleSketchError: two of them do not belong together.
+        CorruptSketchError: a sketch is damaged.
+        IncompatibleSketchError: two sketches do not belong together.
         ParameterError: there are none, or ``recipe`` and ``id_key`` are both given, or the family
             guarantees no idempotent merge.
     """
@@ -64,7 +63,7 @@ def merge_blobs(
 
 
 def _merged(blobs: Iterable[bytes], decode: Decode) -> tuple[Sketch | None, int]:
-    """Return the merge, and how many readings a later one with their id replaced in it."""
+    """Return the merge, and how many readings in it a later one with their id replaced."""
     remaining, replaced = iter(blobs), 0
     merged: Sketch | None = None
     while some := list(islice(remaining, _SKETCHES_AT_A_TIME)):
@@ -113,7 +112,7 @@ def partition_merger(
     Args:
         keys: the key columns.
         recipe: see :func:`merge_blobs`.
-        tally: add :data:`TALLY_FIELDS`, most of which the merge already knows.
+        tally: add :data:`TALLY_FIELDS`. The merge already knows most fields.
     """
     names = list(keys)
 
@@ -148,7 +147,7 @@ def _needed(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
 
 
 def _run_starts(table: pa.Table, names: Sequence[str]) -> Int64Array:
-    """Return the first row of each run of equal keys."""
+    """Return the first row in each run with equal keys."""
     changes = np.zeros(table.num_rows, dtype=bool)
     changes[0] = True
     for name in names:
@@ -163,7 +162,7 @@ def _run_starts(table: pa.Table, names: Sequence[str]) -> Int64Array:
 
 
 class _RunMerger:
-    """Merges runs of rows with one key each."""
+    """Merges row runs with one key each."""
 
     def __init__(self, recipe: Recipe | None) -> None:
         self._decode = _decode_by(recipe)
@@ -173,7 +172,7 @@ class _RunMerger:
     def merge(
         self, table: pa.Table, starts: Int64Array, names: Sequence[str], tally: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Return one row for each run. ``starts`` has the end of the last one behind the starts."""
+        """Return one row for each run. ``starts`` has the last run's end behind the starts."""
         if not table.num_rows:
             return
         table = table.combine_chunks()
@@ -195,7 +194,7 @@ class _RunMerger:
             first = last
 
     def _handled_together(self, blob: bytes) -> ManyKeys | None:
-        """Return the way to merge a sketch together with others of its kind and capacity."""
+        """Return the way to merge a sketch together with others with its kind and capacity."""
         many = _family_to_merge(blob).many
         return None if many is None else many(self._decode(blob).params)
 
@@ -259,10 +258,10 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _buffers_of(column: pa.Array) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
-    """Return offsets int64[n + 1] and bytes of a bytes column.
+    """Return a bytes column's offsets, int64[n + 1], and bytes.
 
     Raises:
-        ParameterError: one of them is null.
+        ParameterError: an entry is null.
     """
     if column.null_count:
         row = int(column.is_null().to_numpy(zero_copy_only=False).argmax())

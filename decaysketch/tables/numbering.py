@@ -1,8 +1,8 @@
-"""Keys numbered 0, 1, ... in order of first appearance, for any column types.
+"""Number keys 0, 1, ... in order of first appearance, for any column types.
 
-Integers (and booleans, dates, timestamps) are looked up in a hash table of the library. Text and
-bytes go through Arrow's dictionaries into a Python dict, once for each distinct one in a
-table. Several columns are joined two numbers at a time. A null is a key like any other.
+Integers (and booleans, dates, timestamps) are looked up in the library's hash table. Text and bytes
+go through Arrow's dictionaries into a Python dict, once for each distinct entry in a table. Several
+columns are joined two numbers at a time. A null is a key like any other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Int64Array = npt.NDArray[np.int64]
 
 
 class _IntegerColumn:
-    """Distinct entries of a key column of integers, booleans, dates or timestamps, numbered."""
+    """Numbers distinct entries in a key column with integers, booleans, dates or timestamps."""
 
     def __init__(self, field: pa.Field) -> None:
         self.field = field
@@ -63,7 +63,7 @@ class _IntegerColumn:
 
 
 class _TextColumn:
-    """Distinct entries of a key column of text or bytes, numbered."""
+    """Numbers distinct entries in a key column with text or bytes."""
 
     def __init__(self, field: pa.Field) -> None:
         self.field = field
@@ -114,7 +114,7 @@ class _TextColumn:
 
 
 class KeyNumbers:
-    """Numbers of the distinct keys in some columns.
+    """Numbers the distinct keys in some columns.
 
     Args:
         fields: the key columns, by the types that :func:`~decaysketch.tables.key_fields` gives.
@@ -128,7 +128,7 @@ class KeyNumbers:
         self._pairs = [Distinct() for _ in self._columns[1:]]  # (number so far, number of column)
 
     def number(self, table: pa.Table) -> Int32Array:
-        """Return int32[n], the key number of each row. Amortised O(1) each."""
+        """Return int32[n], the key number for each row. Amortised O(1) each."""
         if not self._columns:
             return np.zeros(table.num_rows, np.int32)
         numbers = self._columns[0].number(table)
@@ -143,7 +143,7 @@ class KeyNumbers:
         return self._pairs[-1].count if self._pairs else self._columns[0].count
 
     def keys(self, start: int, stop: int) -> list[pa.Array]:
-        """Return the key columns of the keys numbered ``start`` to ``stop - 1``."""
+        """Return the key columns for the keys numbered ``start`` to ``stop - 1``."""
         numbers = np.arange(start, stop, dtype=np.int64)
         arrays = []
         for column, pairs in zip(self._columns[:0:-1], self._pairs[::-1], strict=True):
@@ -155,5 +155,5 @@ class KeyNumbers:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory, about."""
+        """Approximate memory in bytes."""
         return sum(part.nbytes for part in (*self._columns, *self._pairs))

@@ -1,10 +1,10 @@
-"""The sites of a log's rows, for families that count by site.
+"""The sites for a log's rows, for families that count by site.
 
-A newer state of a site replaces the older one and never adds to another with the same name. So one
-builder must count all rows of a site. If you cut a log for several builders, give each of them
-complete sites, or count each part under an epoch of its own (:func:`epoch_of`). Grouped rows
-are counted under an epoch for each key, so that sketches of different keys add up when merged,
-such as hours in a day.
+A site's newer state replaces the older one and never adds to another with the same name. So one
+builder must count all rows from a site. If you cut a log for several builders, give each builder
+complete sites, or count each part under its own epoch (:func:`epoch_of`). Grouped rows are counted
+under an epoch for each key, so that sketches with different keys add up when merged, such as hours
+in a day.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _LONGEST_NAME = 255  # bytes
 
 
 class Sites(NamedTuple):
-    """Sites of rows.
+    """The rows' sites.
 
     Attributes:
-        codes: int64[n], position of each row's site in ``names``.
+        codes: int64[n], each row's position in ``names``.
         names: texts, or numbers below 2^64.
     """
 
@@ -40,7 +40,7 @@ class Sites(NamedTuple):
 
 
 def read_sites(table: pa.Table, name: str, refusals: Refusals) -> Sites:
-    """Read a site column: integers from 0, or text of 1 to 255 bytes. Nulls are rejected."""
+    """Read a site column: integers from 0, or text with 1 to 255 bytes. Nulls are rejected."""
     column = column_of(table, name)
     rows, kind = table.num_rows, column.type
     if not (is_text(kind) or pa.types.is_integer(kind)):
@@ -70,10 +70,10 @@ def _is_name(site: str | int) -> bool:
 
 def epoch_of(*parts: str | int | bytes | None) -> int:
     """Return 64 bits that represent a log part that is counted by itself, the same at any time and
-    place: BLAKE2b of the part's names.
+    place: BLAKE2b over the part's names.
 
     Args:
-        parts: the part's names, such as a query and the number of its batch.
+        parts: the part's names, such as a query and its batch number.
     """
     digest = hashlib.blake2b(digest_size=8, person=b"ds-epoch-1")
     for part in parts:
@@ -84,11 +84,12 @@ def epoch_of(*parts: str | int | bytes | None) -> int:
 
 
 def epochs_of_keys(columns: Sequence[pa.Array], epoch: int) -> list[int]:
-    """Return the epochs for rows of some keys. Rows without keys would have the given epoch itself.
+    """Return the epochs for rows with some keys. Rows without keys would have the given epoch
+    itself.
 
     Args:
         columns: the key columns, in their plain types.
-        epoch: of the log.
+        epoch: the log's epoch.
     """
     plain = [_plain(column).to_pylist() for column in columns]
     return [epoch_of("key", epoch, *key) for key in zip(*plain, strict=True)]
@@ -107,7 +108,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def by_code(codes: npt.NDArray[np.integer]) -> Iterator[tuple[int, slice | Int64Array]]:
-    """Return each number that occurs with its rows, in order: a slice, or an array of indices."""
+    """Return each number that occurs with its rows, in order: a slice, or an index array."""
     counts = np.bincount(codes)
     occurring = np.flatnonzero(counts)
     if len(occurring) == 1:

@@ -54,7 +54,7 @@ def partial_builder(
     """Return a function from log batches to partial sketches, one for each key in those batches.
 
     Digests, which a merge recomputes, are null. For a family that counts by site, a call must
-    receive all rows of each key and site that it receives, in key order.
+    receive all rows for each key and site that it receives, in key order.
     """
 
     def build_partials(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -76,13 +76,13 @@ def partial_builder(
 
 @dataclass(frozen=True, slots=True)
 class FileSplit:
-    """A run of row groups of one Parquet file: the unit of work of :func:`file_builder`.
+    """A run of row groups in one Parquet file: the unit of work for :func:`file_builder`.
 
     Attributes:
         path: a path, or a URI that pyarrow knows a filesystem for (``s3://``, ``hdfs://``,
             ``gs://``, ``file://``).
         row_groups: numbers of consecutive row groups.
-        first_row: the row of the file that the first of them starts with.
+        first_row: the row in the file that the first group starts with.
     """
 
     path: str
@@ -101,17 +101,16 @@ def file_builder(
     refused: Literal["raise", "count"] = "raise",
     memory_bytes: int | None = None,
 ) -> BatchFunction:
-    """Return a function from split numbers (column ``id``) to partial sketches of their content,
+    """Return a function from split numbers (column ``id``) to partial sketches for their content,
     with null digests.
 
     The rows go from the file straight into the sketches, so an engine does not have to read and
     forward them. Row groups are skipped if their statistics exclude every row that ``only``
     accepts. The files must be readable where the function runs. The last splits and row groups come
-    first: most logs are written in time order, and the latest rows exclude most of the earlier
-    ones.
+    first: most logs are written in time order, and the latest rows exclude most earlier ones.
 
     Raises:
-        ParameterError: a family that counts by site, whose rows may stand in several splits.
+        ParameterError: the family counts by site. A site's rows may be in several splits.
     """
     if (recipe := recipe_of(params)).kind.input.sited:
         raise ParameterError(
@@ -179,7 +178,7 @@ def open_parquet(path: str, named: Sequence[str] = ()) -> pq.ParquetFile:
 
     Args:
         path: the path or URI.
-        named: columns that name rows; text and bytes among them are read as dictionaries.
+        named: columns that name rows. Text and bytes among them are read as dictionaries.
     """
     filesystem, where = None, path
     if _SCHEME.match(path):
@@ -214,8 +213,8 @@ def matching_row_groups(
     Args:
         file: a Parquet file.
         params, mapping: define the times in the filter and in the file.
-        only: the filter; None accepts every row.
-        row_groups: the candidates; None: all.
+        only: the filter. None accepts every row.
+        row_groups: the candidates. None: all.
     """
     groups = range(file.metadata.num_row_groups) if row_groups is None else row_groups
     if only is None:
@@ -319,7 +318,7 @@ def file_refusal_finder(
 ) -> BatchFunction:
     """Return a function from split numbers (column ``id``) to their rejected rows.
 
-    As :func:`refusal_finder`, but ``place`` is the path of the file, and ``row`` its row from 0.
+    As :func:`refusal_finder`, but ``place`` is the file's path, and ``row`` its row from 0.
     """
 
     def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
