@@ -150,7 +150,7 @@ class Admin:
         return self._asking.fields("GET", _path(stream, monitor), {"monitor": monitor})
 
     def list_monitors(self, stream: str) -> list[dict[str, Any]]:
-        """Return the states of all monitors of a stream. Raises as put_monitor does."""
+        """Return the states of all monitors in a stream. Raises as put_monitor does."""
         fields = self._asking.fields("GET", _path(stream), {})
         listed = fields.get("monitors")
         if not isinstance(listed, list):
@@ -165,7 +165,7 @@ class Admin:
 
         Args:
             start, stop: from and before this time: seconds since 1970, a date with its zone, or a
-                length of time ago such as ``"6h"``.
+                time length ago such as ``"6h"``.
             limit: at most this many states, the newest, from 1 to 1000.
 
         Raises as put_monitor does.
@@ -188,7 +188,7 @@ class Admin:
         return True
 
     def watch(self, stream: str) -> Iterator[MonitorEvent]:
-        """Yield the current state of every monitor of a stream, then every change, without end.
+        """Yield every monitor's current state, then every change in the stream, without end.
 
         After a lost connection it reconnects with backoff, and the current states cover the gap.
 

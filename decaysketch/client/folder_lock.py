@@ -3,8 +3,8 @@
 Two ``flock`` locks are held: one on the folder itself, which cannot be deleted while it has
 content, and one on a file ``lock`` in it, for file systems such as NFS that do not lock folders and
 for earlier releases. A deleted file no longer excludes later processes, because the name leads to a
-new file. So the lock is valid only while the name leads to it, which is checked when it is taken
-and before every write.
+new file. So the lock is valid only while the name leads to it. This is checked when the lock is
+acquired and before every write.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TRIES = 16  # whoever deletes the file between opening and locking does not do 
 
 
 def is_at(descriptor: int, path: Path) -> bool:
-    """Whether a name leads to an open file."""
+    """Return whether a name leads to an open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""Metadata files of a spool, with a checksum that detects damage.
+"""A spool's metadata files, with a checksum that detects damage.
 
-``sensor.json`` identifies the stream and source of a spool. ``monitors.json`` stores the state of a
-participating source. The checksum is a member of the JSON object, computed without it. A file from
-an earlier release has none and is accepted.
+``sensor.json`` identifies a spool's stream and source. ``monitors.json`` stores a participating
+source's state. The checksum is a member of the JSON object, computed without it. A file from an
+earlier release has no checksum and is accepted.
 """
 
 from __future__ import annotations

@@ -1,20 +1,21 @@
-"""The monitors of a sensor's stream: what it may hold back, when it posts, and what it says then.
+"""The monitors in a sensor's stream: the data that it may hold back, its posting times, and its
+reports.
 
-A state machine around a :class:`~decaysketch.monitor.BudgetSite`, without I/O but for one small
-file. The site is the sensor; what it holds back is what its store has and the aggregator has not.
-Rows are weighed as they are accepted, by a time that the clock of the aggregator has reached for
-certain: then no age is too large, and no weight too small.
+A state machine around a :class:`~decaysketch.monitor.BudgetSite`, without I/O except for one small
+file. The site is the sensor. It holds back the data that its store has and the aggregator has not.
+Rows are weighed when they are accepted, at a time that the aggregator's clock has certainly
+reached: then no age is too large, and no weight too small.
 
-*On disk* is what outlives a process: the incarnation, which counts processes of this spool, and
-which monitors there are. A grant does not. The aggregator drops those of an incarnation as soon as
-it hears of the next, so that a new process may hold back nothing, and posts what it finds at once.
-A spool without a count begins at the milliseconds since 1970: a source that came to a new spool, or
-lost the file, is past all that it counted before.
+*On disk* are the data that outlive a process: the incarnation, a count of this spool's processes,
+and the known monitors. A grant does not outlive it. The aggregator drops an incarnation's grants as
+soon as it hears of the next one. So a new process may hold back nothing, and posts all data that it
+finds at once. A spool without a count begins at the milliseconds since 1970. So a source with a new
+spool, or without the file, is past all its earlier counts.
 
-*How it hears of monitors.* By events, while a stream of them is open; by answers to what it says
-besides. Where no events come it asks once in a minute, so that a monitor that is new or was defined
-again is heard of by then. An answer that leaves it with the same to say again, several times over,
-is asked for again with backoff: an aggregator that grants nothing is not asked without end.
+*How it hears of monitors.* It receives events while an event stream is open, and also responses to
+its reports. Without events it asks once a minute, so it hears of a new or redefined monitor by
+then. If several responses in a row leave the same report to make, it repeats the report with
+backoff: an aggregator that grants nothing is not asked without end.
 """
 
 from __future__ import annotations
@@ -56,16 +57,16 @@ class Watch:
     """A sensor as a site of monitors. Thread-safe.
 
     Args:
-        spool: keeps ``monitors.json``; whoever calls :meth:`begin` and :meth:`save` holds its lock.
+        spool: keeps ``monitors.json``. The caller of :meth:`begin` and :meth:`save` holds its lock.
         policy: for backoff.
-        aggregator_clock: of the store.
-        clock: steady seconds.
-        randomness: of the backoff.
+        aggregator_clock: the store's.
+        clock: returns steady seconds.
+        randomness: for the backoff.
         wall: seconds since 1970.
 
     Attributes:
-        unsaved: whether :meth:`save` has something to keep.
-        reports: that were answered, with and without rows.
+        unsaved: whether :meth:`save` has something to write.
+        reports: answered reports, with and without rows.
     """
 
     def __init__(
@@ -92,10 +93,10 @@ class Watch:
     # ---------------------------------------------------------------------------------- on the disk
 
     def begin(self, recipe: Recipe) -> None:
-        """Be a site of a stream from now on, in a new incarnation.
+        """Become a site in a stream from now on, in a new incarnation.
 
         Raises:
-            OSError: the disk refused; nothing has begun.
+            OSError: the disk failed. Nothing has begun.
         """
         kept = self._spool.read_monitors() or {}
         with self._lock:
@@ -108,10 +109,10 @@ class Watch:
             self._site, self._recipe = site, recipe
 
     def save(self) -> None:
-        """Keep which monitors there are.
+        """Write the known monitors to disk.
 
         Raises:
-            OSError: the disk refused; it is still to be kept.
+            OSError: the disk failed. The monitors are still unsaved.
         """
         with self._lock:
             if self._site is not None and self.unsaved:
@@ -121,9 +122,9 @@ class Watch:
     # ------------------------------------------------------------------------------- what is given
 
     def accepted(self, arguments: Mapping[str, Any]) -> bool:
-        """Rows that the store has taken; whether there is something to do.
+        """Weigh rows that the store has accepted. Return whether there is something to do.
 
-        Whatever cannot be weighed is posted at once.
+        Rows that cannot be weighed are posted at once.
         """
         with self._lock:
             site, recipe = self._site, self._recipe
@@ -140,7 +141,7 @@ class Watch:
             return site.due(clock) == "post"
 
     def sealing(self) -> None:
-        """What was accepted so far goes into deltas, and what comes from now on does not."""
+        """Mark a seal: rows accepted so far go into deltas, and later rows do not."""
         with self._lock:
             if self._site is not None:
                 self._site.seal(self._clock())
@@ -148,7 +149,7 @@ class Watch:
     # ------------------------------------------------------------------------------ what has to be
 
     def due(self) -> Due | None:
-        """To post all that there is, or only to report; None: nothing."""
+        """Return whether to post all data, or only to report. None: nothing."""
         with self._lock:
             if self._site is None:
                 return None
@@ -161,7 +162,7 @@ class Watch:
             return None
 
     def wake_at(self) -> float:
-        """When it is due next, if nothing happens before; infinite: never."""
+        """Return when it is due next, if nothing happens before. Infinite: never."""
         with self._lock:
             if self._site is None:
                 return math.inf
@@ -172,7 +173,7 @@ class Watch:
             return at if self._site.due(now) == "post" else max(at, self._not_before)
 
     def report(self, *, posting: bool) -> Report:
-        """The report that is sent now; posting: with the last of what was sealed, or after it."""
+        """Return the report to send now. ``posting``: with the last sealed data, or after it."""
         with self._lock:
             assert self._site is not None, "due, and so begun"
             self._asked_at = self._clock()
@@ -180,20 +181,20 @@ class Watch:
 
     @property
     def begun(self) -> bool:
-        """Whether there is a site that reports."""
+        """Return whether there is a site that reports."""
         return self._site is not None
 
     def failed(self, report: Report) -> None:
-        """Nothing more will come of a report; if it was answered, nothing happens."""
+        """Note that a report has no response. If it was answered, nothing happens."""
         with self._lock:
             if self._site is not None and report.inc == self._site.inc:
                 self._site.failed(report.seq)
 
     def answered(self, report: Report, fields: Mapping[str, Any]) -> None:
-        """The aggregator has taken a report, and answered so.
+        """Apply the aggregator's response to a report.
 
         Raises:
-            ParameterError: what it grants is not usable; the site goes on with what it had.
+            ParameterError: the grant is not usable. The site continues with its previous one.
         """
         with self._lock:
             if self._site is None or report.inc != self._site.inc:
@@ -216,15 +217,15 @@ class Watch:
     # --------------------------------------------------------------------------------------- events
 
     def follows(self, is_open: bool) -> None:
-        """Whether events come, from now on."""
+        """Set whether events come from now on."""
         with self._lock:
             self._following = is_open
 
     def hear(self, kind: str, data: str) -> None:
-        """An event.
+        """Apply an event.
 
         Raises:
-            ParameterError: its data are not usable; nothing has changed.
+            ParameterError: its data are not usable. Nothing has changed.
         """
         if kind not in ("define", "recall", "gone"):
             return
@@ -252,7 +253,7 @@ class Watch:
     # ----------------------------------------------------------------------------------- its report
 
     def held(self) -> tuple[HeldBack, ...]:
-        """What is held back of each monitor, and what may be."""
+        """Return the data held back for each monitor, and the allowance."""
         with self._lock:
             if self._site is None:
                 return ()
@@ -277,7 +278,7 @@ def _form(site: BudgetSite) -> dict[str, Any]:
 
 
 def _definitions(form: Mapping[str, Any], recipe: Recipe) -> Iterator[tuple[str, int, Threshold]]:
-    """What an earlier process knew, as far as it is of this stream."""
+    """Return the monitors that an earlier process knew in this stream."""
     for name, each in form.get("monitors", {}).items():
         try:
             spec = spec_from_dict(each["spec"])
@@ -289,8 +290,9 @@ def _definitions(form: Mapping[str, Any], recipe: Recipe) -> Iterator[tuple[str,
 
 
 def _columns(arguments: Mapping[str, Any], recipe: Recipe) -> Iterator[Columns]:
-    """Times, values and weights of an update that was taken; rows without values apart from those
-    that have some, whose type they would change."""
+    """Return an accepted update's times, values and weights. Rows without values are separate,
+    because they would change the type of the others.
+    """
     kind = recipe.kind
     times = np.atleast_1d(np.asarray(arguments["timestamps"]))
     values = arguments.get("values")

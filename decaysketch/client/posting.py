@@ -1,16 +1,16 @@
 """Post existing sketches, and prove that the aggregator has them.
 
-:class:`Poster` does for a table of sketches what :class:`Sensor` does for a stream of observations.
-It repeats each request until the response is final, which is harmless because a sketch that arrives
-twice changes nothing. Then it reads the aggregator's sketch of a source. With the posted sketch
-``s`` and the stored sketch ``h``:
+:class:`Poster` is for a sketch table as :class:`Sensor` is for an observation stream. It repeats
+each request until the response is final, which is harmless because a sketch that arrives twice
+changes nothing. Then it reads the aggregator's sketch for a source. With the posted sketch ``s``
+and the stored sketch ``h``:
 
     h = s          exactly the posted data, now or before
     h join s = h   the posted data and more: another client posts there, or earlier data were
                    corrected since
     else           something is missing
 
-Digests of states decide. Bytes are fetched only if the first equation fails.
+State digests decide. Bytes are fetched only if the first equation fails.
 
 A poster also reads a stream's content and posts raw observations.
 """
@@ -65,7 +65,7 @@ _NOTHING_TAKEN = "urn:decaysketch:problem:nothing-taken"
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The aggregator's response to the sketches of one source.
+    """The aggregator's response to one source's sketches.
 
     Attributes:
         source: the source.
@@ -95,7 +95,7 @@ def joined(blobs: Sequence[bytes], recipe: Recipe) -> Any:
 def source_name(key: tuple[Any, ...]) -> str:
     """Return the source name for a key: its parts joined by slashes, or "all" for an empty key.
 
-    Different keys of the same columns have different names. Times with a zone are written in UTC.
+    Different keys in the same columns have different names. Times with a zone are written in UTC.
 
     Raises:
         ParameterError: the key contains a null.
@@ -116,7 +116,7 @@ def _name_part(part: Any) -> str:
 
 
 class Poster(Asking):
-    """Post sketches to one stream of an aggregator. Threads may share it.
+    """Post sketches to one stream in an aggregator. Threads may share it.
 
     Args:
         client: an httpx2 client with the aggregator's base URL and the API key.
@@ -125,7 +125,7 @@ class Poster(Asking):
         backoff_s, max_backoff_s: the wait after the first failure is at most ``backoff_s``. It
             doubles with each failure up to ``max_backoff_s``. ``Retry-After`` applies up to a
             minute.
-        max_body_bytes: sketches of one source share bodies up to this size.
+        max_body_bytes: sketches from one source share bodies up to this size.
         wait: called with the seconds between two attempts.
 
     Raises:
@@ -181,7 +181,7 @@ class Poster(Asking):
         return recipe_from_dict({n: state[n] for n in _RECIPE if state.get(n) is not None})
 
     def sources(self) -> list[str]:
-        """Names of all sources, sorted.
+        """All source names, sorted.
 
         Raises:
             ClientError: the aggregator returned an unsorted list.
@@ -208,7 +208,7 @@ class Poster(Asking):
         return listed
 
     def digests(self, sources: Iterable[str]) -> dict[str, str]:
-        """Digests of sources, as far as the aggregator knows them.
+        """Return source digests, as far as the aggregator knows them.
 
         Each response covers up to 1,000 sources. Raises as :meth:`stream_state` does.
         """
@@ -229,7 +229,7 @@ class Poster(Asking):
     # --------------------------------------------------------------------------------- sketches
 
     def post(self, source: str, blobs: Sequence[bytes]) -> Receipt:
-        """Post sketches of one source. They are on the aggregator's disk when this returns.
+        """Post sketches from one source. They are on the aggregator's disk when this returns.
 
         Raises:
             PostRefusedError: the aggregator rejected one. It accepted the ones before.
@@ -283,7 +283,7 @@ class Poster(Asking):
         return outcome.fields
 
     def sketch(self, source: str | None = None) -> tuple[bytes, str] | None:
-        """Return the merged sketch of a source, or of the stream, and its digest.
+        """Return the merged sketch for a source, or for the stream, and its digest.
 
         None if the source posted nothing. The digest is computed from the bytes. If reading them
         needs a secret or a table, it is the aggregator's.
@@ -313,7 +313,7 @@ class Poster(Asking):
         return answer.body, digest
 
     def check(self, source: str, sketch: Any, recipe: Recipe, token: str = "") -> Held:
-        """Return whether the aggregator has a sketch of a source.
+        """Return whether the aggregator has a source's sketch.
 
         Args:
             source: the source.
@@ -322,7 +322,7 @@ class Poster(Asking):
             token: the post's token, so that only a process that has the post answers.
 
         Raises:
-            CorruptSketchError, IncompatibleSketchError: the response is not a sketch of this
+            CorruptSketchError, IncompatibleSketchError: the response is not a sketch for this
                 stream.
             PostRefusedError, UnreachableError: see :meth:`stream_state`.
         """

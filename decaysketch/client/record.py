@@ -1,10 +1,10 @@
-"""Records of the log: how they are written, and how they are found after damage.
+"""Write log records, and find them after damage.
 
 ``[u32 length | u32 crc32 | i64 first | i64 next | sketch bytes]`` (little-endian). The length
 covers the sketch bytes, first = next = -1 means no interval, and the checksum covers everything
-after it. The length of a damaged record may be wrong, so the reader searches for the next one:
-sketch bytes begin with a constant of four bytes, a record header precedes them, and a checksum
-agrees. A fault costs only the record that it hits.
+after it. A damaged record's length may be wrong, so the reader searches for the next one: sketch
+bytes begin with a four-byte constant, a record header precedes them, and a checksum agrees. A fault
+costs only the record that it hits.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ _CHECKED = 64  # bytes that a search may run checksums over, for each byte of th
 
 
 class Interval(NamedTuple):
-    """The numbers ``first .. next - 1`` of a source."""
+    """A source's numbers ``first .. next - 1``."""
 
     first: int
     next: int
 
 
 class LogRecord(NamedTuple):
-    """What one sync appended to the log."""
+    """The data that one sync appended to the log."""
 
     blob: bytes
     interval: Interval | None
 
 
 class Gap(NamedTuple):
-    """Bytes ``start .. end - 1`` of a log, in which there is no sound record."""
+    """Bytes ``start .. end - 1`` in a log, without a sound record."""
 
     start: int
     end: int
 
 
 def pack(record: LogRecord) -> bytes:
-    """The bytes of a record."""
+    """Return a record as bytes."""
     interval = _INTERVAL.pack(*(record.interval or (-1, -1)))
     check = zlib.crc32(record.blob, zlib.crc32(interval))
     return struct.pack("<II", len(record.blob), check) + interval + record.blob
 
 
 def scan(content: bytes) -> tuple[list[LogRecord], list[Gap]]:
-    """The sound records, in their order, and what lies between them.
+    """Return the sound records in order, and the gaps between them.
 
-    Complexity: O(bytes); where faults are searched past, at most 64 times as much.
+    Complexity: O(bytes). A search past faults costs at most 64 times as much.
     """
     records: list[LogRecord] = []
     gaps: list[Gap] = []
@@ -85,7 +85,7 @@ def _record_at(view: memoryview, place: int) -> LogRecord | None:
 
 
 def _next_sound(content: bytes, view: memoryview, place: int, allowed: int) -> tuple[int, int]:
-    """Where the next sound record begins, or the end; and what a search may still cost."""
+    """Return the start of the next sound record, or the end, and the remaining search budget."""
     at = place + HEAD_BYTES
     while (at := content.find(MAGIC, at)) >= 0:
         start = at - HEAD_BYTES

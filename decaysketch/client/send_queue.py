@@ -1,9 +1,9 @@
-"""Deltas that wait to be acknowledged: which one is next, and merging them.
+"""Deltas that wait for acknowledgement: choose the next one, and merge them.
 
-Deltas that wait are merged before they are sent, so that a long absence costs no more bytes than
-the sketch of all of it has. What a sampler numbered itself is not: its interval is sent as the
-bytes that it first was. A delta that is *held* is not merged either, and is tried again by itself:
-the aggregator does not take it for now, or the disk does not give it back.
+Waiting deltas are merged before they are sent. So a long absence costs no more bytes than one
+sketch over all its data. Deltas with a sampler's own numbers are not merged: an interval is always
+sent as its first bytes. A *held* delta is not merged either, and is retried separately: the
+aggregator rejects it for now, or the disk cannot read it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ __all__ = ["Waiting"]
 
 
 class Waiting:
-    """The deltas of a spool. Not thread-safe.
+    """A spool's deltas. Not thread-safe.
 
     Args:
-        spool: what keeps them.
+        spool: stores them.
         max_post_bytes: they are merged up to this size.
-        note: told of what happens: kind, detail.
-        before_leaving: called with the interval of a numbered delta before its file, by whose name
-            its numbers are known, is moved or deleted.
+        note: called for each event with kind and detail.
+        before_leaving: called with a numbered delta's interval before its file is moved or deleted.
+            The file name contains the numbers.
 
     Attributes:
-        recipe: what they were built with; to be set before anything else is done.
-        failures: how often posting each of them failed.
-        held: until when each that is held is not tried.
-        seals: how many were sealed.
+        recipe: their sketch configuration. Set it first.
+        failures: how often posting each delta failed.
+        held: for each held delta, the time until which it is not tried.
+        seals: the number of seals.
     """
 
     recipe: Recipe
@@ -53,20 +53,20 @@ class Waiting:
         self._note, self._before_leaving = note, before_leaving
 
     def add(self, blob: bytes, interval: Interval | None) -> None:
-        """Keep one more; on disk when this returns."""
+        """Store one more delta. It is on disk when this returns."""
         spooled = self._spool.add(blob, interval)
         self.seals += 1
         self._seal_of[spooled.number] = self.seals
 
     def settled(self, seal: int) -> bool:
-        """Whether nothing that was sealed up to this seal waits, but what is held."""
+        """Return whether no delta up to this seal waits, except held ones."""
         held = self.held
         return all(at > seal or number in held for number, at in tuple(self._seal_of.items()))
 
     # ------------------------------------------------------------------------------ what to send
 
     def next(self, now: float) -> tuple[SpooledDelta, bytes] | None:
-        """The delta to post now: the oldest of those that failed least."""
+        """Return the delta to post now: the oldest with the fewest failures."""
         ready = [each for each in self._spool.deltas if self.held.get(each.number, now) <= now]
         for delta in sorted(ready, key=lambda d: (self.failures.get(d.number, 0), d.number)):
             if (read := self._read(delta, now)) is not None:
@@ -74,19 +74,19 @@ class Waiting:
         return None
 
     def next_held_at(self) -> float | None:
-        """When one that is held may be tried again."""
+        """Return when a held delta may be tried again."""
         return min(self.held.values(), default=None)
 
     def hold(
         self, delta: SpooledDelta, now: float, *, too_long: bool = False, after_s: float = 0.0
     ) -> None:
-        """Try it again later, by itself: after so many seconds, if somebody said how many."""
+        """Retry it later, separately: after so many seconds, if the number is given."""
         self.held[delta.number] = now + (after_s or HELD_S)
         if too_long:
             self._max_post_bytes = min(self._max_post_bytes, max(delta.size // 2, 1))
 
     def _read(self, delta: SpooledDelta, now: float) -> tuple[bytes, Any] | None:
-        """Bytes and sketch of a delta; None where that cannot be had."""
+        """Return a delta's bytes and sketch. None if they cannot be read."""
         try:
             blob = self._spool.read(delta)
             return blob, self.recipe.decode(blob)
@@ -115,7 +115,7 @@ class Waiting:
         return [each for each in deltas if each.interval is None and each.number not in self.held]
 
     def _merge_some(self, parts: list[SpooledDelta], now: float) -> bool:
-        """Merge the smallest into one; False if no two fit into a post."""
+        """Merge the smallest into one. Return False if no two fit into a post."""
         some, size = [], 0
         for delta in sorted(parts, key=lambda each: each.size):
             size += delta.size
@@ -134,13 +134,13 @@ class Waiting:
     # ----------------------------------------------------------------------------------- leaving
 
     def remove(self, delta: SpooledDelta) -> None:
-        """It was acknowledged, or is part of another one."""
+        """Remove a delta that was acknowledged, or is part of another one."""
         self._leave(delta)
         self._spool.remove(delta)
         self._forget(delta)
 
     def reject(self, delta: SpooledDelta, problem: dict[str, Any]) -> None:
-        """Set one aside that will never be taken."""
+        """Move a delta aside that will never be accepted."""
         self._leave(delta)
         self._spool.reject(delta, problem)
         self._forget(delta)

@@ -1,22 +1,22 @@
-"""The spool: the directory that holds what was not acknowledged yet, and survives kill -9.
+"""The spool: the directory with all data that are not acknowledged yet. It survives kill -9.
 
-    lock                              held (flock), as the folder is, by the one process that uses
-                                      the spool; see :mod:`decaysketch.client.folder_lock`
-    sensor.json                       stream, source, recipe, and the number after a sampler's last
-                                      element that was in a delta which is gone
-    sensor.copy.json                  the same, for the day that the other cannot be read
-    monitors.json                     the incarnation of the site, and the monitors that it knows
-    open.log                          observations that were synced and not yet made a delta
-    deltas/<number>[.<first>.<next>]  deltas that wait to be posted, each the bytes of one sketch
-    rejected/                         deltas that the server refused, each beside its problem
-    damaged/                          what could not be read, each beside the reason
+    lock                              locked (flock), like the folder, by the only process that
+                                      uses the spool. See :mod:`decaysketch.client.folder_lock`
+    sensor.json                       stream, source, sketch configuration, and the number after
+                                      the last sampler element in deltas that are gone
+    sensor.copy.json                  a copy, in case the other file cannot be read
+    monitors.json                     the site's incarnation, and the monitors that it knows
+    open.log                          observations that are synced and not in a delta yet
+    deltas/<number>[.<first>.<next>]  deltas that wait to be posted, each one sketch as bytes
+    rejected/                         deltas that the server rejected, each with its problem
+    damaged/                          data that could not be read, each with the reason
 
 A file appears whole or not at all: it is written under a temporary name, synced, renamed, and its
 directory synced. The log is the exception: records (:mod:`decaysketch.client.record`) are appended,
-and one that was cut short was never synced. Deltas may be there twice, as themselves and merged
-with others, or in the log: sketches do not mind, and intervals are told apart by their numbers.
+and an incomplete record was never synced. A delta may exist twice, as itself and merged with
+others, or also in the log. Sketches tolerate this, and numbers distinguish intervals.
 
-Files are for their owner alone: what was observed is in them.
+Only the owner may read the files, because they contain observations.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SpooledDelta:
 
     @property
     def name(self) -> str:
-        """Its file name; sorts by number."""
+        """Its file name. Names sort by number."""
         if self.interval is None:
             return f"{self.number:012d}"
         return f"{self.number:012d}.{self.interval.first}.{self.interval.next}"
@@ -72,20 +72,20 @@ class Spool:
     """A directory opened by one process. Not thread-safe.
 
     Args:
-        directory: made if it is not there.
-        note: told of what was found wrong and mended, in a sentence.
+        directory: created if it does not exist.
+        note: called with one sentence for each repaired fault.
 
     Raises:
-        SpoolInUseError: somebody else has it open. So does whatever writes, where that is found
+        SpoolInUseError: another process has it open. Writing methods also raise it, if they find
             out later.
-        OSError: it cannot be made or read.
+        OSError: it cannot be created or read.
 
     Attributes:
-        deltas: what waits to be posted, oldest first.
-        size: bytes of all files but the lock, ``sensor.json`` and notes.
-        log_size: of these, the log's.
-        rejected: how many deltas are in ``rejected/``.
-        damaged: how many things are in ``damaged/``.
+        deltas: the deltas that wait to be posted, oldest first.
+        size: bytes in all files except the lock, ``sensor.json`` and notes.
+        log_size: the log's share of them.
+        rejected: number of deltas in ``rejected/``.
+        damaged: number of files in ``damaged/``.
     """
 
     def __init__(
@@ -125,7 +125,9 @@ class Spool:
         sync_directory(self.directory)
 
     def _first_number(self) -> int:
-        """After all that are in a name: what was set aside keeps its own."""
+        """Return a number after all numbers in file names. Files that were moved aside keep
+        theirs.
+        """
         numbers = [
             int(found[1])
             for folder in _FOLDERS
@@ -142,7 +144,9 @@ class Spool:
                 sync_directory(self.directory)
 
     def _keep_others_out(self) -> None:
-        """Earlier releases let them read. The folder itself is as it was made, or was given."""
+        """Remove other users' permissions on files, which earlier releases granted. The folder
+        itself keeps its own.
+        """
         modes = dict.fromkeys((CARD, CARD_COPY, "open.log"), OWNER_ALONE)
         for name, mode in {**modes, **dict.fromkeys(_FOLDERS, _OWNER_ALONE_FOLDER)}.items():
             path = self.directory / name
@@ -159,16 +163,16 @@ class Spool:
         self._log = os.open(self.directory / "open.log", flags, OWNER_ALONE)
 
     def close(self) -> None:
-        """Let another sensor have it."""
+        """Release it for another sensor."""
         if self._log >= 0:
             os.close(self._log)
             self._log = -1
         self._lock.release()
 
     def check(self) -> None:
-        """Make sure that nobody else has it, and that its folders are there; before each change.
+        """Check before each change that no other process has it, and that its folders exist.
 
-        Cleaners of old files delete what is idle: the lock, and folders that are empty.
+        Cleanup jobs delete idle files: the lock, and empty folders.
         """
         if (mended := self._lock.check()) is not None:
             self._note(mended)
@@ -179,7 +183,7 @@ class Spool:
         return self._waiting_size + self._set_aside_size + self.log_size
 
     def measure_set_aside(self) -> None:
-        """Look at what is in ``rejected/`` and ``damaged/``, which people may have cleared."""
+        """Measure ``rejected/`` and ``damaged/``. People may have cleared them."""
         sizes: dict[str, list[int]] = {}
         for folder in ("rejected", "damaged"):
             files = (self.directory / folder).iterdir()
@@ -190,9 +194,10 @@ class Spool:
     # ------------------------------------------------------------------------------------ the card
 
     def read_card(self) -> dict[str, Any] | None:
-        """What ``sensor.json`` says, or its copy where that cannot be read; None: neither does.
+        """Return the content of ``sensor.json``, or of its copy if that cannot be read. None:
+        neither can be read.
 
-        What cannot be read is set aside, and told to ``note``.
+        An unreadable file is moved aside and reported to ``note``.
         """
         main, copy = self._try_card(CARD, parse_card), self._try_card(CARD_COPY, parse_card)
         if main is None and copy is not None:
@@ -224,7 +229,7 @@ class Spool:
             write_whole(self.directory / name, card_bytes(card))
 
     def read_monitors(self) -> dict[str, Any] | None:
-        """What ``monitors.json`` says; None where it is not there, or cannot be read."""
+        """Return the content of ``monitors.json``. None if it does not exist or cannot be read."""
         return self._try_card(_MONITORS, parse_form)
 
     def write_monitors(self, form: Mapping[str, Any]) -> None:
@@ -235,7 +240,7 @@ class Spool:
     # ------------------------------------------------------------------------------------- the log
 
     def append(self, record: LogRecord) -> None:
-        """Add to the log; on disk when this returns."""
+        """Append to the log. The data are on disk when this returns."""
         self.check()
         self._restore_log()
         entry = pack(record)
@@ -247,7 +252,9 @@ class Spool:
         self.log_size += len(entry)
 
     def _restore_log(self) -> None:
-        """Write the log anew where somebody deleted it: it is open, so its bytes are to be had."""
+        """Write the log again if another program deleted it. It is open, so its bytes are still
+        available.
+        """
         path = self.directory / "open.log"
         if is_at(self._log, path):
             return
@@ -264,7 +271,7 @@ class Spool:
         return b"".join(parts)
 
     def read_log(self) -> tuple[list[LogRecord], list[Gap]]:
-        """The sound records, and what else is in it, each piece of which is set aside."""
+        """Return the sound records, and the other pieces. Each of these is moved aside."""
         content = self._log_content()
         records, gaps = scan(content)
         for gap in gaps:
@@ -274,11 +281,11 @@ class Spool:
         return records, gaps
 
     def peek_log(self) -> list[LogRecord]:
-        """Its sound records; nothing is set aside."""
+        """Return its sound records. Nothing is moved aside."""
         return scan(self._log_content())[0]
 
     def clear_log(self) -> None:
-        """Empty the log: all of it is in deltas."""
+        """Empty the log: all its data are in deltas."""
         self.check()
         os.ftruncate(self._log, 0)
         self.log_size = 0
@@ -287,7 +294,7 @@ class Spool:
     # ---------------------------------------------------------------------------------- the deltas
 
     def add(self, blob: bytes, interval: Interval | None = None) -> SpooledDelta:
-        """Keep a delta; on disk when this returns."""
+        """Store a delta. It is on disk when this returns."""
         self.check()
         delta = SpooledDelta(self._take_number(), len(blob), interval)
         path = self._path(delta)
@@ -301,30 +308,30 @@ class Spool:
         return delta
 
     def read(self, delta: SpooledDelta) -> bytes:
-        """The bytes of a delta."""
+        """Return a delta's bytes."""
         return self._path(delta).read_bytes()
 
     def remove(self, delta: SpooledDelta) -> None:
-        """Forget a delta: it was acknowledged, or is part of another one."""
+        """Delete a delta that was acknowledged, or is part of another one."""
         self.check()
         self._path(delta).unlink(missing_ok=True)
         self._forget(delta)
 
     def reject(self, delta: SpooledDelta, problem: Mapping[str, Any]) -> None:
-        """Set a delta aside that the server refused."""
+        """Move a delta aside that the server rejected."""
         self._set_delta_aside(delta, "rejected", problem)
 
     def set_damaged(self, delta: SpooledDelta, reason: str) -> None:
-        """Set a delta aside that cannot be read."""
+        """Move a delta aside that cannot be read."""
         self._set_delta_aside(delta, "damaged", {"reason": reason})
 
     def keep_damaged(self, blob: bytes, reason: str, interval: Interval | None = None) -> None:
-        """Keep a record of the log that holds no sketch of the stream."""
+        """Move a log record aside that contains no sketch for the stream."""
         name = f"log-{self._take_number()}"
         self._keep(name, pack(LogRecord(blob, interval)), "damaged", {"reason": reason})
 
     def discard_set_aside(self, folder: str, name: str) -> None:
-        """Delete what was set aside, and its note: it was recovered."""
+        """Delete a file that was moved aside, and its note: its data were recovered."""
         self.check()
         path = self.directory / folder / name
         path.unlink(missing_ok=True)
@@ -375,7 +382,7 @@ class Spool:
 
 
 def parse_name(path: Path) -> SpooledDelta | None:
-    """The delta that a file of this name holds; None where it is not the name of one."""
+    """Return the delta for a file with this name. None if it is not a delta's name."""
     parts = path.name.removesuffix(".sketch").split(".")
     if len(parts) not in (1, 3) or not all(part.isascii() and part.isdigit() for part in parts):
         return None
@@ -385,7 +392,7 @@ def parse_name(path: Path) -> SpooledDelta | None:
 
 
 def _make_folder(path: Path) -> None:
-    """A folder, and those above it, which a power cut does not take away again."""
+    """Create a folder and its parents durably: a power cut does not remove them."""
     made = []
     for folder in (path, *path.parents):
         if folder.exists():

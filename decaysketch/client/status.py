@@ -14,7 +14,7 @@ class HeldBack:
 
     Attributes:
         monitor, epoch: the monitor.
-        weight: upper bound of the unacknowledged weight. Infinite until the data from before the
+        weight: upper bound on the unacknowledged weight. Infinite until the data from before the
             client learned about the monitor are posted.
         allowance: weight that it may hold back now.
         lease_s: seconds until the allowance ends without a response.
@@ -29,7 +29,7 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Progress of the observations that a client received.
+    """Progress for the observations that a client received.
 
     Attributes:
         running: whether a thread or task sends.

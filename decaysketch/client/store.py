@@ -1,21 +1,21 @@
-"""What a sensor was given, until it is in a delta on disk.
+"""A sensor's observations, until they are in a delta on disk.
 
-Three places hold what is not acknowledged:
+Three places contain unacknowledged data:
 
-``fresh``   in memory alone; ``update`` fills it
-``open``    on disk, in the log; ``sync`` moves what is fresh there
-``waiting`` files, each ready to be posted; ``seal`` makes one of all that is fresh and open
+``fresh``   in memory alone: ``update`` fills it
+``open``    on disk, in the log: ``sync`` moves fresh data there
+``waiting`` files, each ready to be posted: ``seal`` makes one from all fresh and open data
 
-Numbers of a sampler: ``_next`` is given out next, and belongs to the memory; ``_sealed`` comes
-after the last that is in a delta, and belongs to the files. What the log holds below it is in a
-delta. The names of the deltas tell it, and ``sensor.json`` is brought up to it before one goes.
+Sampler numbers: ``_next`` is assigned next, and belongs to the memory. ``_sealed`` comes after the
+last number in a delta, and belongs to the files. Log records below it are in a delta. Delta names
+contain it, and ``sensor.json`` is updated to it before a delta is removed.
 
-Of a family that counts rows for a site, the sensor is the site: every process begins an epoch, what
-is fresh is the state of that, and so are the records of the log and the deltas, each with more rows
-than the one before. What an earlier process had counted stays counted under its epoch.
+In a family that counts rows for a site, the sensor is the site. Every process begins an epoch. The
+fresh data are that epoch's state, and so are the log records and the deltas, each with more rows
+than the one before. Counts from an earlier process stay under its epoch.
 
-Two locks, taken in this order: that of the files is held while the disk works, that of the memory
-for moments only, so that an update never waits for a disk or a network.
+There are two locks, acquired in this order: the file lock is held while the disk works, and the
+memory lock for moments only. So an update never waits for a disk or a network.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ class Store:
     Args:
         stream, source, spool, policy, numbered, recipe, id_key: see
             :class:`decaysketch.client.Sensor`.
-        clock: steady seconds.
+        clock: returns steady seconds.
         draw_epoch: draws 64 bits.
-        note: told of what happens: kind, detail.
+        note: called for each event with kind and detail.
 
     Attributes:
-        files: the lock of the files; whoever uses ``waiting`` holds it.
+        files: the file lock. A caller that uses ``waiting`` holds it.
         waiting: deltas to be posted.
-        aggregator_clock: by which times that lie ahead are refused.
-        repaired: what was found damaged on disk, and how it went on.
-        packed: whether all that the last seal took is in deltas, or gone from them.
-        accepted: told of the arguments of every update that was taken, before the next one is; says
-            whether the sender should know.
-        sealing: told that what was accepted so far goes into deltas.
+        aggregator_clock: used to reject times that lie ahead.
+        repaired: damage found on disk, and how it was repaired.
+        packed: whether all data in the last seal are in deltas, or gone from them.
+        accepted: called with every accepted update's arguments, before the next update. It returns
+            whether to notify the sender.
+        sealing: called when the data accepted so far go into deltas.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Store:
             self.begin(recipe)
 
     def _without_card(self, recipe: Recipe | None, id_key: bytes | None) -> Recipe | None:
-        """What can be known of a spool whose card and its copy are lost."""
+        """Return the known facts about a spool that has lost its card and the copy."""
         where = "given by the program"
         if recipe is None:
             recipe, where = recipe_in(self.spool, id_key), "read from the sketches that wait"
@@ -154,12 +154,13 @@ class Store:
         return recipe
 
     def begin(self, recipe: Recipe) -> None:
-        """Build by this recipe from now on; what an earlier process left is made deltas.
+        """Build with this sketch configuration from now on. Data from an earlier process become
+        deltas.
 
         Raises:
-            ClientError: of another family than numbered elements are of.
-            ParameterError: of one whose sketches must not be sent again.
-            OSError: the disk refused; nothing has begun.
+            ClientError: its family does not have numbered elements.
+            ParameterError: its family's sketches must not be sent again.
+            OSError: the disk failed. Nothing has begun.
         """
         _check_sendable(recipe)
         if self.numbered and not _has_elements(recipe):
@@ -181,7 +182,7 @@ class Store:
         self._recipe = recipe
 
     def _recovered(self, recipe: Recipe) -> list[Delta]:
-        """What the log holds, and no delta does."""
+        """Return the data that the log contains, and no delta."""
         records, gaps = self.spool.read_log()
         for gap in gaps:
             self._mended(
@@ -232,7 +233,7 @@ class Store:
             self._write_card(self.waiting.recipe)
 
     def _begun(self, recipe: Recipe) -> Delta:
-        """Of nothing; a site begins an epoch."""
+        """Return an empty sketch. A site begins an epoch."""
         if recipe.kind.input.sited:
             self._epoch = self._draw_epoch()
         return self._empty(recipe)
@@ -242,12 +243,12 @@ class Store:
 
     @property
     def known(self) -> bool:
-        """Whether it is known what the stream is built with."""
+        """Whether the stream's sketch configuration is known."""
         return self._recipe is not None
 
     @property
     def recipe(self) -> Recipe:
-        """What the stream is built with.
+        """The stream's sketch configuration.
 
         Raises:
             StreamUnknownError: it is not known yet.
@@ -259,8 +260,9 @@ class Store:
     # ------------------------------------------------------------------------------- what is given
 
     def update(self, arguments: dict[str, Any], *, named_by: str) -> tuple[int, bool]:
-        """Feed rows, of a family whose rows are named so; their number, and whether the sender
-        should know."""
+        """Feed rows, in a family with such row names. Return their number, and whether to notify
+        the sender.
+        """
         self.check_not_closed()
         self._check_room()
         with self._memory:
@@ -285,7 +287,7 @@ class Store:
             return rows, wake or self._is_large()
 
     def _doubt(self, arguments: dict[str, Any], unit: str) -> None:
-        """Say once that times are hardly of the stream's unit."""
+        """Warn once that times are unlikely in the stream's unit."""
         if self._doubted:
             return
         times = np.asarray(arguments["timestamps"])
@@ -330,7 +332,7 @@ class Store:
                 arguments["source"] = self.source
 
     def advance(self, now: int) -> None:
-        """Tell the time; see ``advance`` of the sketch."""
+        """Advance the clock. See the sketch's ``advance``."""
         self.check_not_closed()
         with self._memory:
             recipe = self.recipe
@@ -347,7 +349,7 @@ class Store:
                 self._oldest = self._clock()
 
     def due_at(self) -> float | None:
-        """When what is not in a delta is to be sealed; None where there is nothing."""
+        """Return when to seal the data that are not in a delta. None if there are none."""
         with self._memory:
             if self._oldest is None:
                 return None
@@ -361,7 +363,7 @@ class Store:
         )
 
     def rows(self) -> tuple[int, int]:
-        """Observations in memory alone, and those in the log."""
+        """Return the number of observations in memory alone, and in the log."""
         if not self.known:
             return 0, 0
         with self._memory:
@@ -370,13 +372,13 @@ class Store:
 
     @property
     def next_number(self) -> int | None:
-        """Number of the next element, where the sensor numbers them."""
+        """Number of the next element, if the sensor numbers them."""
         return self._next if self.numbered else None
 
     # --------------------------------------------------------------------------------- on the disk
 
     def sync(self) -> None:
-        """Have all that was given on disk."""
+        """Write all accepted data to disk."""
         with self.files:
             self.check_not_closed()
             self._take_fresh()
@@ -393,7 +395,7 @@ class Store:
             self._fresh = fresh.onward() if recipe.kind.input.sited else self._empty(recipe)
 
     def seal(self) -> int:
-        """Make a delta of all that is not in one; the number of this seal."""
+        """Make a delta from all data that are not in one. Return this seal's number."""
         with self.files:
             self.check_not_closed()
             self._seal()
@@ -425,13 +427,14 @@ class Store:
             self._sealed = max(self._sealed, delta.interval.next)
 
     def adopt(self, recipe: Recipe) -> int:
-        """Build by another recipe; what was not sent is set aside. How many deltas.
+        """Build with another sketch configuration, and move unsent data aside. Return the number of
+        deltas.
 
-        Updates wait meanwhile, so that each is wholly of the one recipe or of the other.
+        Updates wait meanwhile, so each belongs completely to one configuration.
 
         Raises:
-            ParameterError: of a family whose sketches must not be sent again; nothing has changed.
-            OSError: the disk refused; what was not set aside yet is set aside as it is met.
+            ParameterError: its family's sketches must not be sent again. Nothing has changed.
+            OSError: the disk failed. The remaining data are moved aside when they are met.
         """
         _check_sendable(recipe)
         note = {"status": None, "detail": "built with parameters that the stream had before"}
@@ -455,7 +458,7 @@ class Store:
             raise ClientError("the sensor is closed")
 
     def close(self) -> None:
-        """Seal what there is and let the spool go."""
+        """Seal all data and release the spool."""
         with self.files:
             if self.closed:
                 return
@@ -468,7 +471,9 @@ class Store:
 
 
 def recipe_in(spool: Spool, id_key: bytes | None) -> Recipe | None:
-    """What the newest sketch of a spool that tells it says that its stream is built with."""
+    """Return the stream's sketch configuration from the newest sketch in a spool that contains
+    it.
+    """
     for blob in _blobs(spool):
         try:
             sketch = decode(blob, id_key=id_key)
@@ -483,7 +488,7 @@ def _check_sendable(recipe: Recipe) -> None:
 
 
 def _has_elements(recipe: Recipe) -> bool:
-    """Whether what it is fed are elements that their source has numbered."""
+    """Return whether its rows are elements that their source has numbered."""
     return recipe.kind.input.named_by == "sequence"
 
 
@@ -496,7 +501,9 @@ def _blobs(spool: Spool) -> Iterator[bytes]:
 
 
 def differences(ours: Recipe, theirs: Recipe) -> Differences:
-    """What keeps sketches of ours out of a stream of theirs: a smaller capacity as well."""
+    """Return the differences that keep our sketches out of their stream. A smaller capacity is
+    one.
+    """
     fields = ours.differences(theirs)
     if not fields and ours.params.capacity < theirs.params.capacity:
         fields["capacity"] = (ours.params.capacity, theirs.params.capacity)
