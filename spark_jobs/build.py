@@ -1,14 +1,14 @@
-"""Build a table of sketches from a delivery log: one for each key.
+"""Build a sketch table from a delivery log: one sketch for each key.
 
     python -m spark_jobs.build LOG --out TABLE --by path
 
-A Parquet log takes the short way: Spark sends out which row groups to read, and the workers read
-them straight into sketches. Any other log is read by Spark and handed to the workers as Arrow
-batches. The result does not depend on how the log was cut, in which order its parts were read, or
-how often: a job that is killed leaves what was there, and run again it writes the same bytes;
-tables of ranges of time that overlap merge (``spark_jobs.merge``) to the table of all of them.
+For a Parquet log, Spark sends row group numbers to the workers, and the workers read these directly
+into sketches. Spark reads any other log and sends it to the workers as Arrow batches. The result
+does not depend on the cuts in the log, the order of its parts, or repeated reading. A killed job
+leaves the existing data, and if you run it again, it writes the same bytes. Tables for overlapping
+time ranges merge (``spark_jobs.merge``) into the table for all of them.
 
-``--family`` says which kind of sketch (see :mod:`decaysketch.families`):
+``--family`` selects the sketch kind (see :mod:`decaysketch.families`):
 
     --family decay                                           any decay, chosen at query time
     --family integral --decay 'halving(10min)'               one decay, any integral one
@@ -17,12 +17,12 @@ tables of ranges of time that overlap merge (``spark_jobs.merge``) to the table 
     --family ecm --width W --depth D --slots S               counts of keys, without ids
 
 ``sum`` and ``median`` name a row by ``--source-column`` and ``--sequence-column``. ``ecm`` counts
-the keys of ``--key-columns``, each row as often as it is there, for the site of ``--site-column``.
-All but the first may be told the time, ``--now``; it is never taken from the
-log. Sketches that were told none keep all that their capacity allows, and may be told one later.
+the keys in ``--key-columns``, each row as often as it is there, for the site in ``--site-column``.
+All but the first accept the time, ``--now``. It is never read from the log. Sketches without a time
+keep all rows that their capacity allows, and accept a time later.
 
-``--apart`` keeps the sketches of each file or folder of the log apart, so that
-``spark_jobs.rebuild`` replaces those whose input has changed.
+``--apart`` keeps the sketches for each file or folder in the log separate, so that
+``spark_jobs.rebuild`` replaces the sketches with changed input.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def main(
     as_json: AsJson = False,
     master: Master = DEFAULT_MASTER,
 ) -> None:
-    """Build one sketch for each key of a delivery log."""
+    """Build one sketch for each key in a delivery log."""
     with reporting_errors():
         recipe = recipe_from_options(
             family, params_file, decay, read_id_key(id_key_file), parameters, _DEFAULTS,

@@ -1,17 +1,17 @@
-"""Merge the sketches of a table into fewer: hours into days, days into months, keys away.
+"""Merge a table's sketches into fewer: hours into days, days into months, or without some keys.
 
     python -m spark_jobs.compact HOURLY --out DAILY --truncate hour:day
     python -m spark_jobs.compact HOURLY --out SITES --drop hour
     python -m spark_jobs.compact TABLE
 
-``--truncate COLUMN:TO[:NAME]`` cuts a key column down and may rename it. TO is ``minute``,
-``hour``, ``day``, ``week``, ``month``, ``quarter`` or ``year`` (UTC) of a timestamp; of the unit of
-a date; a number N for integers, which are rounded down to a multiple of N; and a number of
-characters for text. Rows that have the same keys then are merged: the sketch of a day is byte for
-byte the one that a build by day gives.
+``--truncate COLUMN:TO[:NAME]`` truncates a key column and may rename it. For a timestamp, TO is
+``minute``, ``hour``, ``day``, ``week``, ``month``, ``quarter`` or ``year`` (UTC). For a date, it is
+such a unit. For integers, it is a number N, and they are rounded down to a multiple of N. For text,
+it is a character count. Rows with the same keys are then merged: a day's sketch is byte for byte
+the sketch that a build by day gives.
 
 Without ``--out``, the runs that incremental builds, rebuilds and streams left in a table are merged
-to one; its sketches stay the same.
+into one. Its sketches stay the same.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _OF_A_DATE = ("week", "month", "quarter", "year")
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """What becomes of a key column.
+    """The truncation of a key column.
 
     Attributes:
         column: its name.
-        to: a unit of the calendar, or a number.
-        name: what it is called afterwards.
+        to: a calendar unit, or a number.
+        name: its new name.
     """
 
     column: str
@@ -61,10 +61,10 @@ class Truncation:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """``COLUMN:TO[:NAME]``.
+        """Parse ``COLUMN:TO[:NAME]``.
 
         Raises:
-            CommandError: it is not.
+            CommandError: it has another form.
         """
         parts = [part.strip() for part in text.split(":")]
         if len(parts) not in (2, 3) or not all(parts):
@@ -77,10 +77,10 @@ class Truncation:
         return cls(column, to, name)
 
     def of(self, rows: DataFrame) -> Column:
-        """The column cut down.
+        """Return the truncated column.
 
         Raises:
-            CommandError: its type cannot be cut down so.
+            CommandError: its type cannot be truncated this way.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -100,7 +100,9 @@ class Truncation:
 
 
 def _cut_instant(column: Column, to: str) -> Column:
-    """As ``date_trunc``, whose days are those of the session's time zone, in UTC."""
+    """Truncate as ``date_trunc`` does, but in UTC. Days in ``date_trunc`` follow the session's
+    time zone.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     micros = F.unix_micros(column)
@@ -112,7 +114,9 @@ def _cut_instant(column: Column, to: str) -> Column:
 
 
 def _cut_wall_time(column: Column, to: str) -> Column:
-    """As ``date_trunc``, which would skip the hours that the session's time zone skips."""
+    """Truncate as ``date_trunc`` does, which would skip the hours that the session's time zone
+    skips.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     day = column.cast("date")
@@ -132,19 +136,19 @@ def compact(
     *,
     overwrite: bool = False,
 ) -> SketchTable:
-    """Merge the rows of a table whose keys become the same, and write them to another one.
+    """Merge the rows in a table that get the same keys, and write them to another one.
 
     Args:
         session: where to run.
         table: the table.
-        out: folder of the other one.
-        truncations: of key columns.
-        drop: key columns that are left out.
-        overwrite: replace a table that may be there.
+        out: the other table's folder.
+        truncations: key column truncations.
+        drop: key columns to drop.
+        overwrite: replace an existing table.
 
     Raises:
-        CommandError: a column is no key or cannot be cut so, or two are called the same.
-        TableError: something is there that is not to be overwritten, or the table has no rows yet.
+        CommandError: a column is no key or cannot be truncated this way, or two have the same name.
+        TableError: existing data must not be overwritten, or the table has no rows yet.
     """
     started = time.monotonic()
     by = renamed(table, truncations, drop)
@@ -176,7 +180,7 @@ def compact(
 def renamed(
     table: SketchTable, truncations: Sequence[Truncation], drop: Sequence[str]
 ) -> tuple[str, ...]:
-    """The key columns afterwards.
+    """Return the new key columns.
 
     Raises:
         CommandError: a column is no key, is named twice, or would be.
@@ -209,7 +213,7 @@ def main(
     as_json: AsJson = False,
     master: Master = DEFAULT_MASTER,
 ) -> None:
-    """Merge the sketches of a table into fewer."""
+    """Merge a table's sketches into fewer."""
     with reporting_errors():
         opened = open_table(table, read_id_key(id_key_file))
         truncations, dropped = [Truncation.parse(text) for text in truncate or ()], names(drop)

@@ -1,4 +1,4 @@
-"""The content of a log: its files, the parts that are stored apart, and whether one has changed."""
+"""A log's content: its files, the separately stored parts, and whether a part has changed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _READ_AT_A_TIME = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A part of a log, or all of it.
+    """A part of a log, or the complete log.
 
     Attributes:
-        label: name of the entry of the log's folder; "" for all of it.
+        label: the entry's name in the log's folder. "" for the complete log.
         files: its files.
-        fingerprint: JSON-ready; equal as long as nothing has changed.
+        fingerprint: JSON-ready. Equal as long as nothing has changed.
     """
 
     label: str
@@ -37,12 +37,12 @@ class Input:
 
     @property
     def size(self) -> int:
-        """Bytes of its files."""
+        """Its files' bytes."""
         return sum(file.size_bytes for file in self.files)
 
 
 def inputs(log: str, *, apart: bool = False, by: Fingerprint = "stat") -> dict[str, Input]:
-    """Return the parts of a log, by label.
+    """Return a log's parts, by label.
 
     Args:
         log: a file or a folder, as a path or URI.
@@ -90,7 +90,7 @@ def _content_digest(path: str) -> str:
 def changes(
     before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Input]
 ) -> dict[str, tuple[str, str]]:
-    """Return the change of each label, "added", "changed" or "removed", and the evidence for it."""
+    """Return each label's change, "added", "changed" or "removed", and the evidence for it."""
     found = {label: ("removed", "it is there no more") for label in before if label not in now}
     for label, part in now.items():
         if label not in before:

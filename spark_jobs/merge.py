@@ -3,9 +3,9 @@
     python -m spark_jobs.merge TABLE... --out ALL.sketch
     python -m spark_jobs.merge TABLE... --out TABLE --per-key
 
-The tables contain sketches of any one family. They may overlap in any way (the same log built
-twice, a backfill that repeats earlier rows). Rows in several sketches count once. The merged sketch
-has the latest clock of its inputs.
+The tables contain sketches in one family. They may overlap in any way (the same log built twice, a
+backfill that repeats earlier rows). Rows in several sketches count once. The merged sketch has its
+inputs' latest clock.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PARTS = 16
 
 
 def common_recipe(tables: Sequence[SketchTable]) -> Recipe:
-    """Return the common sketch configuration of all tables, with the smallest of their capacities.
+    """Return the common sketch configuration of all tables, with their smallest capacity.
 
     Raises:
         IncompatibleSketchError: naming every parameter that differs, or the families.
@@ -66,7 +66,7 @@ def _filled(tables: Sequence[SketchTable]) -> list[SketchTable]:
 
 
 def merge_all(session: SparkSession, tables: Sequence[SketchTable]) -> bytes:
-    """One sketch of everything in the tables, as bytes.
+    """Return one sketch over everything in the tables, as bytes.
 
     Raises:
         CommandError, IncompatibleSketchError: see :func:`merged_row`.
@@ -75,7 +75,7 @@ def merge_all(session: SparkSession, tables: Sequence[SketchTable]) -> bytes:
 
 
 def merged_row(session: SparkSession, tables: Sequence[SketchTable]) -> dict[str, Any]:
-    """Return one sketch for all tables, and its counts; see ``RESULT_FIELDS``.
+    """Return one sketch for all tables, and its counts. See ``RESULT_FIELDS``.
 
     Raises:
         CommandError: there are no sketches.
@@ -97,12 +97,12 @@ def merge_per_key(
     *,
     overwrite: bool = False,
 ) -> SketchTable:
-    """One sketch for each key that any of the tables has, written to another table.
+    """Write one sketch for each key in any table to another table.
 
     Raises:
         CommandError: there are no sketches, or the tables have other keys.
         IncompatibleSketchError: see :func:`common_recipe`.
-        TableError: something is there that is not to be overwritten.
+        TableError: existing data must not be overwritten.
     """
     started = time.monotonic()
     filled, recipe, by = _filled(tables), common_recipe(tables), tables[0].by
@@ -151,7 +151,7 @@ def main(
     as_json: AsJson = False,
     master: Master = DEFAULT_MASTER,
 ) -> None:
-    """Merge tables of sketches into one sketch, or key by key into another table."""
+    """Merge sketch tables into one sketch, or key by key into another table."""
     with reporting_errors():
         refuse_uri(out)
         id_key = read_id_key(id_key_file)

@@ -1,9 +1,9 @@
-"""Common parts of build and rebuild: from parts of a log to rows of a table, with counts.
+"""Common parts for build and rebuild: from log parts to table rows, with counts.
 
-The rows of a part are lazy. The table runs them when it writes, and their counts are
-known afterwards. Next to each sketch stands the number of distinct observations in its input
-(:class:`decaysketch.contract.snapshot.Tally`). All other deliveries were duplicates of these, by
-any path. The engine adds the numbers up.
+A part's rows are lazy. The table runs them when it writes, and their counts are known afterwards.
+The row of each sketch contains the number of distinct observations in its input
+(:class:`decaysketch.contract.snapshot.Tally`). All other deliveries were duplicates, by any path.
+The engine adds the numbers up.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MORE_COUNTS = ("missing_values", "replaced", "undated", "zoneless")
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """The result of a rebuild.
+    """A rebuild's result.
 
     Attributes:
         table: the version that it made, or the existing one.
@@ -109,7 +109,7 @@ def rebuild(session: SparkSession, table: SketchTable, *, everything: bool = Fal
 
     Args:
         session: the Spark session.
-        table: one that :func:`build` wrote.
+        table: a table that :func:`build` wrote.
         everything: also parts that have not changed.
 
     Raises:
@@ -194,7 +194,7 @@ class _Part:
         self.rows, self._written = _observed(rows, *sums)
 
     def finish(self) -> dict[str, Any]:
-        """What was counted, once the rows were written; and the quarantine of this part."""
+        """Return the counts, once the rows are written, and this part's quarantine."""
         spec, counted = self._spec, self._written.get
         if spec.quarantine is not None:
             refusals = None
@@ -220,7 +220,7 @@ class _Part:
         }
 
     def _rows_read(self) -> int:
-        """Rows of the log, taken or not."""
+        """Return the log rows, accepted or not."""
         if self._spec.only is None:
             counted = self._written.get
             return int(counted["rows"] + counted["refused"])
@@ -231,7 +231,7 @@ class _Part:
         return 0 if tasks is None else tasks.rows
 
     def _source(self) -> list[str] | DataFrame:
-        """Files that workers read themselves, or rows that Spark reads."""
+        """Return files that workers read themselves, or rows that Spark reads."""
         spec, files = self._spec, self.input.files
         in_folders = any(file.in_partition_folder for file in files)
         if self._format == "parquet" and spec.read_in_workers and not in_folders:
@@ -254,7 +254,7 @@ def with_fallback(session: SparkSession, spec: BuildSpec, name: str) -> BuildSpe
 
 
 def _with_settled_schema(session: SparkSession, spec: BuildSpec) -> BuildSpec:
-    """Where parts are read apart from each other, their columns are of the types of the whole."""
+    """If parts are read separately, give their columns the types in the complete log."""
     if not spec.apart or spec.schema is not None:
         return spec
     format = spec.format or detect_format(spec.log)
@@ -265,7 +265,7 @@ def _with_settled_schema(session: SparkSession, spec: BuildSpec) -> BuildSpec:
 
 
 def _observed(rows: DataFrame, *sums: str) -> tuple[DataFrame, Observation]:
-    """Rows that are added up on their way."""
+    """Return rows that are counted as they pass."""
     from pyspark.sql import Observation
     from pyspark.sql.functions import expr
 
@@ -274,9 +274,10 @@ def _observed(rows: DataFrame, *sums: str) -> tuple[DataFrame, Observation]:
 
 
 def each_row_counts(spec: BuildSpec, recipe: Recipe) -> bool:
-    """Whether every row that is taken is an observation: rows of weight 0, or none to sum, are not.
+    """Return whether every accepted row is an observation. Rows with weight 0, or without a value
+    to sum, are not.
 
-    How many those are is not counted, and so neither is how many rows are copies.
+    Such rows are not counted, and so the number of duplicates is not known either.
     """
     return spec.mapping.weight is None and recipe.kind.input.value_bound is None
 
@@ -289,7 +290,7 @@ def _doubts(unit: str, oldest: int | None, newest: int | None) -> list[str]:
 def _notes(
     spec: BuildSpec, recipe: Recipe, parts: Mapping[str, Mapping[str, Any]], started: float
 ) -> dict[str, Any]:
-    """What a table says of its build; sums over all parts, and each by itself."""
+    """Return a table's notes about its build: sums over all parts, and each part."""
 
     def total(name: str) -> Any:
         each = [part[name] for part in parts.values()]

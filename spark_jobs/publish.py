@@ -2,15 +2,15 @@
 
     python -m spark_jobs.publish TABLE --url http://localhost:8000 --stream NAME
 
-Each key is a source of its own. With ``--source-by path`` each path is, with a sketch for each of
-its other keys, which are posted together. Posting is idempotent, so any failed post is simply
-repeated: a refused connection, a time-out, a lost response. Running the program
-twice changes nothing.
+Each key is a separate source. With ``--source-by path`` each path is a source. It has a sketch for
+each of its other keys, and these are posted together. Posting is idempotent, so any failed post is
+simply repeated: a refused connection, a time-out, a lost response. Running the program twice
+changes nothing.
 
 Then the program queries the digest of each source. It must equal the digest of the posted sketches.
 A source may rightly contain more: another program posts under its name, or the table was corrected
-since the last publication and has lost rows, which no merge removes. The report names these
-sources. ``--replace`` empties them (with a key of role admin) and posts them again. It empties a
+since the last publication and has lost rows that no merge removes. The report names these sources.
+``--replace`` empties them (with a key that has the role admin) and posts them again. It empties a
 source by revoking it and reinstating it at once. If the program is killed between the two, or if
 somebody revoked the source on purpose, the aggregator rejects it until ``--reinstate``.
 """
@@ -63,10 +63,10 @@ class Published:
 
     Attributes:
         source: its name.
-        receipt: of the aggregator; None if it rejected the source.
-        held: the aggregator's present content, compared with the posted sketches; None: not
+        receipt: the aggregator's receipt. None if it rejected the source.
+        held: the aggregator's present content, compared with the posted sketches. None: not
             queried.
-        problem: the reason of a rejection, else "".
+        problem: the reason for a rejection, else "".
     """
 
     source: str
@@ -78,14 +78,14 @@ class Published:
 def sources_of(
     table: SketchTable, source_by: Sequence[str] | None = None
 ) -> dict[str, list[StoredSketch]]:
-    """Return the sketches of a table by their posting source.
+    """Return a table's sketches by their posting source.
 
     Args:
         table: stored completely in memory.
-        source_by: the key columns that name a source; None: all of them.
+        source_by: the key columns that name a source. None: all.
 
     Raises:
-        CommandError: one of them is no key.
+        CommandError: a column is no key.
         ParameterError: a key has a null in it.
     """
     for name in source_by or ():
@@ -114,12 +114,12 @@ def publish(
 
     Args:
         poster: for the stream.
-        sources: the sketches of each source.
+        sources: each source's sketches.
         recipe: the stream's sketch configuration.
         verify: whether to query its content.
         replacing: whether to empty sources with additional content, and post them again.
         reinstating: whether to admit revoked sources again.
-        concurrency: requests under way at a time.
+        concurrency: number of concurrent requests.
         done: called after each source with its result.
 
     Raises:
@@ -226,7 +226,9 @@ def main(
     ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Post each sketch of a table to an aggregator, and compare what it holds afterwards."""
+    """Post each sketch in a table to an aggregator, and compare the aggregator's content
+    afterwards.
+    """
     with reporting_errors():
         started = time.monotonic()
         if replacing and not verify:

@@ -1,8 +1,8 @@
-"""Rejected rows: a folder of Parquet files, each row with its place and reason.
+"""Rejected rows: a folder with Parquet files, each row with its place and reason.
 
-Columns: place, row, column, reason, record; see :func:`decaysketch.spark.build.refusal_table`. For
-a log whose entries are stored apart, there is a folder ``partition=LABEL`` for each entry that has
-any. Spark and pyarrow read it as one more column.
+Columns: place, row, column, reason, record. See :func:`decaysketch.spark.build.refusal_table`. If a
+log's entries are stored separately, there is a folder ``partition=LABEL`` for each entry with
+rejected rows. Spark and pyarrow read it as one more column.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def check_quarantine(place: Path, overwrite: bool) -> None:
 
 
 def replace_quarantine(place: Path, label: str, refusals: DataFrame | None) -> None:
-    """Replace the rejected rows of a log part.
+    """Replace a log part's rejected rows.
 
     Args:
         place: the quarantine.
-        label: of the part; "": of the complete log.
-        refusals: the rows; None: there are none.
+        label: the part's label. "": the complete log.
+        refusals: the rows. None: there are none.
 
     Raises:
         CommandError: see :func:`check_quarantine`. The place may come from a table's file.

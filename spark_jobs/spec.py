@@ -21,24 +21,24 @@ __all__ = ["BuildSpec", "time_in_units"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildSpec:
-    """How a log becomes a table of sketches.
+    """The build from a log to a sketch table.
 
     Args:
-        log: a file or a folder of files of one format, as a path or URI.
-        mapping: what the columns mean.
+        log: a file, or a folder with files in one format, as a path or URI.
+        mapping: the columns' meaning.
         by: the key columns.
         now: the time that every sketch gets, or None.
-        since, until: rows with ``since <= time < until`` are taken, in the unit of the sketches.
-        where: rows are taken for which this holds; see :func:`decaysketch.tables.parse_where`.
-        format: "parquet", "csv" or "json"; None: by suffix.
-        schema: column types (Spark DDL); None: as the files say, or inferred.
-        reader: options of Spark's reader; see :mod:`spark_jobs.text_logs`.
+        since, until: accept rows with ``since <= time < until``, in the sketches' unit.
+        where: accept rows that satisfy this. See :func:`decaysketch.tables.parse_where`.
+        format: "parquet", "csv" or "json". None: by suffix.
+        schema: column types (Spark DDL). None: from the files, or inferred.
+        reader: options for Spark's reader. See :mod:`spark_jobs.text_logs`.
         read_in_workers: let workers read Parquet themselves, where the log allows it.
-        quarantine: folder for rows that are refused; None: one ends the job.
-        apart: keep the sketches of each entry of the log's folder apart, so that one that changed
+        quarantine: folder for rejected rows. None: a rejected row ends the job.
+        apart: keep the sketches for each entry in the log's folder separate, so that a changed one
             can be replaced.
-        fingerprint: how changes are noticed.
-        epoch: of sites, where the family counts by site and parts are not kept apart.
+        fingerprint: the way to detect changes.
+        epoch: the sites' epoch, if the family counts by site and parts are not separate.
     """
 
     log: str
@@ -59,7 +59,7 @@ class BuildSpec:
 
     @property
     def only(self) -> RowFilter | None:
-        """The rows that are taken; None: all.
+        """The filter for accepted rows. None: all.
 
         Raises:
             ParameterError: ``where`` cannot be read.
@@ -70,15 +70,15 @@ class BuildSpec:
         return RowFilter(self.since, self.until, where)
 
     def with_schema(self, schema: str) -> BuildSpec:
-        """The same with these types of the columns."""
+        """Return the same specification with these column types."""
         return replace(self, schema=schema)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready form."""
+        """Return a JSON-ready form."""
         return {**asdict(self), "by": list(self.by), "mapping": asdict(self.mapping)}
 
     def epoch_of(self, label: str) -> int:
-        """The epoch of sites in a part of the log, of whatever family counts by site."""
+        """Return the sites' epoch in a log part, for any family that counts by site."""
         return epoch_of("part", label) if self.apart else self.epoch
 
     @classmethod
@@ -98,10 +98,11 @@ class BuildSpec:
 
 
 def time_in_units(option: str, text: str | None, unit: str) -> int | None:
-    """A time in the unit of the sketches: an integer, or a date as in ISO 8601 (UTC if no zone).
+    """Return a time in the sketches' unit: from an integer, or an ISO 8601 date (UTC if it has no
+    zone).
 
     Raises:
-        CommandError: neither, or no whole number of units.
+        CommandError: neither, or no integer number of units.
     """
     if text is None:
         return None

@@ -451,9 +451,7 @@ class Store:
         return len(left)
 
     def check_not_closed(self) -> None:
-        """Raises:
-        ClientError: it is closed.
-        """
+        """Raise ClientError if it is closed."""
         if self.closed:
             raise ClientError("the sensor is closed")
 

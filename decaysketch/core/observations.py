@@ -5,11 +5,11 @@ is one :class:`~decaysketch.errors.ObservationError` that names the column, the 
 and its value. The complete batch is rejected.
 
 Value keys
-    A value is stored as an int64 *value key*. Keys have the same order as their values, so
-    kernels, merging and bytes do not depend on value types. For "int64" the key is the value. For
-    "float64" it is the bit pattern, with the magnitude bits of negative numbers inverted (-0.0 is
-    first made 0.0, and NaN and infinities are rejected). For a label it is the code, and here
-    labels are codes already (:mod:`decaysketch.core.labels`). A range has a key above all numbers
+    A value is stored as an int64 *value key*. Keys have the same order as their values, so kernels,
+    merging and bytes do not depend on value types. For "int64" the key is the value. For "float64"
+    it is the bit pattern, with the magnitude bits of negative numbers inverted (-0.0 is first made
+    0.0, and NaN and infinities are rejected). For a label it is the code, and here labels are codes
+    already (:mod:`decaysketch.core.labels`). A range has a key above all numbers
     (:mod:`decaysketch.core.ranges`). A missing value has the smallest int64 as its key, which
     orders it before every value. That number is rejected as a value.
 """

@@ -5,8 +5,7 @@ The *merged* state is the state after the complete batch is merged. With it, a r
 ``RETAINED`` The merged state contains this duplicate for its (id, weight) and the state before did
     not. Among equal duplicates in one batch, the first.
 ``ALREADY_RETAINED``
-    Else, the state before or the merged one contains an equal or later duplicate,
-    by (time, value).
+    Else, the state before or the merged one contains an equal or later duplicate, by (time, value).
 ``BELOW_WATERMARK``
     Neither: at every level that the observation belongs to, it is not later than the watermark (it
     does not expire later, for an integral sketch). A row with weight 0 belongs to no level.

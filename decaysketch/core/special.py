@@ -70,8 +70,8 @@ def binomial_at_most(k: int, n: int, p: float) -> float:
         p: ``0 <= p < 1``.
 
     Returns:
-        The sum over terms, from the last back to where they no longer matter. There are
-        O(sqrt(n)) terms: below the mean each is smaller than the one after it.
+        The sum over terms, from the last back to where they no longer matter. There are O(sqrt(n))
+        terms: below the mean each is smaller than the one after it.
 
     Example:
         >>> round(binomial_at_most(1, 4, 0.5), 12)  # 5 of 16

@@ -1,4 +1,4 @@
-"""An aggregator for engine tasks: its address and the source of its key."""
+"""An aggregator for engine tasks: its address and its key's location."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["Address"]
 
 @dataclass(frozen=True)
 class Address:
-    """One stream of an aggregator, without any secret: safe in plans, logs and messages.
+    """One stream in an aggregator, without any secret: safe in plans, logs and messages.
 
     Attributes:
         url, stream: the aggregator and the stream.
-        key_file, key_variable: location of the API key, on every machine that sends; None:
-            the aggregator requires none.
+        key_file, key_variable: location of the API key, on every machine that sends; None: the
+            aggregator requires none.
         attempts, timeout_s: tries for each request, and time limit for each.
         ca_file: PEM file, on every machine that sends, with the only authorities to trust. None:
             the system's.
@@ -42,11 +42,11 @@ class Address:
 
     @classmethod
     def of_options(cls, options: Mapping[str, str]) -> Address:
-        """Parse the options of a data source.
+        """Parse a data source's options.
 
         Raises:
-            ParameterError: one is missing, outside its domain, or would show a secret in every
-                plan.
+            ParameterError: an option is missing, outside its domain, or would show a secret in
+                every plan.
         """
         for name in options:
             if is_secret(name):

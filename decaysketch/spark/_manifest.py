@@ -1,4 +1,4 @@
-"""The JSON manifest of one version of a sketch table; see ``tables.py``."""
+"""The JSON manifest for one version of a sketch table. See ``tables.py``."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Run(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the sketches."""
+        """The sketches' bytes."""
         return self.counts["sketch_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Runs with one label, and the fingerprint of their input."""
+    """Runs with one label, and their input's fingerprint."""
 
     runs: tuple[Run, ...] = ()
     fingerprint: dict[str, Any] | None = None
@@ -69,12 +69,12 @@ class Manifest:
 
     @property
     def runs(self) -> list[Run]:
-        """The runs of all partitions."""
+        """The runs in all partitions."""
         return [run for partition in self.partitions.values() for run in partition.runs]
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The schema of a row. None until there are rows."""
+        """The row schema. None until there are rows."""
         if self.types is None:
             return None
         keys = [pa.field(name, _KEY_TYPES[kind]) for name, kind in self.types.items()]
@@ -136,13 +136,13 @@ class Manifest:
     def parse_summary(
         cls, text: bytes, files: list[str], columns: list[str], schema: pa.Schema | None
     ) -> Manifest:
-        """Parse the ``summary.json`` in a folder of release 0.1.0.
+        """Parse the ``summary.json`` in a folder from release 0.1.0.
 
         Args:
             text: the summary.
-            files: the table's.
-            columns: of these files.
-            schema: of the table; None if there are no files.
+            files: the table's files.
+            columns: the columns in these files.
+            schema: the table's schema. None if there are no files.
 
         Raises:
             ValueError, KeyError, TypeError, AttributeError, RecursionError: it is none.
@@ -163,12 +163,12 @@ class Manifest:
 
 
 def _own_file(name: str) -> str:
-    """Return the name, if it names a file of rows below the table's folder."""
+    """Return the name, if it names a row file below the table's folder."""
     if not _FILE.fullmatch(name) or ".." in name.split("/"):
         raise ValueError(f"the file {name!r} is outside of the table")
     return name
 
 
 def key_types(schema: pa.Schema) -> dict[str, str]:
-    """Return the key columns of a table with this schema, by name, and their types."""
+    """Return the key columns in a table with this schema, by name, and their types."""
     return {field.name: str(field.type) for field in schema if field.name not in COLUMNS}

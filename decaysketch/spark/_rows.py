@@ -1,4 +1,4 @@
-"""Rows of a sketch table, to and from Parquet; see ``tables.py``."""
+"""Write and read a sketch table's rows as Parquet. See ``tables.py``."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The expected first bytes of every sketch in a table.
+    """The expected first bytes in every sketch of a table.
 
     Attributes:
         family: from the table's sketch configuration.
-        fingerprint: of its parameters; None if the sketch configuration needs a secret.
+        fingerprint: its parameters' fingerprint. None if the sketch configuration needs a secret.
     """
 
     family: str
@@ -55,7 +55,7 @@ class Expected:
             head: its first ``HEAD_BYTES``.
 
         Raises:
-            CorruptSketchError, IncompatibleSketchError: it is none, or another one.
+            CorruptSketchError, IncompatibleSketchError: it is no sketch, or another one.
         """
         found = family_of(head)
         if found != self.family:
@@ -78,7 +78,7 @@ def row_schema(schema: pa.Schema, by: Sequence[str]) -> pa.Schema:
 
     Raises:
         TableError: a column is missing.
-        ParameterError: a column that cannot be grouped by.
+        ParameterError: a column cannot be a group key.
     """
     if missing := {*by, *COLUMNS} - {*COUNTS[3:], *schema.names}:
         raise TableError(f"rows to be stored lack the columns {', '.join(sorted(missing))}")
@@ -93,7 +93,9 @@ def row_schema(schema: pa.Schema, by: Sequence[str]) -> pa.Schema:
 
 
 def selected(rows: DataFrame, by: Sequence[str], columns: Sequence[str] = COLUMNS) -> DataFrame:
-    """Return a table's columns in order. Those not in ``columns`` are counts of 0."""
+    """Return a table's columns in order. Columns that are not in ``columns`` are counts with
+    value 0.
+    """
     from pyspark.sql.functions import col, lit
 
     def column(name: str) -> Column:
@@ -105,7 +107,7 @@ def selected(rows: DataFrame, by: Sequence[str], columns: Sequence[str] = COLUMN
 
 
 def without_counts(rows: Rows) -> Rows:
-    """Return the same rows, with counts of 0."""
+    """Return the same rows, with all counts 0."""
     if isinstance(rows, pa.RecordBatchReader):
         return without_counts(rows.read_all())
     if isinstance(rows, pa.Table):
@@ -129,7 +131,7 @@ def parquet_files(storage: Storage, folder: str) -> list[str]:
 
 
 def read_run(storage: Storage, run: Run, schema: pa.Schema) -> pa.Table:
-    """Read all rows of a run, by the schema of the table."""
+    """Read all rows in a run, by the table's schema."""
     tables = []
     for file in run.files:
         columns = [name for name in schema.names if name in run.columns or name not in COLUMNS]
@@ -156,11 +158,11 @@ def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def written_run(
     storage: Storage, folder: str, rows: Rows, by: Sequence[str], expected: Expected
 ) -> tuple[Run, pa.Schema]:
-    """Write rows to a new folder. Return the run, and the schema of its table.
+    """Write rows to a new folder. Return the run, and its table's schema.
 
     Raises:
-        TableError: they are no rows of a table, two of them have the same key, or the engine wrote
-            them to an invisible place.
+        TableError: they are no table rows, two rows have the same key, or the engine wrote them to
+            an invisible place.
         IncompatibleSketchError: their sketches have another family, or other parameters.
         CorruptSketchError: they are no sketches.
     """
@@ -196,7 +198,7 @@ def written_run(
 def _checked(
     storage: Storage, file: str, counts: dict[str, int], by: Sequence[str], expected: Expected
 ) -> pa.Table:
-    """Check the rows of a file, some at a time, and add them up. Return their keys."""
+    """Check a file's rows, some at a time, and add them up. Return their keys."""
     keys = []
     with (
         storage.open(file) as source,
@@ -228,7 +230,7 @@ def _refuse_repeated(keys: Sequence[pa.Table], by: Sequence[str], rows: int) -> 
 
 
 def keys_of(table: pa.Table, by: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Return the key of each row."""
+    """Return each row's key."""
     if not by:
         return iter([()] * table.num_rows)
     return zip(*(table.column(name).to_pylist() for name in by), strict=True)
@@ -243,7 +245,7 @@ def order_of(table: pa.Table, by: Sequence[str]) -> pa.Array:
 
 
 def merged(table: pa.Table, by: Sequence[str], recipe: Recipe) -> pa.Table:
-    """Return one row for each key, in the memory of this process."""
+    """Return one row for each key, in this process's memory."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for number, key in enumerate(keys_of(table, by)):
         groups.setdefault(key, []).append(number)

@@ -1,10 +1,10 @@
 """Logs to sketch tables, and merged sketch tables: DataFrames in, DataFrames out.
 
-A Parquet log takes the short way: tasks receive the row groups to read, and read them straight
-into sketches. Spark reads any other log and sends it to Python as Arrow batches. Either way a
-task gives one small partial sketch for each of its keys. Partials are brought together by key,
-sorted, and merged one key after the other. So neither many keys nor many partials of one key
-need much memory. The result does not depend on the cuts in the log, byte for byte.
+A Parquet log needs no Spark reader: tasks receive the row groups to read, and read them directly
+into sketches. Spark reads any other log and sends it to Python as Arrow batches. Either way a task
+gives one small partial sketch for each of its keys. Partials are brought together by key, sorted,
+and merged one key after the other. So neither many keys nor many partials per key need much memory.
+The result does not depend on the cuts in the log, byte for byte.
 
 Everything is lazy and uses only the DataFrame API, so it works under Spark Connect as well.
 """
@@ -89,26 +89,27 @@ def sketch_table(
     tally: bool = False,
     epoch: int = 0,
 ) -> DataFrame:
-    """Return one sketch for each key in a log: the key columns, then ``RESULT_FIELDS``; lazy.
+    """Return one sketch for each key in a log (lazily): the key columns, then ``RESULT_FIELDS``.
 
     Args:
         session: the Spark session.
-        log: a DataFrame; or a file or folder of files of one format, or several, as paths or URIs.
+        log: a DataFrame. Or a file, or a folder with files in one format, or several, as paths or
+            URIs.
         params, mapping, by, now, only, refused: see :class:`decaysketch.tables.KeyedBuilder`.
-        format: "parquet", "csv", "json" or any format of Spark's; None: by suffix.
-        schema: types of a CSV or JSON log's columns (Spark DDL); None: inferred.
+        format: "parquet", "csv", "json" or any Spark format. None: by suffix.
+        schema: column types for a CSV or JSON log (Spark DDL). None: inferred.
         read_in_workers: let tasks read Parquet files themselves, if the log allows it.
-        tasks: number of tasks for a Parquet log; None: see
+        tasks: number of tasks for a Parquet log. None: see
             :func:`decaysketch.spark.splits.parquet_tasks`.
         memory_bytes: a task whose sketches exceed this forwards them and starts again.
-        salts: number of parts in which the partials of one key are merged first; None: 1,
-            more if there are hundreds of tasks.
+        salts: number of parts in which one key's partials are merged first. None: 1, more if there
+            are hundreds of tasks.
         tally: see :func:`merge_table`.
-        epoch: of the sites, if the family counts by site: one of its own for each part of a log
-            that is built by itself (:func:`decaysketch.tables.epoch_of`).
+        epoch: the sites' epoch, if the family counts by site. Give each log part that is built
+            separately its own epoch (:func:`decaysketch.tables.epoch_of`).
 
-    If the family counts by site, Spark reads the log, and brings the rows of each key and site
-    together and in time order. The counts are then a function of the rows alone.
+    If the family counts by site, Spark reads the log, and brings the rows for each key and site
+    together in time order. The counts then depend on the rows alone.
 
     Raises:
         FileNotFoundError, ParameterError: the log does not exist, or a column is not in it.
@@ -143,7 +144,7 @@ def sketch_table(
 
 
 def _by_site(rows: DataFrame, mapping: ColumnMapping, by: Sequence[str]) -> DataFrame:
-    """Bring all rows of each key and site into one partition, in key, site and time order. Rows
+    """Bring all rows for each key and site into one partition, in key, site and time order. Rows
     with one time may be in any order, which makes no difference.
     """
     from pyspark.sql import functions as F  # noqa: N812
@@ -161,18 +162,19 @@ def _by_site(rows: DataFrame, mapping: ColumnMapping, by: Sequence[str]) -> Data
 def merge_table(
     table: DataFrame, by: Sequence[str], recipe: Recipe, *, salts: int = 1, tally: bool = False
 ) -> DataFrame:
-    """Return one sketch for each key in a sketch table: the same columns, counts added up; lazy.
+    """Return one sketch for each key in a sketch table (lazily): the same columns, with counts
+    added up.
 
     Args:
-        table: has the columns ``by`` and ``RESULT_FIELDS``; others are dropped.
-        by: key columns; none: one sketch of everything.
+        table: has the columns ``by`` and ``RESULT_FIELDS``. Others are dropped.
+        by: key columns. None: one sketch over everything.
         recipe: the sketch configuration.
-        salts: with more than 1, this many tasks first merge the sketches of a key in as many parts.
-            For keys with thousands of sketches.
+        salts: with more than 1, this many tasks first merge a key's sketches in as many parts. Use
+            it for keys with thousands of sketches.
         tally: add ``TALLY_FIELDS``: the number of observations in each sketch and in its input.
 
     Raises:
-        ParameterError: keys that Spark compares in another way, or a family whose merge is not
+        ParameterError: Spark compares the keys in another way, or the family's merge is not
             idempotent.
     """
     recipe.kind.check_deliverable("a table whose tasks may run again")
@@ -200,8 +202,8 @@ def merge_table(
 
 
 def _compared_by_bytes(name: str, schema: StructType) -> Column:
-    """Return a key column in which Spark's equality agrees with the library's. Otherwise rows of
-    one key would mix with another's.
+    """Return a key column in which Spark's equality agrees with the library's. Otherwise rows
+    with one key would mix with another's.
     """
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql import types
@@ -227,10 +229,10 @@ def refusal_table(
     read_in_workers: bool = True,
     tasks: int | None = None,
 ) -> DataFrame:
-    """Return a row for each log row that a build would reject; lazy.
+    """Return a row for each log row that a build would reject (lazily).
 
-    Columns: place (the file; null if Spark read it), row (from 0, in the file or in the batch),
-    column, reason, record (the columns read, as JSON). Arguments as of :func:`sketch_table`.
+    Columns: place (the file, or null if Spark read it), row (from 0, in the file or in the batch),
+    column, reason, record (the columns read, as JSON). Arguments as for :func:`sketch_table`.
     """
     recipe = recipe_of(params)
     source = _source(
@@ -248,7 +250,7 @@ def refusal_table(
 
 @dataclass(frozen=True, slots=True)
 class OfSplits:
-    """A function for ``mapInArrow`` that receives the rows of a task's splits of the log."""
+    """A function for ``mapInArrow`` that receives the rows in a task's splits."""
 
     function: BatchFunction
     splits_of: TaskSplits
@@ -258,7 +260,7 @@ class OfSplits:
 
 
 def detect_format(log: Log) -> str:
-    """Return "parquet", "csv" or "json" (one object a line), from the suffixes of a log's files.
+    """Return "parquet", "csv" or "json" (one object per line), from the suffixes of a log's files.
 
     Raises:
         FileNotFoundError: the log does not exist.
@@ -284,11 +286,11 @@ def read_log(
     base: str | Path | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Read a log with Spark. Types of text formats are inferred unless ``schema`` (DDL) is given.
+    """Read a log with Spark. Types in text formats are inferred unless ``schema`` (DDL) is given.
 
     Inference reads "0012" as the number 12, so text ids need a schema. An unreadable row in a text
-    format is an error. If ``log`` is a part of a folder whose subfolders carry
-    columns (``day=3``), ``base`` is that folder. ``options`` are the reader's, such as ``sep``.
+    format is an error. If ``log`` is part of a folder with columns in its subfolder names
+    (``day=3``), ``base`` is that folder. ``options`` are the reader's, such as ``sep``.
     """
     reader = session.read.format(format)
     if schema is not None:
@@ -308,7 +310,7 @@ def read_log(
 
 
 def _for_spark(path: str | Path) -> str:
-    """Return a path for Spark's readers, in which brackets, braces, ``*`` and ``?`` are
+    """Return a path for Spark's readers. They read brackets, braces, ``*`` and ``?`` as
     patterns.
     """
     if isinstance(path, str) and is_uri(path):
@@ -318,7 +320,7 @@ def _for_spark(path: str | Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The input of a function: rows that Spark reads, or part numbers of files."""
+    """A function's input: rows that Spark reads, or part numbers for files."""
 
     rows: DataFrame
     schema: pa.Schema

@@ -1,8 +1,8 @@
 """The part of a row filter that Spark can apply while it reads.
 
-Spark's part keeps every row that the library would accept, and the library checks each again. A
-part of the filter whose meaning might differ (collations, decimals, times of other types) is left
-to the library alone.
+Spark's part keeps every row that the library would accept, and the library checks each row again.
+If the meaning of a filter part might differ (collations, decimals, times with other types), only
+the library applies it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _in_range(
     from pyspark.sql import functions as F  # noqa: N812
 
     def bounds(name: str) -> list[Column] | None:
-        """Of the column in its own unit; None where that cannot be said."""
+        """Return the bounds in the column's own unit. None if they are unknown."""
         column: Any = F.col(quoted(name))
         unit = mapping.time_unit or params.time_unit
         if types.get(name) == "timestamp":

@@ -1,34 +1,34 @@
-"""``format("decaysketch")``: an aggregator as a data source of Spark.
+"""``format("decaysketch")``: an aggregator as a data source in Spark.
 
     spark.dataSource.register(SketchDataSource)
     where = {"url": "https://aggregator.example", "stream": "ward-7", "keyFile": "/etc/ds.key"}
     table.dataframe(spark).write.format("decaysketch").options(**where).mode("append").save()
     spark.read.format("decaysketch").options(**where).load()
 
-*Reading* gives a row ``stream, source, sketch, digest`` for each source of the stream, or with
+*Reading* gives a row ``stream, source, sketch, digest`` for each source in the stream, or with
 ``merged=true`` one row for the complete stream, with a null source.
 
-*Writing* accepts one of three kinds of rows, batch or streaming:
+*Writing* accepts three row kinds, batch or streaming:
 
-- sketches, if there is a column ``sketch``: each is posted as it is;
-- rows of a log, with an option ``mapping`` (:class:`decaysketch.tables.ColumnMapping` as JSON):
-  each task builds sketches from its rows, with the parameters of the stream, and posts them. This
-  excludes families that count by site, because a task may have only a part of a site;
-- with ``raw=true`` observations (columns ``value``, ``weight``, ``time``, ``id`` of
-  ``docs/http-api.md``), from which the aggregator builds sketches: for streams whose ids are keyed
-  by a secret of the aggregator's own.
+- sketches, if there is a column ``sketch``: each is posted as it is.
+- log rows, with an option ``mapping`` (:class:`decaysketch.tables.ColumnMapping` as JSON): each
+  task builds sketches from its rows, with the stream's parameters, and posts them. This excludes
+  families that count by site, because a task may have only a part of a site.
+- with ``raw=true`` observations (columns ``value``, ``weight``, ``time``, ``id`` as in
+  ``docs/http-api.md``). The aggregator builds sketches from them. Use it if the stream's ids are
+  keyed by the aggregator's own secret.
 
-``source`` names the source of all rows. ``sourceBy`` lists columns whose values name it, as in
-``spark_jobs.publish``. Without either, the key columns of a sketch table name the source.
+``source`` names the source for all rows. ``sourceBy`` lists columns with values that name it, as in
+``spark_jobs.publish``. Without either, a sketch table's key columns name the source.
 
-*Guarantees.* When a task has ended, all its rows are on the aggregator's disk. There is no
-commit to wait for and nothing to undo: ``commit`` does nothing, and posts before an
-``abort`` stay. Both are right because a repeated post, by a task, a batch or a job that
-runs again, changes nothing. So a streaming query without watermark and without state is exact.
-Rows that the aggregator rejects fail the task, with row and reason. Sound rows stay posted.
+*Guarantees.* When a task has ended, all its rows are on the aggregator's disk. There is no commit
+to wait for and nothing to undo: ``commit`` does nothing, and posts before an ``abort`` stay. Both
+are right because a repeated post, by a task, a batch or a job that runs again, changes nothing. So
+a streaming query without watermark and without state is exact. Rows that the aggregator rejects
+fail the task, with row and reason. Sound rows stay posted.
 
-*Secrets* are never options, because plans and logs show these. ``keyFile`` and ``keyVariable``
-name the place where a task finds the API key.
+*Secrets* are never options, because plans and logs show these. ``keyFile`` and ``keyVariable`` name
+the place where a task finds the API key.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SketchDataSource(DataSource):
         return _SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of the stream's sketches."""
+        """Return the reader for the stream's sketches."""
         merged = _truth(self.options, "merged")
         sources = self.options.get("sources")
         names = None if sources is None else _names("sources", sources)
@@ -135,8 +135,8 @@ class SketchDataSource(DataSource):
 def post_rows(**options: str) -> Callable[[DataFrame, int], None]:
     """Return a function for ``foreachBatch`` that writes every batch with this source.
 
-    ``merge_into(..., also=[post_rows(url=..., stream=...)])`` also uses it to post the sketches of
-    each batch.
+    ``merge_into(..., also=[post_rows(url=..., stream=...)])`` also uses it to post each batch's
+    sketches.
     """
 
     def post(rows: DataFrame, batch_id: int) -> None:
@@ -151,7 +151,7 @@ def post_rows(**options: str) -> Callable[[DataFrame, int], None]:
 
 @dataclass
 class _Sources(InputPartition):
-    """The sources that one task reads. None: the merge of all."""
+    """The sources that one task reads. None: the merge over all."""
 
     names: tuple[str, ...] | None
 
@@ -190,7 +190,7 @@ class _Reader(DataSourceReader):
 
 @dataclass
 class Posted(WriterCommitMessage):
-    """The posts of one task."""
+    """One task's posts."""
 
     sketches: int = 0
     observations: int = 0
@@ -219,7 +219,7 @@ class _Plan:
         return posted
 
     def _sources(self, batch: pa.RecordBatch) -> dict[str, list[int]]:
-        """Return the rows of each source."""
+        """Return each source's rows."""
         if self.source is not None:
             return {self.source: list(range(batch.num_rows))}
         if not self.by:
@@ -300,7 +300,7 @@ class _Writer(DataSourceArrowWriter):
     plan: _Plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Post the rows of one task."""
+        """Post one task's rows."""
         return self.plan.post(iterator)
 
 
@@ -309,7 +309,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):
     plan: _Plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Post the rows of one task of a batch."""
+        """Post the rows from one task in a batch."""
         return self.plan.post(iterator)
 
 

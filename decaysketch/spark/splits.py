@@ -1,10 +1,10 @@
-"""Files of a log, and a Parquet log cut into tasks with row groups of files.
+"""A log's files, and a Parquet log cut into tasks by row groups.
 
 If workers read files themselves, the engine does not have to read rows only to forward them. A task
-is a run of row groups, and all tasks have about equally many rows. Row groups whose statistics
-exclude every wanted row are skipped. Only listings and footers are read here.
+is a run of row groups, and all tasks have about equally many rows. Row groups are skipped if their
+statistics exclude every wanted row. Only listings and footers are read here.
 
-A log is a file or a folder, or several. A plain path is local. A URI may be of any file system that
+A log is a file or a folder, or several. A plain path is local. A URI may name any file system that
 pyarrow knows (``s3://``, ``gs://``, ``abfss://``, ``hdfs://``, ``file://``).
 """
 
@@ -50,7 +50,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # of two letters: one is a Wi
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A file of a log: an absolute path or a URI, and its path below the log."""
+    """A log file: an absolute path or a URI, and its path below the log."""
 
     path: str
     parts: tuple[str, ...]
@@ -59,20 +59,20 @@ class LogFile:
 
     @property
     def in_partition_folder(self) -> bool:
-        """Whether the name of a folder that it is in carries a column (``day=3``)."""
+        """Whether a folder in its path has a column in its name (``day=3``)."""
         return any("=" in part for part in self.parts[:-1])
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetTasks:
-    """The parts of a Parquet log, for :func:`decaysketch.tables.file_builder`.
+    """A Parquet log's parts, for :func:`decaysketch.tables.file_builder`.
 
     Attributes:
-        schema: the columns of its first file.
-        splits: runs of row groups, in the order of the files.
-        starts: the first split of each task, and at the end the number of splits.
+        schema: the columns in its first file.
+        splits: runs of row groups, in file order.
+        starts: each task's first split, and at the end the number of splits.
         rows: rows in the splits.
-        pruned_rows: rows in the row groups that were left out.
+        pruned_rows: rows in the skipped row groups.
     """
 
     schema: pa.Schema
@@ -87,7 +87,7 @@ class ParquetTasks:
 
 @dataclass(frozen=True, slots=True)
 class TaskSplits:
-    """Turns numbers of tasks (column ``id``) into numbers of their splits."""
+    """Converts task numbers (column ``id``) into the numbers of their splits."""
 
     starts: tuple[int, ...]
 
@@ -99,12 +99,12 @@ class TaskSplits:
 
 
 def is_uri(path: str | Path) -> bool:
-    """Whether a path names its file system."""
+    """Return whether a path names its file system."""
     return isinstance(path, str) and _SCHEME.match(path) is not None
 
 
 def find_files(log: Log) -> list[LogFile] | None:
-    """Return the files of a log, by name, without notes and hidden ones (``_SUCCESS``, ``.crc``).
+    """Return a log's files, by name, without notes and hidden ones (``_SUCCESS``, ``.crc``).
 
     None if only Spark knows the file system.
 
@@ -142,12 +142,12 @@ def find_files(log: Log) -> list[LogFile] | None:
 
 
 def _is_hidden(part: str) -> bool:
-    """As Spark sees it: ``_day=3`` carries a column."""
+    """Return whether Spark treats it as hidden. ``_day=3`` has a column and is not hidden."""
     return part.startswith(".") or (part.startswith("_") and "=" not in part)
 
 
 def _name(log: str | Path, root: str, path: str) -> str:
-    """What a file of a log is called wherever a task runs."""
+    """Return a log file's name that is valid on every machine with a task."""
     if not isinstance(log, str) or not is_uri(log) or log.startswith("file:"):
         return path
     address, mark, query = log.partition("?")
@@ -165,19 +165,19 @@ def parquet_tasks(
     cores: int,
     tasks: int | None = None,
 ) -> ParquetTasks | None:
-    """Cut a log into tasks; fewer than wanted if it has fewer row groups.
+    """Cut a log into tasks. There are fewer than wanted if it has fewer row groups.
 
     Args:
-        files: of the log.
+        files: the log's files.
         params, mapping, only: define the row groups with wanted rows.
         cores: number of tasks that run at the same time.
-        tasks: wanted number; None: one for each core, up to three for a longer log, more only
-            for more than 33 million rows each. A task gives a partial sketch for each of its
-            keys, so fewer tasks leave less to merge.
+        tasks: wanted number. None: one for each core, up to three for a longer log, more only for
+            more than 33 million rows each. A task gives a partial sketch for each key, so fewer
+            tasks leave less to merge.
 
     Returns:
-        The parts; None if folders carry columns (``day=3/...``), which only Spark restores, or
-        if there are no files.
+        The parts. None if folder names have columns (``day=3/...``), because only Spark restores
+        them, or if there are no files.
 
     Raises:
         ParameterError: a file is not Parquet.

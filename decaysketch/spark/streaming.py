@@ -6,27 +6,27 @@
         .start()
     )
 
-Every micro-batch becomes one sketch per key, built as in a batch job, and a run of the table
+Every micro-batch becomes one sketch per key, built as in a batch job, and a run in the table
 (:meth:`decaysketch.spark.tables.SketchTable.append`). Spark runs a batch again if it cannot know
 whether the batch was finished. A sketch tolerates that. It also tolerates late and repeated rows,
 without a watermark and without state about earlier rows. If any process is killed at any time, the
-table ends with the bytes of one batch build over all rows.
+table ends with the same bytes as one batch build over all rows.
 
-*Counts* (``rows`` and the like) count deliveries and would count twice. So a version of the table
-also records the batch and the query that made it, in the same file and at the same moment. A
-batch that is there already is merged again, which changes no sketch, with counts of 0. (It is
-merged and not skipped, because after a deleted checkpoint a query makes other batches with the same
-numbers under its name.)
+*Counts* (``rows`` and the like) count deliveries and would count twice. So a table version also
+records the batch and the query that made it, in the same file and at the same moment. A batch that
+is there already is merged again with counts of 0. That changes no sketch. (It is merged and not
+skipped, because after a deleted checkpoint a query makes other batches with the same numbers under
+its name.)
 
 *Sites.* If a family counts by site, a state replaces an older one with its name and never adds to
 it. So every micro-batch is counted under an epoch that follows from the query and its number. A
-batch that runs again gives the same states, and the sum of all equals the counts of one build,
-within the same bounds. The cost is a state for each site and batch. A ``horizon`` ends the states
-that no query reaches any more, and the capacity has to cover the others.
+batch that runs again gives the same states, and their sum equals the counts from one build, within
+the same bounds. The cost is a state for each site and batch. A ``horizon`` ends the states that no
+query reaches any more, and the capacity has to cover the others.
 
 *Bounded.* Workers store the keys of one batch. The driver stores names and counts. Every batch adds
-a run, and runs of similar size are merged (:func:`runs_to_merge`). So a table of size B that
-received batches of size d has at most ``max(most_runs, 2 + log3(B / d))`` runs, and a byte was
+a run, and runs with similar sizes are merged (:func:`runs_to_merge`). So a table with size B that
+received batches with size d has at most ``max(most_runs, 2 + log3(B / d))`` runs, and a byte was
 rewritten ``log1.5(B / d)`` times at most.
 """
 
@@ -72,10 +72,10 @@ def merge_into(
     """Return a function for ``foreachBatch`` that merges log rows into a sketch table.
 
     Args:
-        path: the table; made if it does not exist.
+        path: the table. It is created if it does not exist.
         params, mapping, by, now, only, refused: see :class:`decaysketch.tables.KeyedBuilder`. With
-            ``refused="raise"`` a rejected row ends the query, and ends it again at the next
-            start; with "count" it is dropped and counted.
+            ``refused="raise"`` a rejected row ends the query, and ends it again at the next start.
+            With "count" it is dropped and counted.
         query, also, most_runs, keep, wait_s: see :func:`merge_rows`.
 
     Raises:
@@ -105,11 +105,11 @@ def sketch_batches(
     """Return a function for ``foreachBatch`` that builds one sketch per key and forwards them.
 
     Args:
-        sink: receives the sketches, a lazy DataFrame with one row per key, and the batch number;
+        sink: receives the sketches, a lazy DataFrame with one row per key, and the batch number. It
             must tolerate a repeated batch. See :func:`merge_rows`, and
             :func:`decaysketch.spark.source.post_rows`.
         params, mapping, by, now, only, refused: see :func:`merge_into`.
-        query: see :func:`merge_rows`; only if the family counts by site.
+        query: see :func:`merge_rows`. Only if the family counts by site.
     """
     recipe = recipe_of(params)
     sited = recipe.kind.input.sited
@@ -174,21 +174,21 @@ def merge_rows(
     """Return a function for ``foreachBatch`` that merges rows with sketches into a sketch table.
 
     Args:
-        path: the table; made if it does not exist.
+        path: the table. It is created if it does not exist.
         recipe: the sketch configuration.
         by: the key columns.
-        query: a name that distinguishes batches from those of other queries into the same table;
-            None: the query's id, which its checkpoint stores. Spark Connect does not report it, so
-            a name is needed there.
+        query: a name that distinguishes its batches from other queries' batches into the same
+            table. None: the query's id. The checkpoint stores it. Spark Connect does not report it,
+            so a name is needed there.
         also: receive the rows that each batch added, read back from the table after the change.
         most_runs: more runs than these are merged.
-        keep: versions of the table that stay readable, if it is made here. Every batch makes
-            one or two, and a reader must be done before ``keep`` more of them.
-        wait_s: time limit for another writer to the table; then the query ends with TableBusyError.
+        keep: versions of the table that stay readable, if it is created here. Every batch makes one
+            or two, and a reader must be done before ``keep`` more of them.
+        wait_s: time limit for another writer to the table. Then the query ends with TableBusyError.
 
     Raises:
         IncompatibleSketchError: the table's sketches were built with other parameters.
-        ParameterError: a family whose merge is not idempotent: a batch may be merged again.
+        ParameterError: the family's merge is not idempotent. A batch may be merged again.
         TableError: ``path`` is something else, or its keys are other columns.
     """
     recipe.kind.check_deliverable("a streaming query")
@@ -215,12 +215,12 @@ def runs_to_merge(sizes: Sequence[int], most: int) -> int:
     """Return how many of the last runs to merge into one, 0 for none.
 
     It chooses the longest end of the list in which each run is at most twice as large as all after
-    it together. So a rewritten run becomes larger by half at least, and a byte is rewritten a
-    logarithmic number of times. Runs that stay beyond ``most`` are each more than twice as large as
-    all after them.
+    it together. So a rewritten run becomes larger by half at least, and a byte is rewritten
+    logarithmically often. Runs that stay beyond ``most`` are each more than twice as large as all
+    after them.
 
     Args:
-        sizes: of all runs, the oldest first.
+        sizes: all run sizes, the oldest first.
         most: this many may stay.
     """
     if len(sizes) <= most:

@@ -5,26 +5,26 @@
                                     :data:`decaysketch.tables.RESULT_FIELDS`
     DIR/.lock                       held by a writer, on a local file system
 
-A version is a list of files and never changes. A writer first writes files that no version
-names, then lets the next version appear (``Storage.publish``). So a reader sees a complete change
-or nothing of it, and a writer that is killed at any moment leaves the version before. The next
-writer removes the unfinished files. The last ``keep`` versions stay readable, so a reader has the
-time of that many changes to finish.
+A version is a file list and never changes. A writer first writes files that no version names, then
+lets the next version appear (``Storage.publish``). So a reader sees a complete change or no change,
+and a writer that is killed at any moment leaves the previous version. The next writer removes the
+unfinished files. The last ``keep`` versions stay readable, so a reader has the time for that many
+changes to finish.
 
-*Runs.* Sketches merge, so a table need not be rewritten to contain more:
-:meth:`SketchTable.append` adds a run of files, and a reader of one sketch per key merges the runs.
-:meth:`SketchTable.compact` makes one of them.
+*Runs.* Sketches merge, so a table need not be rewritten to contain more: :meth:`SketchTable.append`
+adds a run of files, and a reader of one sketch per key merges the runs. :meth:`SketchTable.compact`
+merges them into one.
 
-*Partitions.* A table may be divided by any label, such as the day or file of the log rows. A
-corrected log may have lost rows, which no merge removes. Its partitions are then *replaced*
-(:meth:`SketchTable.replace_partitions`). Each stores the ``fingerprint`` of its input, so that
-unchanged ones stay as they are. The table is the merge of all partitions.
+*Partitions.* A table may be divided by any label, such as the log rows' day or file. A corrected
+log may have lost rows, and no merge removes them. Its partitions are then *replaced*
+(:meth:`SketchTable.replace_partitions`). Each stores its input's ``fingerprint``, so that unchanged
+ones stay as they are. The table is the merge of all partitions.
 
 *Counts* count the deliveries that were read, including duplicates. A merge adds them up. A build
-that is merged in twice counts twice there, and never in a sketch. ``applied`` stores the last piece
-of work of each writer, so that :mod:`decaysketch.spark.streaming` counts a batch once.
+that is merged twice counts twice there, and never in a sketch. ``applied`` stores each writer's
+last piece of work, so that :mod:`decaysketch.spark.streaming` counts a batch once.
 
-A folder of release 0.1.0 (``sketches/`` and ``summary.json``) is version 0 of a table.
+A folder from release 0.1.0 (``sketches/`` and ``summary.json``) is version 0 of a table.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class TableBusyError(TableError):
 
 @dataclass(frozen=True, slots=True)
 class StoredSketch:
-    """One row of a table."""
+    """One row in a table."""
 
     key: tuple[Any, ...]
     rows: int
@@ -96,7 +96,7 @@ class SketchTable:
 
     Attributes:
         storage: its folder.
-        version: its number; 0 is a folder of release 0.1.0.
+        version: its number. 0 is a folder from release 0.1.0.
         manifest: the version's manifest.
     """
 
@@ -112,7 +112,7 @@ class SketchTable:
     def exists(
         cls, path: str | os.PathLike[str], *, filesystem: fs.FileSystem | None = None
     ) -> bool:
-        """Return whether there is a table, of this release or of 0.1.0.
+        """Return whether there is a table, from this release or from 0.1.0.
 
         Raises:
             TableError: there is a file, or a folder with foreign content.
@@ -138,8 +138,8 @@ class SketchTable:
             path: a folder, local or by a URI that both pyarrow and Spark know.
             id_key: the stream's secret, if it has one and sketches will be merged.
             decay: the decay, if it is a table and sketches will be merged.
-            filesystem: given if ``path`` is one of its paths (then Arrow reads and writes it, and
-                Spark does not).
+            filesystem: given if ``path`` is a path in it (then Arrow reads and writes it, and Spark
+                does not).
 
         Raises:
             TableError: there is none.
@@ -164,7 +164,7 @@ class SketchTable:
         notes: Notes | None = None,
         filesystem: fs.FileSystem | None = None,
     ) -> SketchTable:
-        """Make a new table without rows.
+        """Create a table without rows.
 
         Args:
             path, filesystem: see :meth:`open`.
@@ -192,17 +192,17 @@ class SketchTable:
         notes: Notes | None = None,
         filesystem: fs.FileSystem | None = None,
     ) -> SketchTable:
-        """Make a new table with these rows. With ``overwrite`` it replaces an existing one.
+        """Create a table with these rows. With ``overwrite`` it replaces an existing one.
 
         Args:
             path, recipe, by, keep, filesystem: see :meth:`create`.
-            rows: see :meth:`replace`; or by label, see :meth:`replace_partitions`.
+            rows: see :meth:`replace`. Or by label, see :meth:`replace_partitions`.
             notes: see :meth:`replace`.
             overwrite: replace any existing table, at once.
 
         Raises:
-            TableError: existing data must not be overwritten, or are no table; or the
-                rows do not belong in one like this.
+            TableError: existing data must not be overwritten, or are no table. Or the rows do not
+                belong in such a table.
             TableBusyError: another writer is active there.
         """
         manifest = Manifest(recipe=recipe.to_dict(), by=tuple(by), keep=keep)
@@ -240,7 +240,7 @@ class SketchTable:
 
     @property
     def by(self) -> tuple[str, ...]:
-        """Names of the key columns. Empty if there is one sketch of everything."""
+        """Key column names. Empty if there is one sketch over everything."""
         return self.manifest.by
 
     @property
@@ -262,7 +262,7 @@ class SketchTable:
 
     @property
     def fingerprints(self) -> dict[str, dict[str, Any]]:
-        """The fingerprint of each partition's input, if it has one."""
+        """Each partition's input fingerprint, if it has one."""
         return {
             label: partition.fingerprint
             for label, partition in self.partitions.items()
@@ -271,7 +271,7 @@ class SketchTable:
 
     @property
     def applied(self) -> dict[str, int]:
-        """The last piece of work of each writer that numbers them; see :meth:`append`."""
+        """The last piece of work from each writer that numbers them. See :meth:`append`."""
         return self.manifest.applied
 
     @property
@@ -282,7 +282,7 @@ class SketchTable:
 
     @property
     def counts(self) -> dict[str, int]:
-        """``sketches`` and ``sketch_bytes`` as stored, and sums of the count columns."""
+        """``sketches`` and ``sketch_bytes`` as stored, and the count columns' sums."""
         names = ("sketches", *COUNTS, "sketch_bytes")
         return {name: sum(run.counts.get(name, 0) for run in self.manifest.runs) for name in names}
 
@@ -302,7 +302,7 @@ class SketchTable:
 
         Args:
             session: reads, and merges if there are several runs.
-            partitions: of these labels only; None: of all.
+            partitions: labels to read. None: all.
 
         Raises:
             TableError: there were no rows yet, or no such partition.
@@ -313,11 +313,11 @@ class SketchTable:
         return self._merged(rows) if len(runs) > 1 else rows
 
     def stored(self, session: SparkSession, runs: Sequence[Run] | None = None) -> DataFrame:
-        """Return rows as they are stored (lazily). A key has one in each run that contains it.
+        """Return rows as they are stored (lazily). A key has one row in each run that contains it.
 
         Args:
             session: reads.
-            runs: these; None: all.
+            runs: the runs to read. None: all.
 
         Raises:
             TableError: there were no rows yet.
@@ -355,7 +355,7 @@ class SketchTable:
         return [run for label in labels for run in self.partitions[label].runs]
 
     def read(self, partitions: Sequence[str] | None = None) -> pa.Table:
-        """Read as :meth:`dataframe`, without Spark: in the memory of this process, in key order.
+        """Read as :meth:`dataframe`, without Spark: in this process's memory, in key order.
 
         A table that has had no rows yet has no key columns here: their types are not known.
         """
@@ -374,7 +374,7 @@ class SketchTable:
         return _rows.merged(table, self.by, self.recipe) if len(runs) > 1 else table
 
     def sketches(self) -> Iterator[StoredSketch]:
-        """Yield the sketches in key order; see :meth:`read`."""
+        """Yield the sketches in key order. See :meth:`read`."""
         table = self._read()
         if not table.num_rows:
             return
@@ -396,8 +396,8 @@ class SketchTable:
 
         Args:
             rows: one row per key: the key columns and :data:`decaysketch.tables.RESULT_FIELDS`, in
-                any order; ``refused`` may be omitted.
-            notes: notes about this version; a function is called when the rows are written.
+                any order. ``refused`` may be omitted.
+            notes: notes about this version. A function is called when the rows are written.
             wait_s: time limit for another writer, in seconds.
 
         Raises:
@@ -420,13 +420,13 @@ class SketchTable:
         """Make a version with some partitions replaced and the rest unchanged.
 
         Args:
-            parts: by label: the rows, one per key, and the fingerprint of the input they were built
-                from (JSON-ready). A new label is added.
-            remove: labels whose input no longer exists.
+            parts: by label: the rows, one per key, and their input's fingerprint (JSON-ready). A
+                new label is added.
+            remove: labels without an existing input.
             notes, wait_s: see :meth:`replace`.
 
         Raises:
-            TableBusyError, TableError: see :meth:`replace`; also, no such label to remove.
+            TableBusyError, TableError: see :meth:`replace`. Also, no such label to remove.
         """
         with self._writing(wait_s):
             self._check_latest()
@@ -448,10 +448,10 @@ class SketchTable:
 
         Args:
             rows, wait_s: see :meth:`replace`.
-            notes: notes in addition to the notes of the version before.
+            notes: notes in addition to the previous version's notes.
             partition: the label to add to.
-            applied: a writer's name and the number of this piece of its work. One that is there
-                already is added again, which changes no sketch, with counts of 0.
+            applied: a writer's name and the number of this piece of work. If it is there already,
+                it is added again with counts of 0, which changes no sketch.
 
         Raises:
             TableBusyError: another writer is active.
@@ -476,14 +476,14 @@ class SketchTable:
         notes: Notes | None = None,
         wait_s: float = 0.0,
     ) -> SketchTable:
-        """Merge several runs of the latest version into one, partition by partition.
+        """Merge several runs in the latest version into one, partition by partition.
 
         The merged sketches are the same bytes. If there is nothing to merge, it makes no version.
 
         Args:
             session: merges.
-            partitions: labels; None: all.
-            last: only this many last runs; None: all.
+            partitions: labels. None: all.
+            last: only this many last runs. None: all.
             notes, wait_s: see :meth:`append`.
 
         Raises:
@@ -541,7 +541,7 @@ class SketchTable:
         *,
         overwriting: bool = False,
     ) -> SketchTable:
-        """Write runs, add them to the runs of ``self``, and publish it. The lock is held.
+        """Write runs, add them to the runs in ``self``, and publish it. The lock is held.
 
         With ``overwriting``, versions that cannot be read are removed once this one exists.
         """
@@ -632,7 +632,7 @@ def _versions(storage: Storage) -> list[int]:
 
 
 def _is_ours(storage: Storage, info: fs.FileInfo) -> bool:
-    """Return whether an entry in a table's folder may be a part of it."""
+    """Return whether an entry in a table's folder may be part of it."""
     name = info.base_name
     if info.type != fs.FileType.Directory:
         return name in _OUR_FILES
@@ -651,7 +651,7 @@ def _parsed(storage: Storage, text: bytes) -> Manifest:
 
 
 def _of_0_1(storage: Storage) -> Manifest:
-    """Of a folder of release 0.1.0."""
+    """Return the version for a folder from release 0.1.0."""
     try:
         files = _rows.parquet_files(storage, "sketches")
         text, columns, schema = storage.read("summary.json"), [], None

@@ -29,8 +29,7 @@ Handling of a row
     row is dropped. A row that a :class:`RowFilter` excludes is not checked.
 Clock
     The clock belongs to a sketch's state, if the sketch has one, and it never goes back. So the
-    builder
-    does not guess it from the rows: one time that runs ahead would make the sketch forget
+    builder does not guess it from the rows: one time that runs ahead would make the sketch forget
     everything, and keys would differ in it. Every sketch gets the caller's ``now``, or none.
 
 Needs pyarrow.
