@@ -340,6 +340,9 @@ def test_what_a_family_cannot_be_built_with_is_found_before_a_session_starts(
     assert (status, message in told) == (1, True), told
 
 
+TEXT = ["tests/ecm/golden.json"]
+
+
 @pytest.mark.parametrize(
     ("program", "arguments", "message"),
     [
@@ -351,8 +354,8 @@ def test_what_a_family_cannot_be_built_with_is_found_before_a_session_starts(
         (build.main, ["Makefile", "--out", "x", "--since", "soon"], "--since is 'soon'"),
         (build.main, ["Makefile", "--out", "x", "--where", "a or b"], "where"),
         (build.main, ["Makefile", "--out", "x", "--fingerprint", "no"], "--fingerprint is 'no'"),
-        (build.main, ["Makefile", "--out", "docs"], "docs is there already and not a table"),
-        (build.main, ["Makefile", "--out", "x", "--quarantine", "docs"], "not a quarantine"),
+        (build.main, [*TEXT, "--out", "docs"], "docs is there already and not a table"),
+        (build.main, [*TEXT, "--out", "x", "--quarantine", "docs"], "not a quarantine"),
         (merge.main, ["nowhere", "--out", "x"], "nowhere is not a table of sketches"),
         (rebuild.main, ["nowhere"], "nowhere is not a table of sketches"),
         (compact.main, ["nowhere"], "nowhere is not a table of sketches"),

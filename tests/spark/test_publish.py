@@ -214,7 +214,9 @@ class TestTheProgram:
             keys: list[Path | None] = []
 
             @contextmanager
-            def connected(url: str, key: Path | None, timeout_s: float) -> Iterator[httpx2.Client]:
+            def connected(
+                url: str, key: Path | None, timeout_s: float, ca_file: Path | None
+            ) -> Iterator[httpx2.Client]:
                 keys.append(key)
                 yield client
 
