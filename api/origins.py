@@ -1,4 +1,4 @@
-"""Scheme, name and port of a URL, as in a list of permitted receivers."""
+"""A URL's scheme, name and port, as in a list of permitted receivers."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def check_free(out: Path, overwrite: bool) -> None:
     """Report an error instead of overwriting data.
 
     Raises:
-        CommandError: a URI; unless ``overwrite``, a sketch table.
+        CommandError: a URI, or, unless ``overwrite``, a sketch table.
         TableError: a file, or a folder with foreign content.
     """
     refuse_uri(out)

@@ -11,8 +11,8 @@ Then the program queries the digest of each source. It must equal the digest of 
 A source may rightly contain more: another program posts under its name, or the table was corrected
 since the last publication and has lost rows that no merge removes. The report names these sources.
 ``--replace`` empties them (with a key that has the role admin) and posts them again. It empties a
-source by revoking it and reinstating it at once. If the program is killed between the two, or if
-somebody revoked the source on purpose, the aggregator rejects it until ``--reinstate``.
+source by revoking it and reinstating it at once. If the program is killed between the two, or if an
+operator revoked the source on purpose, the aggregator rejects it until ``--reinstate``.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ def parse(text: bytes, most_parts: int = MOST_PARTS) -> Any:
     """Return the value of JSON in UTF-8.
 
     Raises:
-        TooManyPartsError: it would become more than ``most_parts`` values.
-        json.JSONDecodeError: it is not JSON; the message and the place explain why.
+        TooManyPartsError: it would become more than ``most_parts`` values. json.JSONDecodeError: it
+        is not JSON. The message and the place explain why.
     """
     if (found := parts(text, most_parts)) > most_parts:
         raise TooManyPartsError(found, most_parts)
@@ -71,7 +71,7 @@ def not_json(error: json.JSONDecodeError) -> RequestValidationError:
 
 
 class _ReadOnce(Request):
-    """A request whose ``json()`` parses its body once, whatever the caller and outcome."""
+    """A request with a ``json()`` that parses its body once, for any caller and outcome."""
 
     _outcome: tuple[Any, Exception | None] | None = None
 

@@ -26,7 +26,7 @@ class Responses:
 
     Args:
         app: the next layer.
-        limit_bytes: most bytes together; a response that is alone may be longer.
+        limit_bytes: most bytes together. A response that is alone may be longer.
     """
 
     def __init__(self, app: ASGIApp, limit_bytes: int) -> None:

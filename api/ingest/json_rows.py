@@ -1,8 +1,8 @@
 """Observations as JSON: one document, or an object on each line.
 
 The standard library reads it (:mod:`decaysketch.ingest.json_text`). Nothing is guessed: a number in
-quotes, a fraction in place of an integer or an unknown field rejects its row. A faster reader reads
-unambiguous lines, to the same rows (:mod:`api.ingest.plain_rows`).
+quotes, a fraction instead of an integer, or an unknown field, rejects its row. A faster reader
+reads unambiguous lines, to the same rows (:mod:`api.ingest.plain_rows`).
 
 A body's parsed size is weighed before it is parsed (:mod:`api.ingest.json_weight`), a document in
 one go and lines one by one: a nested array costs the parser ten times as much as a number. It keeps

@@ -35,7 +35,7 @@ def prepare(connection: sa.Connection) -> None:
 
 
 def forget(connection: sa.Connection) -> None:
-    """Delete every row: followers read the complete catalog. For numbers that begin anew."""
+    """Delete every row: followers read the complete catalog. For numbers that begin again."""
     connection.execute(_table.delete())
 
 

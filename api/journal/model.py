@@ -93,10 +93,10 @@ class StreamRow:
         id: never used twice, even if the stream is deleted and re-created.
         incarnation: a random word, another one when it is re-created.
         recipe: ``Recipe.to_dict()``.
-        max_clock_skew_s: seconds that a time may lie ahead of this service's clock; None: any.
+        max_clock_skew_s: seconds that a time may lie ahead of this service's clock. None: any.
         id_key: secret key of the ids, where the stream holds one.
         bind_keys: whether the source is part of the keys of raw observations.
-        ingest: the mappings of other formats to readings, as JSON; None: none. They may change
+        ingest: the mappings of other formats to readings, as JSON. None: none. They may change
             while the stream exists.
         view: for a derived stream, its origin and derivation, as JSON.
     """

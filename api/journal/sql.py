@@ -5,7 +5,7 @@ ever:
 
 - SQLite: write-ahead log, ``synchronous=FULL``. A writer takes the database's only lock as the
   transaction begins. A reader has a snapshot and blocks no transaction. This module writes the log
-  back, in place of SQLite's own rule. Only the holder of the writers' lock does so, since in
+  back, instead of SQLite's own rule. Only the holder of the writers' lock does so, since in
   versions before 3.51.3 a checkpoint next to a commit can lose committed data. It waits a little
   for readers, since the log never restarts by itself as long as there is a reader at every moment.
 - PostgreSQL: READ COMMITTED with the head's row locked to write, REPEATABLE READ READ ONLY to read,

@@ -29,7 +29,7 @@ def message(
         identity: names the alert, never another one.
         sequence: number of this message of it.
         names: of the stream and the monitor.
-        alerts: the alert before and after; it fires in one of them.
+        alerts: the alert before and after. It fires in one of them.
         found: the state of the monitor, and its explanation.
     """
     (stream, monitor), (before, after), (state, explanation) = names, alerts, found

@@ -39,7 +39,7 @@ class Looks:
             await self._begin()
 
     async def later(self) -> None:
-        """Wait for a poll that began after this call, whichever caller started it.
+        """Wait for a poll that began after this call, by any caller.
 
         Raises:
             Exception: any exception of that poll.

@@ -4,8 +4,8 @@
 without such sources has the state that a plain query with its interval gives.
 
 **Grants** are made where a report arrives, from the accounts and the stream's latest reading. An
-old reading costs reports and breaks no promise, because a site is charged with whatever it may
-hold. As long as nothing was read, nothing may be held back.
+old reading costs reports and breaks no promise, because a site is charged with everything that it
+may hold. As long as nothing was read, nothing may be held back.
 
 **States** are found out again when the stream has grown, and when time alone may have changed them
 (:mod:`~api.monitors.schedule`). Their truth rests on the order: first the accounts and the
@@ -342,7 +342,7 @@ class Monitors:
 
         Raises:
             RevokedSourceError: the source is revoked.
-            StorageError: its grants may or may not have been written; to report again is right.
+            StorageError: its grants may or may not have been written. Report again.
         """
         stream.admit(source)
         reporting = self.reporting(stream, source, report, 0)
@@ -681,7 +681,7 @@ def _sites(
 
     A source takes part once it has reported to a monitor on the stream. All others post their rows,
     so the server has them and there is nothing to allow for. A source that the spec lists and the
-    server never heard from is expected to take part. With an empty list nobody takes part.
+    server never heard from is expected to take part. With an empty list no source takes part.
 
     Args:
         accounts: the monitor's.

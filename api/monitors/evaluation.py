@@ -37,7 +37,7 @@ class Task:
 
     Attributes:
         sites: the accounts that belong to sources that take part.
-        ahead_s: to look so far ahead; :data:`SHORTEST_S` or less: not at all.
+        ahead_s: seconds to look ahead. :data:`SHORTEST_S` or less: not at all.
     """
 
     monitor: Monitor
@@ -128,7 +128,7 @@ def _now(monitor: Monitor, snapshot: Snapshot, now_us: int) -> int:
 
 
 def _holds_s(task: Task, snapshot: Snapshot, now_us: int, state: State) -> float:
-    """How long a state holds where nothing arrives, within this module's bounds."""
+    """Return how long a state holds if nothing arrives, within this module's bounds."""
     monitor, newest = task.monitor, snapshot.newest
     if newest is not None and newest > _now(monitor, snapshot, now_us):
         return SHORTEST_S  # rows that begin to count
@@ -146,5 +146,5 @@ def _holds_s(task: Task, snapshot: Snapshot, now_us: int, state: State) -> float
 
 
 def _is_steady(decay: Decay | None) -> bool:
-    """Whether all weights fall by the same factor, so that their ratios stay."""
+    """Return whether all weights fall by the same factor, so that their ratios stay."""
     return decay == none() or isinstance(decay, Exponential)

@@ -1,7 +1,7 @@
 """The history of monitor states, as database rows.
 
 The transaction that changes a state or an alert phase also writes its row. So the history has every
-change once, whichever replica wrote it and whichever was killed. Each new row deletes the oldest
+change once, for any replica that wrote it and any that was killed. Each new row deletes the oldest
 rows beyond ``monitor_history``, and states that ended more than ``monitor_history_s`` ago. The
 present state always stays.
 """
@@ -28,7 +28,7 @@ _UNKNOWN = dict.fromkeys(_KEPT)
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How much history is retained.
+    """Limits for the retained history.
 
     Attributes:
         states: rows for each monitor.
@@ -45,7 +45,7 @@ class Entry:
 
     Attributes:
         at_us: when it began, in microseconds since 1970 UTC.
-        until_us: when it ended; None: it is the present one.
+        until_us: when it ended. None: it is the present one.
         alert: the alert's phase.
         found: ``reason``, ``value``, ``lower``, ``upper``, ``threshold`` and ``explanation``.
     """
@@ -108,7 +108,7 @@ async def read(
 
 
 async def _next(rx: Reader, monitor: int, number: int) -> int | None:
-    """When the row after this one began."""
+    """Return when the row after this one began."""
     later = sa.select(_s.at_us).where(_s.monitor_id == monitor, _s.id > number)
     rows = await rx.select(later.order_by(_s.id).limit(1))
     return rows[0].at_us if rows else None

@@ -1,7 +1,7 @@
 """Alerts to be sent: rows of the database until a receiver has accepted them.
 
 A row is written in the transaction that changes the state it reports, and deleted after a
-successful response. So every change is sent at least once, whichever process dies in between, and
+successful response. So every change is sent at least once, even if any process dies in between, and
 may be sent again: its ``id`` and ``sequence`` show that. Messages of one alert are sent in their
 order, one after the other. An undeliverable message delays no other alert, and a slow receiver no
 other receiver.
@@ -88,7 +88,7 @@ class Outbox:
 
     Args:
         storage: the database.
-        send: one request; raises WebhookError.
+        send: sends one request. It raises WebhookError.
         now_us: the clock.
         give_up_s: the age at which an alert is no longer sent.
         observer: receives failures.

@@ -1,4 +1,4 @@
-"""When each monitor is to be evaluated next.
+"""The next evaluation time for each monitor.
 
 A monitor is evaluated when its stream changes. Time alone changes its state as well, because
 weights decay, so each monitor also has a due time. The due times are a heap: a round costs what is
@@ -29,7 +29,7 @@ class Schedule:
         self._at.pop(number, None)
 
     def is_due(self, now: float) -> bool:
-        """Whether a monitor may be due. O(1)."""
+        """Return whether a monitor may be due. O(1)."""
         return bool(self._heap) and self._heap[0][0] <= now
 
     def due(self, now: float) -> set[int]:

@@ -1,6 +1,4 @@
-"""From a request to its results. The service does not compute results again that the caller or
-the cache has.
-"""
+"""Answer a request. The service does not compute results again that the caller or the cache has."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ class Answers:
 
 
 class Answerer:
-    """Answers requests to the streams of an aggregator.
+    """Answers requests to an aggregator's streams.
 
     Args:
         aggregator: the stream owner.
@@ -128,7 +126,7 @@ class Answerer:
         return Answers(tag, body, planned.now)
 
     def hit(self, request: QueryRequest | GroupRequest) -> None:
-        """Count the queries of a request as cache hits: here, or in the caller's own cache."""
+        """Count a request's queries as cache hits: here, or in the caller's own cache."""
         for each in request.queries:
             self._metrics.queried(each.aggregate, 0.0, cached=True)
 

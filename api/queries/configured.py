@@ -3,7 +3,7 @@
 A scrape runs queries that were defined beforehand, never free text: its cost is bounded, and its
 labels are stable. Every estimate is a sample of five gauges, ``decaysketch_answer`` and the same
 with ``_lower``, ``_upper``, ``_stderr`` and ``_exact``. A value that JSON has no number for is
-infinite, or NaN. A query that cannot be answered now is left out, and one more gauge reports it, so
+infinite, or NaN. A query that cannot be answered now is skipped, and one more gauge reports it, so
 that one bad query does not blind the scrape.
 """
 

@@ -1,7 +1,7 @@
 """Coverage of a stream's sources: set algebra over their sketches, computed a little at a time.
 
-Each source's sketch is read by itself, never their join. The cost of a request is estimated from
-the sources' row counts before any matching, and from the receptions before a pair is read.
+Each source's sketch is read by itself, never their join. A request's cost is estimated from the
+sources' row counts before any matching, and from the receptions before a pair is read.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class HeardByModel(BaseModel):
 
 
 class CoverStep(BaseModel):
-    """A source in the order in which they cover most."""
+    """A source, in order of additional coverage."""
 
     source: str
     gain: float = Field(description="Share of all messages that it adds to those before it.")
@@ -109,7 +109,7 @@ class SilenceModel(BaseModel):
 
 
 class DisagreementModel(BaseModel):
-    """How far duplicates of a message differ in time."""
+    """Time differences between duplicates of a message."""
 
     messages: int = Field(description="Messages that two or more sources store.")
     largest: int = Field(description="The largest difference among them.")
@@ -159,7 +159,7 @@ class SinceModel(BaseModel):
 
 
 class MissingModel(BaseModel):
-    """A message of the set, to be looked up."""
+    """A message in the set, for a look-up."""
 
     id: str = Field(description="Its id, a number that may need 64 bits.")
     time: int
@@ -244,7 +244,7 @@ class CoverageEvaluation:
         Raises:
             InvalidRequestError: the set cannot be read, or its pairs take longer than
                 ``MAX_WORK_S``.
-            UnanswerableQueryError: a source has discarded rows to which the decay gives weight.
+            UnanswerableQueryError: a source has discarded rows that have weight under the decay.
         """
         end = time.monotonic() + turn_s
         try:

@@ -17,7 +17,7 @@ __all__ = ["Joins", "common_recipe"]
 
 
 def common_recipe(streams: Sequence[Stream]) -> Recipe:
-    """Return the common sketch configuration of all streams, except for the capacity.
+    """Return the streams' common sketch configuration, except for the capacity.
 
     Raises:
         IncompatibleStreamsError: a stream that cannot be joined with the first one, and their

@@ -227,7 +227,7 @@ class Modified(RequestModel):
 
     @property
     def modifiers(self) -> Modifiers:
-        """Return the modifiers as objects of the library."""
+        """Return the modifiers as library objects."""
         groups = self.groups if self.groups is not None or not self.by else MOST_GROUPS
         return Modifiers(
             self.of, tuple(self.by), self.where, self.weight, groups, self.order, self.set
@@ -451,15 +451,13 @@ class Query(Modified):
 
     @property
     def question(self) -> Question[Any]:
-        """Return the question. For the sum of a column it is the total."""
+        """Return the question. For a column sum it is the total."""
         named = self.aggregate == "sum" and self.of is not None
         return QUESTIONS["total" if named else self.aggregate]
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Return its arguments. For a sketch of another stream, the argument is the stream's
-        name.
-        """
+        """Return its arguments. For another stream's sketch, the argument is the stream's name."""
         given = {}
         for each in self.question.travelling:
             value = getattr(self, each.json)

@@ -29,7 +29,7 @@ MOST_SOURCES = 1000
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """What a query reads.
+    """The data that a query reads.
 
     Attributes:
         sources: the sketches.
@@ -143,9 +143,10 @@ def settle_of(stream: Stream, names: Collection[str], aggregator: Aggregator) ->
 
 
 def usual_settle_s(seen: list[Sender], now_us: int) -> float:
-    """How long after a message every source that is not silent has usually posted it: the largest
-    gap between posts, and how much later than the least late source one is. 0 until the gaps of a
-    source are known: a log that is posted at once is as late as it is old."""
+    """Return the usual time after a message until every source that is not silent has posted it:
+    the largest gap between posts, and how much later than the least late source one is. 0 until the
+    gaps of a source are known: a log that is posted at once is as late as it is old.
+    """
     posting = [each for each in seen if each.is_silent(now_us) is False]
     gaps = [each.gap_s for each in posting if each.gap_s is not None]
     late = [each.latest_late_s for each in posting if each.latest_late_s is not None]

@@ -3,8 +3,8 @@
 A process decodes, checks and journals a post together with others that arrive at the time. It
 acknowledges the post when it is on stable storage, and merges it afterwards. Every process over one
 database reaches the same bytes, since merging is idempotent and commutative and each process takes
-every journal row. A client that must read its own writes, on whichever process, sends the token
-from the response to its post.
+every journal row. A client that must read its own writes, on any process, sends the token from the
+response to its post.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ class Reading(_Limited):
     A caller without a running query may always start one, as large as the limit if nothing else is
     alive. A caller's queries may have a quarter together, and more only as long as half the limit
     stays free. Where other queries fill the limit, a caller without a running query has a reserve,
-    a quarter beside the limit, in snapshots and samples up to a sixteenth each. The thread names
+    a quarter next to the limit, in snapshots and samples up to a sixteenth each. The thread names
     the caller (:func:`~api.service.shares.charging`). The server itself has no running query.
 
     Args:
@@ -334,7 +334,7 @@ class Memory:
 
         Args:
             rows: read by the merge.
-            wait_s: how long to wait for another merge; -1: until it ends.
+            wait_s: seconds to wait for another merge. -1: until it ends.
 
         Yields:
             False if another one still runs. The caller must not merge then.

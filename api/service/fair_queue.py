@@ -1,7 +1,7 @@
 """A fair queue: callers with many requests do not delay callers with few.
 
 Requested work is done in short pieces on a few threads. A piece is a time slice. Callers have their
-time slices one after another, whatever their order of arrival and request count: between two
+time slices one after another, regardless of their order of arrival and request count: between two
 time slices of one caller, every other waiting caller has one. The work that one caller may have
 under way at a time is bounded, and so is the work of all callers together. Beyond that the server
 rejects a request at once (429), and does not keep it waiting behind others by the same caller.
@@ -61,7 +61,7 @@ class Turns:
 
     Args:
         threads: run the time slices.
-        name: of the queue, for metrics.
+        name: the queue's name, for metrics.
         of_caller: most requests per caller at a time.
         in_all: most requests by all callers at a time.
         observer: receives the number of waiting time slices, and rejections.
@@ -288,8 +288,8 @@ class LeftError(Exception):
 
 
 class Pauses:
-    """For long work that holds the interpreter's lock: half of the time is left to other work, and
-    it ends when the client has left. The thread that works calls it repeatedly.
+    """For long work that holds the interpreter's lock: half the time is left to other work, and it
+    ends when the client has left. The thread that works calls it repeatedly.
 
     Raises:
         LeftError: the client has left.

@@ -1,7 +1,8 @@
 """Following the journal: this process's streams are the content of the journal up to a cursor.
 
 Several processes may write one database. Each takes its own commits directly, and reads the rows of
-the others from the journal. The invariant, whichever process writes, compacts, crashes or revokes:
+the others from the journal. The invariant holds for any process that writes, compacts, crashes or
+revokes:
 
     the streams in memory are the join of all rows, and of nothing else, up to the cursor.
 
@@ -118,8 +119,7 @@ class Follower:
 
     def check(self) -> None:
         """Raise AnotherDatabaseError if the database is not the one that was read. This never
-        changes back, whatever the database holds next: rows in memory would be mixed with other
-        rows.
+        changes back, for any later database content: rows in memory would be mixed with other rows.
         """
         if self._lost is not None:
             raise AnotherDatabaseError(self._lost)
@@ -201,7 +201,7 @@ class Follower:
         Raises:
             StorageError: the database is out of reach. Rows already taken stay taken.
             ReplayError: part of it cannot be read.
-            AnotherDatabaseError: it is another database, or it went back; from then on, always.
+            AnotherDatabaseError: it is another database, or it went back. From then on, always.
         """
         try:
             return await self._catch_up()
@@ -374,7 +374,7 @@ class Follower:
         self._taken(stream, len(sketch))
 
     def _tell_left_out(self, stream: Stream, where: str) -> None:
-        """Report parts that were left out although their posts were acknowledged."""
+        """Report parts that were skipped although their posts were acknowledged."""
         for source, error in stream.left_out():
             _log.error(
                 "%s: a part of what source %r of stream %r has posted is left out: %s",

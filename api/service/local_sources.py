@@ -42,7 +42,7 @@ class Site:
 
     Attributes:
         source: the row owner. epoch: the number of its beginning.
-        sketch: all rows counted and journaled; not to be changed.
+        sketch: all rows counted and journaled. Do not change it.
     """
 
     source: str

@@ -26,7 +26,7 @@ _versions = itertools.count()
 
 
 class MergeBuffer:
-    """The join of all added sketches; empty at first.
+    """The join of all added sketches. Empty at first.
 
     Args:
         recipe: of all of them.

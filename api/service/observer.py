@@ -37,7 +37,7 @@ class Observer:
         """Raw observations received their row status."""
 
     def replacing(self, stream: str, rows: int) -> None:
-        """So many rows replace rows from another source."""
+        """A number of rows replace rows from another source."""
 
     def committed(self, posts: int, size: int, seconds: float) -> None:
         """A journal transaction succeeded."""
@@ -67,7 +67,7 @@ class Observer:
         """A snapshot could not be read. The previous one and the journal replaced it."""
 
     def waiting(self, queue: str, change: int) -> None:
-        """So many more time slices wait in a queue, or fewer."""
+        """The number of time slices that wait in a queue changed."""
 
     def rejected(self, queue: str, of: str) -> None:
         """A request was rejected, since it reached the limit for its ``caller``, or for ``all``."""
@@ -105,6 +105,6 @@ class Observer:
         """
 
     def relay_stands(self, states: Mapping[str, int], oldest_s: float, rows: int) -> None:
-        """How many streams are in each state (``RELAY_STATES``), how long the oldest one has
-        waited, and how many rows wait.
+        """The relay reports its stream count per state (``RELAY_STATES``), the oldest stream's
+        waiting time, and the number of waiting rows.
         """

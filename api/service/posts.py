@@ -120,7 +120,7 @@ class Receipt:
             yield stream, [(post, row) for post, row in pairs if isinstance(row, Row)]
 
     def last_row(self) -> int:
-        """Return the number of the last new journal row; 0 if there is none."""
+        """Return the number of the last new journal row, or 0 if there is none."""
         return max((each.seq for each in self.outcomes if isinstance(each, Row)), default=0)
 
     @property

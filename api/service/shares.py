@@ -2,8 +2,8 @@
 
 A caller may always have one request under way, as large as the budget. Beyond that it has a quarter
 of the budget for itself, and more only as long as half of the budget stays free. So one caller
-leaves half to the others, whatever it sends. A caller is a key. Without keys all requests belong to
-one caller, and it has the complete budget.
+always leaves half to the others. A caller is a key. Without keys all requests belong to one caller,
+and it has the complete budget.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Sender:
         last_us: when the last one was accepted.
         gap_s: the usual time between two, the newer ones counting more.
         refused: posts and observations, by reason.
-        refused_us: when that was last.
+        refused_us: when the last rejection was.
     """
 
     posts: int = 0

@@ -42,7 +42,7 @@ class Background:
 
         Args:
             name: for people and counters.
-            one_round: called repeatedly; it waits for something each time.
+            one_round: called repeatedly. It waits for something each time.
         """
         task = asyncio.create_task(self._rounds(name, one_round), name=name)
         task.add_done_callback(_report_end)

@@ -1,4 +1,4 @@
-"""Where CPU-bound work runs: on a few threads, so that the event loop stays free."""
+"""Run CPU-bound work on a few threads, so that the event loop stays free."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether this process can write the journal, found out by writing.
+"""Detect whether this process can write the journal, by writing.
 
 Taking the lock of writers, or reading, succeeds on a full disk. So the process writes a *proof* to
 the database: bytes that overwrite the previous proof, and are synced like a post. After a failed
@@ -30,8 +30,8 @@ _MOST_BYTES = 16 * 1024 * 1024  # of a proof
 
 
 class Writability:
-    """Whether this process can write. It judges by the outcome of its transactions, and by a proof
-    where they leave it open.
+    """Detects whether this process can write, from its transactions' outcomes, and from a proof if
+    these do not show it.
 
     Args:
         storage: written to.

@@ -240,7 +240,7 @@ class Core:
 
     @property
     def _all_is_there(self) -> bool:
-        """Whether the aggregator has everything that was sealed."""
+        """Return whether the aggregator has everything that was sealed."""
         return self.store.packed and not self.store.spool.deltas
 
     def _seal_at(self) -> float | None:
@@ -431,7 +431,7 @@ class Core:
         self.wake()
 
     def settled(self, seal: int) -> bool:
-        """Whether everything up to this seal is delivered, except held deltas."""
+        """Return whether everything up to this seal is delivered, except held deltas."""
         return self.store.waiting.settled(seal)
 
     def adopt(self) -> int:

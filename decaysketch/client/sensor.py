@@ -71,39 +71,39 @@ class _Face:
         ca_file: str | os.PathLike[str] | None = None,
         transport: Any = None,
     ) -> None:
-        """Open the spool; nothing is sent before the sensor is started.
+        """Open the spool. The sensor sends nothing before it is started.
 
         Args:
             url: the aggregator, such as ``http://localhost:8000``.
-            stream: name of the stream; it must exist.
-            source: name of this sender, which no other sender of the stream may have.
-            spool: directory of this sensor alone; made if it is not there.
+            stream: the stream name. The stream must exist.
+            source: the source name. No other sender may use it in the stream.
+            spool: a directory for this sensor alone. It is created if it does not exist.
             api_key: sent as a bearer token.
-            numbered: of the families sum and median: the sensor numbers the elements itself and
-                posts intervals of numbers, each of which the aggregator takes exactly once.
-            recipe: what the stream is built with, where that is known; otherwise the server is
-                asked once, and the answer kept in the spool.
-            id_key: the stream's secret, where its ids are keyed by one.
-            monitors: be a site of the stream's monitors: what is given is posted as soon as more is
-                held back than they leave room for, and ``flush_*`` are only upper limits, which are
-                to be large then. See ``docs/client.md``.
-            flush_rows: make a delta of so many observations,
+            numbered: for the families sum and median: the sensor numbers the elements itself and
+                posts number intervals. The aggregator accepts each interval exactly once.
+            recipe: the stream's sketch configuration, if it is known. Otherwise the sensor requests
+                it from the server once, and stores it in the spool.
+            id_key: the stream's secret, if its ids are keyed by one.
+            monitors: take part in the stream's monitors. The sensor posts as soon as it holds back
+                more than they allow. ``flush_*`` are only upper limits, so choose large ones. See
+                ``docs/client.md``.
+            flush_rows: make a delta from so many observations,
             flush_bytes: or of so many bytes (by the last delta's bytes for an observation),
-            flush_age_s: or when the first of them was given so many seconds ago.
-            timeout_s: patience for one answer, and of ``start``, ``flush`` and ``close``; a
-                connection has 10 s of it at most.
-            max_spool_bytes: where the spool has grown to this, updates are refused.
-            max_post_bytes: deltas that wait are merged up to this size; give less where something
-                on the way takes less, such as the 1 MB of a reverse proxy.
+            flush_age_s: or when the first observation was added so many seconds ago.
+            timeout_s: seconds to wait for one response, and in ``start``, ``flush`` and ``close``.
+                A connection may take at most 10 s of it.
+            max_spool_bytes: the sensor rejects updates when the spool has this size.
+            max_post_bytes: waiting deltas are merged up to this size. Give less if a proxy on the
+                way accepts less, such as a reverse proxy's 1 MB.
             backoff_s, max_backoff_s: see :class:`decaysketch.client.delivery.Backoff`.
             on_event: called with each :class:`~decaysketch.client.Event`, from the sending thread.
-            trust_env: whether proxies and certificates are taken from the environment.
+            trust_env: whether to read proxies and certificates from the environment.
             ca_file: PEM file with the only certificate authorities to trust, for a private one.
-            transport: of httpx2, in place of the network.
+            transport: an httpx2 transport that replaces the network.
 
         Raises:
             SpoolInUseError: another sensor has the spool.
-            ClientError: the spool is of another stream or source.
+            ClientError: the spool belongs to another stream or source.
             ParameterError: an argument outside its domain.
         """
         if not timeout_s > 0:

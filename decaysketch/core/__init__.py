@@ -1,1 +1,1 @@
-"""What every family stands on, and no family: parameters, hashing, columns, times, watermarks."""
+"""The common base of all families: parameters, hashing, columns, times, watermarks."""

@@ -14,7 +14,7 @@ Column = npt.NDArray[Any]
 
 
 def read_only(column: Column) -> Column:
-    """A contiguous view: one kernel signature, whoever owns the memory."""
+    """Return a contiguous view: one kernel signature, for any memory owner."""
     view = np.ascontiguousarray(column).view()
     view.setflags(write=False)
     return view

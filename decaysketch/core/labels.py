@@ -243,7 +243,7 @@ class LabelBook:
 
     @property
     def crowded(self) -> bool:
-        """Whether so many labels are known that some may have no row any more."""
+        """Return whether so many labels are known that some may have no row any more."""
         return len(self._names) > self._let_go_at
 
     def held(self, columns: Iterable[Int64Array]) -> Labels:
@@ -251,8 +251,9 @@ class LabelBook:
         return Labels.of(self._names, _held_codes(columns))
 
     def keep(self, labels: Labels, rows: int) -> None:
-        """Forget all others; ``rows``: of the sketch, so many labels more may come before that is
-        done again."""
+        """Forget all other labels. ``rows``: the sketch's row count. As many new labels may come
+        before this is done again.
+        """
         self._names = dict(zip(labels.codes.tolist(), labels.texts, strict=True))
         self._text_bytes = sum(map(sys.getsizeof, labels.texts))
         room = max(_SLACK, (MAX_LABELS - len(labels)) // 2)

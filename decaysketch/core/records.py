@@ -186,14 +186,13 @@ def encode_records(given: Any, types: ColumnTypes, rows: int) -> Records:
 
     Args:
         given: columns by name (a mapping, a data frame, an Arrow table or struct array), or one
-            mapping for each row. A single value serves all rows. A column that is left out is
-            null.
+            mapping for each row. A single value serves all rows. A missing column is null.
         types: declared columns.
         rows: row count.
 
     Raises:
-        ObservationError: a column is not declared, has another length, or has a value that its
-            type does not allow. The error names the column, the row and the value.
+        ObservationError: a column is not declared, has another length, or has a value that its type
+            does not allow. The error names the column, the row and the value.
 
     Complexity: O(rows * columns).
     """

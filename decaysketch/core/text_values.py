@@ -176,7 +176,8 @@ def number_of(text: str, numerals: Numerals = PLAIN) -> int | float:
 
 
 def integer_of(text: str, numerals: Numerals = PLAIN) -> int:
-    """A number that is an integer; ``12.0`` is one, as programs write it where a column has gaps.
+    """Return a number that is an integer. ``12.0`` is one, because programs write it where a column
+    has gaps.
 
     Raises:
         TextError: no integer.
@@ -202,7 +203,8 @@ def whole_of(number: float) -> int | None:
 
 
 def looks_numeric(text: str) -> bool:
-    """Whether a text is a number in some dialect, with a unit behind it or not, or a time.
+    """Return whether a text is a number in some dialect, with or without a unit behind it, or a
+    time.
 
     A value column of such texts is not one of labels unless the caller says so.
 
@@ -288,8 +290,8 @@ def moment_of(text: str, zone: tzinfo | None = None, format: str | None = None) 
 
     Args:
         text: ISO 8601, RFC 3339, "31.01.2026 12:00", or of ``format``.
-        zone: of a text that names none; None: UTC, and ``zoned`` is False.
-        format: of ``strptime``, checked before; then nothing else is a time.
+        zone: the zone for a text that names none. None: UTC, and ``zoned`` is False.
+        format: for ``strptime``, already checked. Then nothing else is a time.
 
     Raises:
         TextError: no time, or one that the clock of the zone skips.
@@ -389,7 +391,7 @@ def epoch_nanoseconds(number: int | float | str, unit: str) -> int:
     """Nanoseconds since 1970-01-01 UTC of a number of a unit, as the decimal that was written.
 
     Args:
-        number: finite; a text is one as :func:`number_of` reads it.
+        number: finite. A text is read as by :func:`number_of`.
         unit: with a wall clock.
 
     Raises:

@@ -1,4 +1,4 @@
-"""How a sketch shows itself, as text and in a notebook: by its own short summary."""
+"""A sketch's short summary, as text and in a notebook."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Summarized(ABC):
 
     @abstractmethod
     def _summary(self) -> dict[str, Any]:
-        """What to show, by name, most telling first."""
+        """Return the facts to show, by name, the most important first."""
 
     def __repr__(self) -> str:
         figures = ", ".join(f"{name}={value}" for name, value in self._summary().items())

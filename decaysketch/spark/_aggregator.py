@@ -25,7 +25,7 @@ class Address:
 
     Attributes:
         url, stream: the aggregator and the stream.
-        key_file, key_variable: location of the API key, on every machine that sends; None: the
+        key_file, key_variable: location of the API key, on every machine that sends. None: the
             aggregator requires none.
         attempts, timeout_s: tries for each request, and time limit for each.
         ca_file: PEM file, on every machine that sends, with the only authorities to trust. None:

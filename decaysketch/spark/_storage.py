@@ -45,7 +45,7 @@ class Storage:
 
     Attributes:
         name: ``place``, for messages.
-        local: whether the guarantees for local file systems hold; not on Windows.
+        local: whether the guarantees for local file systems hold. Not on Windows.
     """
 
     def __init__(

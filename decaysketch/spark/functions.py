@@ -182,7 +182,7 @@ def decayed_query(
     Args:
         sketch: column of sketch bytes.
         decay, now: as in the other functions.
-        query: a text, or a column of them; see :mod:`decaysketch.query.query_syntax`.
+        query: a text, or a text column. See :mod:`decaysketch.query.query_syntax`.
         confidence, streams: as in the other functions.
     """
     given = [_literal(text_of(decay)), _time(now), _literal(query)]
@@ -289,19 +289,17 @@ def sketch_build(
     """Aggregate: the sketch of the rows of a group, as bytes.
 
     Args:
-        stream: its parameters, or a sketch configuration
-            (:func:`decaysketch.families.recipe_of`).
-        value: numbers; NULL is a missing value. None: every value is missing.
+        stream: its parameters, or a sketch configuration (:func:`decaysketch.families.recipe_of`).
+        value: numbers. NULL is a missing value. None: every value is missing.
         time: time of the event: integers in the stream's unit, timestamps (without a zone: UTC) or
             dates. A row with a NULL is rejected: ``coalesce`` it with the arrival.
-        ids: the parts that identify an observation: integers, text, bytes; structs are split. A
-            sampler has two, the source and its sequence number. If keys are counted, the site
-            (a column, or a literal) and then the columns of the key.
+        ids: the parts that identify an observation: integers, text, bytes. Structs are split. A
+            sampler has two, the source and its sequence number. If keys are counted, the site (a
+            column, or a literal) and then the columns of the key.
         weight: integers 0..max_weight. None: every weight is 1.
         now: the time for a sketch with a clock.
-        refused: "raise": a rejected row (no time, no id, a weight out of range) fails the
-            query. "count": it is dropped, and the result is the struct of
-            :func:`sketch_build_counted`.
+        refused: "raise": a rejected row (no time, no id, a weight out of range) fails the query.
+            "count": it is dropped, and the result is the struct of :func:`sketch_build_counted`.
 
     The complete group goes through one task, in bounded memory. For large logs, and for very many
     keys, make a sketch table with :func:`decaysketch.spark.build.sketch_table`.

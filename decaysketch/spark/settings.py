@@ -18,12 +18,11 @@ def session_settings(*, python: str | None = None) -> dict[str, str]:
 
     A session that this process starts reads the workers' interpreter only from the environment
     variable ``PYSPARK_PYTHON``. Otherwise it runs any ``python3``, which is unlikely to have the
-    library. So this function sets that variable too, unless it is set
-    or ``python`` names another.
+    library. So this function sets that variable too, unless it is set or ``python`` names another.
 
     Args:
         python: the interpreter of the executors, of the driver's version, at the same place on
-            every machine; None: the one in ``PYSPARK_PYTHON``, or else this one.
+            every machine. None: the one in ``PYSPARK_PYTHON``, or else this one.
     """
     if python is not None:
         os.environ["PYSPARK_PYTHON"] = python

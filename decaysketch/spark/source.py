@@ -74,7 +74,7 @@ _RESULTS = frozenset(field.name for field in RESULT_FIELDS)
 
 
 class SketchDataSource(DataSource):
-    """The data source; see the module."""
+    """The data source. See the module."""
 
     @classmethod
     def name(cls) -> str:

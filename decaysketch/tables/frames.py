@@ -1,7 +1,7 @@
 """Data frames from any library: the core of ``from_frame`` and ``update_frame`` in every sketch.
 
-A data frame is anything with ``__arrow_c_stream__``, which pandas (2.2 or newer), polars, DuckDB,
-Arrow and ibis have. So this module depends on none of them. Arguments name the columns, and
+A data frame is any object with ``__arrow_c_stream__``. pandas (2.2 or newer), polars, DuckDB, Arrow
+and ibis have it. So this module depends on none of them. Arguments name the columns, and
 :class:`~decaysketch.tables.mapping.ColumnMapping` reads them. Equal observations give equal
 sketches, for any library and any types. Peculiarities of data frames are resolved first: a NaN in a
 value column is a missing value, as a null is. Rows without a time or an id are rejected with the
@@ -268,7 +268,7 @@ def table_of(frame: Any, names: Sequence[str] | None = None) -> pa.Table:
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column without text views, which polars has and few Arrow functions accept."""
+    """Return a column without text views. polars has these, and few Arrow functions accept them."""
     kind = column.type
     encoded = pa.types.is_dictionary(kind)
     if (kind.value_type if encoded else kind) not in (pa.string_view(), pa.binary_view()):

@@ -111,20 +111,20 @@ class KeyedBuilder:
     """Merges tables of a log into one sketch for each distinct key.
 
     Args:
-        params: parameters of every sketch, which select the sketch kind, or a sketch configuration;
-            see :func:`decaysketch.families.recipe_of`.
+        params: parameters for every sketch, which select the sketch kind, or a sketch
+            configuration. See :func:`decaysketch.families.recipe_of`.
         mapping: the meaning of the log's columns.
-        keys: columns to group by; none: one sketch of everything, under the key ``()``. A null is
+        keys: columns to group by. None: one sketch over everything, under the key ``()``. A null is
             a key like any other.
-        now: the time that every sketch gets; None: none. Sketches with different times merge to the
-            sketch of a build with the latest one.
-        only: the rows that are accepted; the others are ignored.
+        now: the time that every sketch gets. None: no time. Sketches with different times merge to
+            the sketch of a build with the latest one.
+        only: the accepted rows. The others are ignored.
         refused: "raise" for a row that no sketch can accept, or drop it and "count" it.
-        memory_bytes: about how much memory to use before :attr:`full`; None: no limit.
+        memory_bytes: about how much memory to use before :attr:`full`. None: no limit.
         site: the site of all rows, if the family counts by site and the mapping has no site column.
-        epoch: the epoch of the rows' sites; one of its own for each part of
-            a log that is built by itself (:func:`decaysketch.tables.epoch_of`). The rows of each
-            key have an epoch that follows from it and the key.
+        epoch: the epoch of the rows' sites. Give each log part that is built separately its own
+            epoch (:func:`decaysketch.tables.epoch_of`). The rows of each key have an epoch that
+            follows from it and the key.
         check_units: reject a table, before it accepts any row, if its times are unlikely in their
             unit, with few exceptions. Otherwise this only sets :attr:`doubt`.
         check_ids: check whether rows with one id are duplicates
@@ -137,10 +137,10 @@ class KeyedBuilder:
     Attributes:
         recipe: the sketch configuration of every sketch.
         sited: whether the family counts by site.
-        doubt_of_ids: reason why rows with one id are unlikely duplicates, if checked; None: they
-            are.
+        doubt_of_ids: reason why rows with one id are unlikely duplicates, if checked. None: they
+            are duplicates.
         kinds: content of the columns that name rows: "integers", "text", "bytes" or "timestamps".
-        doubt: reason why the times are unlikely in their unit, once there were such; None: there
+        doubt: reason why the times are unlikely in their unit, once there were such. None: there
             were none. A :class:`~decaysketch.TimeUnitWarning` reports it too, once.
 
     Grouped rows are stored together if the family can (:mod:`decaysketch.contract.many`): a key
@@ -220,10 +220,10 @@ class KeyedBuilder:
         """Merge a table. Amortised O(rows log max_weight).
 
         Raises:
-            ObservationError: a row is rejected, and refusals are not counted; the complete table is
-                rejected.
-            ParameterError: a column is missing or unsuitable, or a key column has another type
-                than before.
+            ObservationError: a row is rejected, and rejections are not counted. The complete table
+                is rejected.
+            ParameterError: a column is missing or unsuitable, or a key column has another type than
+                before.
             OtherUnitError: times are unlikely in their unit, and that is checked.
             OtherTypeError: a column that names rows contains another kind of keys than before, and
                 so other names.
@@ -286,7 +286,7 @@ class KeyedBuilder:
             self._undated = int(min(oldest, found.min())), int(max(newest, found.max()))
 
     def warnings(self) -> dict[type[UserWarning], str]:
-        """Return the log's faults, from its counts since the last :meth:`clear`; see
+        """Return the log's faults, from its counts since the last :meth:`clear`. See
         :func:`warnings_of`. O(rows stored).
         """
         held = 0 if self._rows is None else self._rows.held
@@ -402,8 +402,8 @@ class KeyedBuilder:
 
         Args:
             digests: False leaves the digests null, for sketches that are merged right away.
-            forget: drop forwarded sketches, which may then use more memory than
-                before; :meth:`clear` has to be called before there are more rows.
+            forget: drop forwarded sketches, which may then use more memory than before. Call
+                :meth:`clear` before you add more rows.
         """
         if self._numbers is None:
             return

@@ -129,7 +129,7 @@ class ColumnMapping:
         source: the source: integers, text or bytes. With ``sequence`` the name of a sampler's
             element. If rows are counted for a site, the site: integers from 0, or text. None: all
             rows have one site.
-        sequence: integers by which a source numbers its elements.
+        sequence: the integers that a source gives its elements as numbers.
         value: the measured number, or the label. Null is a missing value. None: every value is
             missing. A sampler needs it, and a key has none.
         values: the declared columns that are read, in a stream with columns. Others are null.
@@ -243,9 +243,9 @@ class ColumnMapping:
         Its family's :class:`~decaysketch.contract.family.Input` defines the required columns.
 
         Raises:
-            ParameterError: missing ids, if these name rows; missing source and sequence, if these
-                name rows; a missing key, if keys are counted, or a key if not; a missing value, if
-                it is required; or a value or weight, if rows have none.
+            ParameterError: ids, or source and sequence, are missing and name rows. A key is missing
+                and keys are counted, or there is a key and they are not. A value is missing and
+                required. Or there is a value or weight, and rows have none.
         """
         kind = recipe_of(params).kind.input
         if kind.named_by != "key" and self.key:
@@ -406,7 +406,7 @@ class ColumnMapping:
         return integers_of(column_of(table, name), name, refusals, self._numerals)
 
     def _words(self, table: pa.Table, params: Params, refusals: Refusals) -> UInt64Array:
-        """Return the words by which keys are counted. 0 for rejected ones."""
+        """Return the words that represent keys in counts. 0 for rejected ones."""
         keys = [id_column(table, name, refusals) for name in self.key]
         given: Any = tuple(keys) if len(keys) > 1 else keys[0]
         named = ", ".join(self.key)
@@ -614,7 +614,9 @@ def zoneless(time: str) -> str:
 
 
 def words_of(params: Params, keys: Any) -> UInt64Array:
-    """Return the words by which keys are counted, for parameters in a family that counts keys."""
+    """Return the words that represent keys in counts, for parameters in a family that counts
+    keys.
+    """
     words: UInt64Array = params.words_of(keys)  # type: ignore[attr-defined]  # as ``named_by`` says
     return words
 

@@ -83,7 +83,7 @@ def numbers(
         column: texts, null where there is none.
         name: the column's name.
         numerals: the number format.
-        refusals: receives the rows whose text is no number; they have 0.
+        refusals: receives the rows with a text that is no number. They have 0.
         integers: whether integers are expected.
 
     Returns:
@@ -268,9 +268,9 @@ class TimeTexts(NamedTuple):
 
     Attributes:
         unit: for plain numbers.
-        want: the stream's unit; both have a wall clock.
-        zone: for times that name none; None: UTC.
-        format: for ``strptime``; None: ISO 8601, or a number.
+        want: the stream's unit. Both have a wall clock.
+        zone: for times that name none. None: UTC.
+        format: for ``strptime``. None: ISO 8601, or a number.
     """
 
     unit: str
@@ -303,10 +303,10 @@ def ticks(column: pa.Array, name: str, how: TimeTexts, refusals: Refusals) -> In
         column: texts, null where there is none.
         name: the column's name.
         how: their format.
-        refusals: receives the rows whose text is no time, and marks times without a zone.
+        refusals: receives the rows with a text that is no time, and marks times without a zone.
 
     Returns:
-        int64[n]; 0 where the text is null, or rejected. O(n).
+        int64[n]. 0 where the text is null, or rejected. O(n).
     """
     texts = column.cast(pa.large_string())
     found = np.zeros(len(texts), np.int64)
