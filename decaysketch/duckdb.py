@@ -208,11 +208,11 @@ def build(
         check_units: reject integers that are unlikely as times in their unit (except for few).
 
     Returns:
-        The key columns and then ``rows``, ``missing_values``, ``fallback_times``,
-        ``refused``, ``sketch`` and ``digest``: a table that DuckDB reads by the name of its
-        variable. A :class:`~decaysketch.DisagreeingCopiesWarning` warns if rows with one id are
-        unlikely to be duplicates, a :class:`~decaysketch.TimeZoneWarning` if times name no
-        zone, an :class:`~decaysketch.UnlikelyClockWarning` if some lie outside 1990 to 2099.
+        The key columns and then ``rows``, ``missing_values``, ``fallback_times``, ``refused``,
+        ``sketch`` and ``digest``: a table that DuckDB reads by the name of its variable. A
+        :class:`~decaysketch.DisagreeingCopiesWarning` warns if rows with one id are unlikely to be
+        duplicates, a :class:`~decaysketch.TimeZoneWarning` if times name no zone, an
+        :class:`~decaysketch.UnlikelyClockWarning` if some lie outside 1990 to 2099.
 
     Raises:
         ObservationError: the first rejected row, counted from the first row in the relation.

@@ -1,6 +1,6 @@
 """A key: ``ds_<prefix>_<secret>``, and a role within a scope.
 
-The prefix names the key, the secret of 256 random bits proves it. The server stores only the
+The prefix names the key, the secret with 256 random bits proves it. The server stores only the
 SHA-256 of the complete text. A slow hash protects secrets that people choose. Against 256 uniform
 bits no search gains from a fast hash, and a request costs microseconds.
 """
@@ -57,7 +57,7 @@ class KeyFieldError(ValueError):
 
 
 class Role(StrEnum):
-    """What a key is for; each includes those before it."""
+    """A key's purpose. Each role includes the roles before it."""
 
     READ = "read"
     WRITE = "write"
@@ -76,12 +76,12 @@ class KeyRow:
     """A key as it is stored. Times are microseconds since 1970.
 
     Args:
-        prefix: names the key; not secret.
-        digest: SHA-256 of the key.
+        prefix: names the key. It is not secret.
+        digest: the key's SHA-256.
         label: for people.
         role, scope: its permissions, and their streams: names or globs, case matters.
-        max_streams: it creates no stream while so many exist in its scope; None: any number.
-        created_us, expires_us: valid from and until; None: for ever.
+        max_streams: it creates no stream while so many exist in its scope. None: any number.
+        created_us, expires_us: valid from and until. None: for ever.
         previous_digest, previous_until_us: the secret before the last rotation, and how long it is
             still accepted.
     """
@@ -114,11 +114,11 @@ class KeyRow:
         )
 
     def sees(self, stream: str) -> bool:
-        """Return whether a stream of this name is in scope."""
+        """Return whether a stream with this name is in scope."""
         return _matches(stream, self.scope)
 
     def accepts(self, digest: bytes, now_us: int) -> bool:
-        """Return whether the text of this digest is this key, and valid at that time."""
+        """Return whether the text with this digest is this key, and valid at that time."""
         current = hmac.compare_digest(digest, self.digest)
         previous = hmac.compare_digest(digest, self.previous_digest or _NOTHING)
         if self.expires_us is not None and now_us >= self.expires_us:
@@ -128,7 +128,7 @@ class KeyRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """The sender of a request with a recognised key. ``digest`` is that of the sent text."""
+    """The sender of a request with a recognised key. ``digest`` belongs to the sent text."""
 
     role: Role
     scope: tuple[str, ...]
@@ -137,7 +137,7 @@ class Caller:
     max_streams: int | None = None
 
     def sees(self, stream: str) -> bool:
-        """Return whether a stream of this name is in scope."""
+        """Return whether a stream with this name is in scope."""
         return _matches(stream, self.scope)
 
     @property

@@ -1,13 +1,12 @@
 """Backup, restore and check of the database, for SQLite and PostgreSQL.
 
-A backup is one SQLite file that contains every table as of one moment. Another table lists the row
-count and the digest of each. SQLite and PostgreSQL are read and filled the same way, so a backup of
+A backup is one SQLite file that contains every table as of one moment. Another table lists each
+one's row count and digest. SQLite and PostgreSQL are read and filled the same way, so a backup of
 one restores into the other, and the aggregator can serve from the file itself. Writing it delays no
 other process: a reader of one moment blocks no writer.
 
-The digest of a table is the sum modulo 2^256 of the SHA-256 of its rows, in any order (databases do
-not agree on the order of texts). It detects accidents. An attacker that can write the file can
-forge it.
+A table's digest is the sum modulo 2^256 over its rows' SHA-256, in any order (databases order texts
+differently). It detects accidents. An attacker that can write the file can forge it.
 """
 
 from __future__ import annotations
@@ -81,9 +80,9 @@ def backup(database_url: str, path: Path) -> list[TableCopy]:
 
     Args:
         database_url: as ``Settings.database_url``.
-        path: of a file that does not exist yet. It appears when it is complete and on disk, and
-            only its owner may read it. Until then it is ``PATH.*.unfinished`` next to it, which
-            stays if the process is killed.
+        path: a file that does not exist yet. It appears when it is complete and on disk, and only
+            its owner may read it. Until then it is ``PATH.*.unfinished`` next to it, which stays if
+            the process is killed.
 
     Raises:
         BackupError: the database is not there or cannot be read, or the file cannot be written.
@@ -240,7 +239,7 @@ def _renew_monitors(sink: sa.Connection) -> None:
 
 @dataclass(slots=True)
 class StreamFindings:
-    """The database content of one stream."""
+    """One stream's database content."""
 
     name: str
     snapshots: int = 0
@@ -377,10 +376,10 @@ def _present(connection: sa.Connection) -> set[str]:
 
 
 def _known_tables(connection: sa.Connection) -> set[str]:
-    """Return the names of the existing tables. Those of every version have the same columns.
+    """Return the existing tables' names. Tables have the same columns in every version.
 
     Raises:
-        BackupError: they are of a newer release, or of one before versions.
+        BackupError: they come from a newer release, or from one before versions.
     """
     present = _present(connection)
     if tables.schema_version.name not in present:

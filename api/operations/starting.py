@@ -73,7 +73,7 @@ def _in_a_line(error: Exception) -> str:
 
 
 def check_address(settings: Settings) -> None:
-    """Check that the server can listen on the address, before it reads the database, which takes
+    """Check that the server can listen on the address, before it reads the database. Reading takes
     long.
 
     Raises:

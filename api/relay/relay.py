@@ -1,33 +1,33 @@
 """A relay: it merges the accepted posts of this aggregator, and posts them to another one as one
 source.
 
-For each stream the upstream stores, under the name of this relay, the join of all forwarded
-sketches. A *delta* is the join of all posts since the last one. The relay posts it after
-``upstream_flush_s`` at the latest, so duplicates that came by several gateways meanwhile cross
-once. A sketch may be sent any number of times, so nothing here has to happen exactly once:
+For each stream the upstream stores, under this relay's name, the join of all forwarded sketches. A
+*delta* is the join of all posts since the last one. The relay posts it after ``upstream_flush_s``
+at the latest, so duplicates that came by several gateways meanwhile cross once. A sketch may be
+sent any number of times, so nothing here has to happen exactly once:
 
 - *Durable state* is in two places. The journal contains all acknowledged posts. The upstream's own
   database shows which have arrived: the digest of its content from this relay. States are
-  canonical, so the upstream has everything exactly if that digest is the one of the stream here. No
-  cursor is stored that a restored backup, a compaction or a re-created stream could make wrong.
+  canonical, so the upstream has everything exactly if that digest equals the stream's digest here.
+  No cursor is stored that a restored backup, a compaction or a re-created stream could make wrong.
 - *After a start*, and whenever the upstream's gaps are unknown, the relay requests its digest. If
   it differs, the relay sends the *whole* stream, a sketch of bounded size, and deltas from there
   on. It does the same every ``upstream_check_s``, which finds an upstream that went back.
-- *Waiting data* for an absent upstream is one sketch per stream, however long that lasts. Where all
-  of them have more than ``upstream_queue_rows``, the relay drops the largest and later sends the
+- *Waiting data* for an absent upstream is one sketch per stream, however long that lasts. If all
+  together have more than ``upstream_queue_rows``, the relay drops the largest and later sends the
   complete stream. Posts from below are accepted as before.
 - *A post that changes nothing* is not forwarded: a stream whose digest equals the forwarded one has
-  nothing new, whatever came. So a relay whose upstream is indirectly itself comes to rest.
+  nothing new, for any posts. So a relay that is indirectly its own upstream comes to rest.
 
 Streams in ``upstream_paths`` are also forwarded source by source, in the same way: a line for each
 source (:mod:`api.relay.parts`).
 
 The join covers all sources: separately, duplicates would cross as often as they came. A joined
-source cannot be removed again. So a source that is revoked here stays upstream, in the posts of
-this relay. See ``_tell_more``.
+source cannot be removed again. So a source that is revoked here stays upstream, in this relay's
+posts. See ``_tell_more``.
 
-Of several processes over one database the holder of a lease forwards. Should two processes believe
-that they have it, all is sent twice, and counted once.
+Among several processes over one database, the lease holder forwards. If two processes believe that
+they have it, all is sent twice, and counted once.
 """
 
 from __future__ import annotations
@@ -87,15 +87,15 @@ class _Line:
     Attributes:
         stream: the stream here, or one of its sources.
         source: name upstream for what is forwarded.
-        incarnation: of the stream there; None: not checked yet.
+        incarnation: the stream's incarnation there. None: not checked yet.
         passed_on: digest of the stream here when the upstream was last known to have all of it.
-        generation: of the stream here, then.
+        generation: the stream's generation here at that time.
         perhaps: digest that the upstream would have if a post arrived whose response did not.
-        held: digest of the upstream's content from this relay at the last check; None: nothing, or
+        held: digest of the upstream's content from this relay at the last check. None: nothing, or
             it was posted to since.
         exact: whether nothing was taken between the digest and the delta that was posted with it,
-            so that the upstream holds exactly that.
-        token: of the last post.
+            so that the upstream contains exactly that.
+        token: the last post's token.
         since_s: since when the upstream lacks something.
         check_s: when to check it again.
         not_before_s: nothing is sent before.
@@ -120,7 +120,7 @@ class _Line:
 
     @property
     def state(self) -> str:
-        """Return one of ``RELAY_STATES``."""
+        """Return a state in ``RELAY_STATES``."""
         if self.problem is not None:
             return "paused"
         if self.since_s is not None:
@@ -137,13 +137,13 @@ class _FailedError(Exception):
 
 
 class Relay:
-    """Forwards the accepted posts of an aggregator.
+    """Forwards an aggregator's accepted posts.
 
     Args:
-        aggregator: the owner of the streams.
+        aggregator: the stream owner.
         storage: its database, for the lease.
         upstream: the destination.
-        settings: which streams, how often, how much may wait.
+        settings: the streams, the frequency, and the limits for waiting data.
     """
 
     def __init__(
@@ -248,7 +248,7 @@ class Relay:
             self._aggregator.observer.relay_let_go(line.stream.name)
 
     def _waiting(self) -> dict[_Line, MergeBuffer]:
-        """Return the gathered buffer of each stream."""
+        """Return each stream's gathered buffer."""
         return {
             line: buffer
             for line in self._lines.values()
@@ -522,8 +522,8 @@ def _form(stream: Stream | SourcePart) -> dict[str, Any]:
 
 
 def _cure(stream: Stream | SourcePart, reason: str) -> str:
-    """Return the remedy for a stream that is missing upstream. A derived stream is created with its
-    origin, which could have none of its name otherwise.
+    """Return the remedy for a stream that is missing upstream. A derived stream is created with
+    its origin. Otherwise the origin could not have a derived stream with its name.
     """
     said = f"the upstream has no stream {stream.name!r}"
     if stream.row.view is None or isinstance(stream, SourcePart):

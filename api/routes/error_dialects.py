@@ -1,4 +1,4 @@
-"""Problems in the statuses and texts that senders of other protocols understand."""
+"""Problems with the statuses and texts that senders in other protocols understand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Answer = Callable[[Request, ProblemResponse], Response]
 
 
 def understood_by(answer: Answer) -> type[APIRoute]:
-    """A kind of route with problems written by ``answer``."""
+    """Return a route class with problems written by ``answer``."""
 
     class Understood(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -47,8 +47,8 @@ def understood_by(answer: Answer) -> type[APIRoute]:
 def translated(
     answer: ProblemResponse, statuses: Mapping[int, int]
 ) -> tuple[dict[str, Any], int, dict[str, str]]:
-    """The members of a problem, the status of the response, and the headers beside those for its
-    content.
+    """Return a problem's members, the response status, and the headers in addition to the
+    content headers.
     """
     status = statuses.get(answer.status_code, answer.status_code)
     headers = {
@@ -62,6 +62,6 @@ def translated(
 def as_understood(
     answer: ProblemResponse, statuses: Mapping[int, int], **beside: Any
 ) -> ProblemResponse:
-    """A problem with another status and additional members."""
+    """Return a problem with another status and additional members."""
     problem, status, headers = translated(answer, statuses)
     return ProblemResponse(problem | beside | {"status": status}, status, headers)

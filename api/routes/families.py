@@ -1,4 +1,4 @@
-"""Descriptions of the sketch families, for clients that build on them.
+"""Sketch family descriptions, for clients that build on them.
 
 Rows, parameters, merge laws, and queries.
 """
@@ -27,7 +27,7 @@ router = APIRouter()
 
 
 class ArgumentModel(BaseModel):
-    """An argument of an aggregate, under its name in a query."""
+    """An aggregate's argument, under its name in a query."""
 
     kind: Literal["number", "share", "integer", "predicate", "keys", "flag", "sketch"] = Field(
         description="`share`: a number of 0..1; `predicate`: a text over `v` and `w`; `keys`: each "
@@ -72,7 +72,7 @@ class QuestionModel(BaseModel):
 
 
 class InputModel(BaseModel):
-    """The rows of a family's sketches."""
+    """The rows in a family's sketches."""
 
     named_by: Literal["ids", "sequence", "key"] = Field(
         description="By ids, which keys are hashed to; by numbers that their source gives them; or "
@@ -107,7 +107,7 @@ class InputModel(BaseModel):
 
 
 class OptionModel(BaseModel):
-    """A parameter of a stream, under its name."""
+    """A stream parameter, under its name."""
 
     kind: Literal["integer", "text"]
     description: str
@@ -134,7 +134,7 @@ class PromisesModel(BaseModel):
 
 
 class FamilyModel(BaseModel):
-    """One family of sketches."""
+    """One sketch family."""
 
     description: str
     input: InputModel
@@ -158,8 +158,8 @@ class FamiliesResponse(BaseModel):
     responses={304: {"description": "It is the one that If-None-Match names."}},
 )
 async def get_families(request: Request) -> Response:
-    """The parameters of streams from each family, the content of their rows, and their aggregates
-    with arguments and results. The response stays the same until another release.
+    """Stream parameters in each family, the content of their rows, and their aggregates with
+    arguments and results. The response stays the same until another release.
     """
     body, tag = _families()
     headers = {"ETag": tag, "Cache-Control": "no-cache"}
@@ -170,7 +170,7 @@ async def get_families(request: Request) -> Response:
 
 @cache
 def _families() -> tuple[bytes, str]:
-    """The body, and its entity tag."""
+    """Return the body and its entity tag."""
     families = {name: _family(family) for name, family in FAMILIES.items()}
     body = FamiliesResponse(families=families).model_dump_json()
     return body.encode(), etag(body)

@@ -1,13 +1,13 @@
-"""Influx line protocol in, for whatever writes to InfluxDB: Telegraf, its clients, scripts.
+"""Influx line protocol in, for programs that write to InfluxDB: Telegraf, its clients, scripts.
 
-A bucket (``db`` of the first version) is the name of a stream, or of several, parted by commas:
-each reads the lines that its maps name. What is sound is stored also where other lines are refused,
-as InfluxDB does it (400, ``partial write``); its clients do not send such a body again. A body that
-comes again, also because one of several streams was busy, changes nothing.
+A bucket (``db`` in version 1) is a stream name, or several with commas between them. Each stream
+reads the lines that its mappings name. Sound lines are stored even if others are rejected, as in
+InfluxDB (400, ``partial write``). Its clients do not send such a body again. A repeated body, also
+because one stream was busy, changes nothing.
 
-What clients do with a status decides which they are told: 503 they repeat, 413 some cut in halves;
-500 some repeat for ever, and at 422 some give up for good, so what is wrong with a body is 400.
-Problems have the members ``code`` and ``message`` beside their own, which these clients look for.
+The clients' reaction determines the status. They repeat after 503, and some cut the body in halves
+after 413. Some repeat for ever after 500, and some give up for good after 422, so a fault in a body
+is 400. Problems also have the members ``code`` and ``message``, because these clients read them.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ async def write_lines_of_bucket(
     source: _Source = None,
     check_units: _CheckUnits = True,
 ) -> Response:
-    """As InfluxDB 2 takes it. The key is the token: `Authorization: Token ds_...`."""
+    """As in InfluxDB 2. The key is the token: `Authorization: Token ds_...`."""
     return await _write(
         request, aggregator, settings, bucket, precision, source, check_units=check_units
     )
@@ -171,7 +171,7 @@ async def write_lines_of_database(
     source: _Source = None,
     check_units: _CheckUnits = True,
 ) -> Response:
-    """As InfluxDB 1 takes it. The key is the password, of Basic authentication or as `p`."""
+    """As in InfluxDB 1. The key is the password, in Basic authentication or as `p`."""
     return await _write(
         request, aggregator, settings, db, precision, source, check_units=check_units
     )
@@ -194,7 +194,7 @@ async def write_lines_of_database_3(
     source: _Source = None,
     check_units: _CheckUnits = True,
 ) -> Response:
-    """As InfluxDB 3 takes it. The key is the token: `Authorization: Bearer ds_...`."""
+    """As in InfluxDB 3. The key is the token: `Authorization: Bearer ds_...`."""
     return await _write(
         request, aggregator, settings, db, await _precision(request, precision), source,
         check_units=check_units, partial=accept_partial,
@@ -218,7 +218,7 @@ async def write_lines_3(
     source: _Source = None,
     check_units: _CheckUnits = True,
 ) -> Response:
-    """For clients of version 3 that are given the URL `/v1/streams/NAME/influx`."""
+    """For version 3 clients with the URL `/v1/streams/NAME/influx`."""
     return await _write(
         request, aggregator, settings, name, await _precision(request, precision), source,
         check_units=check_units, partial=accept_partial,
@@ -247,8 +247,9 @@ async def write_lines(
     source: _Source = None,
     check_units: _CheckUnits = True,
 ) -> Response:
-    """For clients that are given the URL `/v1/streams/NAME/influx`: whatever bucket or database
-    they name, the lines are of this stream."""
+    """For clients with the URL `/v1/streams/NAME/influx`. The lines go to this stream, for any
+    bucket or database name.
+    """
     return await _write(
         request, aggregator, settings, name, precision, source, check_units=check_units
     )
@@ -308,8 +309,9 @@ _LOOKED_AT = 1 << 16  # bytes
 
 
 async def _precision(request: Request, given: str) -> str:
-    """The unit of the times of a body; `auto` is told by the size of the first one, as InfluxDB 3
-    does it."""
+    """Return the time unit in a body. `auto` infers it from the size of the first time, as
+    InfluxDB 3 does.
+    """
     if given != "auto":
         return _NAMES_3.get(given, given)
     found = _STAMP.search((await request.body())[:_LOOKED_AT])
@@ -325,10 +327,10 @@ class _Parser:
     """Reads a body once for all streams in a bucket.
 
     Attributes:
-        maps: by stream.
-        precision_ns: nanoseconds in a unit of the times.
-        most: readings for all streams together.
-        partial: whether sound lines are stored where others are refused.
+        maps: mappings by stream.
+        precision_ns: nanoseconds in the body's time unit.
+        most: maximum readings for all streams together.
+        partial: whether sound lines are stored if others are rejected.
     """
 
     maps: Sequence[SeriesIndex[LineMap]]
@@ -338,7 +340,7 @@ class _Parser:
     _found: list[Points] | None = None
 
     def points(self, place: int, body: bytes, _form: Form) -> Steps[Points]:
-        """The readings for one stream, in steps.
+        """Return the readings for one stream, in steps.
 
         Raises:
             UnreadableError: see :func:`~decaysketch.ingest.line_protocol.parse`.
@@ -377,8 +379,9 @@ class _Parser:
     include_in_schema=False,
 )
 async def create_database(request: Request) -> dict[str, Any]:
-    """Telegraf's output of the first version asks for it. Nothing is created: streams are, by
-    `PUT /v1/streams/{name}`."""
+    """Telegraf's output for version 1 requests it. Nothing is created. Create streams with `PUT
+    /v1/streams/{name}`.
+    """
     asked = request.query_params.get("q")
     if asked is None:
         text = (await request.body()).decode("utf-8", "replace")
@@ -406,12 +409,16 @@ async def create_database(request: Request) -> dict[str, Any]:
     include_in_schema=False,
 )
 async def ping() -> Response:
-    """Nothing is said of any stream; `/readyz` says whether posts are taken."""
+    """The response contains no stream information. `/readyz` shows whether the server accepts
+    posts.
+    """
     return Response(status_code=HTTPStatus.NO_CONTENT, headers={"X-Influxdb-Version": "2.7"})
 
 
 @router.get("/health", tags=["service"], summary="The same, for its second version")
 @router.get("/v1/streams/{name}/influx/health", name="health_of_stream", include_in_schema=False)
 async def health() -> dict[str, str]:
-    """Nothing is said of any stream; `/readyz` says whether posts are taken."""
+    """The response contains no stream information. `/readyz` shows whether the server accepts
+    posts.
+    """
     return {"name": "influxdb", "status": "pass", "message": "ready for writes"}

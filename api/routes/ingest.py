@@ -1,6 +1,6 @@
-"""A body of any protocol, from the request to the receipt.
+"""A body in any protocol, from the request to the receipt.
 
-One function, :func:`ingest`, runs the stages of every body of rows: read, check and sketch
+One function, :func:`ingest`, runs the stages for every body with rows: read, check and sketch
 (:class:`api.ingest.building.Ingestion`) in time slices, then commit and apply
 (:meth:`api.service.aggregator.Aggregator.post`).
 """
@@ -69,11 +69,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Work:
-    """Where the work of a request is done.
+    """Runs a request's work.
 
     Attributes:
-        request: whose client must still be there.
-        rows: of a sketch, which take as long.
+        request: the request. Its client must still be connected.
+        rows: the number of sketch rows that take as long.
     """
 
     request: Request
@@ -81,14 +81,14 @@ class Work:
 
     @property
     def caller(self) -> Any:
-        """Whose it is."""
+        """The caller."""
         return self.request.scope["state"].get("caller")
 
     async def by_steps(self, steps: Steps[T]) -> T:
-        """What work returns that is done in steps, in time slices by caller.
+        """Run work in steps, in time slices by caller. Return its result.
 
         Raises:
-            ClientLeftError: nobody waits for it any more.
+            ClientLeftError: the client has left.
         """
         lanes: Lanes = self.request.app.state.lanes
         caller = asker(self.request)
@@ -97,16 +97,16 @@ class Work:
 
 
 def maps_of(stream: Stream, format: str, kind: type[M], example: str) -> list[M]:
-    """The maps of a stream for a format.
+    """Return a stream's mappings for a format.
 
     Args:
-        stream: whose.
-        format: their name for it.
-        kind: of maps of the format.
-        example: what else such a map says, for who has none.
+        stream: the stream.
+        format: the format's name in the mappings.
+        kind: the mapping class for the format.
+        example: further content of such a mapping, for the error message.
 
     Raises:
-        InvalidRequestError: it has none, with what to do.
+        InvalidRequestError: it has none. The message has the remedy.
     """
     given = () if stream.mappings is None else stream.mappings.map
     maps: list[M] = [each for each in given if isinstance(each, kind) and each.format == format]
@@ -122,7 +122,7 @@ def maps_of(stream: Stream, format: str, kind: type[M], example: str) -> list[M]
 
 
 def index_of(stream: Stream, format: str, kind: type[S], example: str) -> SeriesIndex[S]:
-    """The compiled maps of a stream for a format of time series; see :func:`maps_of`."""
+    """Return a stream's compiled mappings for a time-series format. See :func:`maps_of`."""
     maps_of(stream, format, kind, example)
     assert stream.mappings is not None
     return stream.mappings.series[format]
@@ -136,7 +136,9 @@ def form_of(
     most: int | None = None,
     zone: tzinfo | None = None,
 ) -> Form:
-    """What rows must look like; a body has ``most`` at most, or as few as the server takes."""
+    """Return the required row form. A body has at most ``most`` rows, or the server's limit if
+    that is less.
+    """
     skew_s = stream.row.max_clock_skew_s
     latest = latest_time(stream.recipe.params.time_unit, skew_s, aggregator.now_us() * 1000)
     lead = None if skew_s is None else Lead(skew_s, "max_clock_skew_s")
@@ -169,18 +171,18 @@ async def ingest(
     rows: int | None = None,
     cost: int = _COST,
 ) -> Receipt | None:
-    """Read, check and sketch a body in time slices. Commit all posts of it in one transaction.
+    """Read, check and sketch a body in time slices. Commit all its posts in one transaction.
 
     Args:
-        request: of the client, which must stay connected while its body is read.
+        request: the client's request. The client must stay connected while its body is read.
         ingestions: the same body for one stream, or for each of several streams.
         body: plain bytes.
         rows: most rows that all streams together get from it. The most that their forms admit, if
             not given.
-        cost: of a row, in rows of a sketch that take as long to decode.
+        cost: the cost per row, in sketch rows that take as long to decode.
 
     Returns:
-        The receipt of the posts. None: no row was accepted.
+        The posts' receipt. None: no row was accepted.
 
     Raises:
         ServiceError: the reason to reject the body, now or for good. Nothing is stored then.
@@ -211,14 +213,15 @@ def _steps(ingestions: Sequence[Ingestion], body: bytes) -> Steps[None]:
 
 
 def copies_of(stream: Stream) -> int:
-    """Return how many sketch rows a row of a body may become."""
+    """Return how many sketch rows a row in a body may become."""
     copies: int = getattr(stream.recipe.params, "copies", 1)
     return copies
 
 
 def held(steps: Steps[T], memory: Memory, hold: Hold) -> Steps[T]:
-    """Run the same steps, each of which holds the rows. A step of many rows runs while nothing else
-    merges many rows. It never waits long for that, since other posts wait for its thread.
+    """Run the same steps, and reserve the rows in each. A step with many rows runs while no
+    other work merges many rows. It never waits long for that, since other posts wait for its
+    thread.
     """
     while True:
         with hold, memory.merging(hold.rows, _PATIENCE_S) as is_free:
@@ -232,7 +235,7 @@ def held(steps: Steps[T], memory: Memory, hold: Hold) -> Steps[T]:
 
 
 def count_rows(aggregator: Aggregator, ingestion: Ingestion) -> None:
-    """Count the accepted rows of a body by their status, and suspicious ones."""
+    """Count a body's accepted rows by their status, and suspicious ones."""
     stream, source = ingestion.stream, ingestion.form.source
     for status in Verdict:
         if rows := int(np.count_nonzero(ingestion.statuses == status)):
@@ -245,7 +248,7 @@ def count_rows(aggregator: Aggregator, ingestion: Ingestion) -> None:
 
 
 def notes_on(ingestion: Ingestion) -> Notes:
-    """Return the suspicious readings of a body."""
+    """Return the suspicious readings in a body."""
     reader = ingestion.reader
     return notes_of(
         replaced=ingestion.replaced,
@@ -256,7 +259,7 @@ def notes_on(ingestion: Ingestion) -> Notes:
 
 
 def warnings_on(ingestion: Ingestion) -> list[str]:
-    """Return sentences on the suspicious readings of a body."""
+    """Return sentences on the suspicious readings in a body."""
     accepted = len(ingestion.batch.positions)
     return warnings_of(notes_on(ingestion), accepted, ingestion.stream.mappings)
 
@@ -267,7 +270,7 @@ async def ingest_messages(
     """The same for protocols whose clients repeat a request only at 503.
 
     Raises:
-        IngestBusyError: not now; the client is to send the body again.
+        IngestBusyError: not now. The client must send the body again.
     """
     try:
         return await ingest(request, ingestions, body)
@@ -281,7 +284,7 @@ async def ingest_series(
     """The same for time series, with the points, lines or samples that were rejected.
 
     Returns:
-        Their number, and the first ``most_listed`` of each stream with place and reason.
+        Their number, and the first ``most_listed`` per stream with place and reason.
     """
     aggregator: Aggregator = request.app.state.aggregator
     await ingest_messages(request, ingestions, body)

@@ -1,4 +1,4 @@
-"""Keys: permissions of callers, by stream."""
+"""Keys: callers' permissions, by stream."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class NewKey(KeyState):
 
 
 class KeyList(BaseModel):
-    """Keys with a scope within the caller's, in order of creation."""
+    """Keys with a scope within the caller's, ordered by creation."""
 
     keys: list[KeyState]
 
@@ -186,7 +186,7 @@ class CallerState(BaseModel):
 
 @router.get("/v1/caller", summary="What the caller may do")
 async def get_caller(caller: Reads) -> CallerState:
-    """The role and the scope of the request's key, or of everybody if the server requires no
+    """The role and the scope of the request's key, or of all callers if the server requires no
     key.
     """
     return CallerState(prefix=caller.prefix, role=caller.role, scope=list(caller.scope))

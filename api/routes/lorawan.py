@@ -1,7 +1,7 @@
-"""Webhooks of LoRaWAN network servers, read by the mappings of the stream.
+"""Webhooks from LoRaWAN network servers, read by the stream's mappings.
 
-Network servers repeat little, and disable a webhook after many rejections. So a message that is
-no uplink, or not for this stream, gets 200. A busy server returns 503, which they repeat.
+Network servers repeat little, and disable a webhook after many rejections. So a message that is no
+uplink, or not for this stream, gets 200. A busy server returns 503, and they repeat the message.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ROWS = 1000  # of one message, which has few
 
 
 class PostedMessage(BaseModel):
-    """The outcome of a message."""
+    """A message's outcome."""
 
     stream: str
     source: str
@@ -102,7 +102,7 @@ async def post_lorawan(
         Query(pattern=schemas.SOURCE, description="Who sends; the name of the format, if not."),
     ] = None,
 ) -> PostedMessage:
-    """For ChirpStack's HTTP integration and webhooks of The Things Stack, unchanged. Device,
+    """For ChirpStack's HTTP integration and webhooks from The Things Stack, unchanged. Device,
     session and counter identify a frame, so a repeated frame changes nothing, also through other
     gateways.
     """
@@ -141,14 +141,14 @@ async def post_lorawan(
 
 
 def _most(maps: Sequence[DocumentMap]) -> int:
-    """The maximum number of readings in a message: one for each mapping, unless a mapping reads an
-    array.
+    """Return the maximum number of readings in a message: one for each mapping, unless a mapping
+    reads an array.
     """
     return min(_ROWS, sum(1 if each.each is None else _ROWS for each in maps))
 
 
 def _faults(reader: MessageReader, refusals: Sequence[Refusal]) -> list[Fault]:
-    """Rejections by the parser and by the stream."""
+    """Return the rejections by the parser and by the stream."""
     return [
         *(Fault(field=where, reason=reason) for where, reason in reader.parsed.refused),
         *(

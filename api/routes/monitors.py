@@ -1,4 +1,4 @@
-"""Monitors of a stream: definitions, states, reports from sources, and events for both."""
+"""A stream's monitors: definitions, states, reports from sources, and events for both."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class SiteState(BaseModel):
 
 
 class AlertState(BaseModel):
-    """The state of an alert."""
+    """An alert's state."""
 
     phase: Literal["inactive", "pending", "firing"]
     since: float = Field(description="In seconds since 1970.")
@@ -129,7 +129,7 @@ class MonitorState(_Said):
 
 
 class MonitorList(BaseModel):
-    """The monitors of a stream, sorted by name."""
+    """A stream's monitors, sorted by name."""
 
     monitors: list[MonitorState]
 
@@ -142,7 +142,7 @@ class MonitorGlance(_Said):
 
 
 class HistoryState(BaseModel):
-    """A past state of a monitor."""
+    """A monitor's past state."""
 
     since: float = Field(description="When it began, in seconds since 1970.")
     until: float | None = Field(
@@ -170,7 +170,7 @@ class MonitorHistory(BaseModel):
 
 
 class MonitorGlances(BaseModel):
-    """The monitors of all streams that the caller may see, sorted by name."""
+    """The monitors in all streams that the caller may see, sorted by name."""
 
     monitors: list[MonitorGlance]
 
@@ -375,8 +375,8 @@ async def post_report(
     source: schemas.SourceKey,
     monitors: TheMonitors,
 ) -> Response:
-    """For a source without data to post: it renews its leases and confirms smaller allowances for
-    all monitors of the stream at once.
+    """For a source without data to post: it renews its leases and confirms smaller allowances
+    for all monitors in the stream at once.
     """
     answer = await monitors.report(stream, source, Report.from_dict(form))
     granted = schemas.Granted.model_validate(answer.to_dict())
@@ -384,7 +384,7 @@ async def post_report(
 
 
 async def _place(request: Request, caller: Reads) -> AsyncIterator[None]:
-    """Occupy one of the connections for event followers until the response ends."""
+    """Occupy a connection for event followers until the response ends."""
     with request.app.state.event_places.place(caller.prefix):
         yield
 

@@ -1,4 +1,4 @@
-"""Raw observations in, a verdict on each of them out."""
+"""Raw observations in, a row status for each out."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _NAMES: tuple[_Verdict, ...] = get_args(_Verdict)
 
 
 class RefusedRow(BaseModel):
-    """An observation that was not taken."""
+    """A rejected observation."""
 
     row: int = Field(description="Which of the body, from 0; empty lines do not count.")
     field: str = Field(description="The field at fault; `observation` for the row as a whole.")
@@ -67,7 +67,7 @@ class RefusedRow(BaseModel):
 
 
 class PostedObservations(BaseModel):
-    """What became of the observations of one post."""
+    """The outcome for the observations in one post."""
 
     stream: str
     source: str
@@ -186,11 +186,12 @@ async def post_observations(
     parameters: Annotated[ObservationParameters, Query()],
     request: Request,
 ) -> Response:
-    """For devices too thin to build a sketch. Sound observations are taken even if others of the
-    body are refused. Posting them again, in any grouping, changes nothing.
+    """For devices too small to build a sketch. The server accepts sound observations even if it
+    rejects others in the body. Posting them again, in any grouping, changes nothing.
 
-    Events of keys have no ids. There the source numbers its rows, `first` and `next` say which
-    these are, and posting the same body again, with the same numbers, changes nothing."""
+    Key events have no ids. There the source numbers its rows, and `first` and `next` contain the
+    numbers. Posting the same body again, with the same numbers, changes nothing.
+    """
     aggregator: Aggregator = request.app.state.aggregator
     settings: Settings = request.app.state.settings
     stream = await aggregator.find(name)
@@ -259,8 +260,9 @@ def _zone(name: str | None) -> tzinfo | None:
 def _interval(
     stream: Stream, first: int | None, one_past: int | None, most: int
 ) -> Interval | None:
-    """The numbers of the rows, where nothing else tells a post from the same one, sent again; None
-    where ids do."""
+    """Return the row numbers, if only these distinguish a new post from a repeated one. None if
+    ids do.
+    """
     interval = interval_of(first, one_past)
     family = stream.recipe.kind
     if not family.input.sited:
@@ -335,7 +337,7 @@ async def _ingest_numbered(
 
 
 def _nothing_taken(posted: PostedObservations) -> ProblemResponse:
-    """A problem, and beside its members all that the answer to a post says."""
+    """Return a problem that also contains all fields of a post's response."""
     faults = [
         Fault(
             field=f"observations[{each.row}].{each.field}",

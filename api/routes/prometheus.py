@@ -1,4 +1,4 @@
-"""Results for Prometheus: saved queries of an operator, and the scrape that runs them."""
+"""Results for Prometheus: an operator's saved queries, and the scrape that runs them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class QuestionState(BaseModel):
 
 
 class QuestionList(BaseModel):
-    """The saved queries of a stream, sorted by name."""
+    """A stream's saved queries, sorted by name."""
 
     questions: list[QuestionState]
 
@@ -191,7 +191,7 @@ async def get_prometheus(
 async def _answers(
     answerer: Answerer, stream: Stream, found: list[ConfiguredQuestion], http: Request
 ) -> tuple[list[tuple[str, Any]], list[tuple[str, str]]] | None:
-    """The result of each query, or the reason why it has none. None if the client has left."""
+    """Return each query's result, or the reason why it has none. None if the client has left."""
     if not found:
         return [], []
     queries = [read_query(each.query) for each in found]
@@ -234,7 +234,7 @@ async def _ask(
 
 
 def _reason(error: Exception) -> str:
-    """The kind of problem with a query. Problems with the service are raised."""
+    """Return the problem kind for a query. Problems with the service are raised."""
     problem = answer_to(error)
     if problem.status_code not in (403, 404, 409, 422):
         raise error

@@ -63,10 +63,10 @@ GroupAskedInBody = Annotated[GroupRequest, Depends(asked_in_body(GroupRequest))]
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """The requirements for a response from the head of a request.
+    """The requirements for a response, from a request's head.
 
     Attributes:
-        form: format of the response.
+        form: response format.
         in_url: whether the URL names the format. If not, the ``Accept`` header may.
         after, if_none_match, part, if_range: headers.
     """
@@ -219,8 +219,8 @@ async def post_group_query(
     http: Request,
     wanted: Wanted,
 ) -> Response:
-    """Results for the join of the streams, as if one stream had received every post: an observation
-    in several of them counts once.
+    """Results for the join of the streams, as if one stream had received every post: an
+    observation in several streams counts once.
     """
     return await _respond(http, answerer, request.streams, request, wanted)
 
@@ -263,7 +263,7 @@ async def _respond(
 
 
 def _pinned(http: Request, wanted: _Wanted, answers: Answers) -> str:
-    """The path and query of the same table with a fixed time."""
+    """Return the path and query for the same table with a fixed time."""
     fields = [*http.query_params.multi_items(), ("now", str(answers.now))]
     if not wanted.in_url:
         fields.append(("format", str(wanted.form)))

@@ -42,7 +42,7 @@ router = APIRouter(route_class=DirectRoute)
 
 
 class SketchParameters(BaseModel):
-    """The query string of ``post_sketches``."""
+    """The query string for ``post_sketches``."""
 
     source: schemas.SourceKey
     first: schemas.IntervalFirst = None
@@ -100,11 +100,12 @@ async def post_sketches(
     parameters: Annotated[SketchParameters, Query()],
     request: Request,
 ) -> Response:
-    """Once this is answered the sketches survive a crash: all of the body, or none of it if one is
-    refused. Post them as often as you like: what is there already changes nothing.
+    """After the response, the sketches survive a crash: the complete body, or nothing if one sketch
+    is rejected. Post them as often as you like: repeated sketches change nothing.
 
-    With the headers `Decaysketch-Site` and `Decaysketch-Grants` it is the report of a site that
-    takes part in the monitors of the stream, too, and the answer has its `grants`."""
+    With the headers `Decaysketch-Site` and `Decaysketch-Grants` the post is also a report from a
+    source that takes part in the stream's monitors, and the response has its `grants`.
+    """
     media = require_media_type(request, SKETCH, SKETCHES)
     aggregator: Aggregator = request.app.state.aggregator
     source, interval = parameters.source, interval_of(parameters.first, parameters.one_past)
@@ -153,7 +154,7 @@ async def post_sketches(
 
 
 def _reporting(request: Request, stream: Stream, source: str, rows: int) -> Reporting | None:
-    """The report of monitors that the headers of a post are; None: there is none."""
+    """Return the monitor report in a post's headers. None: there is none."""
     site = request.headers.get(SITE_HEADER)
     if site is None:
         return None
@@ -163,7 +164,7 @@ def _reporting(request: Request, stream: Stream, source: str, rows: int) -> Repo
 
 
 def _split(body: bytes) -> Iterator[bytes]:
-    """The sketches of a body that holds several."""
+    """Return the sketches in a body with several."""
     position = count = 0
     while position < len(body):
         begin = position + _LENGTH_BYTES
@@ -203,7 +204,7 @@ def _read(
 
 
 def _decode_held(memory: Memory, hold: Hold, posts: Sequence[Post]) -> None:
-    """Decode on a thread, which goes on if the client has left by then."""
+    """Decode on a thread. The thread continues if the client has left by then."""
     with hold, memory.merging(rows_of(posts)):
         for post in posts:
             post.decode()
@@ -238,8 +239,9 @@ async def get_sketch(
     if_none_match: Annotated[str | None, Header()] = None,
     decaysketch_after: schemas.AfterHeader = None,
 ) -> Response:
-    """Equal bytes for equal sets of posts, whatever happened on the way. `source`: of that source
-    alone, instead of the join of all."""
+    """Equal bytes for equal sets of posts, for any order and repetition. `source`: that source
+    alone, instead of the join over all.
+    """
     if decaysketch_after is not None:
         await aggregator.reached(decaysketch_after, [name])
     stream = await aggregator.find(name)

@@ -1,5 +1,6 @@
-"""Sources of a stream for an operator: activity, delay, silence and rejections. It reads no
-sketch.
+"""A stream's sources, for an operator: activity, delay, silence and rejections.
+
+It reads no sketch.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Lateness(BaseModel):
 
 
 class SourceReport(BaseModel):
-    """A source of a stream. Null fields: not seen since the process began."""
+    """A source in a stream. Null fields: not seen since the process began."""
 
     source: str
     revoked: bool
@@ -61,7 +62,7 @@ class SourceReport(BaseModel):
 
 
 class SourceReports(BaseModel):
-    """Sources of a stream, sorted by name, including sources with rejections only."""
+    """A stream's sources, sorted by name, including sources with rejections only."""
 
     since: datetime = Field(
         description="When the process that answers began: lateness, gaps and what was refused are "

@@ -95,7 +95,7 @@ async def put_stream(
     access: Creates,
 ) -> Response:
     """Idempotent: the same parameters again return 200 and change nothing. Other mappings
-    (`ingest`) replace the stored ones if the key has the role `admin`. `warnings` says so if the
+    (`ingest`) replace the stored ones if the key has the role `admin`. `warnings` reports it if the
     new mappings give other ids to readings that the stream contains.
     """
     chosen = creation.root
@@ -147,17 +147,19 @@ async def put_stream(
 def _doubts_of_maps(
     stream: Stream, before: Mappings | None, chosen: schemas.HashedStream | None
 ) -> list[str]:
-    """Warnings about new mappings of a stream that contains readings read by other mappings."""
+    """Return warnings about new mappings in a stream that contains readings read by other
+    mappings.
+    """
     if before is None or chosen is None or chosen.ingest is None or not stream.source_count:
         return []
     return doubts_of_maps(before, chosen.ingest)
 
 
 def _check_views(http: Request, access: Caller, name: str, views: schemas.Views) -> None:
-    """Check that a key may create the derived streams of a stream, and that there is room for them.
+    """Check that a key may create a stream's derived streams, and that there is space for them.
 
     Raises:
-        ForbiddenError: the scope of the key does not contain one of them.
+        ForbiddenError: the key's scope does not contain one.
         TooManyStreamsError: the scope would contain more streams than allowed.
         InvalidRequestError: the device names exceed the rows of one sketch.
     """
@@ -184,7 +186,7 @@ def _check_views(http: Request, access: Caller, name: str, views: schemas.Views)
 async def _make_views(
     aggregator: Aggregator, stream: Stream, chosen: schemas.HashedStream, compute: Compute
 ) -> None:
-    """Create the missing derived streams of a stream.
+    """Create a stream's missing derived streams.
 
     Raises:
         InvalidRequestError: a name is too long, or the stream is a derived stream itself.
@@ -232,8 +234,8 @@ async def list_streams(
     ] = "",
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """The streams that the caller may see, in pages. `next` and a link header name the beginning
-    of the next page.
+    """The streams that the caller may see, in pages. `next` and a link header name the start of
+    the next page.
     """
     with questions() as compute:
         page = await compute(_page, aggregator, caller, after, limit)
@@ -278,7 +280,7 @@ async def get_stream(
     ] = False,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """The parameters for building sketches, and the content of the stream."""
+    """The parameters for building sketches, and the stream's content."""
     counts = stream.replacing if replacing else None
     tag = etag(*_moment(stream), after_source, str(sources), str(counts))
     headers = {"ETag": tag, "Cache-Control": "no-cache"}
@@ -398,8 +400,8 @@ class _Page(NamedTuple):
 
 
 def _page(aggregator: Aggregator, caller: Caller, after: str, limit: int) -> _Page:
-    """A page of the list, and its entity tag from the state before the page is written. O(streams
-    on the page).
+    """Return a page of the list, and its entity tag from the state before the page is written.
+    O(streams on the page).
     """
     seen = aggregator.streams_after(after, None if caller.sees_all else caller)
     listed = list(islice(seen, limit + 1))
@@ -409,7 +411,7 @@ def _page(aggregator: Aggregator, caller: Caller, after: str, limit: int) -> _Pa
 
 
 def _moment(stream: Stream) -> tuple[str, ...]:
-    """A value that changes with the stream, found without reading its sketch. It is valid within
+    """Return a value that changes with the stream, without reading its sketch. It is valid within
     this process only.
     """
     row, noted = stream.row, stream.notes.counts.total()
@@ -424,7 +426,9 @@ def _listed(summaries: list[schemas.StreamSummary], page: _Page) -> bytes:
 
 
 def _notes(stream: Stream) -> Notes:
-    """Suspicious readings of a stream, with the readings that any protocol and process replaced."""
+    """Return the suspicious readings in a stream, with the readings that any protocol and
+    process replaced.
+    """
     found = Notes()
     found.add(stream.notes)
     if stream.row.view is None:  # where each reading of a device replaces the one before
@@ -462,7 +466,7 @@ async def _state_of(
     views: Sequence[Stream] = (),
     doubts: Sequence[str] = (),
 ) -> bytes:
-    """The state of a stream as JSON, computed in time slices."""
+    """Return a stream's state as JSON, computed in time slices."""
     listed = map(partial(_source, replacing), stream.sources(after_source, sources))
     states = await in_turns(compute, listed, http.is_disconnected)
     return await compute(_state, stream, states, [each.name for each in views], doubts)

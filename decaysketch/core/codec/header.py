@@ -21,7 +21,7 @@ class CopyHeader:
 
     Attributes:
         watermarks: as written, by level.
-        rows: number of retained observations.
+        rows: retained observations.
         newest: time of the most recent row, or None without rows.
     """
 
@@ -88,7 +88,7 @@ class Header:
 
     @property
     def rows(self) -> int:
-        """Number of retained observations over all repetitions."""
+        """Retained observations over all repetitions."""
         return sum(copy.rows for copy in self.copies)
 
     @property

@@ -1,8 +1,8 @@
-"""A column of non-negative integers as bits, in blocks of 8 with one width each.
+"""A column with non-negative integers as bits, in blocks of 8 with one width each.
 
 One width byte per block comes first. Then come the numbers without gaps, low bits first, each with
-the block's width (at least one bit), padded with zeros to a byte. So bytes bound the memory of a
-reader: one bit becomes at most 8 bytes.
+the block's width (at least one bit), padded with zeros to a byte. So bytes bound a reader's memory:
+one bit becomes at most 8 bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHUNK = 1 << 13  # blocks at a time: what is read or written of them takes some
 
 
 def pack_numbers(numbers: npt.NDArray[np.int64] | UInt64Array) -> bytes:
-    """Encode a column of non-negative numbers. O(bits), about 3 ns each.
+    """Encode a column with non-negative numbers. O(bits), about 3 ns each.
 
     Args:
         numbers: int64[n] without negatives, or uint64[n].
@@ -100,14 +100,14 @@ def read_numbers(reader: Reader, count: int, name: str) -> UInt64Array:
 
 
 def _offsets(widths: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-    """Return the first byte of each block, and the end of the last."""
+    """Return each block's first byte, and the end of the last."""
     offsets = np.zeros(len(widths) + 1, np.int64)
     np.cumsum(widths, out=offsets[1:])
     return offsets
 
 
 def _size(widths: npt.NDArray[np.uint8], count: int) -> int:
-    """Return the byte count of the numbers after their widths."""
+    """Return the byte count for the numbers after their widths."""
     if not count:
         return 0
     last, bits = count - _BLOCK * (len(widths) - 1), int(widths[-1])

@@ -1,9 +1,9 @@
 """Calendar fields for times, in UTC or in a named time zone.
 
-Fields are arithmetic on days and seconds. A zone adds its offset, which is read from the zone
-database once per block of 512 days: day by day, and where two days differ the second of the
-change by bisection. Times before 1900 or after 2199 use the offset from the nearest of these
-years, so that reading takes bounded time for any times in a stream.
+Fields are arithmetic on days and seconds. A zone adds its offset, read from the zone database once
+per 512-day block: day by day, and where two days differ, by bisection down to the second. Times
+before 1900 or after 2199 use the offset from the nearest of these years, so that reading takes
+bounded time for any times in a stream.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def seconds_of(times: Int64Array, unit: str, zone: str | None) -> Int64Array:
 
     Args:
         times: int64[n], in a stream's unit.
-        unit: one of :data:`~decaysketch.core.time_units.NANOSECONDS`.
+        unit: a key in :data:`~decaysketch.core.time_units.NANOSECONDS`.
         zone: its name. None: UTC.
 
     Complexity: O(n log changes), and a thousandth of a second once per zone and 512 days.

@@ -150,7 +150,7 @@ class Table(Protocol):
 
 
 class Texts(NamedTuple):
-    """Texts per row, each text stored once; -1: null."""
+    """Texts per row, each text stored once. -1: null."""
 
     codes: npt.NDArray[Any]
     texts: Sequence[str]
@@ -172,7 +172,7 @@ class _Typed(NamedTuple):
         null: where it is null, if ``of`` does not show it.
         constant: the number, text or truth, or None if it depends on the row.
         name: the column's name, if it is a column.
-        within: the first and the last time of a row with given values for it. None: any.
+        within: the first and the last time for a row with given values. None: any.
     """
 
     kind: Kind
@@ -235,7 +235,7 @@ class Bound:
         return Column(data, null)
 
     def holds(self, table: Table) -> BoolArray:
-        """Where a condition is true. Call it for conditions only."""
+        """Return where a condition is true. Call it for conditions only."""
         with np.errstate(all="ignore"):
             found = self._typed.of(table)
         return np.array(np.broadcast_to(found, (len(table),)), dtype=np.bool_)
@@ -516,7 +516,7 @@ class _Reader(Formula):
         return _Typed("time", beginning, time.null, within=within if time.name == "time" else None)
 
     def _span(self, node: ast.expr) -> int:
-        """Return a length of time: a text with a unit, or a number in the stream's unit."""
+        """Return a time length: a text with a unit, or a number in the stream's unit."""
         wanted = "a whole length of time of 1 or more, such as '15min' or '1h'"
         match node:
             case ast.Constant(value=str() as text):
@@ -713,7 +713,7 @@ def _instants(values: Sequence[Any]) -> tuple[Any, Any]:
 
 
 def _days_within(unit: str) -> Within:
-    """Bounds for dates: no zone is a day or more away from UTC."""
+    """Return bounds for dates: no zone is a day or more away from UTC."""
     day = 86_400 * NANOSECONDS["s"]
 
     def within(values: Sequence[Any]) -> tuple[Any, Any]:
@@ -732,7 +732,7 @@ def _constant(number: float) -> _Typed:
 
 
 def _true(column: Column) -> BoolArray:
-    """Where a column of truths is true. Null is not."""
+    """Return where a truth column is true. Null is not."""
     held = np.asarray(column.data, np.bool_)
     return held if column.null is None else held & ~column.null
 
@@ -795,8 +795,8 @@ def _truth_relation(relation: Callable[[Any, Any], Any], left: _Typed, right: _T
 def _number_relation(
     relations: Sequence[Callable[[Any, Any], Any]], sides: Sequence[_Typed]
 ) -> _Typed:
-    """A chain of comparisons. Integer columns and integers are compared unconverted, which is
-    exact.
+    """Evaluate a comparison chain. Integer columns and integers are compared unconverted, which
+    is exact.
     """
 
     def holds(table: Table) -> Any:

@@ -1,7 +1,7 @@
 """The only reader for texts from others: decays, predicates, filters.
 
-Texts arrive over networks, from anybody who may query. None is executed, by no ``eval``, and no
-library's own expression parser sees one. There are three readers:
+Texts arrive over networks, from any client that may query. No text is executed, by no ``eval``, and
+no library's own expression parser sees one. There are three readers:
 
 - :class:`Formula`, for arithmetic: it checks the text against a list of characters and words, then
   reads Python's grammar without running it (``ast.parse``). From the resulting tree, a reader
@@ -178,7 +178,7 @@ class Formula(Text):
         return super().refusal(self._indent + at, found, expected)
 
     def _at(self, node: ast.expr) -> int:
-        """The character where a node begins. Python counts bytes."""
+        """Return the character where a node begins. Python counts bytes."""
         return len(self.text.encode()[: node.col_offset].decode())
 
     def _source(self, node: ast.expr) -> str:
@@ -325,5 +325,5 @@ def json_object(name: str, text: str, max_text: int) -> dict[str, Any]:
 
 
 def shortened(text: str) -> str:
-    """A text as error messages show it."""
+    """Return a text as error messages show it."""
     return repr(text if len(text) <= 80 else f"{text[:77]}...")

@@ -31,12 +31,12 @@ Truth = Any  # a bool, or bool for each row
 
 
 def _or_none(result: Number, defined: Truth) -> Number:
-    """NaN, which is not a number, where a result is undefined."""
+    """Return NaN, which is not a number, where a result is undefined."""
     return np.where(defined, result, np.nan)
 
 
 def power(base: Number, exponent: float) -> Number:
-    """NaN for 0 to a negative power, and where there is no real value."""
+    """Return the power. NaN for 0 to a negative power, and where there is no real value."""
     return _or_none(np.power(base, exponent), np.not_equal(base, 0.0) | (exponent >= 0.0))
 
 
@@ -69,7 +69,7 @@ FUNCTIONS: Mapping[str, Callable[[Number], Number]] = {
 
 
 def folded(join: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:
-    """One operation over several parts, from the left."""
+    """Apply one operation over several parts, from the left."""
     result = parts[0]
     for part in parts[1:]:
         result = join(result, part)

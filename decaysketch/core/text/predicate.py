@@ -22,8 +22,8 @@ are rejected. A stream's values are numbers or labels. A predicate about the oth
 when it is evaluated.
 
 Every text has a result for every observation. Arithmetic is float64, and values that are too large
-are infinite. Division by zero (``/``, ``//``, ``%``, and 0 to a negative power) gives no number, as
-does an expression without a real value, ``(-8) ** 0.5``, and everything computed from it. A
+are infinite. Division by zero (``/``, ``//``, ``%``, and 0 to a negative power) gives no number.
+Neither does an expression without a real value, ``(-8) ** 0.5``, nor anything computed from it. A
 comparison without a number is false, ``!=`` as well. So ``not (v / w > 2)`` holds where ``v / w``
 is not a number. If values are integers, comparing ``v`` or ``w`` itself with an integer is exact,
 even beyond 2^53.
@@ -87,7 +87,7 @@ class _Columns:
         return self._floats[name]
 
     def labels(self, label: str) -> npt.NDArray[Any]:
-        """The values. ``label``: the label to compare them with."""
+        """Return the values. ``label``: the label to compare them with."""
         if "v" in self._floats:
             raise ParameterError(
                 f"the predicate compares v with {label!r}, and the values of this stream are "
@@ -124,7 +124,7 @@ class Predicate:
         self._holds = _Reader(text).whole()
 
     def __call__(self, values: npt.ArrayLike, weights: npt.ArrayLike) -> BoolArray:
-        """Where it holds. O(operations * n).
+        """Return where it holds. O(operations * n).
 
         Args:
             values, weights: integers or real numbers, with one shape, or labels.
@@ -163,7 +163,7 @@ class _Reader(Formula):
         return self._condition(self.tree(), MAX_DEPTH)
 
     def _condition(self, node: ast.expr, depth: int) -> _Condition:
-        """A truth value, at most ``depth`` operations deep."""
+        """Read a truth value, at most ``depth`` operations deep."""
         self.enter(node, depth)
         match node:
             case ast.BoolOp(op=operator, values=parts):
@@ -192,7 +192,7 @@ class _Reader(Formula):
     def _of_labels(
         self, node: ast.Compare, left: ast.expr, operator: ast.cmpop, right: ast.expr
     ) -> _Condition:
-        """A condition on ``v`` and labels. With == or !=, ``v`` may also be on the right."""
+        """Read a condition on ``v`` and labels. With == or !=, ``v`` may also be on the right."""
         if isinstance(operator, (ast.Eq, ast.NotEq)) and isinstance(right, ast.Name):
             left, right = right, left
         listed = [right]
@@ -232,7 +232,7 @@ class _Reader(Formula):
         return holds
 
     def _side(self, node: ast.expr, depth: int) -> _Arithmetic:
-        """One side of a comparison. Columns and integers stay unconverted, which is exact."""
+        """Read one side of a comparison. Columns and integers stay unconverted, which is exact."""
         match node:
             case ast.Name(id=("v" | "w") as name):
                 return lambda columns: columns.exact(name)
@@ -247,7 +247,7 @@ class _Reader(Formula):
         return self._number(node, depth)
 
     def _number(self, node: ast.expr, depth: int) -> _Arithmetic:
-        """A number, at most ``depth`` operations deep."""
+        """Read a number, at most ``depth`` operations deep."""
         self.enter(node, depth)
         match node:
             case ast.Constant():
