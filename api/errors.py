@@ -70,7 +70,7 @@ __all__ = [
 ]
 
 MOST_FAULTS = 100
-"""So many fields at fault are listed."""
+"""Maximum faulty fields to list."""
 
 
 class Fault(BaseModel):

@@ -31,7 +31,7 @@ from api.settings import Settings
 __all__ = ["REQUEST_ID", "JsonFormatter", "Seldom", "TextFormatter", "configure", "finish"]
 
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
-"""Set for as long as a request is served, in every task and thread that it starts."""
+"""Set while a request is served, in every task and thread that it starts."""
 
 _LINES_WAITING = 10_000
 _EVERY_S = 60.0

@@ -147,7 +147,7 @@ class Caller:
 
 
 ANYONE = Caller(role=Role.ADMIN, scope=(EVERY_STREAM,))
-"""Who asks where no key is needed."""
+"""The caller if no key is needed."""
 
 
 def mint(

@@ -38,18 +38,19 @@ __all__ = [
 
 HEAD_TIMEOUT_S = 10.0
 KEPT_S = 75.0
-"""Between two requests: Prometheus asks each minute, and nginx keeps its own for a minute."""
+"""Seconds that a connection is kept between two requests. Prometheus requests each minute, and
+nginx keeps its connections for a minute."""
 FEW_CONNECTIONS = 256
-"""Of one worker, of which each is kept for so long; a process has 1,024 files where nobody gave it
-more."""
+"""Connections in one worker up to which each is kept for so long. A process has 1,024 files by
+default."""
 KEPT_AMONG_MANY_S = 5.0
 HALF_CLOSED_S = 1.0
 MAX_HEAD_BYTES = 256 * 1024
-"""From here on no more of a head is read. A query in a URL has 16,000 characters of up to 12 bytes
-each."""
+"""The server reads no more of a head beyond this. A query in a URL has 16,000 characters with up to
+12 bytes each."""
 
 READER_S = 30.0
-"""Longest time in which a client reads nothing of what waits for it."""
+"""Longest time in which a client reads nothing although data wait for it."""
 
 _LONGEST_PARSED = (1 << 16) - 1  # of an address, by httptools
 

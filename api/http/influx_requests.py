@@ -20,7 +20,7 @@ __all__ = ["PATH", "WRITES", "key_shown"]
 
 _BELOW = r"(?:/v1/streams/[^/]+/influx)?"
 WRITES = re.compile(rf"{_BELOW}/(?:api/v2/write|api/v3/write_lp|write)")
-"""Paths that take lines."""
+"""Paths that accept lines."""
 
 PATH = re.compile(rf"{WRITES.pattern}|{_BELOW}/(?:query|ping|health)")
 

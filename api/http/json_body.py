@@ -27,8 +27,8 @@ from api.ingest.json_weight import parts
 __all__ = ["MOST_PARTS", "JsonRoute", "TooManyPartsError", "not_json", "parse"]
 
 MOST_PARTS = 100_000
-"""Brackets and commas of a body. A request at every limit of its lists has 70,000: 20,000 shares of
-quantiles, 5,000 steps of decays, 2,000 queries of ten fields, 10,000 times, 1,000 sources."""
+"""Maximum brackets and commas in a body. A request at every list limit has 70,000: 20,000 quantile
+shares, 5,000 decay steps, 2,000 queries with ten fields, 10,000 times, 1,000 sources."""
 
 _AT_ONCE_BYTES = 16 << 10  # parsed in 0.3 ms at worst: to hand it to a thread takes as long
 

@@ -36,7 +36,7 @@ __all__ = [
 
 
 CLIENT_LEFT = 499
-"""Status of a request whose client left. Only the log and the metrics show it."""
+"""Status for a request after its client left. Only the log and the metrics show it."""
 
 
 class ClientLeftError(HTTPException):

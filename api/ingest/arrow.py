@@ -45,7 +45,7 @@ _HEADER_FIELD, _COMPRESSION_FIELD = 2, 3  # of the flatbuffers Message and Recor
 _DATA_FIELD = 1  # of DictionaryBatch
 
 MAX_TEXT_BYTES = 1 << 26
-"""Of dictionaries and views."""
+"""Maximum text bytes in dictionaries and views."""
 
 Mask = npt.NDArray[np.bool_]
 

@@ -33,7 +33,7 @@ from decaysketch.ingest.views import ViewOf, of_devices
 __all__ = ["READERS", "REJECTED", "Ingestion", "Reader", "build", "count"]
 
 Reader = Callable[[bytes, Form], Raw | Steps[Raw]]
-"""Reads a body; one that takes long does it in steps."""
+"""Reads a body. A slow reader does it in steps."""
 
 #: What reads a body of each media type.
 READERS: Mapping[str, Reader] = MappingProxyType(

@@ -53,7 +53,7 @@ __all__ = [
 
 MAX_LINE_BYTES = 1 << 16
 MAX_LINE_PARTS = 64
-"""Brackets and commas of a line; an observation has 8 at most."""
+"""Maximum brackets and commas in a line. An observation has 8 at most."""
 
 _BYTES_TOGETHER = 48 << 10
 _ROWS_TOGETHER = 4096

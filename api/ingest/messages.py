@@ -15,7 +15,7 @@ from decaysketch.ingest.readings import Parsed
 __all__ = ["MAX_MESSAGE_PARTS", "MessageReader"]
 
 MAX_MESSAGE_PARTS = 10_000
-"""Brackets and commas of a message; an uplink has a hundred or two."""
+"""Maximum brackets and commas in a message. An uplink has a hundred or two."""
 
 
 @dataclass

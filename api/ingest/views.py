@@ -18,11 +18,11 @@ from decaysketch.ingest.views import ViewOf
 __all__ = ["DEVICES", "NAMES", "ROWS_OF_A_NAME", "view_forms"]
 
 DEVICES, NAMES = ".devices", ".devices.names"
-"""What the names of the two views of a stream end in: last readings, and names of devices."""
+"""Name endings of a stream's two derived streams: last readings, and device names."""
 
 
 ROWS_OF_A_NAME = 11
-"""What a device of the view of names takes with a name of 40 letters, in rows of 25 bytes."""
+"""Size of a device with a 40-letter name in the name view, in 25-byte rows."""
 
 
 def view_forms(

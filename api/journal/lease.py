@@ -25,7 +25,7 @@ _table = sa.Table(
 _c = _table.c
 
 _AHEAD = 10
-"""A lease that lasts so many times longer than it may was taken by a clock that is wrong."""
+"""A lease that lasts so many times longer than it may was set by a wrong clock."""
 
 
 def prepare(connection: sa.Connection) -> None:

@@ -29,7 +29,7 @@ _OVERLAPS_NAMED = 10  # intervals that came before, in one refusal
 
 
 Outcome = Row | int | IntervalConflictError
-"""The result of a post: its new row. Or, if the journal contained the post already, the number of
+"""The result for a post: its new row. Or, if the journal contained the post already, the number of
 a row at or after it. Or the reason why its numbers are rejected."""
 
 

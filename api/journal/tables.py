@@ -23,8 +23,8 @@ __all__ = [
 ]
 
 VERSION = 2
-"""Raise it, with a step in ``versions``, when a release stores something that the release before
-cannot read: a table, a column, a field of a stored document, a family."""
+"""Raise it, with a step in ``versions``, when a release stores data that the previous release
+cannot read: a table, a column, a field in a stored document, a family."""
 
 metadata = sa.MetaData(
     naming_convention={  # other names than PostgreSQL gives by itself, which releases before had

@@ -72,4 +72,4 @@ def create_others(connection: sa.Connection) -> None:
 
 
 _STEPS: Mapping[int, Callable[[sa.Connection], None]] = MappingProxyType({1: create_others})
-"""What brings a database of each version to the next one."""
+"""The step from each version's database to the next version."""

@@ -70,8 +70,8 @@ __all__ = ["MOST_SITES", "Monitors", "Reporting", "Watched", "definition", "expl
 _log = logging.getLogger(__name__)
 
 MOST_SITES = 1000
-"""Sources that take part in one monitor: where there are more, none is granted anything, and its
-state is uncertain until it lists those that matter. A grant looks at the account of every site,
+"""Maximum sources that take part in one monitor. If there are more, none receives a grant, and the
+state is uncertain until the monitor lists the relevant sources. A grant reads every site's account,
 while writers wait."""
 
 _LOOK_S = 0.2  # whether a stream has grown

@@ -25,7 +25,7 @@ SHORTEST_S, LONGEST_S = 1.0, 30.0
 """A monitor is evaluated again after a time between these, in seconds."""
 
 UNREAD = Reading.of(float("nan"))
-"""The reading where no sketch was read. It grants nothing."""
+"""The reading if no sketch was read. It grants nothing."""
 
 _FALLING = ("count", "rate", "sum")
 _STEADY = ("mean", "share", "rank", "quantile", "median", "variance", "stddev")

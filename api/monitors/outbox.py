@@ -36,7 +36,7 @@ __all__ = ["MOST_WAITING", "Alert", "Outbox", "insert"]
 _log = logging.getLogger(__name__)
 
 MOST_WAITING = 100
-"""Of one alert: of more that wait the oldest are given up."""
+"""Maximum waiting messages for one alert. Beyond that, the oldest are dropped."""
 
 _TAKEN_S = 3 * TIMEOUT_S
 _FIRST_S, _LONGEST_S = 2.0, 600.0

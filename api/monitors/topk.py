@@ -44,7 +44,7 @@ __all__ = ["MOST_LISTED", "Listed", "Lists", "summary"]
 _log = logging.getLogger(__name__)
 
 MOST_LISTED: Final = 1000
-"""Sites that a list may name."""
+"""Maximum sites that a list may name."""
 
 _LOOK_S = 0.2
 _SEEK_S = 1.0  # where there is no list, or one does not go on

@@ -28,10 +28,10 @@ from decaysketch.query.catalog import QUESTIONS
 __all__ = ["MOST_ESTIMATES", "QuestionDefinition", "exposition", "read_query"]
 
 MOST_ESTIMATES = 40
-"""Estimates of one question: 20 values with sum and count."""
+"""Maximum estimates in one query: 20 values with sum and count."""
 
 MOST_GROUPS = 100
-"""Estimates of one question with groups."""
+"""Maximum estimates in one query with groups."""
 
 _GROUPS = 20  # of a question that does not say how many
 

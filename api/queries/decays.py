@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 MOST_STEPS = 1000
-"""Steps of a decay."""
+"""Maximum steps in a decay."""
 
 
 def _number(value: Any) -> int | float:

@@ -9,7 +9,7 @@ from api.errors import Fault, InvalidRequestError
 __all__ = ["MAX_WORK_S", "refusal"]
 
 MAX_WORK_S = 5.0
-"""Processor time that one request gets, in seconds of one core of a usual machine."""
+"""CPU time for one request, in seconds on one core of a usual machine."""
 
 
 def refusal(faults: Sequence[Fault]) -> InvalidRequestError:

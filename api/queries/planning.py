@@ -41,10 +41,10 @@ from decaysketch.sources.expression import read_expression
 __all__ = ["MAX_ESTIMATES", "MAX_STEPS", "Plan", "Texts", "plan", "refusal"]
 
 MAX_ESTIMATES = 20_000
-"""Estimates that the answers to one request may hold: about 6 MB of JSON."""
+"""Maximum estimates in the results for one request: about 6 MB of JSON."""
 
 MAX_STEPS = 5000
-"""Steps of all decays of one request together."""
+"""Maximum steps in all decays of one request together."""
 
 _KINDS: Mapping[str, tuple[Kind, ...]] = {
     "where": ("truth",), "versus.where": ("truth",), "weight": ("number",),

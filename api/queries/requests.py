@@ -60,10 +60,10 @@ StreamText = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 QueryName = Annotated[str, Field(min_length=1, max_length=100)]
 
 MOST_QUERIES = 2000
-"""Queries of a request; the setting ``max_queries`` is at most this."""
+"""Maximum queries in a request. The setting ``max_queries`` is at most this."""
 
 MOST_TIMES = 10_000
-"""Times of a list; the setting ``max_points`` is at most this."""
+"""Maximum times in a list. The setting ``max_points`` is at most this."""
 
 _MOST_SOURCES = 1000
 
@@ -105,14 +105,14 @@ Moment = Annotated[
     | Annotated[str, Field(max_length=40, examples=["2026-01-31T12:00:00Z"]), Tag(_DATE)],
     Discriminator(lambda moment: _DATE if isinstance(moment, str) else _INTEGER),
 ]
-"""A time, or a date with its zone, which is read once the stream's unit is known."""
+"""A time, or a date with its zone. The date is read once the stream's unit is known."""
 
 Ago = Annotated[
     Annotated[int, Field(ge=0, le=TIME_LIMIT), Tag(_INTEGER)]
     | Annotated[str, Field(max_length=100, examples=["1h30m", "90s"]), Tag(_LENGTH)],
     Discriminator(lambda ago: _LENGTH if isinstance(ago, str) else _INTEGER),
 ]
-"""A length, such as 2h, which is read once the stream's unit is known."""
+"""A length, such as 2h. It is read once the stream's unit is known."""
 
 
 _Expression = Annotated[str, Field(min_length=1, max_length=MAX_EXPRESSION)]
@@ -177,7 +177,7 @@ class Versus(RequestModel):
 _COLUMNS = "`v` (the value), `w` (the weight), `time` and `age`"
 
 MOST_GROUPS = 100
-"""Groups of an answer that names no number."""
+"""Groups in a result, if the query names no number."""
 
 
 class Modified(RequestModel):

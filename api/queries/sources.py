@@ -24,7 +24,7 @@ from decaysketch.sources.view import MATCH_ROW_S
 __all__ = ["MOST_SOURCES", "Asked", "SourceSets", "check_work", "settle_of", "usual_settle_s"]
 
 MOST_SOURCES = 1000
-"""Sources that one request may read."""
+"""Maximum sources that one request may read."""
 
 
 @dataclass(frozen=True, eq=False)

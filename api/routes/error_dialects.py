@@ -18,10 +18,10 @@ BAD = {
     HTTPStatus.UNPROCESSABLE_ENTITY.value: HTTPStatus.BAD_REQUEST.value,
     HTTPStatus.CONFLICT.value: HTTPStatus.BAD_REQUEST.value,
 }
-"""At 422 some senders give up for good; 400 all of them take for a fault of the body."""
+"""Some senders give up for good after 422. All treat 400 as a fault in the body."""
 
 BUSY = {HTTPStatus.TOO_MANY_REQUESTS.value: HTTPStatus.SERVICE_UNAVAILABLE.value}
-"""Of senders that drop what is answered with 429."""
+"""For senders that drop data after 429."""
 
 Answer = Callable[[Request, ProblemResponse], Response]
 

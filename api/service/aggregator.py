@@ -75,8 +75,8 @@ T = TypeVar("T")
 ComputeRecipe = Callable[[Mapping[str, Any], bytes | None], Awaitable[Recipe]]
 
 MOST_OPERATIONS = 1 << 16
-"""Operations that the decay of a new stream may take to compute, where it is a text: about half a
-second of a usual core. Named decays are bounded by their steps."""
+"""Maximum operations to compute a new stream's decay, if the decay is a text: about half a second
+on a usual core. Named decays are bounded by their steps."""
 
 _MUCH_ROWS = 1 << 14
 _FOLD_PAUSE_S = 0.02  # between merges, so that several posts are merged at once

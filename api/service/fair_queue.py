@@ -46,9 +46,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 LONG_UNDER_WAY = 8
-"""Long posts that are half read at a time."""
+"""Maximum number of half-read long posts."""
 TURN_S = 0.05
-"""About how long a turn should take; who needs longer comes again."""
+"""Approximate length of a time slice. Longer work comes again."""
 
 _DECAYS, _DECAYS_OF_CALLER = 16, 4
 _UNBOUNDED = 1 << 62  # posts are bounded by their rows in flight

@@ -41,7 +41,8 @@ class Site:
     """The place where one source's rows are counted.
 
     Attributes:
-        source: the row owner. epoch: the number of its beginning.
+        source: the row owner.
+        epoch: the number of its beginning.
         sketch: all rows counted and journaled. Do not change it.
     """
 
@@ -90,7 +91,8 @@ class Sites:
 
         Args:
             stream: the destination.
-            source: the row owner. post: counts them in a copy of the site's sketch and journals it.
+            source: the row owner.
+            post: counts them in a copy of the site's sketch and journals it.
                 It returns the response, and the sketch from which the site continues. None: the
                 same sketch.
 

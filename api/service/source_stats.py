@@ -26,10 +26,10 @@ from api.journal.model import SourceKey
 __all__ = ["KNOWN_POSTS", "LATE_S", "MOST_KEPT", "SILENT_GAPS", "SILENT_S", "Sender", "Senders"]
 
 LATE_S = (1, 10, 60, 600, 3600, 6 * 3600, 86_400)
-"""Posts are counted by how late they were: up to each of these, and beyond the last."""
+"""Posts are counted by lateness: up to each of these, and beyond the last."""
 
 MOST_KEPT = 8192
-"""Sources whose posts were taken, of all streams; and as many eighths that were only refused."""
+"""Maximum sources with accepted posts, over all streams. An eighth as many with rejections only."""
 
 SILENT_GAPS, SILENT_S, KNOWN_POSTS = 5, 10.0, 4
 

@@ -112,7 +112,7 @@ class Stream:
         self.last_received_us = 0
         self._mappings: tuple[Mapping[str, Any] | None, Mappings | None] = (None, None)
         self.generation = 0
-        """Another one once what is told of the stream may be something else."""
+        """Changes whenever the stream's described state may have changed."""
 
     def told(self, row: StreamRow) -> None:
         """Set the variable attributes from the row."""

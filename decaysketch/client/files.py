@@ -9,7 +9,7 @@ __all__ = ["OWNER_ALONE", "TEMPORARY", "sync_directory", "write_whole"]
 
 OWNER_ALONE = 0o600
 TEMPORARY = ".tmp"
-"""What the name of a file ends in until all of it is written."""
+"""Ending of a file's name until the file is complete."""
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 __all__ = ["Column", "read_only"]
 
 Column = npt.NDArray[Any]
-"""A column of the type that fits what is in it."""
+"""A column with the type that fits its content."""
 
 
 def read_only(column: Column) -> Column:

@@ -12,7 +12,7 @@ __all__ = ["MAX_COLUMNS", "MAX_COLUMN_NAME_BYTES", "ColumnType", "ColumnTypes", 
 ColumnType = Literal["float64", "int64", "bool", "text"]
 
 ColumnTypes: TypeAlias = "tuple[tuple[str, ColumnType], ...]"
-"""Name and type of each column, names rising."""
+"""Each column's name and type, sorted by name."""
 
 MAX_COLUMNS = 32
 MAX_COLUMN_NAME_BYTES = 128

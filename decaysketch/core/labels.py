@@ -50,8 +50,8 @@ MAX_LABELS = 1 << 20
 _PERSON = b"dsk-label"
 _SLACK = 1_000  # labels that are no longer held, before they are looked for
 BYTES_BESIDE_TEXT = 224
-"""Of memory that a label takes at the most in addition to its characters: the object of the text,
-76 bytes, and an entry of a dictionary with its code."""
+"""Maximum memory that a label takes in addition to its characters: the text object, 76 bytes, and a
+dictionary entry with its code."""
 
 _LABEL_BYTES = BYTES_BESIDE_TEXT - 76
 

@@ -82,16 +82,16 @@ class Size(NamedTuple):
 
 
 DEFAULT_ACCURACY = 0.02
-"""Of a sketch, unless something else is said: 2 % of one answer in 19 of 20."""
+"""Default accuracy of a sketch: 2 % in 19 of 20 results."""
 
 DEFAULT_BY_KEY = 0.05
-"""Likewise of each of many sketches, one a key: there the capacity counts once a key."""
+"""Default accuracy with one sketch per key: the capacity then counts once per key."""
 
 DELTA = 0.05
-"""Of an accuracy that is given alone: so seldom is an answer further off."""
+"""Probability of a larger error, if only an accuracy is given."""
 
 _Z = 1.959963984540054
-"""``ndtri(1 - DELTA / 2)``, without SciPy, whose import takes longer than most builds."""
+"""``ndtri(1 - DELTA / 2)``, without SciPy. Its import takes longer than most builds."""
 
 DEFAULT_CAPACITY = 19_208
 """``capacity_for(DEFAULT_ACCURACY)``."""

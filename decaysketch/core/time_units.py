@@ -58,10 +58,10 @@ NANOSECONDS: Mapping[str, int] = MappingProxyType(
 LENGTHS: Mapping[str, int] = MappingProxyType({**NANOSECONDS, "w": 7 * 86_400 * _S})
 
 Length = int | float | str | timedelta | np.timedelta64
-"""A number of the stream's units, or what has a unit of its own."""
+"""A number in the stream's units, or a length with its own unit."""
 
 Instant = int | str | datetime | np.datetime64
-"""A number of the stream's units since its beginning, or what names a moment."""
+"""A number in the stream's units since its beginning, or an object that names a moment."""
 
 _PART = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ns|us|µs|ms|s|min|m|h|d|w)\s*")
 _WORDS = {

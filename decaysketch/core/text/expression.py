@@ -66,15 +66,15 @@ __all__ = [
 ]
 
 MAX_EXPRESSION = 1000
-"""Characters of a text."""
+"""Maximum characters in a text."""
 
 MAX_OPERATIONS = 64
-"""Operations of a text: each is a pass over the columns."""
+"""Maximum operations in a text. Each is a pass over the columns."""
 
 Kind = Literal["number", "truth", "time", "text"]
 
 NULL_TIME = np.iinfo(np.int64).min
-"""Null in columns of times."""
+"""Null in time columns."""
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -42,16 +42,16 @@ __all__ = [
 ]
 
 MAX_TEXT = 500
-"""Characters of a formula."""
+"""Maximum characters in a formula."""
 
 MAX_DEPTH = 50
-"""Operations within operations of a formula."""
+"""Maximum depth of nested operations in a formula."""
 
 MAX_DIGITS = 78
-"""Digits of a number of a formula; 2^256 has as many."""
+"""Maximum digits in a number in a formula. 2^256 has as many."""
 
 NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-"""Regular expression of a decimal number without a sign."""
+"""Regular expression for a decimal number without a sign."""
 
 _NUMBER = re.compile(NUMBER)
 _UNLISTED = re.compile(r"[^0-9A-Za-z.+\-*/%(),<>=! ]")

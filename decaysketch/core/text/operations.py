@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 MAX_EXPONENT = 64
-"""Magnitude of an exponent."""
+"""Maximum magnitude of an exponent."""
 
 Number = Any  # a float, or float64 for each row
 Truth = Any  # a bool, or bool for each row

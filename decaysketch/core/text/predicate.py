@@ -55,7 +55,7 @@ from decaysketch.errors import ParameterError
 __all__ = ["MAX_DEPTH", "MAX_EXPONENT", "MAX_OPERATIONS", "MAX_TEXT", "Predicate"]
 
 MAX_OPERATIONS = 64
-"""Operations of a text: each is a pass over the columns."""
+"""Maximum operations in a text. Each is a pass over the columns."""
 
 _WORDS = ("v", "w", "and", "or", "not", "abs", "min", "max", "in", "startswith")
 
