@@ -440,7 +440,8 @@ class Query(Modified):
 
     @model_validator(mode="after")
     def _asks_of_sources(self) -> Self:
-        named = {"guard", "settle", "without_silence"} & self.model_fields_set
+        own = {each.json for each in self.question.travelling}  # increase has a guard of its own
+        named = ({"guard", "settle", "without_silence"} & self.model_fields_set) - own
         if named and not self.of_sources:
             raise PydanticCustomError(
                 "no_sources",

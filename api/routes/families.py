@@ -90,6 +90,9 @@ class InputModel(BaseModel):
     value_bound: str | None = Field(
         description="The parameter that values, integers from 1, do not exceed; null: any number."
     )
+    ranges: bool = Field(
+        default=False, description="Whether a value may be a range, such as a histogram's bucket."
+    )
     weight_bound: str | None = Field(
         description="The parameter that weights do not exceed; null: rows have no weight."
     )

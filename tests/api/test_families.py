@@ -203,7 +203,7 @@ def test_an_aggregate_that_the_family_does_not_have(client: TestClient) -> None:
         ("sum", "count, last, rate, selectivity, sum", {"aggregate": "quantile", "q": 0.5}),
         ("sum", "count, last, rate, selectivity, sum", {"aggregate": "median"}),
         ("median", "mean, median, quantile", {"aggregate": "sum"}),
-        ("integral", "rank, selectivity, stddev", {"aggregate": "rate"}),
+        ("integral", "rank, selectivity, share, stddev", {"aggregate": "rate"}),
     ):
         create(client, CASES[name], name)
         count: dict[str, Any] = {"aggregate": "count", "now": NOW}
