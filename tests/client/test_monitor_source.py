@@ -64,7 +64,7 @@ class Hub:
             sketch = self.recipe.decode(request.content)
             rows, self.merged = len(sketch), merge([self.merged, sketch])
             if request.report is not None:
-                site, held = (request.headers[f"Decaysketch-{n}"] for n in ("Site", "Held"))
+                site, held = (request.headers[f"Decaysketch-{n}"] for n in ("Site", "Grants"))
                 report = Report.from_headers(site, held)
         else:
             assert request.path == "/v1/streams/s/reports"

@@ -218,6 +218,6 @@ def test_undated_is_what_has_no_date(unit: str) -> None:
 
 def test_a_clock_that_was_not_set_is_told_beside_others() -> None:
     assert not undated("ticks", np.array([0, 5])).any()
-    assert of_another_clock("s", 10, 0, None, None) is None
-    assert of_another_clock("s", 10, 10, 0, 9) is None  # a beginning of its own
-    assert "3 of 10 times lie" in (of_another_clock("s", 10, 3, 0, 86_400) or "")
+    assert of_another_clock("s", 10, 0) is None
+    assert of_another_clock("s", 10, 10, (0, 9)) is None  # a beginning of its own
+    assert "3 of 10 times lie" in (of_another_clock("s", 10, 3, (0, 86_400)) or "")

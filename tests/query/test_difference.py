@@ -174,7 +174,7 @@ def test_copies_make_one_comparison(combine: Any) -> None:
     [
         ("median", {}, "Compare the rank of a fixed value"),
         ("quantile", {}, "each at confidence"),
-        ("variance", {}, "sum, count, rate, total, mean, rank can"),
+        ("variance", {}, "sum, count, rate, total, mean, rank, share can"),
         ("nothing", {}, "expected one of"),
         ("mean", {"how": "ratio"}, "means are compared by 'difference'"),
         ("rank", {"how": "ratio", "value": 20.0}, "ranks are compared by 'difference'"),
