@@ -22,6 +22,7 @@ from decaysketch.tables import (
     partition_merger,
     sketches_by_key,
 )
+from decaysketch.tables.keyed import RESULT_FIELDS
 from decaysketch.tables.row_sources import epochs_of_keys
 
 PARAMS = ECMParams(width=55, depth=3, slots=10)
@@ -48,7 +49,7 @@ def in_order(table: pa.Table, *keys: str) -> pa.Table:
 
 def blobs(batches: Any) -> dict[tuple[Any, ...], bytes]:
     table = pa.Table.from_batches(list(batches))
-    keys = [table.column(name).to_pylist() for name in table.column_names[:-6]]
+    keys = [table.column(name).to_pylist() for name in table.column_names[: -len(RESULT_FIELDS)]]
     found = list(zip(zip(*keys, strict=True), table.column("sketch").to_pylist(), strict=True))
     assert len(dict(found)) == len(found), "a key is there twice"
     return dict(found)
