@@ -17,7 +17,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, TypeVar, overload
+from typing import Any, ClassVar, Literal, TypedDict, TypeVar, overload
 
 import numpy as np
 
@@ -28,15 +28,19 @@ from decaysketch.errors import ParameterError
 from decaysketch.query import ensemble
 from decaysketch.query.aggregates import Predicate
 from decaysketch.query.ensemble import Combine
+from decaysketch.query.estimate import as_of
 from decaysketch.query.modifiers import Modifiers, Order
 from decaysketch.query.shapes import Held, Question, held_of
 
 __all__ = [
     "QUESTIONS",
+    "How",
     "OwnView",
+    "OwnViews",
     "View",
     "Views",
     "asked_by",
+    "asked_of_own",
     "check_how",
     "given_to",
     "modified_question",
@@ -394,3 +398,47 @@ class Views(ABC):
             ParameterError: the sketch does not support comparisons.
         """
         raise NotImplementedError
+
+
+class How(TypedDict, total=False):
+    """Keywords that every query to an :class:`OwnView` accepts. See :meth:`Views.at`."""
+
+    now: Instant | None
+    confidence: float
+    combine: Combine
+    estimator: Any
+
+
+def asked_of_own(question: Question[Any], estimator: str) -> Callable[[F], F]:
+    """Give a method of :class:`OwnViews` its query's description and keywords.
+
+    Args:
+        question: the query that the method asks.
+        estimator: the family's default.
+    """
+    how = (
+        ("now", None, "Instant | None"),
+        ("confidence", 0.95, "float"),
+        ("combine", "average", "Combine"),
+        ("estimator", estimator, "str"),
+    )
+    said = (
+        "``now`` and ``estimator``: see :meth:`at`; ``confidence`` and ``combine``:\n"
+        ":meth:`decaysketch.query.dispatch.View.ask`."
+    )
+    return asked_by(question, how, said)
+
+
+class OwnViews(Views):
+    """A sketch without row samples, whose views answer queries themselves (:class:`OwnView`)."""
+
+    #: The estimator that queries use by default.
+    estimator: ClassVar[str]
+
+    def _ask(self, question: Question[A], decay: Decay | str, how: How, **arguments: Any) -> A:
+        check_how(question, how, How.__annotations__)
+        view = self.at(decay, how.get("now"), estimator=how.get("estimator", self.estimator))
+        confidence, combine = how.get("confidence", 0.95), how.get("combine", "average")
+        found: A = view.ask(question, confidence=confidence, combine=combine, **arguments)
+        dated: A = as_of(view.now, found) if how.get("now") is None else found
+        return dated

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, TypedDict, TypeVar, Unpack
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar, Unpack
 
-from decaysketch.core.time_units import Instant
 from decaysketch.decay import Decay
-from decaysketch.query.dispatch import OwnView, Views, asked_by, check_how
-from decaysketch.query.ensemble import Combine
-from decaysketch.query.estimate import Estimate, as_of
+from decaysketch.query.dispatch import How, OwnView, OwnViews, asked_of_own
+from decaysketch.query.estimate import Estimate
 from decaysketch.query.shapes import SCALAR, Column, Question, Rows, Shape
 
-__all__ = ["EXTREME_QUESTIONS", "AskedOfExtremes", "ExtremeView", "HowOfExtremes", "Observed"]
+__all__ = ["EXTREME_QUESTIONS", "AskedOfExtremes", "ExtremeView", "Observed"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -125,57 +123,34 @@ _LOWEST = _row(
 # ----------------------------------------------------------------------------------------- methods
 
 
-class HowOfExtremes(TypedDict, total=False):
-    """Keywords of every query. See :meth:`AskedOfExtremes.at`."""
-
-    now: Instant | None
-    confidence: float
-    combine: Combine
-    estimator: Any
-
-
-_HOW = (
-    ("now", None, "Instant | None"),
-    ("confidence", 0.95, "float"),
-    ("combine", "average", "Combine"),
-    ("estimator", "stairs", "str"),
-)
+_ESTIMATOR: Final = "stairs"
 
 
 def _asks(question: Question[Any]) -> Callable[[F], F]:
-    said = (
-        "``now`` and ``estimator``: see :meth:`at`; ``confidence`` and ``combine``:\n"
-        ":meth:`decaysketch.query.dispatch.View.ask`."
-    )
-    return asked_by(question, _HOW, said)
+    return asked_of_own(question, _ESTIMATOR)
 
 
-class AskedOfExtremes(Views):
+class AskedOfExtremes(OwnViews):
     """Queries to every sketch that keeps the rows which no later row rules out."""
 
-    def _ask(self, question: Question[Any], decay: Decay | str, how: HowOfExtremes) -> Any:
-        check_how(question, how, HowOfExtremes.__annotations__)
-        view = self.at(decay, how.get("now"), estimator=how.get("estimator", "stairs"))
-        confidence, combine = how.get("confidence", 0.95), how.get("combine", "average")
-        found = view.ask(question, confidence=confidence, combine=combine)
-        return as_of(view.now, found) if how.get("now") is None else found
+    estimator: ClassVar[str] = _ESTIMATOR
 
     @_asks(_MAX)
-    def max(self, decay: Decay | str, **how: Unpack[HowOfExtremes]) -> Estimate:
+    def max(self, decay: Decay | str, **how: Unpack[How]) -> Estimate:
         found: Estimate = self._ask(_MAX, decay, how)
         return found
 
     @_asks(_MIN)
-    def min(self, decay: Decay | str, **how: Unpack[HowOfExtremes]) -> Estimate:
+    def min(self, decay: Decay | str, **how: Unpack[How]) -> Estimate:
         found: Estimate = self._ask(_MIN, decay, how)
         return found
 
     @_asks(_HIGHEST)
-    def highest(self, decay: Decay | str, **how: Unpack[HowOfExtremes]) -> Observed | None:
+    def highest(self, decay: Decay | str, **how: Unpack[How]) -> Observed | None:
         found: Observed | None = self._ask(_HIGHEST, decay, how)
         return found
 
     @_asks(_LOWEST)
-    def lowest(self, decay: Decay | str, **how: Unpack[HowOfExtremes]) -> Observed | None:
+    def lowest(self, decay: Decay | str, **how: Unpack[How]) -> Observed | None:
         found: Observed | None = self._ask(_LOWEST, decay, how)
         return found

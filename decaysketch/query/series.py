@@ -12,17 +12,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, TypedDict, TypeVar, Unpack
+from typing import Any, ClassVar, Final, TypeVar, Unpack
 
-from decaysketch.core.time_units import Instant
 from decaysketch.decay import Decay
 from decaysketch.query.aggregates import Predicate
-from decaysketch.query.dispatch import OwnView, Views, asked_by, check_how
-from decaysketch.query.ensemble import Combine
-from decaysketch.query.estimate import Estimate, as_of
+from decaysketch.query.dispatch import How, OwnView, OwnViews, asked_of_own
+from decaysketch.query.estimate import Estimate
 from decaysketch.query.shapes import SCALAR, Argument, Question
 
-__all__ = ["SERIES_QUESTIONS", "AskedOfSeries", "HowOfSeries", "SeriesView"]
+__all__ = ["SERIES_QUESTIONS", "AskedOfSeries", "SeriesView"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -276,133 +274,103 @@ _INCREASE_QUANTILE = _scalar(
 # ----------------------------------------------------------------------------------------- methods
 
 
-class HowOfSeries(TypedDict, total=False):
-    """Keywords that every query accepts. See :meth:`AskedOfSeries.at`."""
-
-    now: Instant | None
-    confidence: float
-    combine: Combine
-    estimator: Any
-
-
-_HOW = (
-    ("now", None, "Instant | None"),
-    ("confidence", 0.95, "float"),
-    ("combine", "average", "Combine"),
-    ("estimator", "pieces", "str"),
-)
+_ESTIMATOR: Final = "pieces"
 
 
 def _asks(question: Question[Any]) -> Callable[[F], F]:
-    said = (
-        "``now`` and ``estimator``: see :meth:`at`; ``confidence`` and ``combine``:\n"
-        ":meth:`decaysketch.query.dispatch.View.ask`."
-    )
-    return asked_by(question, _HOW, said)
+    return asked_of_own(question, _ESTIMATOR)
 
 
-class AskedOfSeries(Views):
+class AskedOfSeries(OwnViews):
     """Queries to every sketch that samples series."""
 
-    def _ask(
-        self, question: Question[Any], decay: Decay | str, how: HowOfSeries, **arguments: Any
-    ) -> Estimate:
-        check_how(question, how, HowOfSeries.__annotations__)
-        view = self.at(decay, how.get("now"), estimator=how.get("estimator", "pieces"))
-        confidence, combine = how.get("confidence", 0.95), how.get("combine", "average")
-        found: Estimate = view.ask(question, confidence=confidence, combine=combine, **arguments)
-        asked: Estimate = as_of(view.now, found) if how.get("now") is None else found
-        return asked
+    estimator: ClassVar[str] = _ESTIMATOR
 
     @_asks(_INCREASE)
     def increase(
         self, decay: Decay | str, *, wrap: float | None = None, guard: float | None = None,
-        **how: Unpack[HowOfSeries],
+        **how: Unpack[How],
     ) -> Estimate:  # fmt: skip
         return self._ask(_INCREASE, decay, how, wrap=wrap, guard=guard)
 
     @_asks(_INCREASE_RATE)
     def increase_rate(
         self, decay: Decay | str, *, wrap: float | None = None, guard: float | None = None,
-        **how: Unpack[HowOfSeries],
+        **how: Unpack[How],
     ) -> Estimate:  # fmt: skip
         return self._ask(_INCREASE_RATE, decay, how, wrap=wrap, guard=guard)
 
     @_asks(_TIME_AVERAGE)
     def time_average(
         self, validity: float, decay: Decay | str, *, linear: bool = False,
-        **how: Unpack[HowOfSeries],
+        **how: Unpack[How],
     ) -> Estimate:  # fmt: skip
         return self._ask(_TIME_AVERAGE, decay, how, validity=validity, linear=linear)
 
     @_asks(_TIME_IN_STATE)
     def time_in_state(
         self, predicate: Predicate | str, decay: Decay | str, *, validity: float | None = None,
-        **how: Unpack[HowOfSeries],
+        **how: Unpack[How],
     ) -> Estimate:  # fmt: skip
         return self._ask(_TIME_IN_STATE, decay, how, predicate=predicate, validity=validity)
 
     @_asks(_STATE_TIME)
     def state_time(
         self, predicate: Predicate | str, decay: Decay | str, *, validity: float | None = None,
-        **how: Unpack[HowOfSeries],
+        **how: Unpack[How],
     ) -> Estimate:  # fmt: skip
         return self._ask(_STATE_TIME, decay, how, predicate=predicate, validity=validity)
 
     @_asks(_TRANSITIONS)
     def transitions(
-        self, decay: Decay | str, *, validity: float | None = None, **how: Unpack[HowOfSeries]
+        self, decay: Decay | str, *, validity: float | None = None, **how: Unpack[How]
     ) -> Estimate:
         return self._ask(_TRANSITIONS, decay, how, validity=validity)
 
     @_asks(_GAPS)
-    def gaps(self, longer_than: float, decay: Decay | str, **how: Unpack[HowOfSeries]) -> Estimate:
+    def gaps(self, longer_than: float, decay: Decay | str, **how: Unpack[How]) -> Estimate:
         return self._ask(_GAPS, decay, how, longer_than=longer_than)
 
     @_asks(_AVAILABILITY)
     def availability(
         self, validity: float, decay: Decay | str, *, forget: float | None = None,
-        **how: Unpack[HowOfSeries],
+        **how: Unpack[How],
     ) -> Estimate:  # fmt: skip
         return self._ask(_AVAILABILITY, decay, how, validity=validity, forget=forget)
 
     @_asks(_INTERVAL_QUANTILE)
-    def interval_quantile(
-        self, q: float, decay: Decay | str, **how: Unpack[HowOfSeries]
-    ) -> Estimate:
+    def interval_quantile(self, q: float, decay: Decay | str, **how: Unpack[How]) -> Estimate:
         return self._ask(_INTERVAL_QUANTILE, decay, how, q=q)
 
     @_asks(_SESSIONS)
-    def sessions(self, gap: float, decay: Decay | str, **how: Unpack[HowOfSeries]) -> Estimate:
+    def sessions(self, gap: float, decay: Decay | str, **how: Unpack[How]) -> Estimate:
         return self._ask(_SESSIONS, decay, how, gap=gap)
 
     @_asks(_SESSION_LENGTH)
     def session_length(
         self, gap: float, decay: Decay | str, *, q: float | None = None,
-        **how: Unpack[HowOfSeries],
+        **how: Unpack[How],
     ) -> Estimate:  # fmt: skip
         return self._ask(_SESSION_LENGTH, decay, how, gap=gap, q=q)
 
     @_asks(_SERIES_COUNT)
-    def series_count(self, decay: Decay | str, **how: Unpack[HowOfSeries]) -> Estimate:
+    def series_count(self, decay: Decay | str, **how: Unpack[How]) -> Estimate:
         return self._ask(_SERIES_COUNT, decay, how)
 
     @_asks(_SILENT_SERIES)
-    def silent_series(
-        self, silence: float, decay: Decay | str, **how: Unpack[HowOfSeries]
-    ) -> Estimate:
+    def silent_series(self, silence: float, decay: Decay | str, **how: Unpack[How]) -> Estimate:
         return self._ask(_SILENT_SERIES, decay, how, silence=silence)
 
     @_asks(_AVERAGE_QUANTILE)
     def average_quantile(
         self, q: float, decay: Decay | str, *, validity: float | None = None,
-        **how: Unpack[HowOfSeries],
+        **how: Unpack[How],
     ) -> Estimate:  # fmt: skip
         return self._ask(_AVERAGE_QUANTILE, decay, how, q=q, validity=validity)
 
     @_asks(_INCREASE_QUANTILE)
     def increase_quantile(
         self, q: float, decay: Decay | str, *, wrap: float | None = None,
-        guard: float | None = None, **how: Unpack[HowOfSeries],
+        guard: float | None = None, **how: Unpack[How],
     ) -> Estimate:  # fmt: skip
         return self._ask(_INCREASE_QUANTILE, decay, how, q=q, wrap=wrap, guard=guard)
