@@ -26,6 +26,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ from decaysketch.query.ensemble import Combine, check_combine
 from decaysketch.query.estimate import Estimate, check_confidence
 from decaysketch.query.modifiers import SOURCE_KEYS, Modifiers, bound_to
 from decaysketch.query.pair_view import RangeView
-from decaysketch.query.shapes import Question
+from decaysketch.query.shapes import Held, Question
 from decaysketch.query.tables import GroupTable, as_group
 from decaysketch.sources.expression import quoted, read_expression
 
@@ -77,12 +78,12 @@ def restricted(of: CoverageView, modifiers: Modifiers) -> Any:
     return SourceTables(of, modifiers)
 
 
-class SetView(View):
-    """Queries to the messages in one set.
+class _InSet:
+    """The messages in one set, under further modifiers.
 
     Args:
         of: the sources, under a decay and at a time.
-        modifiers: the set, and modifiers over columns, without keys.
+        modifiers: the set, and modifiers over columns.
     """
 
     def __init__(self, of: CoverageView, modifiers: Modifiers) -> None:
@@ -90,11 +91,20 @@ class SetView(View):
         self._modifiers = modifiers
         self._set = "any" if modifiers.set is None else modifiers.set
         self._rest = replace(modifiers, set=None)
-        self._view: Any = None
 
     @property
     def now(self) -> int:
+        """The query time."""
         return self._of.now
+
+    @cached_property
+    def _rows(self) -> Any:
+        """The view for the rows in the set."""
+        return self._of.where(self._set).modified(self._rest)
+
+
+class SetView(_InSet, View):
+    """Queries to the messages in one set. The modifiers have no keys."""
 
     @property
     def verified(self) -> Literal["proof", "grid"]:
@@ -106,12 +116,6 @@ class SetView(View):
 
     def modified(self, modifiers: Modifiers) -> Any:
         return restricted(self._of, self._modifiers.with_more(modifiers))
-
-    def _rows(self) -> Any:
-        """Return the view for the rows in the set."""
-        if self._view is None:
-            self._view = self._of.where(self._set).modified(self._rest)
-        return self._view
 
     @property
     def rows(self) -> int:
@@ -129,7 +133,7 @@ class SetView(View):
             return found.answer(self, confidence=confidence, combine=combine, **given)
         if _name_of(question) == "count" and not (self._rest or arguments):
             return self._of.count(self._set, confidence=confidence, combine=combine)
-        return self._rows().ask(question, confidence=confidence, combine=combine, **arguments)
+        return self._rows.ask(question, confidence=confidence, combine=combine, **arguments)
 
     def share_among(self, among: str, *, confidence: float, combine: Combine) -> Estimate:
         """Return the set's share in another. See :meth:`CoverageView.share`."""
@@ -140,42 +144,23 @@ class SetView(View):
     ) -> float:
         if _is_of_sources(question) or (_name_of(question) == "count" and not self._rest):
             return self.drawn_s
-        cost: float = self._rows().cost_s(question, combine=combine, **arguments)
+        cost: float = self._rows.cost_s(question, combine=combine, **arguments)
         return cost
 
 
-class SetGroups:
-    """Queries to groups of the messages in one set, by keys over columns.
+class SetGroups(_InSet):
+    """Queries to groups of the messages in one set, by keys over columns."""
 
-    Args:
-        of: the sources, under a decay and at a time.
-        modifiers: the set, keys, and further modifiers over columns.
-    """
-
-    def __init__(self, of: CoverageView, modifiers: Modifiers) -> None:
-        self._of = of
-        self._modifiers = modifiers
-        self._set = modifiers.set or "any"
-        self._rest = replace(modifiers, set=None)
-        self._span: float | None = None
-        self._view: Any = None
-
-    @property
-    def now(self) -> int:
-        """The query time."""
-        return self._of.now
+    _span: float | None = None
 
     def over(self, span: float) -> SetGroups:
         """Return the same view, with rates over a length of time."""
         self._span = span
         return self
 
-    def _rows(self) -> Any:
-        if self._view is None:
-            self._view = self._of.where(self._set).modified(self._rest)
-            if self._span is not None:
-                self._view.over(self._span)
-        return self._view
+    @cached_property
+    def _groups(self) -> Any:
+        return self._rows if self._span is None else self._rows.over(self._span)
 
     def ask(
         self, question: Question[Any] | str, *, confidence: float = 0.95,
@@ -188,7 +173,7 @@ class SetGroups:
                 :meth:`decaysketch.query.dispatch.View.ask`.
         """
         if not _is_of_sources(question):
-            found: GroupTable = self._rows().ask(
+            found: GroupTable = self._groups.ask(
                 question, confidence=confidence, combine=combine, **arguments
             )
             return found
@@ -215,7 +200,7 @@ class SetGroups:
         if _is_of_sources(question):
             among = arguments.get("among", "any")
             return 2.0 * self._of.reading_s([f"({self._set}) | ({among})"])
-        cost: float = self._rows().cost_s(question, combine=combine, **arguments)
+        cost: float = self._groups.cost_s(question, combine=combine, **arguments)
         return cost
 
 
@@ -276,9 +261,7 @@ class SourceTables:
         """
         check_combine(combine)
         check_confidence(confidence)
-        of = "sources" if _is_of_sources(question) else "rows"
-        found, given = given_to(question, arguments, of=of)  # type: ignore[arg-type]
-        self._modifiers.check(found)
+        found, given = self._given(question, arguments)
         if self._plain_pairs(found):
             return self._of_pairs(found, given, confidence)
         cells = self._cells(found, given)
@@ -291,13 +274,19 @@ class SourceTables:
         self, question: Question[Any] | str, *, combine: Combine = "average", **arguments: Any
     ) -> float:
         """Approximate processor time to answer, in seconds."""
-        of = "sources" if _is_of_sources(question) else "rows"
-        found, given = given_to(question, arguments, of=of)  # type: ignore[arg-type]
-        self._modifiers.check(found)
+        found, given = self._given(question, arguments)
         if self._plain_pairs(found):
             return self._of.reading_s(["any"]) + self._of.pairs_cost_s()
         cells = self._cells(found, given)
         return self._of.reading_s([each.text for each in cells])
+
+    def _given(
+        self, question: Question[Any] | str, arguments: dict[str, Any]
+    ) -> tuple[Question[Any], dict[str, Any]]:
+        of: Held = "sources" if _is_of_sources(question) else "rows"
+        found, given = given_to(question, arguments, of=of)
+        self._modifiers.check(found)
+        return found, given
 
     # ------------------------------------------------------------------------------------- groups
 
