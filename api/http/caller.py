@@ -12,14 +12,20 @@ from api.access.keys import Caller
 from api.access.rates import address_of
 from api.http.refusals import ClientLeftError
 
-__all__ = ["as_long_as_connected", "asker"]
+__all__ = ["as_long_as_connected", "asker", "caller_of"]
+
+
+def caller_of(request: Request) -> Caller | None:
+    """Return the authenticated caller, or None if there is none."""
+    caller: Caller | None = request.scope.get("state", {}).get("caller")
+    return caller
 
 
 def asker(request: Request) -> str:
     """Return the caller that a request is charged to: its key, or its address where it has no
     key.
     """
-    caller: Caller | None = request.scope.get("state", {}).get("caller")
+    caller = caller_of(request)
     if caller is not None and caller.prefix is not None:
         return f"key {caller.prefix}"
     return address_of("unknown" if request.client is None else request.client.host)

@@ -15,6 +15,7 @@ from fastapi.security.base import SecurityBase
 
 from api.access.keys import Caller, Role
 from api.errors import TooManyStreamsError
+from api.http.caller import caller_of
 from api.http.refusals import ForbiddenError, UnauthenticatedError
 from api.service.aggregator import Aggregator
 
@@ -75,7 +76,7 @@ class Requires(SecurityBase):
         self.buckets = buckets
 
     async def __call__(self, request: Request) -> Caller:
-        caller: Caller | None = request.scope.get("state", {}).get("caller")
+        caller = caller_of(request)
         if caller is None:
             raise UnauthenticatedError(request.url.path)
         if not caller.role.includes(self.role):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from api.errors import (
     InvalidRequestError,
     RowsInFlightError,
 )
-from api.http.caller import as_long_as_connected, asker
+from api.http.caller import as_long_as_connected, asker, caller_of
 from api.ingest.building import Ingestion
 from api.ingest.clock_skew import latest_time
 from api.ingest.messages import MessageReader
@@ -78,11 +78,6 @@ class Work:
 
     request: Request
     rows: int
-
-    @property
-    def caller(self) -> Any:
-        """The caller."""
-        return self.request.scope["state"].get("caller")
 
     async def by_steps(self, steps: Steps[T]) -> T:
         """Run work in steps, in time slices by caller. Return its result.
@@ -190,7 +185,7 @@ async def ingest(
     aggregator: Aggregator = request.app.state.aggregator
     if rows is None:
         rows = max(copies_of(each.stream) * each.form.max_rows for each in ingestions)
-    caller: Any = request.scope["state"].get("caller")
+    caller = caller_of(request)
     source = ingestions[0].form.source
     streams = [each.stream for each in ingestions]
     receipt = None

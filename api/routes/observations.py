@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from api import schemas
 from api.errors import Fault, InvalidRequestError, NothingTakenError
+from api.http.caller import caller_of
 from api.http.guard import writes
 from api.http.problems import ProblemResponse, presentable, problem_of, problems
 from api.ingest.arrow import read_arrow
@@ -311,7 +312,7 @@ async def _ingest_numbered(
     """Count rows at their source's site, and journal the resulting state."""
     aggregator: Aggregator = request.app.state.aggregator
     stream, source = ingestion.stream, ingestion.form.source
-    caller = request.scope["state"].get("caller")
+    caller = caller_of(request)
     name = f"{interval.first} {interval.next} ".encode()
     sent = hashlib.sha256(name + body).digest()
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from api import schemas
 from api.errors import InvalidRequestError
+from api.http.caller import caller_of
 from api.http.guard import reads, writes
 from api.http.problems import problems
 from api.ingest.clock_skew import check_times
@@ -127,7 +128,7 @@ async def post_sketches(
     rows = rows_of(posts)
     reporting = _reporting(request, stream, source, rows)
     beside = None if reporting is None else reporting.write
-    caller = request.scope["state"].get("caller")
+    caller = caller_of(request)
     with aggregator.hold(rows, beside=PART_ROWS * len(posts), caller=caller) as hold:
         if not is_small or rows > _FEW_ROWS:
             await aggregator.compute_of(rows)(_decode_held, aggregator.memory, hold, posts)
