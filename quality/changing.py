@@ -168,7 +168,6 @@ def _wrongly(tally: Tally | None) -> str:
 
 # ----------------------------------------------------------------------------------- study: sparse
 
-RANGES = ("none", "half-life 3", "range")
 Answers = Iterable[tuple[str, ds.Estimate, float]]
 
 

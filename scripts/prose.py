@@ -56,9 +56,6 @@ class Habits(NamedTuple):
     semicolons: int
     you: int
 
-    def per_thousand(self) -> tuple[float, ...]:
-        return tuple(1000 * count / max(1, self.words) for count in self[1:])
-
     def excess(self, allowed: tuple[int, ...]) -> list[str]:
         """The counts above ``allowed`` (relatives, of, semicolons), as words."""
         names = ("noun relatives", "of", "semicolons")

@@ -34,6 +34,7 @@ __all__ = [
     "check_time",
     "decode_values",
     "encode_values",
+    "float_keys",
     "integer_column",
     "no_floats",
     "no_values",
@@ -301,6 +302,14 @@ def _encode_integers(array: npt.NDArray[Any]) -> Int64Array:
     return keys
 
 
+def float_keys(array: npt.NDArray[np.floating[Any]]) -> Int64Array:
+    """Return the keys for numbers, which may be infinite or NaN. O(n)."""
+    # x + 0.0 copies and turns -0.0 into 0.0.
+    bits = (array.astype(np.float64, copy=False) + 0.0).view(np.int64)
+    keys: Int64Array = bits ^ ((bits >> np.int64(63)) & _MAGNITUDE)
+    return keys
+
+
 def _encode_floats(array: npt.NDArray[Any]) -> Int64Array:
     if array.dtype.kind in "iu":
         integers = array
@@ -317,9 +326,7 @@ def _encode_floats(array: npt.NDArray[Any]) -> Int64Array:
             )  # fmt: skip
     elif array.dtype.kind != "f" or array.dtype.itemsize > 8:
         _refuse_dtype("values", array, "float64 or exact integers")
-    # x + 0.0 copies and turns -0.0 into 0.0. Finite numbers alone have keys within these bounds.
-    bits = (array.astype(np.float64, copy=False) + 0.0).view(np.int64)
-    keys = bits ^ ((bits >> np.int64(63)) & _MAGNITUDE)
+    keys = float_keys(array)  # finite numbers alone have keys within these bounds
     if keys.size and (int(keys.max()) > _LARGEST_FLOAT or int(keys.min()) < ~_LARGEST_FLOAT):
         row = int((~np.isfinite(array)).argmax())
         raise ObservationError(

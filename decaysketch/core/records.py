@@ -24,7 +24,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -371,16 +371,14 @@ def _texts(given: Any) -> Record:
     items = np.ma.getdata(given).tolist() if hasattr(given, "dtype") else list(given)
     if masked is not None:
         items = [None if gap else each for each, gap in zip(items, masked.tolist(), strict=True)]
-    place: dict[Any, int] = {}
     try:
         distinct = dict.fromkeys(items)
-    except TypeError:  # what has no hash is no text
-        distinct = {}
+    except TypeError:  # an item without a hash is no text
         row = next(k for k, each in enumerate(items) if fault_of_label(each) and each is not None)
         _refuse_text(row, items[row])
     gaps = distinct.pop(None, False) is None
     _check_texts(list(distinct), lambda number: items.index(list(distinct)[number]))
-    place = {text: number for number, text in enumerate(distinct)}
+    place: dict[Any, int] = {text: number for number, text in enumerate(distinct)}
     if gaps:
         place[None] = MISSING_KEY
     keys = np.fromiter(map(place.__getitem__, items), np.int64, len(items))
@@ -412,7 +410,7 @@ def _check_texts(texts: Sequence[Any], row_of: Any) -> None:
             _refuse_text(row_of(place), text)
 
 
-def _refuse_text(row: int, text: Any) -> None:
+def _refuse_text(row: int, text: Any) -> NoReturn:
     fault = (fault_of_label(text) or "").replace("a label has", "a text has")
     value = text[:40] if isinstance(text, str) else text
     raise ObservationError(f"values[{row}] {fault}", column="values", row=row, value=value)

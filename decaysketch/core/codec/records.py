@@ -25,7 +25,13 @@ from decaysketch.core.codec import _native
 from decaysketch.core.codec.fields import CHECKSUM_BYTES, Reader, put_varint, refuse, text_of
 from decaysketch.core.column_types import ColumnTypes
 from decaysketch.core.labels import MAX_LABEL_BYTES
-from decaysketch.core.observations import MISSING_KEY, decode_values, encode_values, no_floats
+from decaysketch.core.observations import (
+    MISSING_KEY,
+    decode_values,
+    encode_values,
+    float_keys,
+    no_floats,
+)
 from decaysketch.core.records import MAX_TEXTS, Record, Records, concatenated
 
 __all__ = ["encode_records", "read_records"]
@@ -185,9 +191,7 @@ def _read_column(
         if form == _FLOAT32:
             values, _ = decode_values(keys, kind)
             with np.errstate(over="ignore"):
-                values = values.astype(np.float32).astype(np.float64)
-            bits = (values + 0.0).view(np.int64)
-            keys = np.where(there, bits ^ (bits >> 63 & np.int64(2**63 - 1)), keys)
+                keys = np.where(there, float_keys(values.astype(np.float32)), keys)
             _check_floats(keys, there, name)
     elif kind != "int64":
         most = len(texts) if kind == "text" else 2
