@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import sys
+from collections import Counter
 from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
@@ -73,6 +74,17 @@ _MARKS = {
         "tests/spark/test_cluster.py",
         "tests/topk/test_errata.py",
         "tests/toy/",
+        "tests/api/service/test_rows_budget.py::test_a_served_process_stays_within_its_bound",
+        "tests/demo/test_relays.py::test_the_example",
+        "tests/query/test_aggregates.py::test_the_studies_run_and_print",
+        "tests/spark/test_engine.py::TestEqualsOneProcess::test_real_logs",
+        "tests/spark/test_programs.py::TestPrograms::test_faults_of_a_log",
+        "tests/spark/test_programs.py::TestPrograms::test_counts_of_keys_by_site",
+        "tests/spark/test_rebuild.py::TestRebuild::test_folders_that_carry_a_column",
+        "tests/spark/test_rebuild.py::TestRebuild::test_the_quarantine_follows",
+        "tests/spark/test_rebuild.py::test_a_build_that_is_killed",
+        "tests/spark/test_settings.py",
+        "tests/spark/test_streaming.py::TestKilled",
     ),
     "browser": ("tests/page/",),
     "jvm": (
@@ -109,6 +121,39 @@ _MARKS = {
         "tests/test_docs.py::test_the_readme_shows_the_picture",
         "tests/test_docs.py::test_the_tables_of_questions",
     ),
+}
+# Of these, with one item for each family, fault or stream, ``make test`` runs each so many-th, and
+# ``make test-all`` runs every one.
+_EVERY = {
+    "tests/api/http/test_head_requests.py::test_the_head_is_that_of_get": 3,
+    "tests/api/operations/test_backup.py::test_a_damaged_backup_changes_nothing": 4,
+    "tests/api/operations/test_failed_start.py::test_a_database_that_cannot_be_opened": 2,
+    "tests/api/queries/test_queries.py::test_malformed_queries": 3,
+    "tests/api/service/test_apart.py::test_a_body_that_is_no_json": 4,
+    "tests/api/test_bridge.py::test_a_bridge_that_is_killed_before_its_disk": 2,
+    "tests/asyncwindow/test_retained.py::test_long_streams_give_the_defined_state": 6,
+    "tests/core/test_row_status.py::test_verdicts_are_what_the_states": 3,
+    "tests/decay/test_integral.py::TestValues::test_of_the_table_are_farey_fractions": 4,
+    "tests/demo/test_exact.py::test_answers_equal_the_definition": 8,
+    "tests/ecm/test_dyadic.py::test_ranges_and_quantiles_hold_what_they_state": 2,
+    "tests/ecm/test_reference.py::test_whole_splits": 4,
+    "tests/ingest/test_remote_write.py::test_empty_parts_take_time_and_memory": 4,
+    "tests/integral/test_query.py::test_estimates_are_unbiased_and_strata_vary_less": 2,
+    "tests/integral/test_state.py::test_streams_that_overflow": 5,
+    "tests/laws/test_hostile_bytes.py::TestEveryVariant::test_every_single_bit": 4,
+    "tests/quality/test_ecm.py::test_study_is_written": 4,
+    "tests/quality/test_figures.py::test_figure_is_written": 4,
+    "tests/quality/test_monitor.py::test_study_is_written": 3,
+    "tests/query/test_hard_streams.py::test_a_count_allows_for_the_light": 2,
+    "tests/query/test_no_change.py::test_no_change_is_seen_in_a_total_of_sparse_values": 6,
+    "tests/querytime/test_copies.py::test_intervals_of_either_way_hold_the_truth": 3,
+    "tests/querytime/test_rows.py::test_a_bad_row_of_a_batch_that_overflows": 4,
+    "tests/querytime/test_rows.py::test_any_times_give_the_defined_state": 6,
+    "tests/simulation/test_planted_faults.py::test_a_planted_fault_is_found": 4,
+    "tests/simulation/test_simulation.py::test_whatever_fails_what_must_hold_does": 3,
+    "tests/spark/test_engine.py::TestEqualsOneProcess::test_by_any_key": 3,
+    "tests/spark/test_rebuild.py::TestRebuild::test_other_families": 3,
+    "tests/spark/test_text_logs.py::test_a_file_gives_its_numbers": 4,
 }
 # Building a command line from its functions takes 20 ms: once for each, and not for each call.
 testing._get_command = cache(testing._get_command)
@@ -161,9 +206,21 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def _mark_most(items: list[pytest.Item]) -> None:
+    """Mark as exhaustive all but each so many-th item of the tests in ``_EVERY``."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        if (test := item.nodeid.partition("[")[0]).startswith(tuple(_EVERY)):
+            step = next(every for start, every in _EVERY.items() if test.startswith(start))
+            if seen[test] % step:
+                item.add_marker("exhaustive")
+            seen[test] += 1
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Before ``-m`` selects: mark each test by what it starts."""
+    _mark_most(items)
     for item in items:
         for mark, places in _MARKS.items():
             if item.nodeid.startswith(places):
