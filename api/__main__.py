@@ -29,7 +29,7 @@ from api.operations.keys import keys
 from api.operations.orphan import end_with_parent
 from api.operations.starting import AddressError, check_address
 from api.queries.document import questions_table
-from api.service.memory import memory_table
+from api.resources import memory_table
 from api.service.metrics import MULTIPROCESS_VARIABLE
 from api.settings import ENV_PREFIX, Settings, SettingsError, settings_table
 
@@ -66,6 +66,9 @@ def serve(
     port: Annotated[str | None, typer.Option(metavar="PORT", help="TCP port.")] = None,
     data: Data = None,
     workers: Annotated[str | None, typer.Option(metavar="N", help="Processes.")] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Most memory of a worker, such as '3 GiB'.")
+    ] = None,
     auth: Annotated[
         str | None, typer.Option(metavar="keys|off|auto", help="Whether a request needs a key.")
     ] = None,
@@ -90,6 +93,7 @@ def serve(
         port=port,
         data=data,
         workers=workers,
+        memory=memory,
         auth=auth,
         upstream=upstream,
         upstream_source=upstream_source,
@@ -239,8 +243,8 @@ def questions() -> None:
     typer.echo(questions_table(), nl=False)
 
 
-@commands.command()
-def memory(config: Config = None) -> None:
+@commands.command("memory")
+def memory_bound(config: Config = None) -> None:
     """Write a worker's maximum memory with these settings, as a Markdown table."""
     typer.echo(memory_table(_settings(config=config)), nl=False)
 

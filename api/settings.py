@@ -18,12 +18,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from pydantic.fields import FieldInfo
 from sqlalchemy.engine import URL
 
 from api.journal.urls import async_url
 from api.origins import Origin
+from api.resources import FOLLOWING, MIB, TIB, Bytes, Limits, fitted, unset_as, within
 
 __all__ = [
     "CONFIG_VARIABLE",
@@ -34,16 +35,18 @@ __all__ = [
     "settings_table",
 ]
 
+_LIMITS = (
+    "Limits that you rarely change. If you set `memory`, those of rows and bytes marked * that you "
+    "do not set follow from it:"
+)
 ENV_PREFIX = "DECAYSKETCH_"
 CONFIG_VARIABLE = f"{ENV_PREFIX}CONFIG"
 
-_KIB, _MIB, _GIB, _TIB = (1 << shift for shift in (10, 20, 30, 40))
-_UNITS = {"": 1, "B": 1, "KIB": _KIB, "MIB": _MIB, "GIB": _GIB, "TIB": _TIB}
 _LONGEST_LIST = 10_000  # characters
 _LEAST_SECRET = 16
 _WORD = re.compile(r"[\x21-\x7e]+")
 # Words for None, and which settings have them.
-_WORDS = {"auto": ("auth", "log_format"), "off": ("max_clock_skew_s",)}
+_WORDS = {"auto": ("auth", "log_format", "memory"), "off": ("max_clock_skew_s",)}
 
 
 class SettingsError(ValueError):
@@ -53,27 +56,6 @@ class SettingsError(ValueError):
         super().__init__(f"{name} {fault}")
         self.name = name
         self.fault = fault
-
-
-def _as_bytes(value: Any) -> Any:
-    """Convert ``"256 MiB"`` -> 268435456. Return any other value unchanged."""
-    if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d{1,18})\s*([A-Za-z]*)\s*", value)):
-        number, unit = match.groups()
-        if unit.upper() in _UNITS:
-            return int(number) * _UNITS[unit.upper()]
-    return value
-
-
-def _unset_as(word: str) -> BeforeValidator:
-    """Read ``word`` as None, which neither the environment nor TOML can express."""
-    return BeforeValidator(lambda value: None if value == word else value)
-
-
-Bytes = Annotated[int, BeforeValidator(_as_bytes)]
-
-
-def _within(default: Any, low: float, high: float, description: str) -> Any:
-    return Field(default=default, ge=low, le=high, description=description)
 
 
 class Setting(NamedTuple):
@@ -86,10 +68,8 @@ class Setting(NamedTuple):
     description: str
 
 
-class Settings(BaseModel):
+class Settings(Limits):
     """Settings for one aggregator, equal on all its workers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     host: str = Field(
         default="127.0.0.1",
@@ -97,7 +77,7 @@ class Settings(BaseModel):
         description="Address to listen on. Beyond loopback, keys are required unless `auth` is "
         "off.",
     )
-    port: int = _within(8000, 0, 65535, "TCP port to listen on; 0 takes a free one.")
+    port: int = within(8000, 0, 65535, "TCP port to listen on; 0 takes a free one.")
     data: str = Field(
         default="aggregator.sqlite3",
         min_length=1,
@@ -106,126 +86,16 @@ class Settings(BaseModel):
         "`postgresql://USER:PASSWORD@HOST/DATABASE`. A URL may hold a password: give it by the "
         "environment, not on the command line.",
     )
-    workers: int = _within(
-        1, 1, 64, "Processes that serve. Each holds every stream in memory and folds the journal."
+    compact_rows: int = within(
+        2000, 1, 1 << 30, "Journal rows since the last compaction that begin the next."
+    )
+    compact_bytes: Bytes = within(
+        256 * MIB, 1, TIB, "Journal bytes since the last compaction that begin the next."
+    )
+    poll_ms: int = within(
+        200, 1, 60_000, "How often a worker looks for what other workers committed."
     )
 
-    max_body_bytes: Bytes = _within(
-        32 * _MIB, 1, 2 * _GIB, "Longest request body as sent; a longer one is refused (413)."
-    )
-    max_inflated_bytes: Bytes = _within(
-        64 * _MIB, 1, 2 * _GIB, "Longest request body once inflated (gzip, zstd)."
-    )
-    max_inflight_bytes: Bytes = _within(
-        256 * _MIB,
-        1,
-        _TIB,
-        "Most bytes, inflated, of all bodies that one worker holds at a time; beyond that 429. One "
-        "key leaves half of it to the others, and an eighth is for bodies below 16 KiB.",
-    )
-    max_response_bytes: Bytes = _within(
-        256 * _MIB,
-        1,
-        _TIB,
-        "Most bytes of responses that clients of one worker have not read yet; beyond that 429. "
-        "One key leaves half of it to the others.",
-    )
-    max_json_bytes: Bytes = _within(
-        4 * _MIB,
-        1,
-        2 * _GIB,
-        "Longest JSON body of observations once inflated: parsed, it takes 30 times as much.",
-    )
-    max_query_bytes: Bytes = _within(
-        256 * _KIB,
-        1,
-        2 * _GIB,
-        "Longest body of queries, streams, decays or keys once inflated; 260 bytes for each of "
-        "1,000 queries.",
-    )
-    max_queries: int = _within(1000, 1, 2000, "Most queries in one request.")
-    max_points: int = _within(2000, 1, 10_000, "Most times in one time series.")
-    max_rows: int = _within(100_000, 1, 1 << 27, "Most observations in one post of them.")
-    max_interval: int = _within(
-        1 << 32,
-        1,
-        (1 << 63) - 1,
-        "Most numbers in the interval of one post: a day at 50,000 a second. An interval takes its "
-        "numbers off for ever.",
-    )
-    max_post_rows: int = _within(
-        1_250_000, 1, 1 << 40, "Most rows of the sketches of one post together; beyond that 413."
-    )
-    max_inflight_rows: int = _within(
-        2_500_000,
-        1,
-        1 << 40,
-        "Most rows of all posts that one worker decodes or has not journaled yet; beyond that 429.",
-    )
-    max_sketch_rows: int = _within(
-        2_000_000,
-        1,
-        1 << 40,
-        "Most rows of one merged sketch: a source's, or the join of a stream's; beyond that 507.",
-    )
-    max_stream_rows: int = _within(
-        16_000_000,
-        1,
-        1 << 40,
-        "Most rows that one stream holds in memory, of its sources and their join; beyond that "
-        "507.",
-    )
-    max_resident_rows: int = _within(
-        24_000_000, 1, 1 << 40, "Most rows that one worker holds in memory; beyond that 507."
-    )
-    max_key_rows: int = _within(
-        16_000_000,
-        1,
-        1 << 40,
-        "Most rows that the streams in the scope of the key of a post hold together; beyond that "
-        "507.",
-    )
-    max_read_rows: int = _within(
-        4_000_000,
-        1,
-        1 << 40,
-        "Most rows that the questions of one worker look at, or keep for the next; beyond that "
-        "429.",
-    )
-    max_sources: int = _within(10_000, 1, 1 << 24, "Most sources of one stream; beyond that 507.")
-    max_streams: int = _within(10_000, 1, 1 << 24, "Most streams.")
-    max_expressions: int = _within(
-        32, 0, 1 << 16, "Most decays and predicates given as expressions in one request."
-    )
-    questions: int = _within(
-        1024, 1, 1 << 20, "Most questions that a worker works at, of all callers; beyond that 429."
-    )
-    questions_per_caller: int = _within(
-        64,
-        1,
-        1 << 20,
-        "Most questions of one key (without keys: of one address) that a worker works at; beyond "
-        "that 429. Callers have turns one after another.",
-    )
-    live_clients: int = _within(100, 0, 1 << 16, "Most live connections to one worker.")
-    event_clients: int = _within(
-        1000,
-        0,
-        1 << 16,
-        "Most connections to one worker that follow events of monitors, of sites and of people.",
-    )
-    max_monitors: int = _within(1000, 0, 1 << 16, "Most monitors of all streams.")
-    max_stream_monitors: int = _within(16, 0, 32, "Most monitors of one stream.")
-    monitor_history: int = _within(
-        1000, 1, 1 << 16, "States of one monitor that its history retains."
-    )
-    monitor_history_s: float = _within(
-        90 * 86_400.0, 1, 1e9, "States that ended longer ago leave the history of a monitor."
-    )
-    max_questions: int = _within(1000, 0, 1 << 16, "Most configured questions of all streams.")
-    max_stream_questions: int = _within(16, 0, 100, "Most configured questions of one stream.")
-    max_lists: int = _within(32, 0, 1 << 10, "Most top-k lists of all streams.")
-    max_stream_lists: int = _within(4, 0, 32, "Most top-k lists of one stream.")
     webhook_origins: str = Field(
         default="",
         max_length=_LONGEST_LIST,
@@ -245,7 +115,7 @@ class Settings(BaseModel):
         description="Signs alerts (HMAC-SHA256): 16 characters or more where any may be sent. "
         "Give it by the environment, not on the command line.",
     )
-    webhook_give_up_s: float = _within(
+    webhook_give_up_s: float = within(
         86_400.0, 1, 1e9, "An alert that was not delivered for so long is given up."
     )
 
@@ -286,27 +156,20 @@ class Settings(BaseModel):
         description="Streams whose sources are also passed on one by one, to the stream "
         "`NAME.paths` upstream as the sources `RELAY/SOURCE`: names or globs, by spaces.",
     )
-    upstream_flush_s: float = _within(
+    upstream_flush_s: float = within(
         10.0, 0, 86_400, "Longest time that what was taken waits to be passed on with more."
     )
-    upstream_timeout_s: float = _within(
+    upstream_timeout_s: float = within(
         30.0, 0.1, 3600, "Longest time for one answer of the upstream."
     )
-    upstream_check_s: float = _within(
+    upstream_check_s: float = within(
         3600.0,
         1,
         1e9,
         "How often the upstream is asked, of each stream, whether it holds what was passed on.",
     )
-    upstream_queue_rows: int = _within(
-        1_000_000,
-        0,
-        1 << 40,
-        "Most rows that wait to be passed on; of what is let go of beyond that nothing is lost: "
-        "the whole stream is sent.",
-    )
 
-    max_clock_skew_s: Annotated[float | None, _unset_as("off")] = _within(
+    max_clock_skew_s: Annotated[float | None, unset_as("off")] = within(
         300.0,
         0,
         1e9,
@@ -314,60 +177,29 @@ class Settings(BaseModel):
         "say; `off`: any time.",
     )
 
-    auth: Annotated[Literal["keys", "off"] | None, _unset_as("auto")] = Field(
+    auth: Annotated[Literal["keys", "off"] | None, unset_as("auto")] = Field(
         default=None,
         description="`keys`: a request needs a key; `off`: none does; `auto`: off on loopback, "
         "keys elsewhere.",
     )
-    rate_per_s: float = _within(
+    rate_per_s: float = within(
         0.0, 0, 1e9, "Requests per second of one key (without keys: of one address); 0: any rate."
     )
-    rate_burst: int = _within(
+    rate_burst: int = within(
         100, 1, 1 << 30, "Requests that may come at once before that rate counts."
     )
-    read_timeout_s: float = _within(
+    read_timeout_s: float = within(
         30.0, 0.1, 3600, "Longest time for a request body to arrive; then 408."
     )
 
-    queue_posts: int = _within(
-        1024,
-        1,
-        1 << 24,
-        "Most posts waiting to be committed; beyond that 429. Of requests of many posts, or of a "
-        "MiB, half as many may wait, beside them.",
-    )
-    queue_bytes: Bytes = _within(
-        256 * _MIB,
-        1,
-        _TIB,
-        "Most bytes waiting to be committed, one half of requests of many posts or of a MiB and "
-        "one of all others; beyond that 429.",
-    )
-    poll_ms: int = _within(
-        200, 1, 60_000, "How often a worker looks for what other workers committed."
-    )
-    compact_rows: int = _within(
-        2000, 1, 1 << 30, "Journal rows since the last compaction that begin the next."
-    )
-    compact_bytes: Bytes = _within(
-        256 * _MIB, 1, _TIB, "Journal bytes since the last compaction that begin the next."
-    )
-    compute_threads: int = _within(
-        2,
-        1,
-        256,
-        "Threads of a worker that decode and merge. Long posts and large merges have one more "
-        "thread each. Questions have as many of their own but one, and one at least; they go "
-        "first.",
-    )
-    drain_s: float = _within(
+    drain_s: float = within(
         20.0,
         0,
         3600,
         "Once told to stop, longest time for requests to end, then for the queue to be written.",
     )
 
-    log_format: Annotated[Literal["json", "text"] | None, _unset_as("auto")] = Field(
+    log_format: Annotated[Literal["json", "text"] | None, unset_as("auto")] = Field(
         default=None, description="`json`, `text`, or `auto`: text on a terminal, else JSON."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -379,6 +211,11 @@ class Settings(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             raise _refusal(error) from None
+        if self.memory is not None:
+            try:
+                super().__init__(**values | fitted(self))
+            except ValueError as error:
+                raise SettingsError("memory", f"is {values['memory']!r}; {error}") from None
         _url(self.data)
         _check_webhooks(self)
         _check_upstream(self)
@@ -414,6 +251,11 @@ class Settings(BaseModel):
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
+
+    @property
+    def is_relay(self) -> bool:
+        """Return whether this aggregator forwards rows to another."""
+        return bool(self.upstream)
 
     @property
     def requires_keys(self) -> bool:
@@ -478,11 +320,19 @@ class Settings(BaseModel):
 
 
 def settings_table() -> str:
-    """Return every setting as a row of a Markdown table."""
+    """Return every setting as a row of a Markdown table, and the limits as a second table."""
+    limits = set(Limits.model_fields) - {"memory", "workers", "compute_threads"}
+    chosen = [row for row in Settings.table() if row.name not in limits]
+    others = [row for row in Settings.table() if row.name in limits]
+    return f"{_rows(chosen)}\n{_LIMITS}\n\n{_rows(others)}"
+
+
+def _rows(settings: list[Setting]) -> str:
     lines = ["| setting | default | expected | |", "| --- | --- | --- | --- |"]
     lines += [
-        f"| `{row.name}` | `{row.default}` | {row.expected} | {row.description} |"
-        for row in Settings.table()
+        f"| `{row.name}`{' *' * (row.name in FOLLOWING)} | `{row.default}` | {row.expected} "
+        f"| {row.description} |"
+        for row in settings
     ]
     return "\n".join(lines) + "\n"
 
@@ -574,9 +424,9 @@ def _expected(name: str) -> str:
     if low is None or high is None:
         least = any(getattr(each, "min_length", 0) for each in field.metadata)
         return "a text that is not empty" if least else "a text"
-    kind = "an integer" if field.annotation is int else "a number"
+    kind = "a number" if field.annotation in (float, float | None) else "an integer"
     domain = f"{kind} from {_shown(low)} to {_shown(high)}"
-    if name.endswith("_bytes"):
+    if name == "memory" or name.endswith("_bytes"):
         domain += " (or such as 64 MiB)"
     return " or ".join([domain, *words])
 

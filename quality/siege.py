@@ -10,7 +10,7 @@ observations of 10 KB and of 5,000 rows, and asks small questions. At the end th
 and started again over what the attack has left.
 
 Printed are what was sent, how it was answered, the most memory beside the bound that
-``api.service.memory`` computes from the settings, the worst answers that the others had, and what
+``api.resources`` computes from the settings, the worst answers that the others had, and what
 the start took. The status is 1 if memory passed the bound, an answer to the others took a second,
 or something was answered 500.
 
@@ -50,7 +50,7 @@ from rich.console import Console
 from rich.table import Table
 
 import decaysketch as ds
-from api.service.memory import bound_bytes
+from api.resources import bound_bytes
 from api.settings import Settings
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
 from decaysketch.families import recipe_of

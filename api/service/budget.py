@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from typing import Protocol, Self, TypeVar
 
 from api.errors import RowsAskedError, RowsInFlightError
+from api.resources import LARGE_ROWS
 from api.service.shares import Shares, charged_caller
 from decaysketch.families import release_scratch
 
@@ -42,7 +43,7 @@ __all__ = [
 ROW_BYTES = 25  # value, identity and time of 8 bytes each, and a level
 BUFFER_ROWS = 256  # what a merged sketch takes besides its rows, as rows
 PART_ROWS = 192  # what a sketch that waits takes besides its rows
-LARGE_ROWS = 1 << 18  # from here on merges are made one at a time
+
 TRIM_ROWS = 1 << 19  # let go of, until the C library is told to return them
 
 T = TypeVar("T")

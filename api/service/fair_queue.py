@@ -22,7 +22,7 @@ from typing import ParamSpec, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from api.errors import TooMuchAskedError
-from api.service.budget import LARGE_ROWS
+from api.resources import LARGE_ROWS, LONG_UNDER_WAY
 from api.service.observer import Observer
 from api.service.shares import charging
 from api.service.threads import Compute, Threads
@@ -30,7 +30,6 @@ from api.settings import Settings
 from decaysketch.ingest.readings import Steps
 
 __all__ = [
-    "LONG_UNDER_WAY",
     "TURN_S",
     "Lanes",
     "LeftError",
@@ -45,8 +44,6 @@ __all__ = [
 P = ParamSpec("P")
 T = TypeVar("T")
 
-LONG_UNDER_WAY = 8
-"""Maximum number of half-read long posts."""
 TURN_S = 0.05
 """Approximate length of a time slice. Longer work comes again."""
 

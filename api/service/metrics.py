@@ -32,8 +32,8 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
+from api.resources import bound_bytes
 from api.service.budget import Memory
-from api.service.memory import bound_bytes
 from api.service.observer import Observer
 from api.settings import Settings
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from api.resources import FOLLOWING, bound_bytes
 from api.settings import Settings, SettingsError
 
 MIB = 1024 * 1024
@@ -65,8 +66,8 @@ def test_the_file_of_the_command_line_is_read_instead_of_that_of_the_environment
     ("text", "message"),
     [
         ("port = 70000", "port in {} is 70000; expected an integer from 0 to 65535"),
-        ("prot = 7000", "prot in {} is no setting; expected one of host, port, data, "),
-        ("[server]\nport = 1", "server in {} is no setting; expected one of host, "),
+        ("prot = 7000", "prot in {} is no setting; expected one of "),
+        ("[server]\nport = 1", "server in {} is no setting; expected one of "),
         ("port = ", "config is '{}'; expected TOML: Invalid value"),
         (None, "config is '{}'; expected a readable file: No such file or directory"),
     ],
@@ -199,3 +200,27 @@ def test_every_setting_is_described() -> None:
     for row in rows:
         assert row.description.endswith("."), row.name
         assert Settings.from_environment({row.variable: row.default}) == Settings(), row.name
+
+
+@pytest.mark.parametrize("memory", ["2 GiB", "5 GiB", "40 GiB"])
+def test_limits_follow_from_the_memory(memory: str) -> None:
+    given = Settings(memory=memory, max_post_rows=123_456, workers=2)
+    assert given.memory is not None
+    assert 0.999 * given.memory < bound_bytes(given) <= given.memory
+    assert given.max_post_rows == 123_456
+    default = Settings()
+    shares = [
+        getattr(given, name) / getattr(default, name)
+        for name in FOLLOWING
+        if name != "max_post_rows"
+    ]
+    assert max(shares) == pytest.approx(min(shares), rel=1e-4)
+    assert Settings.from_environment(given.to_environment()) == given
+
+
+def test_memory_that_the_other_limits_exceed_is_rejected_with_the_least() -> None:
+    with pytest.raises(SettingsError) as raised:
+        Settings.from_environment({"DECAYSKETCH_MEMORY": "1 GiB"})
+    assert raised.value.name == "DECAYSKETCH_MEMORY"
+    (least,) = re.findall(r"at least (\d+) MiB", raised.value.fault)
+    assert bound_bytes(Settings(memory=f"{least} MiB")) <= int(least) * MIB

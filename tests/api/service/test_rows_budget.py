@@ -24,10 +24,10 @@ from service import NOW, OCTETS, PARAMS, posted, problem
 from api.access.keys import Role, mint
 from api.errors import RowsAskedError
 from api.journal.model import Post
+from api.resources import bound_bytes, memory_table, parts
 from api.service import follower
 from api.service.aggregator import Aggregator
 from api.service.budget import PART_ROWS, Memory
-from api.service.memory import bound_bytes, memory_table, parts
 from api.service.merging import MergeBuffer
 from api.service.shares import charging
 from api.service.streams import Stream
