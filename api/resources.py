@@ -91,7 +91,7 @@ def within(default: Any, low: float, high: float, description: str) -> Any:
 
 
 class Limits(BaseModel):
-    """What one worker may use, equal on all workers."""
+    """Resources of one worker, equal on all workers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
