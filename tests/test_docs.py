@@ -46,7 +46,7 @@ def test_the_snippets_about_counts_print_what_they_say(
     exec(compile(snippet, "docs/ecm.md", "exec"), {})
     printed = capsys.readouterr().out.splitlines()
     said = re.findall(r"print\(.*\)  # (about )?([^:\n]+)", snippet)
-    assert len(said) == len(printed) == 5
+    assert len(said) == len(printed) == 7
     for line, (about, expected) in zip(printed, said, strict=True):
         if about:
             assert float(line) == pytest.approx(float(expected), rel=0.1)

@@ -14,7 +14,7 @@ import { key, mayPass, Newest, reasonOf, request, requestAgain, streamPath } fro
 import { askSparks, onChoice, showStreams, spanOf } from "./list.js";
 import { Lists } from "./lists.js";
 import { element } from "./nodes.js";
-import { estimateParts, keyText, showFigures, showHitters, showKeys, showSkew, showTable, tableOf } from "./panels.js";
+import { estimateParts, keyText, showFigures, showHitters, showKeys, showPrefixes, showSkew, showTable, tableOf } from "./panels.js";
 import {
   askFigures, askKey, askSeries, familyOf, findsKeys, hasCoverage, hasFixedDecay, hasLabels, hasPast, keyOf, learnFamilies,
   oldestAge, seriesLabel, seriesOf,
@@ -417,13 +417,14 @@ function askOneKey(debounceMs = 0) {
 }
 
 // What is said of the keys at one time; the heaviest stands for one over time until another is chosen.
-function showCounters({ figures: told, heaviest }, phi) {
+function showCounters({ figures: told, heaviest, prefixes }, phi) {
   const [total, join] = ["key_total", "self_join"].map((id) => told.find((each) => each.id === id).estimate);
   $("skew-panel").hidden = false;
   showSkew($("skew"), total, join);
   $("keys-panel").hidden = heaviest === null;
   if (heaviest === null) return;
   showKeys($("keys"), heaviest, total.value, phi, pickKey);
+  showPrefixes($("prefixes"), prefixes, total.value, phi);
   if (state.key === "" && heaviest.length) pickKey(heaviest[0].key);
 }
 

@@ -98,6 +98,26 @@ const SHOWN = 12;
 
 export const keyText = (key) => (typeof key === "object" ? JSON.stringify(key) : String(key));
 
+// Columns of a count: its bar with the interval and, dashed, the end that it surely does not exceed; number, share and bounds.
+function countColumns(name, label, of, longest, total) {
+  const drawn = (row) => {
+    const count = of(row), made = bar(count, longest);
+    if (count.sure_upper !== undefined && !count.exact) {
+      const end = at(Math.min(1, count.sure_upper / longest));
+      made.append(svg("line", { class: "surely", x1: end, x2: end, y1: 3, y2: 21 }));
+    }
+    return made;
+  };
+  const surely = (count) => (count.exact || count.sure_upper === undefined ? "" : `≤ ${told(count, count.sure_upper)}`);
+  return [
+    { name: "", cls: "bar-cell", hidden: true, show: drawn },
+    { name, cls: "number", value: (row) => of(row).value, show: (row) => told(of(row)), csv: estimateParts(label, of) },
+    { name: "Share", cls: "number", show: (row) => (total > 0 ? share(of(row).value / total) : "") },
+    { name: "Interval", cls: "number interval wide", show: (row) => bounds(of(row)) },
+    { name: "Surely", cls: "number interval", value: (row) => of(row).sure_upper ?? null, show: (row) => surely(of(row)) },
+  ];
+}
+
 // Bars of counts, each with its interval and, dashed, the end that it surely does not exceed.
 export function showKeys(host, found, total, phi, picked) {
   host.dataset.count = found.length;
@@ -107,27 +127,29 @@ export function showKeys(host, found, total, phi, picked) {
     button.addEventListener("click", () => picked(key));
     return button;
   };
-  const drawn = ({ count }) => {
-    const made = bar(count, longest);
-    if (count.sure_upper !== undefined && !count.exact) {
-      const end = at(count.sure_upper / longest);
-      made.append(svg("line", { class: "surely", x1: end, x2: end, y1: 3, y2: 21 }));
-    }
-    return made;
-  };
-  const surely = ({ count }) => (count.exact || count.sure_upper === undefined ? "" : `≤ ${told(count, count.sure_upper)}`);
   tableOf(host, {
     caption: "Heaviest keys", cls: "hitters",
     data: ({ key, count, certain }) => ({ key: keyText(key), count: count.value, certain }),
   }).show([
     { name: "Key", cls: "number", value: ({ key }) => (typeof key === "number" ? key : keyText(key)), show: pick },
-    { name: "", cls: "bar-cell", hidden: true, show: drawn },
-    { name: "Count", cls: "number", value: ({ count }) => count.value, show: ({ count }) => told(count), csv: estimateParts("count", ({ count }) => count) },
-    { name: "Share", cls: "number", show: ({ count }) => (total > 0 ? share(count.value / total) : "") },
-    { name: "Interval", cls: "number interval wide", show: ({ count }) => bounds(count) },
-    { name: "Surely", cls: "number interval", value: ({ count }) => count.sure_upper ?? null, show: surely },
+    ...countColumns("Count", "count", ({ count }) => count, longest, total),
   ], found, { most: SHOWN });
   if (!found.length) host.replaceChildren(element("p", { class: "hint" }, `No key holds more than ${percent(phi)} of the decayed count.`));
+}
+
+// Bars of prefixes without their heavy parts. A prefix that only a guaranteed bound keeps in the answer is not drawn.
+export function showPrefixes(host, { heavy_prefixes: found, threshold }, total, phi) {
+  const likely = found.filter(({ discounted }) => discounted.upper >= threshold);
+  host.dataset.count = likely.length;
+  const longest = Math.max(...likely.slice(0, SHOWN).map(({ discounted }) => discounted.upper), 1e-300);
+  tableOf(host, {
+    caption: "Heavy prefixes", cls: "hitters",
+    data: ({ prefix, bits, discounted, certain }) => ({ prefix, bits, discounted: discounted.value, certain }),
+  }).show([
+    { name: "Prefix", cls: "number", value: ({ prefix, bits }) => `${prefix}/${bits}`, show: ({ prefix, bits }) => `${prefix}/${bits}` },
+    ...countColumns("Rest", "discounted", ({ discounted }) => discounted, longest, total),
+  ], likely, { most: SHOWN });
+  if (!likely.length) host.replaceChildren(element("p", { class: "hint" }, `No prefix without its heavy parts holds more than ${percent(phi)} of the decayed count.`));
 }
 
 // The self-join over the square of the total: 1 where all events are of one key, 1/n where n keys share them evenly.

@@ -77,14 +77,16 @@ export function askQueries(stream, queries, source, signal) {
   return request(streamPath(stream.name, "/query"), { queries, ...(source && { sources: [source] }) }, signal);
 }
 
-// Everything about one time: [{id, label, estimate}], the heavy hitters, the heaviest keys and the time.
+// Everything about one time: [{id, label, estimate}], the heavy hitters, the heaviest keys and prefixes, and the time.
 export async function askFigures(stream, { decay, now, confidence, phi, source }, signal) {
   const { scalars, values, hitters: shown } = familyOf(stream);
   const common = { confidence, ...(decay && { decay }), ...(now !== null && { now }) };
   const queries = scalars.map((aggregate) => ({ aggregate, ...common }));
   if (values) queries.push({ aggregate: "quantile", q: QUANTILES, ...common });
   if (shown) queries.push({ aggregate: "heavy_hitters", phi, ...common });
-  if (findsKeys(stream)) queries.push({ aggregate: "heavy_keys", phi, limit: KEYS_ASKED, ...common });
+  if (findsKeys(stream)) {
+    for (const aggregate of ["heavy_keys", "heavy_prefixes"]) queries.push({ aggregate, phi, limit: KEYS_ASKED, ...common });
+  }
   const { answers, digest } = await askQueries(stream, queries, source, signal);
   const figures = scalars.map((id, i) => ({ id, label: LABELS[id], estimate: answers[i].estimate }));
   const quantiles = answers.find((each) => each.aggregate === "quantile")?.quantiles ?? [];
@@ -93,7 +95,8 @@ export async function askFigures(stream, { decay, now, confidence, phi, source }
   }
   const hitters = answers.find((each) => each.aggregate === "heavy_hitters")?.heavy_hitters ?? null;
   const heaviest = answers.find((each) => each.aggregate === "heavy_keys")?.heavy_keys ?? null;
-  return { figures, hitters, heaviest, now: answers[0].now, digest };
+  const prefixes = answers.find((each) => each.aggregate === "heavy_prefixes") ?? null;
+  return { figures, hitters, heaviest, prefixes, now: answers[0].now, digest };
 }
 
 // The counts of one key over times: {times, counts: [estimate]}.

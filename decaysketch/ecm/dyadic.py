@@ -52,7 +52,19 @@ from decaysketch.errors import ParameterError, UnanswerableQueryError
 from decaysketch.query.estimate import Estimate, check_confidence
 from decaysketch.query.keys import HeavyKey, HeavyKeys
 
-__all__ = ["HeavyKey", "HeavyKeys", "heavy_hitters", "quantile", "range_count", "rank"]
+__all__ = [
+    "MOST_KEYS",
+    "HeavyKey",
+    "HeavyKeys",
+    "check_late",
+    "heavy_hitters",
+    "key_bits",
+    "quantile",
+    "range_count",
+    "rank",
+    "reaching",
+    "thresholds",
+]
 
 BoolArray = npt.NDArray[np.bool_]
 Float64Array = npt.NDArray[np.float64]
@@ -98,17 +110,13 @@ def heavy_hitters(
     """
     confidence = check_confidence(confidence)
     check_estimator(estimator)
-    bits = _key_bits(grid, "heavy hitters")
+    bits = key_bits(grid, "heavy hitters")
     all_ = total(grid)
-    low, high = _thresholds(phi, threshold, all_)
-    if grid.refused > 0.0 and grid.refused >= low:
-        raise UnanswerableQueryError(
-            f"threshold is {low:.6g}, and {grid.refused:.6g} came too late to be counted: any key "
-            "may reach it"
-        )
+    low, high = thresholds(phi, threshold, all_)
+    check_late(grid, low)
     keys = np.zeros(0, np.uint64)
     if all_.upper >= low and all_.upper > 0.0:
-        for nodes in _reaching(grid, bits, low - grid.refused, most):
+        for nodes in reaching(grid, bits, low - grid.refused, most):
             keys = nodes
     found = counts(grid, keys, confidence=confidence, estimator=estimator)
     order = np.lexsort((keys, -found.value))
@@ -116,7 +124,7 @@ def heavy_hitters(
     return HeavyKeys(low, keys[order], found, found.lower >= high)
 
 
-def _thresholds(phi: float | None, threshold: float | None, all_: Estimate) -> tuple[float, float]:
+def thresholds(phi: float | None, threshold: float | None, all_: Estimate) -> tuple[float, float]:
     """The smallest and the largest count that the threshold may be."""
     if (phi is None) == (threshold is None):
         raise ParameterError(f"phi is {phi!r} and threshold is {threshold!r}; expected one of them")
@@ -133,7 +141,18 @@ def _thresholds(phi: float | None, threshold: float | None, all_: Estimate) -> t
     return least, least
 
 
-def _reaching(grid: Grid, bits: int, threshold: float, most: int) -> Iterator[UInt64Array]:
+def check_late(grid: Grid, threshold: float) -> None:
+    """Raise :class:`UnanswerableQueryError` if any key may reach a threshold, because of the weight
+    rejected as too late.
+    """
+    if grid.refused > 0.0 and grid.refused >= threshold:
+        raise UnanswerableQueryError(
+            f"threshold is {threshold:.6g}, and {grid.refused:.6g} came too late to be counted: "
+            "any key may reach it"
+        )
+
+
+def reaching(grid: Grid, bits: int, threshold: float, most: int) -> Iterator[UInt64Array]:
     """For each layer below the root, return all nodes that may reach a threshold, as their parents
     do. A layer without counts has none.
     """
@@ -185,7 +204,7 @@ def range_count(grid: Grid, low: int, high: int, *, confidence: float = 0.95) ->
         UnanswerableQueryError: the range has more than 2^22 nodes in one layer.
     """
     confidence = check_confidence(confidence)
-    bits = _key_bits(grid, "a range")
+    bits = key_bits(grid, "a range")
     first, last = _check_key("low", low, bits), _check_key("high", high, bits)
     if first > last:
         raise ParameterError(f"low is {low} and high is {high}; expected low <= high")
@@ -198,7 +217,7 @@ def rank(grid: Grid, key: int, *, confidence: float = 0.95) -> Estimate:
     NaN if the total is 0. Errors as :func:`range_count`.
     """
     confidence = check_confidence(confidence)
-    bits = _key_bits(grid, "a rank")
+    bits = key_bits(grid, "a rank")
     found = _range(_rests(grid, bits), bits, 0, _check_key("key", key, bits))
     return share_of(found.estimate(grid, confidence), total(grid))
 
@@ -220,7 +239,7 @@ def quantile(grid: Grid, q: float, *, confidence: float = 0.95) -> Estimate:
         UnanswerableQueryError: nodes have more than 2^22 children.
     """
     confidence = check_confidence(confidence)
-    bits = _key_bits(grid, "a quantile")
+    bits = key_bits(grid, "a quantile")
     share = _number("q", q)
     if not 0.0 <= share <= 1.0:
         raise ParameterError(f"q is {q!r}; expected a number of 0..1")
@@ -445,8 +464,8 @@ def _rests(grid: Grid, bits: int) -> list[_Rest | LayerGrid]:
     threshold = grid.most * max(2.0 / width, 1.0 / _MOST_HEAVY)
     rests: list[_Rest | LayerGrid] = [grid.root]
     parents, above = np.zeros(1, np.uint64), bits
-    reaching = _reaching(grid, bits, threshold, _MOST_NODES)
-    for layer, nodes in zip(grid.layers[1:], reaching, strict=True):
+    found = reaching(grid, bits, threshold, _MOST_NODES)
+    for layer, nodes in zip(grid.layers[1:], found, strict=True):
         fan = above - layer.layer.shift
         rests.append(
             _Rest.of(layer, grid.layers[len(rests) - 1], parents, fan, threshold, grid.most)
@@ -571,7 +590,7 @@ def _check_nodes(nodes: int) -> None:
         )
 
 
-def _key_bits(grid: Grid, asked: str) -> int:
+def key_bits(grid: Grid, asked: str) -> int:
     if grid.key_bits is None:
         raise ParameterError(
             f"key_bits is None; {asked} needs a sketch of integer keys, built with key_bits"

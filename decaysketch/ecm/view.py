@@ -9,13 +9,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.ecm import dyadic, joins, point_queries
+from decaysketch.ecm import dyadic, hierarchy, joins, point_queries
 from decaysketch.ecm.matrix import Estimator, Grid
 from decaysketch.ecm.point_queries import Counts
 from decaysketch.errors import ParameterError
 from decaysketch.query.dispatch import Views
 from decaysketch.query.estimate import Estimate
-from decaysketch.query.keys import HeavyKeys, KeyView, is_key
+from decaysketch.query.keys import HeavyKeys, HeavyPrefixes, KeyView, is_key
 
 __all__ = ["CellView"]
 
@@ -101,6 +101,14 @@ class CellView(KeyView):
         return dyadic.heavy_hitters(
             self.grid, phi, threshold=threshold, confidence=confidence, estimator=self.estimator
         )
+
+    def heavy_prefixes(
+        self, phi: float | None, threshold: float | None, limit: int | None, *, confidence: float
+    ) -> HeavyPrefixes:
+        return hierarchy.heavy_prefixes(
+            self.grid, phi, threshold=threshold, limit=limit, confidence=confidence,
+            estimator=self.estimator,
+        )  # fmt: skip
 
     def range(self, low: int, high: int, *, confidence: float) -> Estimate:
         return dyadic.range_count(self.grid, low, high, confidence=confidence)

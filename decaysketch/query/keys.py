@@ -31,6 +31,8 @@ __all__ = [
     "Estimates",
     "HeavyKey",
     "HeavyKeys",
+    "HeavyPrefix",
+    "HeavyPrefixes",
     "HowOfKeys",
     "Key",
     "KeyView",
@@ -123,6 +125,50 @@ class HeavyKeys:
         return HeavyKeys(self.threshold, self.keys[part], self.counts[part], self.certain[part])
 
 
+@dataclass(frozen=True, slots=True)
+class HeavyPrefix:
+    """A key prefix whose count, apart from heavy prefixes below it, may reach a threshold.
+
+    Attributes:
+        prefix: the smallest key that has it: the prefix, followed by zeros.
+        bits: its length, from 0 (all keys) to ``key_bits`` (one key). For addresses,
+            ``ipaddress.ip_network((prefix, bits))`` is the network.
+        count: decayed count of the keys that have it.
+        discounted: ``count``, less the counts of the shortest heavy prefixes below it.
+        certain: the lower bound of ``discounted`` reaches the threshold, too.
+    """
+
+    prefix: int
+    bits: int
+    count: Estimate
+    discounted: Estimate
+    certain: bool
+
+
+@dataclass(frozen=True, repr=False)
+class HeavyPrefixes:
+    """Every prefix whose discounted count may reach a threshold, largest estimate first.
+
+    Attributes:
+        threshold: decayed count.
+        prefixes: the prefixes.
+    """
+
+    threshold: float
+    prefixes: tuple[HeavyPrefix, ...]
+
+    def __len__(self) -> int:
+        return len(self.prefixes)
+
+    def __iter__(self) -> Iterator[HeavyPrefix]:
+        return iter(self.prefixes)
+
+    def __repr__(self) -> str:
+        certain = sum(each.certain for each in self.prefixes)
+        found = f"{len(self)} prefixes, {certain} of them certain"
+        return f"HeavyPrefixes({found}, threshold={self.threshold:.6g})"
+
+
 # --------------------------------------------------------------------------------------- the view
 
 
@@ -166,6 +212,14 @@ class KeyView(OwnView):
         self, phi: float | None, threshold: float | None, *, confidence: float
     ) -> HeavyKeys:
         """Return all keys that may have a share, or a decayed count."""
+
+    @abstractmethod
+    def heavy_prefixes(
+        self, phi: float | None, threshold: float | None, limit: int | None, *, confidence: float
+    ) -> HeavyPrefixes:
+        """Return the prefixes that may have a share, or a decayed count, apart from heavy ones
+        below them.
+        """
 
     @abstractmethod
     def range(self, low: int, high: int, *, confidence: float) -> Estimate:
@@ -318,6 +372,11 @@ def _heavy_s(view: KeyView, given: Mapping[str, Any]) -> float:
     return _ANSWER_S + children * _CHILD_S + listed * _KEY_S
 
 
+def _prefixes_s(view: KeyView, given: Mapping[str, Any]) -> float:
+    """Every heavy key has a prefix of each length, and every row two estimates."""
+    return 4 * _heavy_s(view, given)
+
+
 _HEAVY_KEYS = _enter(
     "heavy_keys",
     "Integer keys that may have the share `phi` of the decayed count, heaviest first: none that "
@@ -369,6 +428,47 @@ _HEAVY_KEYS = _enter(
     },
     check=_one_threshold,
     most=lambda given: given["limit"],
+)
+
+
+_HEAVY_PREFIXES = _enter(
+    "heavy_prefixes",
+    "Prefixes of integer keys (networks, topics, time slices) that may have the share `phi` of the "
+    "decayed count without their heavy parts: the count, less the counts of heavy prefixes below. "
+    "None that has it is missing, with certainty. Needs `key_bits`, and finds prefixes whose "
+    "lengths differ by `fanout_bits`.",
+    lambda view, phi, threshold, limit, *, confidence: view.heavy_prefixes(
+        phi, threshold, limit, confidence=confidence
+    ),
+    *_HEAVY_KEYS.arguments,
+    cost_s=_prefixes_s,
+    shape=Shape(
+        "HeavyPrefixes",
+        "The prefixes whose discounted count may reach the threshold, largest first.",
+        Rows(
+            "heavy_prefixes",
+            "HeavyPrefixModel",
+            "A prefix: the smallest key that has it, and its length. `count` is its decayed count, "
+            "`discounted` the part outside heavy prefixes below it. `certain`: the lower bound of "
+            "`discounted` reaches the threshold.",
+            (
+                Column("prefix", "key"),
+                Column("bits", "integer"),
+                Column("count", "estimate", label="count of {prefix}/{bits}"),
+                Column("discounted", "estimate", label="discounted count of {prefix}/{bits}"),
+                Column("certain", "flag"),
+            ),
+        ),
+        (Column("threshold", "float", "The decayed count that a share of phi is, at the least."),),
+    ),
+    parts=lambda found, _: {
+        "heavy_prefixes": [
+            {name: getattr(each, name) for name in HeavyPrefix.__slots__} for each in found
+        ],
+        "threshold": found.threshold,
+    },
+    check=_one_threshold,
+    most=lambda given: None if given["limit"] is None else 2 * given["limit"],
 )
 
 
@@ -566,6 +666,21 @@ class AskedOfKeys(Views):
     ) -> HeavyKeys:
         found: HeavyKeys = self._ask(
             _HEAVY_KEYS, decay, how, phi=phi, threshold=threshold, limit=limit
+        )
+        return found
+
+    @_asks(_HEAVY_PREFIXES)
+    def heavy_prefixes(
+        self,
+        phi: float | None,
+        decay: Decay | str,
+        *,
+        threshold: float | None = None,
+        limit: int | None = None,
+        **how: Unpack[HowOfKeys],
+    ) -> HeavyPrefixes:
+        found: HeavyPrefixes = self._ask(
+            _HEAVY_PREFIXES, decay, how, phi=phi, threshold=threshold, limit=limit
         )
         return found
 

@@ -47,6 +47,8 @@ class Log:
         keys: int64[n], codes from 0 on.
         times: int64[n], not falling.
         window: the longest that is asked about.
+        paths: uint64[n], the keys as numbers whose prefixes name groups of keys, if there are any.
+        path_bits: bits of ``paths``.
     """
 
     name: str
@@ -55,6 +57,8 @@ class Log:
     keys: Int64Array
     times: Int64Array
     window: int
+    paths: npt.NDArray[np.uint64] | None = None
+    path_bits: int = 0
 
     @property
     def now(self) -> int:
@@ -78,7 +82,8 @@ class Log:
         """The first so many events, with the window cut to half of what they span."""
         keys, times = self.keys[:events], self.times[:events]
         window = min(self.window, int(times[-1] - times[0]) // 2)
-        return Log(self.name, self.title, self.unit, keys, times, window)
+        paths = None if self.paths is None else self.paths[:events]
+        return Log(self.name, self.title, self.unit, keys, times, window, paths, self.path_bits)
 
 
 def _flights(folder: Path) -> Log | None:
@@ -87,11 +92,13 @@ def _flights(folder: Path) -> Log | None:
         return None
     times, origin, destination = table[0].to_numpy().astype(np.int64), *table[1:]
     order = np.argsort(times, kind="stable")
-    pairs = _codes(origin) << 32 | _codes(destination)
+    pairs = _codes(origin) << 16 | _codes(destination)  # the first 16 bits are the origin
     keys = np.unique(pairs, return_inverse=True)[1]
     times = times[order]
     span = int(times[-1] - times[0])
-    return Log("flights", "flights by pair of airports", "minutes", keys[order], times, span // 2)
+    title = "flights by pair of airports"
+    paths = pairs[order].astype(np.uint64)
+    return Log("flights", title, "minutes", keys[order], times, span // 2, paths, 32)
 
 
 def _wifi(folder: Path) -> Log | None:
@@ -111,6 +118,8 @@ def _wifi(folder: Path) -> Log | None:
         keys[order],
         times,
         span // 2,
+        source.to_numpy().astype(np.uint64)[order],
+        24,
     )
 
 

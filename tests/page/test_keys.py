@@ -114,6 +114,14 @@ def test_top_keys_are_those_of_the_library(open_page: Any, keys: Keys) -> None:
         assert row["certain"] == str(each.certain).lower()
     text = page.inner_text("#keys")
     assert "≤" in text
+    found = keys.numbers.heavy_prefixes(0.02, decay, now=NEWEST, limit=100)
+    likely = [each for each in found if each.discounted.upper >= found.threshold]
+    rows = page.eval_on_selector_all(
+        "#prefixes tbody tr", "rows => rows.map(row => ({...row.dataset}))"
+    )
+    assert [(int(row["prefix"]), int(row["bits"])) for row in rows] == [
+        (each.prefix, each.bits) for each in likely[:12]
+    ]
     few = page.locator("#keys tbody tr").count()
     page.select_option("#keys-phi", "0.1")
     page.wait_for_function(

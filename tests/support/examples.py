@@ -296,6 +296,7 @@ _QUESTIONS: Mapping[str, tuple[Any, ...]] = {
     "key_total": (),
     "self_join": (),
     "heavy_keys": (0.1,),
+    "heavy_prefixes": (0.1,),
     "key_range": (0, 9),
     "key_quantile": ([0, 0.5],),
     "max": (),
