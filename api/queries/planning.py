@@ -36,6 +36,7 @@ from decaysketch.families import Recipe
 from decaysketch.query.catalog import read_predicate
 from decaysketch.query.columns import schema_of
 from decaysketch.query.covering import SOURCE_QUESTIONS
+from decaysketch.query.series_groups import attribute_schema
 from decaysketch.sources.expression import read_expression
 
 __all__ = ["MAX_ESTIMATES", "MAX_STEPS", "Plan", "Texts", "plan", "refusal"]
@@ -339,6 +340,8 @@ def _decays(recipe: Recipe, texts: Texts) -> tuple[Decay | None, ...]:
 def _schema(recipe: Recipe) -> Schema:
     """Return a stream's columns."""
     params = recipe.params
+    if recipe.kind.input.series:
+        return attribute_schema(params.attributes, params.time_unit)
     return schema_of(params.value_type, params.time_unit, getattr(params, "columns", ()))
 
 

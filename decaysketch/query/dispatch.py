@@ -409,24 +409,32 @@ class How(TypedDict, total=False):
     estimator: Any
 
 
-def asked_of_own(question: Question[Any], estimator: str) -> Callable[[F], F]:
+def asked_of_own(
+    question: Question[Any],
+    estimator: str,
+    more: Sequence[tuple[str, Any, str]] = (),
+    also: str = "",
+) -> Callable[[F], F]:
     """Give a method of :class:`OwnViews` its query's description and keywords.
 
     Args:
         question: the query that the method asks.
         estimator: the family's default.
+        more: further keywords, as :func:`asked_by` accepts them.
+        also: text about these.
     """
     how = (
         ("now", None, "Instant | None"),
         ("confidence", 0.95, "float"),
         ("combine", "average", "Combine"),
         ("estimator", estimator, "str"),
+        *more,
     )
     said = (
         "``now`` and ``estimator``: see :meth:`at`; ``confidence`` and ``combine``:\n"
         ":meth:`decaysketch.query.dispatch.View.ask`."
     )
-    return asked_by(question, how, said)
+    return asked_by(question, how, f"{said}\n{also}" if also else said)
 
 
 class OwnViews(Views):

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core.text.expression import Bound, Column
+from decaysketch.core.text.expression import Bound, Column, Table
 from decaysketch.errors import ParameterError
 from decaysketch.query import aggregates
 from decaysketch.query.aggregates import Function, Predicate
@@ -48,6 +48,7 @@ __all__ = [
     "count_by",
     "mean_by",
     "number_groups",
+    "number_rows",
     "rate_by",
     "selectivity_by",
     "sum_by",
@@ -100,7 +101,11 @@ def number_groups(by: Sequence[Bound], samples: Sequence[Sample]) -> Keys:
     Raises:
         ParameterError: more than :data:`~decaysketch.query.modifiers.MAX_GROUPS` groups.
     """
-    tables = [SampleTable(sample) for sample in samples]
+    return number_rows(by, [SampleTable(sample) for sample in samples])
+
+
+def number_rows(by: Sequence[Bound], tables: Sequence[Table]) -> Keys:
+    """Do the same for the rows of any tables."""
     whole, cells = np.zeros(sum(map(len, tables)), np.int64), 1
     codes: list[IntArray] = []
     values: list[list[Any]] = []

@@ -177,6 +177,13 @@ class Modifiers:
                     f"{name} has groups by {', '.join(SOURCE_KEYS)}, or by keys over time, not both"
                 )
             return
+        if question.asked_of == "series":
+            if others := [each for each in ("of", "weight", "set") if getattr(self, each)]:
+                raise ParameterError(
+                    f"{name} is read from complete series, so it has no {', '.join(others)}: use "
+                    "where and by, which select series by their attributes"
+                )
+            return
         if question.asked_of != "rows" and self:
             given = ", ".join(self.to_dict())
             raise ParameterError(

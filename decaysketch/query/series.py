@@ -11,13 +11,18 @@ To add a query, add a method to :class:`SeriesView`, its entry here, and a metho
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, TypeVar, Unpack
+
+import numpy as np
+import numpy.typing as npt
 
 from decaysketch.decay import Decay
 from decaysketch.query.aggregates import Predicate
-from decaysketch.query.dispatch import How, OwnView, OwnViews, asked_of_own
-from decaysketch.query.estimate import Estimate
+from decaysketch.query.dispatch import How, OwnView, OwnViews, asked_of_own, check_how
+from decaysketch.query.estimate import Estimate, as_of
+from decaysketch.query.modifiers import Modifiers, Order
+from decaysketch.query.series_groups import SeriesTable, restricted
 from decaysketch.query.shapes import SCALAR, Argument, Question
 
 __all__ = ["SERIES_QUESTIONS", "AskedOfSeries", "SeriesView"]
@@ -37,6 +42,43 @@ class SeriesView(OwnView):
     @abstractmethod
     def read_s(self) -> float:
         """Approximate processor time for one query, in seconds."""
+
+    @property
+    @abstractmethod
+    def attributes(self) -> Sequence[str]:
+        """Names of the declared attributes of series."""
+
+    @property
+    @abstractmethod
+    def time_unit(self) -> str:
+        """The unit of times."""
+
+    @property
+    @abstractmethod
+    def entities(self) -> int:
+        """Number of entities with retained rows."""
+
+    @property
+    @abstractmethod
+    def least_probability(self) -> float:
+        """The smallest probability of an entity to be retained, where the decay has all but 1 % of
+        its weight. 1 if nothing there was discarded.
+        """
+
+    @abstractmethod
+    def series_table(self) -> SeriesTable:
+        """Return the attributes of each series, for a stream with attributes."""
+
+    @abstractmethod
+    def of_series(self, chosen: npt.NDArray[np.bool_]) -> SeriesView:
+        """Return a view of some of the series.
+
+        Args:
+            chosen: bool[series], in the order of :meth:`series_table`.
+        """
+
+    def modified(self, modifiers: Modifiers) -> Any:
+        return restricted(self, modifiers) if modifiers else self
 
     @abstractmethod
     def increase(self, *, wrap: float | None, guard: float | None, confidence: float) -> Estimate:
@@ -275,10 +317,30 @@ _INCREASE_QUANTILE = _scalar(
 
 
 _ESTIMATOR: Final = "pieces"
+_MORE: Final = (
+    ("where", None, "str | None"),
+    ("by", None, "str | Sequence[str] | None"),
+    ("groups", None, "int | None"),
+    ("order", "largest", "Order"),
+)
+_SAID: Final = (
+    "``where`` selects series by a condition over attributes. ``by`` (keys), ``groups`` (how many\n"
+    "are listed) and ``order``: see :meth:`decaysketch.query.dispatch.View.by`. With ``by`` the\n"
+    "result is a :class:`decaysketch.GroupTable`."
+)
 
 
 def _asks(question: Question[Any]) -> Callable[[F], F]:
-    return asked_of_own(question, _ESTIMATOR)
+    return asked_of_own(question, _ESTIMATOR, _MORE, _SAID)
+
+
+class SeriesHow(How, total=False):
+    """Keywords that every query to series accepts. See :meth:`View.given` and :meth:`View.by`."""
+
+    where: str | None
+    by: str | Sequence[str] | None
+    groups: int | None
+    order: Order
 
 
 class AskedOfSeries(OwnViews):
@@ -286,91 +348,108 @@ class AskedOfSeries(OwnViews):
 
     estimator: ClassVar[str] = _ESTIMATOR
 
+    def _ask_series(
+        self, question: Question[Estimate], decay: Decay | str, how: SeriesHow, **arguments: Any
+    ) -> Estimate:
+        check_how(question, how, SeriesHow.__annotations__)
+        by = how.get("by") or ()
+        modifiers = Modifiers(
+            by=(by,) if isinstance(by, str) else tuple(by), where=how.get("where"),
+            limit=how.get("groups"), order=how.get("order", "largest"),
+        )  # fmt: skip
+        view = self.at(decay, how.get("now"), estimator=how.get("estimator", self.estimator))
+        found: Any = view.modified(modifiers).ask(
+            question, confidence=how.get("confidence", 0.95),
+            combine=how.get("combine", "average"), **arguments,
+        )  # fmt: skip
+        dated: Estimate = as_of(view.now, found) if how.get("now") is None else found
+        return dated
+
     @_asks(_INCREASE)
     def increase(
         self, decay: Decay | str, *, wrap: float | None = None, guard: float | None = None,
-        **how: Unpack[How],
+        **how: Unpack[SeriesHow],
     ) -> Estimate:  # fmt: skip
-        return self._ask(_INCREASE, decay, how, wrap=wrap, guard=guard)
+        return self._ask_series(_INCREASE, decay, how, wrap=wrap, guard=guard)
 
     @_asks(_INCREASE_RATE)
     def increase_rate(
         self, decay: Decay | str, *, wrap: float | None = None, guard: float | None = None,
-        **how: Unpack[How],
+        **how: Unpack[SeriesHow],
     ) -> Estimate:  # fmt: skip
-        return self._ask(_INCREASE_RATE, decay, how, wrap=wrap, guard=guard)
+        return self._ask_series(_INCREASE_RATE, decay, how, wrap=wrap, guard=guard)
 
     @_asks(_TIME_AVERAGE)
     def time_average(
         self, validity: float, decay: Decay | str, *, linear: bool = False,
-        **how: Unpack[How],
+        **how: Unpack[SeriesHow],
     ) -> Estimate:  # fmt: skip
-        return self._ask(_TIME_AVERAGE, decay, how, validity=validity, linear=linear)
+        return self._ask_series(_TIME_AVERAGE, decay, how, validity=validity, linear=linear)
 
     @_asks(_TIME_IN_STATE)
     def time_in_state(
         self, predicate: Predicate | str, decay: Decay | str, *, validity: float | None = None,
-        **how: Unpack[How],
+        **how: Unpack[SeriesHow],
     ) -> Estimate:  # fmt: skip
-        return self._ask(_TIME_IN_STATE, decay, how, predicate=predicate, validity=validity)
+        return self._ask_series(_TIME_IN_STATE, decay, how, predicate=predicate, validity=validity)
 
     @_asks(_STATE_TIME)
     def state_time(
         self, predicate: Predicate | str, decay: Decay | str, *, validity: float | None = None,
-        **how: Unpack[How],
+        **how: Unpack[SeriesHow],
     ) -> Estimate:  # fmt: skip
-        return self._ask(_STATE_TIME, decay, how, predicate=predicate, validity=validity)
+        return self._ask_series(_STATE_TIME, decay, how, predicate=predicate, validity=validity)
 
     @_asks(_TRANSITIONS)
     def transitions(
-        self, decay: Decay | str, *, validity: float | None = None, **how: Unpack[How]
+        self, decay: Decay | str, *, validity: float | None = None, **how: Unpack[SeriesHow]
     ) -> Estimate:
-        return self._ask(_TRANSITIONS, decay, how, validity=validity)
+        return self._ask_series(_TRANSITIONS, decay, how, validity=validity)
 
     @_asks(_GAPS)
-    def gaps(self, longer_than: float, decay: Decay | str, **how: Unpack[How]) -> Estimate:
-        return self._ask(_GAPS, decay, how, longer_than=longer_than)
+    def gaps(self, longer_than: float, decay: Decay | str, **how: Unpack[SeriesHow]) -> Estimate:
+        return self._ask_series(_GAPS, decay, how, longer_than=longer_than)
 
     @_asks(_AVAILABILITY)
     def availability(
         self, validity: float, decay: Decay | str, *, forget: float | None = None,
-        **how: Unpack[How],
+        **how: Unpack[SeriesHow],
     ) -> Estimate:  # fmt: skip
-        return self._ask(_AVAILABILITY, decay, how, validity=validity, forget=forget)
+        return self._ask_series(_AVAILABILITY, decay, how, validity=validity, forget=forget)
 
     @_asks(_INTERVAL_QUANTILE)
-    def interval_quantile(self, q: float, decay: Decay | str, **how: Unpack[How]) -> Estimate:
-        return self._ask(_INTERVAL_QUANTILE, decay, how, q=q)
+    def interval_quantile(self, q: float, decay: Decay | str, **how: Unpack[SeriesHow]) -> Estimate:
+        return self._ask_series(_INTERVAL_QUANTILE, decay, how, q=q)
 
     @_asks(_SESSIONS)
-    def sessions(self, gap: float, decay: Decay | str, **how: Unpack[How]) -> Estimate:
-        return self._ask(_SESSIONS, decay, how, gap=gap)
+    def sessions(self, gap: float, decay: Decay | str, **how: Unpack[SeriesHow]) -> Estimate:
+        return self._ask_series(_SESSIONS, decay, how, gap=gap)
 
     @_asks(_SESSION_LENGTH)
     def session_length(
         self, gap: float, decay: Decay | str, *, q: float | None = None,
-        **how: Unpack[How],
+        **how: Unpack[SeriesHow],
     ) -> Estimate:  # fmt: skip
-        return self._ask(_SESSION_LENGTH, decay, how, gap=gap, q=q)
+        return self._ask_series(_SESSION_LENGTH, decay, how, gap=gap, q=q)
 
     @_asks(_SERIES_COUNT)
-    def series_count(self, decay: Decay | str, **how: Unpack[How]) -> Estimate:
-        return self._ask(_SERIES_COUNT, decay, how)
+    def series_count(self, decay: Decay | str, **how: Unpack[SeriesHow]) -> Estimate:
+        return self._ask_series(_SERIES_COUNT, decay, how)
 
     @_asks(_SILENT_SERIES)
-    def silent_series(self, silence: float, decay: Decay | str, **how: Unpack[How]) -> Estimate:
-        return self._ask(_SILENT_SERIES, decay, how, silence=silence)
+    def silent_series(self, silence: float, decay: Decay | str, **how: Unpack[SeriesHow]) -> Estimate:
+        return self._ask_series(_SILENT_SERIES, decay, how, silence=silence)
 
     @_asks(_AVERAGE_QUANTILE)
     def average_quantile(
         self, q: float, decay: Decay | str, *, validity: float | None = None,
-        **how: Unpack[How],
+        **how: Unpack[SeriesHow],
     ) -> Estimate:  # fmt: skip
-        return self._ask(_AVERAGE_QUANTILE, decay, how, q=q, validity=validity)
+        return self._ask_series(_AVERAGE_QUANTILE, decay, how, q=q, validity=validity)
 
     @_asks(_INCREASE_QUANTILE)
     def increase_quantile(
         self, q: float, decay: Decay | str, *, wrap: float | None = None,
-        guard: float | None = None, **how: Unpack[How],
+        guard: float | None = None, **how: Unpack[SeriesHow],
     ) -> Estimate:  # fmt: skip
-        return self._ask(_INCREASE_QUANTILE, decay, how, q=q, wrap=wrap, guard=guard)
+        return self._ask_series(_INCREASE_QUANTILE, decay, how, q=q, wrap=wrap, guard=guard)

@@ -76,7 +76,7 @@ class GroupTable:
         certain: see :class:`GroupRow`.
         total_groups: the number of groups with a retained row, listed or not.
         unseen_at_most: no group without a retained row has a larger decayed count, with the
-            confidence. 0 if nothing was sampled.
+            confidence. Of series: more entities. 0 if nothing was sampled.
         time_unit: unit of times among the keys.
         now: the query time.
     """

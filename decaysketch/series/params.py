@@ -17,6 +17,7 @@ from decaysketch.core.params import Option, SketchParams, check_integer
 from decaysketch.core.sizing import MAX_CAPACITY
 from decaysketch.errors import ParameterError
 from decaysketch.series._native import TOP
+from decaysketch.series.attributes import LEAST_ID_BITS, read_names
 
 __all__ = ["MOST_RESOLUTION", "OPTIONS", "SeriesParams"]
 
@@ -41,6 +42,8 @@ class SeriesParams(SketchParams):
         max_weight: largest weight of an entity, at most 2^31. Entities of larger weight are sampled
             with a higher probability. A weight is rounded down to a power of two.
         id_bits: ids of series and entities are integers in ``[0, 2^id_bits)``.
+        attributes: names of texts that each series has, by which queries filter and group: names,
+            or one text, ``"job, region"``. At most 32. They need ``id_bits`` of 40 or more.
         seed, time_unit, id_key: as those of :class:`~decaysketch.SketchParams`. All sketches of one
             seed sample the same entities.
         value_type: "float64" (default) or "int64".
@@ -52,6 +55,7 @@ class SeriesParams(SketchParams):
     """
 
     resolution: int = 1
+    attributes: tuple[str, ...] = ()
 
     def __post_init__(self, accuracy: float | str | None) -> None:
         super().__post_init__(accuracy)
@@ -65,6 +69,12 @@ class SeriesParams(SketchParams):
             )
         if self.id_mix != "keyed":
             raise ParameterError(f"id_mix is {self.id_mix!r}; expected 'keyed'")
+        object.__setattr__(self, "attributes", read_names(self.attributes))
+        if self.attributes and self.id_bits < LEAST_ID_BITS:
+            raise ParameterError(
+                f"id_bits is {self.id_bits}; expected at least {LEAST_ID_BITS}, because attributes "
+                "are part of a series id"
+            )
 
     @classmethod
     def for_series(
@@ -123,7 +133,16 @@ class SeriesParams(SketchParams):
     def fingerprint(self) -> bytes:
         """8 bytes that agree exactly when two sketches may be merged."""
         packed = super().fingerprint + self.resolution.to_bytes(8, "little")
+        for name in self.attributes:
+            packed += b"\0" + name.encode()
         return hashlib.blake2b(packed, digest_size=8, person=b"ds-series-1").digest()
+
+
+    def to_dict(self) -> dict[str, Any]:
+        form = super().to_dict()
+        if attributes := form.pop("attributes"):
+            form["attributes"] = ", ".join(attributes)
+        return form
 
 
 _LEFT_OUT = ("copies", "id_mix")
@@ -147,5 +166,12 @@ OPTIONS = (
         default=1,
         doc="Length of time of which one row of a series is kept, the latest.",
         example=60,
+    ),
+    Option(
+        name="attributes",
+        type=str,
+        default="",
+        doc="Names of texts of a series, by which queries filter and group, such as `job, region`.",
+        example="job, region",
     ),
 )

@@ -18,6 +18,7 @@ from decaysketch.core.bags import ColumnBag, Columns, Scratch
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.row_status import Identified
 from decaysketch.series import _native
+from decaysketch.series.attributes import AttributeBook, GivenAttributes
 from decaysketch.series.params import SeriesParams
 from decaysketch.series.state import SeriesState
 
@@ -63,6 +64,7 @@ class SeriesRows(ColumnBag):
     def __init__(self, params: SeriesParams) -> None:
         super().__init__(params)
         self._catalog = _native.Catalog(*params.sampling_words, _SALT)
+        self._book = AttributeBook(params.attributes) if params.attributes else None
 
     @classmethod
     def _like(cls, state: SeriesState) -> Self:
@@ -86,6 +88,8 @@ class SeriesRows(ColumnBag):
         firsts = np.flatnonzero(state.begins)
         shifts = np.frexp(state.weights[firsts].astype(np.float64))[1] - 1
         bag._catalog.enter(state.entities[firsts], shifts.astype(np.int8), state.ids[firsts])
+        if state.attributes is not None:
+            bag._book = AttributeBook.of(state.attributes)
         return bag
 
     @classmethod
@@ -96,7 +100,8 @@ class SeriesRows(ColumnBag):
 
     @property
     def nbytes(self) -> int:
-        return super().nbytes + self._catalog.nbytes
+        book = 0 if self._book is None else self._book.nbytes
+        return super().nbytes + self._catalog.nbytes + book
 
     def check(
         self, values: Any, weights: Any, times: Any, ids: Any, entities: Any, starts: Any
@@ -118,8 +123,13 @@ class SeriesRows(ColumnBag):
         limits = (self.params.max_weight, 1 << self.params.id_bits, TIME_LIMIT)
         return batch if batch.check(*limits) else None
 
-    def admit(self, batch: _native.Batch) -> None:
-        """Take a batch that was checked. Amortised O(1) for each row."""
+    def admit(self, batch: _native.Batch, attributes: GivenAttributes | None = None) -> None:
+        """Accept a batch that was checked. Amortised O(1) for each row.
+
+        Args:
+            batch: the rows.
+            attributes: those of its rows, if the stream has attributes.
+        """
         for first in range(0, len(batch), self.block):
             last = min(first + self.block, len(batch))
             self._make_room(len(batch) - first)
@@ -127,6 +137,8 @@ class SeriesRows(ColumnBag):
             self._rows = _native.admit(
                 self._catalog, batch, first, last, self._marks, self._bag, self._rows
             )
+            if self._book is not None and attributes is not None:
+                self._book.learn(self._catalog.series[: len(self._catalog)], attributes)
 
     def _limit(self) -> int:
         least = _SMALLEST_LIMIT + self.block
@@ -141,8 +153,10 @@ class SeriesRows(ColumnBag):
     def _append(self, bag: Self, incoming: int) -> None:
         self._make_room_to_append(bag._rows, incoming)
         series = bag._catalog
-        n = len(series)
+        n, known = len(series), len(self._catalog)
         codes = self._catalog.enter(series.entities[:n], series.shifts[:n], series.series[:n])
+        if self._book is not None and bag._book is not None:
+            self._book.join(bag._book, codes, known)
         self._rows = _native.append(bag._bag, bag._rows, codes, self._marks, self._bag, self._rows)
 
     def _compact_into(self, out: _Bag) -> int:
@@ -165,6 +179,8 @@ class SeriesRows(ColumnBag):
         numbers = (np.cumsum(used) - 1).astype(np.uint32)
         codes[:] = numbers[codes]
         self._catalog.keep(used)
+        if self._book is not None:
+            self._book.keep(used)
 
     def state(self) -> SeriesState:
         """The canonical state, copied out. O(rows + series log series)."""
@@ -181,10 +197,14 @@ class SeriesRows(ColumnBag):
         ranks[by_name] = np.arange(known)
         order = _native.arrange(bag.codes[:n], ranks)
         codes = bag.codes[order]
+        attributes = None
+        if self._book is not None:
+            begins = np.diff(codes.astype(np.int64), prepend=-1) != 0
+            attributes = self._book.records(codes[begins])
         return SeriesState(
             self.params, entities[codes], np.int64(1) << shifts[codes].astype(np.int64),
             ids[codes], bag.times[order], bag.starts[order], bag.keys[order], bag.levels[order],
-            self._marks.copy(),
+            self._marks.copy(), attributes,
         )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ Limits
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -42,6 +42,7 @@ from decaysketch.errors import ObservationError, ParameterError
 from decaysketch.query.catalog import questions_of
 from decaysketch.query.series import AskedOfSeries
 from decaysketch.series import _native, wire
+from decaysketch.series.attributes import GivenAttributes, read_attributes
 from decaysketch.series.params import SeriesParams
 from decaysketch.series.rows import SeriesRows, identified
 from decaysketch.series.snapshot import SeriesSnapshot
@@ -122,6 +123,7 @@ class SeriesSketch(AskedOfSeries, Sketch):
         *,
         entities: npt.ArrayLike | None = None,
         starts: npt.ArrayLike | None = None,
+        attributes: Any = None,
         not_after: Instant | None = None,
     ) -> None:
         """Ingest rows: columns, or one row as plain numbers.
@@ -141,6 +143,8 @@ class SeriesSketch(AskedOfSeries, Sketch):
             entities: of the entity of each series, likewise. None: each series is an entity.
             starts: when the row's counter began to count, in the stream's ``time_unit`` and
                 not after the row, or :data:`decaysketch.series.NO_START` if unknown.
+            attributes: texts by name, each one text for all rows or a column, or one mapping for
+                each row, in a stream that declares attributes. A missing one is null.
             not_after: reject, and count, rows with a later timestamp. A clock that runs ahead
                 raises watermarks and discards older rows.
 
@@ -154,7 +158,8 @@ class SeriesSketch(AskedOfSeries, Sketch):
         if self.looks_at_times:
             self._look_at(timestamps)
         given = (values, weights, timestamps, ids, entities, starts)
-        if not_after is None and self._took(*given):
+        named = bool(self.params.attributes) or attributes is not None
+        if not_after is None and not named and self._took(*given):
             return
         # Columns that have to be converted, or a row that is at fault.
         rows = prepare(self.params, values, weights, timestamps, ids)
@@ -167,8 +172,14 @@ class SeriesSketch(AskedOfSeries, Sketch):
         self._fed += int(np.count_nonzero(late))
         keys, weight, times, series = (column[~late] for column in rows)
         entity, start = (None if column is None else column[~late] for column in more)
+        found = None
+        if named:
+            read = self._named(rows.ids, attributes)
+            entity = series if entity is None else entity
+            found = replace(read, numbers=read.numbers[~late], ids=read.ids[~late])
+            series = found.ids
         batch = _native.Batch(keys, False, weight, times, series, entity, start)
-        self._admit(batch, len(batch))
+        self._admit(batch, len(batch), found)
 
     def _took(self, *given: Any) -> bool:
         """Ingest one row of plain numbers, or columns that need no conversion. Return False for
@@ -188,8 +199,14 @@ class SeriesSketch(AskedOfSeries, Sketch):
     def _rows(self) -> SeriesRows:
         return self._bags[0]
 
-    def _admit(self, batch: _native.Batch, rows: int) -> None:
-        self._rows.admit(batch)
+    def _named(self, ids: Int64Array, attributes: Any) -> GivenAttributes:
+        params = self.params
+        return read_attributes(attributes, params.attributes, ids, params.id_bits, params.id_key)
+
+    def _admit(
+        self, batch: _native.Batch, rows: int, attributes: GivenAttributes | None = None
+    ) -> None:
+        self._rows.admit(batch, attributes)
         self._fed += rows
         if self._snapshot is not None:
             self._changed()
@@ -237,6 +254,10 @@ class SeriesSketch(AskedOfSeries, Sketch):
         weights: npt.ArrayLike,
         timestamps: npt.ArrayLike,
         ids: npt.ArrayLike,
+        *,
+        entities: npt.ArrayLike | None = None,
+        starts: npt.ArrayLike | None = None,
+        attributes: Any = None,
     ) -> npt.NDArray[np.int8]:
         """Return the status that :meth:`update` would give to each row. Changes nothing.
 
@@ -252,10 +273,15 @@ class SeriesSketch(AskedOfSeries, Sketch):
         rows = prepare(self.params, values, weights, timestamps, ids)
         after = self.copy()
         after.looks_at_times = False
-        after.update(values, weights, timestamps, ids)
+        after.update(
+            values, weights, timestamps, ids, entities=entities, starts=starts,
+            attributes=attributes,
+        )  # fmt: skip
+        entity, _ = self._prepared(rows, entities, starts)
+        series = self._named(rows.ids, attributes).ids if self.params.attributes else rows.ids
         offered = identified(
-            self.params, rows.ids, _rounded(rows.weights), rows.ids, rows.timestamps,
-            rows.value_keys,
+            self.params, rows.ids if entity is None else entity, _rounded(rows.weights), series,
+            rows.timestamps, rows.value_keys,
         )  # fmt: skip
         return compare(self.snapshot().identified, after.snapshot().identified, offered)
 

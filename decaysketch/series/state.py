@@ -12,6 +12,9 @@ Levels
     An entity with weight ``w`` and 64-bit hash U is in level i if ``U < w 2^(64 - i)``, with
     probability ``p_i = min(1, w 2^-i)``, for i = 0..40. Levels are nested. A row has its entity's
     top level.
+Attributes
+    If the stream declares attributes, a series is named by its id and its attributes together
+    (``attributes.py``), and the state has the attributes of each series that it has rows of.
 Watermarks
     ``marks[i]`` is the largest T such that more than ``capacity`` rows at level i or above have
     time >= T, and none if there is no such T.
@@ -35,6 +38,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.core.records import Records
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.series._native import NO_START
 from decaysketch.series.params import SeriesParams
@@ -56,6 +60,8 @@ class SeriesState:
         value_keys: int64[n], see :mod:`decaysketch.core.observations`.
         levels: int8[n], of the entity.
         watermarks: int64[41], ``NO_WATERMARK`` if nothing was discarded.
+        attributes: if the stream has attributes: those of each series, in the order of the series,
+            canonical.
 
     All arrays are read-only.
     """
@@ -69,6 +75,7 @@ class SeriesState:
     value_keys: Int64Array
     levels: npt.NDArray[np.int8]
     watermarks: Int64Array
+    attributes: Records | None = None
 
     def __post_init__(self) -> None:
         for column in (*self.columns, self.watermarks):
@@ -100,6 +107,19 @@ class SeriesState:
         found[1:] = ~found[1:]
         return found
 
+    def of_series(self, chosen: npt.NDArray[np.bool_]) -> SeriesState:
+        """Return the state that has the rows of some series only. O(rows).
+
+        Args:
+            chosen: bool[series].
+        """
+        rows = chosen[np.cumsum(self.begins) - 1]
+        attributes = None if self.attributes is None else self.attributes[chosen]
+        return SeriesState(
+            self.params, *(column[rows] for column in self.columns), self.levels[rows],
+            self.watermarks, attributes,
+        )  # fmt: skip
+
     def digest(self) -> str:
         """SHA-256 of the state, in hex."""
         found = hashlib.sha256(b"decaysketch series 1")
@@ -107,4 +127,7 @@ class SeriesState:
         found.update(self.params.capacity.to_bytes(8, "little"))
         for column in (self.watermarks, *self.columns):
             found.update(np.ascontiguousarray(column, "<i8").tobytes())
+        if self.attributes is not None:
+            for part in self.attributes.digest_parts():
+                found.update(part)
         return found.hexdigest()

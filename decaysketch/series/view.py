@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from decaysketch.query.aggregates import Predicate, span_of
 from decaysketch.query.clusters import FEW, Clusters, Reach, over_entities
 from decaysketch.query.estimate import Estimate
 from decaysketch.query.series import SeriesView
+from decaysketch.query.series_groups import SeriesTable
 from decaysketch.series.pieces import FAR, Increases, Pieces
 from decaysketch.series.state import SeriesState
 
@@ -64,6 +66,32 @@ class PieceView(SeriesView):
     @property
     def read_s(self) -> float:
         return _READ_S + _ROW_S * len(self.state)
+
+    # ---------------------------------------------------------------------------- parts of series
+
+    @property
+    def attributes(self) -> Sequence[str]:
+        return self.state.params.attributes
+
+    @property
+    def time_unit(self) -> str:
+        return self.state.params.time_unit
+
+    @property
+    def entities(self) -> int:
+        return self.pieces.count
+
+    @property
+    def least_probability(self) -> float:
+        return self._reach(0.0).probability
+
+    def series_table(self) -> SeriesTable:
+        assert self.state.attributes is not None
+        return SeriesTable(self.state.attributes, self.asked)
+
+    def of_series(self, chosen: BoolArray) -> PieceView:
+        state = self.state.of_series(chosen)
+        return replace(self, state=state, pieces=Pieces(state))
 
     # ------------------------------------------------------------------------------- what is read
 

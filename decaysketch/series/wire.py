@@ -1,12 +1,14 @@
 """Family 7: samples of series. Series, times, starts and values follow the shared header.
 
-    resolution, watermarks, rows, newest time
+    resolution (0 before it, and attribute names after it, if there are attributes), watermarks,
+        rows, newest time
     contents, series
     entities (where they are not the series), series, weights, rows of each series
     times: of the first row of each series before the newest, of the second one after the first,
         and of each later one the difference of its step to the step before
     starts: at which rows they change, and how long before the row
     values: where they are missing, and the others (``columns.py``)
+    attributes of each series, if the stream has attributes (``core/codec/records.py``)
 
 Rows stand in canonical order, by (entity, weight, series, time). About 1 to 4 bytes a row.
 
@@ -19,6 +21,8 @@ What decoding promises
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -26,10 +30,13 @@ from decaysketch.core.codec import fields
 from decaysketch.core.codec.fields import Reader, put_signed_varint, put_varint, refuse
 from decaysketch.core.codec.header import CopyHeader, Header
 from decaysketch.core.codec.numbers import pack_numbers, read_numbers
+from decaysketch.core.codec.records import encode_records, read_records
+from decaysketch.core.column_types import MAX_COLUMN_NAME_BYTES, MAX_COLUMNS
 from decaysketch.core.observations import MISSING_KEY, TIME_LIMIT, no_floats
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import IncompatibleSketchError
 from decaysketch.series import _native
+from decaysketch.series.attributes import GivenAttributes, types_of
 from decaysketch.series.columns import (
     pack_patched,
     pack_values,
@@ -48,6 +55,8 @@ FAMILY = 7
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+
+_WITH_ATTRIBUTES = 0  # in place of a resolution, which follows then
 
 # Contents.
 _APART, _WEIGHTED, _STARTED, _MISSING = 1, 2, 4, 8
@@ -68,12 +77,24 @@ def encode(state: SeriesState, *, embed_params: bool = True) -> bytes:
         Version 1 bytes. O(rows).
     """
     body = fields.begin(FAMILY, state.params, embed_params=embed_params)
+    if state.params.attributes:
+        body.append(_WITH_ATTRIBUTES)
     put_varint(body, state.params.resolution)
+    if state.params.attributes:
+        _put_names(body, state.params.attributes)
     fields.put_watermarks(body, [m for m in state.watermarks.tolist() if m != NO_WATERMARK])
     put_varint(body, len(state))
     if len(state):
         put_signed_varint(body, int(state.times.max()))
     return fields.seal(body, _packed(state))
+
+
+def _put_names(body: bytearray, names: tuple[str, ...]) -> None:
+    put_varint(body, len(names))
+    for name in names:
+        encoded = name.encode()
+        put_varint(body, len(encoded))
+        body += encoded
 
 
 def _packed(state: SeriesState) -> bytes:
@@ -111,6 +132,8 @@ def _packed(state: SeriesState) -> bytes:
     known = ~missing
     of = _begins_among(begins, known)
     parts.append(pack_values(state.value_keys[known], of, state.params.value_type))
+    if state.attributes is not None:
+        parts.append(encode_records([state.attributes]))
     return b"".join(parts)
 
 
@@ -183,21 +206,52 @@ def peek(blob: bytes | bytearray | memoryview) -> Header:
     return _read_header(fields.open_blob(blob, FAMILY), blob)[0]
 
 
-def _read_header(opening: fields.Opening, blob: bytes) -> tuple[Header, int]:
-    """Return the header, and the resolution."""
+class _Own(NamedTuple):
+    """The parameters of this family alone."""
+
+    resolution: int
+    attributes: tuple[str, ...]
+
+
+def _read_header(opening: fields.Opening, blob: bytes) -> tuple[Header, _Own]:
+    """Return the header, and the parameters in it."""
     if opening.copies != 1:
         refuse(f"number of copies is {opening.copies}; expected 1, of a sample of series")
     reader = opening.reader
     resolution = reader.varint("resolution")
+    named = resolution == _WITH_ATTRIBUTES
+    if named:
+        resolution = reader.varint("resolution")
     if not 1 <= resolution <= MOST_RESOLUTION:
         refuse(f"resolution is {resolution}; expected 1 to {MOST_RESOLUTION}")
+    attributes = _read_names(reader) if named else ()
     if opening.params is not None:
         opening.params["resolution"] = resolution
+        if attributes:
+            opening.params["attributes"] = ", ".join(attributes)
     marks = fields.read_watermarks(reader)
     copy = CopyHeader(marks, *reader.rows())
     copy.check(opening.capacity, _native.TOP + 1)
     fields.check_row_count(copy.rows, opening.capacity, _native.TOP + 1, blob)
-    return Header.behind(opening, [copy]), resolution
+    return Header.behind(opening, [copy]), _Own(resolution, attributes)
+
+
+def _read_names(reader: Reader) -> tuple[str, ...]:
+    """Inverse of :func:`_put_names`."""
+    count = reader.varint("number of attributes")
+    if not 1 <= count <= MAX_COLUMNS:
+        refuse(f"number of attributes is {count}; expected 1 to {MAX_COLUMNS}")
+    found: list[bytes] = []
+    for number in range(count):
+        field = f"name of attribute {number}"
+        length = reader.varint(f"length of {field}")
+        if not 1 <= length <= MAX_COLUMN_NAME_BYTES:
+            refuse(f"length of {field} is {length}; expected 1 to {MAX_COLUMN_NAME_BYTES}")
+        name = reader.take(length, field)
+        if found and name <= found[-1]:
+            refuse(f"{field} is {name!r} after {found[-1]!r}; expected names that rise")
+        found.append(name)
+    return tuple(fields.text_of(name, "name of an attribute") for name in found)
 
 
 def decode(
@@ -222,15 +276,18 @@ def decode(
     """
     blob = fields.as_bytes(blob)
     opening = fields.open_blob(blob, FAMILY)
-    header, resolution = _read_header(opening, blob)
+    header, own = _read_header(opening, blob)
     found = fields.params_of(opening, params, id_key, SeriesParams)
-    if found.resolution != resolution:
-        raise IncompatibleSketchError({"resolution": (found.resolution, resolution)})
+    for name, given in own._asdict().items():
+        if getattr(found, name) != given:
+            raise IncompatibleSketchError({name: (getattr(found, name), given)})
     (copy,) = header.copies
     marks = np.full(_native.TOP + 1, NO_WATERMARK)
     marks[: len(copy.watermarks)] = copy.watermarks
     reader = Reader(memoryview(blob)[: -fields.CHECKSUM_BYTES], header.columns_at)
-    state = _built(found, _read_columns(reader, found, copy.rows, copy.newest or 0), marks)
+    columns = _read_columns(reader, found, copy.rows, copy.newest or 0)
+    attributes = _read_attributes(blob, reader, found, columns) if found.attributes else None
+    state = _built(found, columns, marks, attributes)
     _check_canonical(blob, header.columns_at, reader.at, state)
     fields.skip_optional_sections(blob, header.optional_flags, reader.at)
     return state
@@ -337,7 +394,28 @@ def _read_places(reader: Reader, rows: int, name: str) -> npt.NDArray[np.intp]:
     return places
 
 
-def _built(params: SeriesParams, columns: _Columns, marks: Int64Array) -> SeriesState:
+def _read_attributes(
+    blob: bytes, reader: Reader, params: SeriesParams, columns: _Columns
+) -> GivenAttributes:
+    """Return the attributes of all rows."""
+    entities, weights, ids = columns[:3]
+    firsts = np.ones(len(ids), np.bool_)
+    for each in (entities, weights, ids):
+        firsts[1:] &= each[1:] == each[:-1]
+    firsts[1:] = ~firsts[1:]
+    count = int(np.count_nonzero(firsts))
+    if not count:
+        return GivenAttributes((), np.empty(0, np.int64), ids)
+    (records,), reader.at = read_records(blob, reader.at, types_of(params.attributes), [count])
+    return GivenAttributes.of_series(records, np.cumsum(firsts) - 1, ids)
+
+
+def _built(
+    params: SeriesParams,
+    columns: _Columns,
+    marks: Int64Array,
+    attributes: GivenAttributes | None,
+) -> SeriesState:
     """Return the state with these rows, which must all be in it."""
     entities, weights, ids, times, starts, keys = columns
     for name, column, low, high in (
@@ -359,7 +437,7 @@ def _built(params: SeriesParams, columns: _Columns, marks: Int64Array) -> Series
             row = int(bad.argmax())
             refuse(f"row {row} has value key {int(keys[row])}; expected that of a finite value")
     rows = SeriesRows.with_watermarks(params, marks)
-    rows.admit(_native.Batch(keys, False, weights, times, ids, entities, starts))
+    rows.admit(_native.Batch(keys, False, weights, times, ids, entities, starts), attributes)
     state = rows.state()
     if (state.watermarks != marks).any():
         level = int((state.watermarks != marks).argmax())

@@ -1,0 +1,204 @@
+"""Series with some attributes, and groups of series.
+
+A filter or a group key reads the attributes of series, which are texts. A condition on values or
+times would remove rows between two others, so neighbours would be wrong. A part of the series is a
+sample of series by itself, with the same watermarks. So every query, interval and caveat applies to
+it unchanged.
+
+*Joint intervals.* Each of G groups is read at ``1 - (1 - confidence) / G`` (Bonferroni), over all
+groups found.
+
+*Unseen groups.* Each entity is retained with at least the probability p of the coarsest band that
+the decay reaches. A group with u entities is missed with a chance of at most ``exp(-u p)``, and at
+most ``N / u`` such groups exist among N entities. So ``u = ln(N / (u (1 - confidence))) / p`` bounds
+the entities of all unseen groups together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core.records import Records
+from decaysketch.core.text.expression import Bound, Column, Schema
+from decaysketch.errors import ParameterError
+from decaysketch.query import ensemble
+from decaysketch.query.dispatch import given_to
+from decaysketch.query.ensemble import Combine
+from decaysketch.query.estimate import Estimate, check_confidence
+from decaysketch.query.grouped import FEW, Keys, number_rows
+from decaysketch.query.modifiers import Modifiers, bound_to
+from decaysketch.query.shapes import Question
+from decaysketch.query.tables import GroupTable, as_group
+
+if TYPE_CHECKING:
+    from decaysketch.query.series import SeriesView
+
+__all__ = ["MOST_SERIES_GROUPS", "GroupedSeries", "SeriesTable", "attribute_schema", "restricted"]
+
+MOST_SERIES_GROUPS = 1_000
+"""Groups of series for which a query is computed."""
+
+_GROUP_S = 8e-4  # processor seconds, measured: of a group, in addition to its rows
+
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.intp]
+
+
+def attribute_schema(attributes: Sequence[str], time_unit: str) -> Schema:
+    """Return the columns that expressions over series read.
+
+    Raises:
+        ParameterError: the stream declares no attributes.
+    """
+    if not attributes:
+        raise ParameterError(
+            "this stream declares no attributes, by which series are filtered and grouped; build "
+            "it with them, such as attributes 'job, region'"
+        )
+    return Schema(tuple((name, "text") for name in attributes), time_unit)
+
+
+@dataclass(frozen=True, eq=False)
+class SeriesTable:
+    """Series as a table of their attributes.
+
+    Attributes:
+        records: a row for each series.
+        now: the query time.
+    """
+
+    records: Records
+    now: int
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def column(self, name: str) -> Column:
+        """Return an attribute of each series."""
+        found = self.records.column(name)
+        missing = found.keys < 0
+        return Column(np.where(missing, -1, found.keys), missing, found.texts)
+
+
+def restricted(view: SeriesView, modifiers: Modifiers) -> Any:
+    """Return a view of the series that satisfy a condition, grouped if there are keys.
+
+    Raises:
+        ParameterError: the stream has no attributes, or an expression cannot be parsed.
+    """
+    schema = attribute_schema(view.attributes, view.time_unit)
+    bound = bound_to(modifiers, schema)
+    where = bound.get("where")
+    if isinstance(where, Bound):
+        view = view.of_series(where.holds(view.series_table()))
+    by = bound.get("by")
+    return GroupedSeries(view, modifiers, by) if isinstance(by, tuple) else view
+
+
+class GroupedSeries:
+    """Queries to groups of series.
+
+    Args:
+        view: the series that satisfy the condition.
+        modifiers: modifiers of the query.
+        by: its keys.
+
+    Raises:
+        ParameterError: there are more than 10,000 groups.
+    """
+
+    def __init__(self, view: SeriesView, modifiers: Modifiers, by: tuple[Bound, ...]) -> None:
+        self._view, self._modifiers, self._by = view, modifiers, by
+        self._keys: Keys = number_rows(by, [view.series_table()])
+
+    @property
+    def now(self) -> int:
+        """The query time."""
+        return self._view.now
+
+    def ask(
+        self,
+        question: Question[Any] | str,
+        *,
+        confidence: float = 0.95,
+        combine: Combine = "average",
+        **arguments: Any,
+    ) -> GroupTable:
+        """Return a query's result for each group. Arguments and errors are as in
+        :meth:`decaysketch.query.dispatch.View.ask`. The intervals for all groups hold at once.
+
+        Raises:
+            ParameterError: more groups than ``MOST_SERIES_GROUPS`` are to be computed.
+        """
+        ensemble.check_combine(combine)
+        check_confidence(confidence)
+        found, given = given_to(question, arguments, of="series")
+        self._modifiers.check(found)
+        keys = self._keys
+        chosen = self._chosen(found.name)
+        level = 1.0 - (1.0 - confidence) / max(keys.size, 1)
+        answers: list[Estimate] = []
+        entities = np.zeros(keys.size, np.int64)
+        for number in chosen.tolist():
+            part = self._view.of_series(keys.numbers[0] == number)
+            entities[number] = part.entities
+            answer = found.answer(part, confidence=level, **given)
+            answers.append(as_group(answer, confidence, part.entities < FEW))
+        order = self._order(chosen, np.array([each.value for each in answers]))
+        listed = chosen[order]
+        return GroupTable(
+            found, given, self._modifiers.by, tuple(key.kind for key in self._by),
+            tuple([each[number] for number in listed.tolist()] for each in keys.values),
+            [answers[place] for place in order.tolist()], entities[listed], None, keys.size,
+            self._unseen_at_most(confidence), self._view.time_unit, self.now,
+        )  # fmt: skip
+
+    def cost_s(
+        self, question: Question[Any] | str, *, combine: Combine = "average", **arguments: Any
+    ) -> float:
+        """Approximate processor time to answer, in seconds."""
+        found, given = given_to(question, arguments, of="series")
+        ensemble.check_combine(combine)
+        groups = min(self._keys.size, MOST_SERIES_GROUPS)
+        series = len(self._keys.numbers[0])
+        return 2 * found.cost_s(self._view, given) + groups * (_GROUP_S + series * 1e-9)
+
+    def _chosen(self, name: str) -> IntArray:
+        """Return the groups to compute: all, or with many groups those with the most series."""
+        size, limit = self._keys.size, self._modifiers.limit
+        if size <= MOST_SERIES_GROUPS:
+            return np.arange(size)
+        if limit is None or limit > MOST_SERIES_GROUPS:
+            raise ParameterError(
+                f"{name} by {', '.join(self._modifiers.by)} has {size} groups, and is computed for "
+                f"at most {MOST_SERIES_GROUPS}; give limit {MOST_SERIES_GROUPS} or less for the "
+                "groups with the most series, say where, or give a coarser key"
+            )
+        counts = np.bincount(self._keys.numbers[0], minlength=size)
+        return np.sort(np.argsort(-counts, kind="stable")[:limit])
+
+    def _order(self, chosen: IntArray, values: npt.NDArray[np.float64]) -> IntArray:
+        """Return the places of the listed groups among the computed ones, in their order."""
+        limit, order = self._modifiers.limit, self._modifiers.order
+        if order == "key":
+            return np.arange(len(chosen))[:limit]
+        sign = 1.0 if order == "smallest" else -1.0
+        last = np.where(np.isnan(values), np.inf, sign * values)
+        return np.argsort(last, kind="stable")[:limit]
+
+    def _unseen_at_most(self, confidence: float) -> float:
+        """Return the largest number of entities in a group without a retained series."""
+        p, complete = self._view.least_probability, self._view.entities
+        if p >= 1.0:
+            return 0.0
+        most = (complete + 3.0 * math.sqrt(complete) + 9.0) / p  # of all entities, nearly surely
+        found = 1.0 / p
+        for _ in range(60):  # a contraction: the logarithm changes little
+            found = math.log(max(most / found, 1.0) / (1.0 - confidence)) / p
+        return found
