@@ -124,7 +124,7 @@ class GroupedAnswer(PointAnswer):
     total_groups: int = Field(description="Groups with a retained row, listed or not.")
     unseen_at_most: float | None = Field(
         description="No group without a retained row has a larger decayed count, with the "
-        "confidence; null where nothing bounds it."
+        "confidence; of series, no more entities; null where nothing bounds it."
     )
 
     @classmethod

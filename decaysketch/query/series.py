@@ -437,7 +437,9 @@ class AskedOfSeries(OwnViews):
         return self._ask_series(_SERIES_COUNT, decay, how)
 
     @_asks(_SILENT_SERIES)
-    def silent_series(self, silence: float, decay: Decay | str, **how: Unpack[SeriesHow]) -> Estimate:
+    def silent_series(
+        self, silence: float, decay: Decay | str, **how: Unpack[SeriesHow]
+    ) -> Estimate:
         return self._ask_series(_SILENT_SERIES, decay, how, silence=silence)
 
     @_asks(_AVERAGE_QUANTILE)

@@ -10,8 +10,8 @@ groups found.
 
 *Unseen groups.* Each entity is retained with at least the probability p of the coarsest band that
 the decay reaches. A group with u entities is missed with a chance of at most ``exp(-u p)``, and at
-most ``N / u`` such groups exist among N entities. So ``u = ln(N / (u (1 - confidence))) / p`` bounds
-the entities of all unseen groups together.
+most ``N / u`` such groups exist among N entities. So ``u = ln(N / (u (1 - confidence))) / p``
+bounds the entities of all unseen groups together.
 """
 
 from __future__ import annotations

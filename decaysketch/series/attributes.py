@@ -1,7 +1,7 @@
 """Attributes of series: texts that queries filter and group by.
 
-A stream may declare attributes, such as ``job`` and ``region``. Each series then has a text for each
-of them, or null, as a Prometheus series has labels.
+A stream may declare attributes, such as ``job`` and ``region``. Each series then has a text or null
+for each of them, as a Prometheus series has labels.
 
 *Attributes are part of the series identity.* The state names a series by a hash of the given id and
 its attributes (:func:`named`). So a device that changes its region begins a new series, and keeps
@@ -48,6 +48,7 @@ LEAST_ID_BITS = 40
 _PERSON = b"ds-attributes-1"
 _SLACK = 1_000  # tuples without a series, before they are dropped
 _TOO_LONG = 0
+_TAKEN = {"value", "weight", "time", "id", "entity", "start", "v", "w", "age"}
 _DENSE = 1 << 12  # combinations that are numbered by a table, without a sort
 _TUPLE_BYTES = 200  # of memory, in addition to its texts
 
@@ -67,9 +68,7 @@ def read_names(given: Any) -> tuple[str, ...]:
         raise ParameterError(f"attributes is {given!r:.80}; expected names, such as 'job, region'")
     names = list(given)
     if len(names) > MAX_COLUMNS:
-        raise ParameterError(
-            f"attributes has {len(names)} names; expected at most {MAX_COLUMNS}"
-        )
+        raise ParameterError(f"attributes has {len(names)} names; expected at most {MAX_COLUMNS}")
     for name in names:
         if not isinstance(name, str) or not name or not name.isprintable() or "," in name:
             raise ParameterError(
@@ -79,6 +78,11 @@ def read_names(given: Any) -> tuple[str, ...]:
             raise ParameterError(
                 f"attributes has a name of {len(name.encode())} bytes, {name[:40]!r}...; expected "
                 f"at most {MAX_COLUMN_NAME_BYTES}"
+            )
+        if name in _TAKEN:
+            raise ParameterError(
+                f"attributes has the name {name!r}, which rows and queries use; give the attribute "
+                "another name"
             )
         if names.count(name) > 1:
             raise ParameterError(f"attributes has {name!r} twice; expected each name once")

@@ -137,7 +137,6 @@ class SeriesParams(SketchParams):
             packed += b"\0" + name.encode()
         return hashlib.blake2b(packed, digest_size=8, person=b"ds-series-1").digest()
 
-
     def to_dict(self) -> dict[str, Any]:
         form = super().to_dict()
         if attributes := form.pop("attributes"):

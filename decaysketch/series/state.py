@@ -116,8 +116,9 @@ class SeriesState:
         rows = chosen[np.cumsum(self.begins) - 1]
         attributes = None if self.attributes is None else self.attributes[chosen]
         return SeriesState(
-            self.params, *(column[rows] for column in self.columns), self.levels[rows],
-            self.watermarks, attributes,
+            self.params, self.entities[rows], self.weights[rows], self.ids[rows], self.times[rows],
+            self.starts[rows], self.value_keys[rows], self.levels[rows], self.watermarks,
+            attributes,
         )  # fmt: skip
 
     def digest(self) -> str:

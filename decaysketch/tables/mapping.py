@@ -278,6 +278,11 @@ class ColumnMapping:
             raise ParameterError(f"weight is {self.weight!r}; expected None: elements have none")
 
     def _check_values(self, params: Params) -> None:
+        if attributes := getattr(params, "attributes", ()):
+            raise ParameterError(
+                f"attributes is {', '.join(attributes)!r}; expected none: a build from a table "
+                "does not fill them, update(attributes=...) does"
+            )
         declared = dict(getattr(params, "columns", ()))
         if declared and self.value is not None:
             raise ParameterError(

@@ -410,6 +410,13 @@ def of_series() -> Iterator[Case]:
         value = _below(10**6, 4, i, of=2031) / 1000
         started.update([value], 1, [time], [series], entities=[series // 3], starts=[start])
     yield Case("series", "starts", "start times, several series of an entity", started)
+    attributed = SeriesSketch(SeriesParams(capacity=30, seed=6, attributes="region, job, zone"))
+    for i in range(300):
+        series = _below(25, 2, i, of=2034)
+        texts = {"job": f"job-{series % 4}", "region": ("", "eu", None, "ü")[i // 90]}
+        attributed.update([i * series], 1, [i], [series], attributes=texts)
+    about = "three attributes, one without a text, another that changes, capacity 30"
+    yield Case("series", "attributes", about, attributed)
     states = SeriesSketch(SeriesParams(capacity=20, seed=5))
     for i in range(400):
         states.update(_below(3, 2, i // 7, of=2032), 1, i * i, i % 9)

@@ -17,7 +17,7 @@ import numpy as np
 from golden import sites
 from golden.cases import TABLE, Case, cases
 from support.examples import states_of
-from support.records import column_values
+from support.records import column_values, tuples_of
 
 from decaysketch.core.labels import Labels, code_of, values_of
 from decaysketch.core.observations import encode_values
@@ -60,6 +60,8 @@ def description(case: Case) -> dict[str, Any]:
     said |= {"clock": None if floor == NO_WATERMARK else floor, "digest": case.sketch.digest()}
     if getattr(states[0], "labels", None) is not None:
         said["labels"] = list(states[0].labels.texts)
+    if getattr(states[0], "attributes", None) is not None:
+        said["attributes of series"] = [list(each) for each in tuples_of(states[0].attributes)]
     for copy, state in enumerate(states):
         of_copy = f" of copy {copy}" if len(states) > 1 else ""
         marks = state.watermarks.tolist()
@@ -142,6 +144,13 @@ def _state_said(recipe: Recipe, said: Mapping[str, Any], empty: Any) -> Any:
     if "labels" in said:
         names = {code_of(each, recipe.params.id_key): each for each in said["labels"]}
         changes["labels"] = Labels.of(names, np.array(sorted(names), np.int64))
+    if "attributes of series" in said:
+        listed = said["attributes of series"]
+        columns = dict(zip(recipe.params.attributes, zip(*listed, strict=True), strict=True))
+        types = tuple((name, "text") for name in recipe.params.attributes)
+        changes["attributes"] = encode_records(
+            {name: list(column) for name, column in columns.items()}, types, len(listed)
+        ).canonical()  # fmt: skip
     if hasattr(empty, "clock"):
         changes["clock"] = floor
     own = type(empty).__dataclass_fields__  # extremes are told no time, and discard nothing by one

@@ -74,10 +74,10 @@ class TestOfEveryFamily:
                 continue
             for name in type(state).__dataclass_fields__:
                 theirs = getattr(said, name)
-                if name == "records":
+                if name in ("records", "attributes"):
                     rows = [
                         None if each is None else tuples_of(each)
-                        for each in (theirs, state.records)
+                        for each in (theirs, getattr(state, name))
                     ]
                     assert rows[0] == rows[1]
                     continue
@@ -144,12 +144,13 @@ def test_the_specification_of_series_gives_the_golden_bytes(golden: Golden) -> N
     written, params = golden.written, golden.recipe.params
     empty = type(written)(params).to_bytes(embed_params=golden.embedded)
     # Behind the capacity an empty sketch has the resolution, no watermark, no row, the checksum.
-    resolution = series_reference.varint(params.resolution)
-    opening = empty[: -6 - len(resolution)]
+    own = series_reference.own_parameters(params.resolution, params.attributes)
+    opening = empty[: -6 - len(own)]
     state = written.state()
+    attributes = None if state.attributes is None else tuples_of(state.attributes)
     rows = list(zip(*(column.tolist() for column in state.columns), strict=True))
     blob = series_reference.blob_of(
-        rows, state.watermarks.tolist(), opening, params.resolution, params.value_type == "float64"
+        rows, state.watermarks.tolist(), opening + own, params.value_type == "float64", attributes
     )
     assert blob == golden.blob
 

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from wire.reference import varint, with_checksum, zigzag
+from wire.reference import table_to_bytes, varint, with_checksum, zigzag
 
 NONE = -(1 << 63)
 _MASK = (1 << 64) - 1
@@ -18,19 +18,33 @@ _MASK = (1 << 64) - 1
 Row = tuple[int, int, int, int, int, int]  # entity, weight, series, time, start, value key
 
 
+def own_parameters(resolution: int, attributes: Sequence[str]) -> bytes:
+    """What stands behind the capacity."""
+    if not attributes:
+        return varint(resolution)
+    out = b"\0" + varint(resolution) + varint(len(attributes))
+    for name in attributes:
+        out += varint(len(name.encode())) + name.encode()
+    return out
+
+
 def blob_of(
-    rows: Sequence[Row], marks: Sequence[int], opening: bytes, resolution: int, floats: bool
+    rows: Sequence[Row],
+    marks: Sequence[int],
+    opening: bytes,
+    floats: bool,
+    attributes: Sequence[Sequence[str | None]] | None = None,
 ) -> bytes:
     """All bytes of a state.
 
     Args:
         rows: in canonical order.
         marks: of all levels.
-        opening: up to and with the capacity, of any family.
-        resolution: of the parameters.
+        opening: up to and with the parameters of this family, of any family.
         floats: whether values are float64.
+        attributes: of each series, if the stream has attributes.
     """
-    out = opening[:5] + bytes([7]) + opening[6:] + varint(resolution)
+    out = opening[:5] + bytes([7]) + opening[6:]
     known = [mark for mark in marks if mark != NONE]
     out += varint(len(known))
     for level, mark in enumerate(known):
@@ -38,6 +52,9 @@ def blob_of(
     out += varint(len(rows))
     if rows:
         out += varint(zigzag(max(row[3] for row in rows))) + body(rows, floats)
+        if attributes is not None:
+            columns = list(zip(*attributes, strict=True))
+            out += table_to_bytes(["text"] * len(columns), [columns])
     return with_checksum(out)
 
 

@@ -18,7 +18,7 @@ from service import problem
 from support.debian import program
 
 from benchmarks.write_requests import STALE, version_1
-from decaysketch.series import SeriesSketch
+from decaysketch.series import SeriesParams, SeriesSketch
 from quality.series import collected
 from tests.api.routes import test_otlp, test_remote_write
 
@@ -77,6 +77,38 @@ def test_a_pair_of_collectors_gives_the_right_increase(client: TestClient, skew:
     assert ask(client, "series_count", BASE + 7_200_000)["value"] == 30
     distinct = len(np.unique(rows[:, [0, 2]], axis=0))
     assert client.get("/v1/streams/ward").json()["rows"] == distinct
+
+
+def test_groups_and_filters_by_attributes(client: TestClient) -> None:
+    form = {"family": "series", "params": {"attributes": "region, job"}}
+    assert client.put("/v1/streams/ward", json=form).status_code == 201
+    params = SeriesParams(attributes="region, job")
+    for sensor in range(2):
+        sketch = SeriesSketch(params)
+        ids = np.arange(sensor, 12)
+        attributes = {"job": [f"j{k % 2}" for k in ids], "region": [f"r{k % 3}" for k in ids]}
+        for tick in range(5):
+            sketch.update(ids * 60.0 * tick, 1, np.full(len(ids), tick), ids, attributes=attributes)
+        posted = client.post(
+            f"/v1/streams/ward/sketches?source=s{sensor}", content=sketch.to_bytes(),
+            headers={"content-type": "application/octet-stream"},
+        )  # fmt: skip
+        assert posted.status_code == 200, posted.text
+    query = {"ask": "increase by region where job == 'j0' order key", "decay": "window(1h)",
+             "now": 100}  # fmt: skip
+    answer = client.post("/v1/streams/ward/query", json={"queries": [query]})
+    assert answer.status_code == 200, answer.text
+    groups = answer.json()["answers"][0]["groups"]
+    expected = {f"r{r}": sum(240 * k for k in range(0, 12, 2) if k % 3 == r) for r in range(3)}
+    assert {each["by"]["region"]: each["estimate"]["value"] for each in groups} == expected
+    plain = {"aggregate": "series_count", "decay": "window(1h)", "now": 100}
+    bad = client.post(
+        "/v1/streams/ward/query", json={"queries": [plain | {"where": "zone == 'a'"}]}
+    )
+    assert "expected one of the columns job" in str(problem(bad, 422, "invalid-request"))
+    assert client.put("/v1/streams/hall", json={**form, "params": {}}).status_code == 201
+    bad = client.post("/v1/streams/hall/query", json={"queries": [plain | {"by": ["job"]}]})
+    assert "declares no attributes" in str(problem(bad, 422, "invalid-request"))
 
 
 def test_a_stale_marker_ends_a_value(client: TestClient) -> None:
