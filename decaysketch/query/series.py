@@ -46,35 +46,35 @@ class SeriesView(OwnView):
     @property
     @abstractmethod
     def attributes(self) -> Sequence[str]:
-        """Names of the declared attributes of series."""
+        """Names of declared attributes."""
 
     @property
     @abstractmethod
     def time_unit(self) -> str:
-        """The unit of times."""
+        """The stream's time unit."""
 
     @property
     @abstractmethod
     def entities(self) -> int:
-        """Number of entities with retained rows."""
+        """Count of entities with retained rows."""
 
     @property
     @abstractmethod
     def least_probability(self) -> float:
-        """The smallest probability of an entity to be retained, where the decay has all but 1 % of
-        its weight. 1 if nothing there was discarded.
+        """The smallest probability that an entity is retained, over all ages except those with the
+        last 1 % weight. 1 if nothing there was discarded.
         """
 
     @abstractmethod
     def series_table(self) -> SeriesTable:
-        """Return the attributes of each series, for a stream with attributes."""
+        """Return all series with their attributes, if the stream declares any."""
 
     @abstractmethod
     def of_series(self, chosen: npt.NDArray[np.bool_]) -> SeriesView:
-        """Return a view of some of the series.
+        """Return a view restricted to some series.
 
         Args:
-            chosen: bool[series], in the order of :meth:`series_table`.
+            chosen: bool[series], ordered as :meth:`series_table`.
         """
 
     def modified(self, modifiers: Modifiers) -> Any:

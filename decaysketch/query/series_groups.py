@@ -1,17 +1,17 @@
-"""Series with some attributes, and groups of series.
+"""Series with some attributes, and groups.
 
-A filter or a group key reads the attributes of series, which are texts. A condition on values or
-times would remove rows between two others, so neighbours would be wrong. A part of the series is a
-sample of series by itself, with the same watermarks. So every query, interval and caveat applies to
-it unchanged.
+A filter or a group key reads attributes, which are texts. A condition on values or times would
+remove rows between two others, so neighbours would be wrong. The series that satisfy a condition
+are a sample by themselves, with the same watermarks. So every query, interval and caveat applies to
+them unchanged.
 
 *Joint intervals.* Each of G groups is read at ``1 - (1 - confidence) / G`` (Bonferroni), over all
 groups found.
 
-*Unseen groups.* Each entity is retained with at least the probability p of the coarsest band that
-the decay reaches. A group with u entities is missed with a chance of at most ``exp(-u p)``, and at
-most ``N / u`` such groups exist among N entities. So ``u = ln(N / (u (1 - confidence))) / p``
-bounds the entities of all unseen groups together.
+*Unseen groups.* Each entity is retained with probability p or more, by the coarsest band that the
+decay reaches. A group with u entities is missed with probability ``exp(-u p)`` or less, and at most
+``N / u`` such groups exist among N entities. So ``u = ln(N / (u (1 - confidence))) / p`` bounds the
+entities in every unseen group at once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST_SERIES_GROUPS", "GroupedSeries", "SeriesTable", "attribute_schema", "restricted"]
 
 MOST_SERIES_GROUPS = 1_000
-"""Groups of series for which a query is computed."""
+"""Maximum number of groups that a query computes."""
 
 _GROUP_S = 8e-4  # processor seconds, measured: of a group, in addition to its rows
 
@@ -66,7 +66,7 @@ def attribute_schema(attributes: Sequence[str], time_unit: str) -> Schema:
 
 @dataclass(frozen=True, eq=False)
 class SeriesTable:
-    """Series as a table of their attributes.
+    """Series as a table with a column per attribute.
 
     Attributes:
         records: a row for each series.
@@ -80,14 +80,14 @@ class SeriesTable:
         return len(self.records)
 
     def column(self, name: str) -> Column:
-        """Return an attribute of each series."""
+        """Return one attribute for every series."""
         found = self.records.column(name)
         missing = found.keys < 0
         return Column(np.where(missing, -1, found.keys), missing, found.texts)
 
 
 def restricted(view: SeriesView, modifiers: Modifiers) -> Any:
-    """Return a view of the series that satisfy a condition, grouped if there are keys.
+    """Return a view restricted to the series that satisfy a condition, grouped if there are keys.
 
     Raises:
         ParameterError: the stream has no attributes, or an expression cannot be parsed.
@@ -102,11 +102,11 @@ def restricted(view: SeriesView, modifiers: Modifiers) -> Any:
 
 
 class GroupedSeries:
-    """Queries to groups of series.
+    """Queries to series groups.
 
     Args:
         view: the series that satisfy the condition.
-        modifiers: modifiers of the query.
+        modifiers: the query's modifiers.
         by: its keys.
 
     Raises:
@@ -184,7 +184,7 @@ class GroupedSeries:
         return np.sort(np.argsort(-counts, kind="stable")[:limit])
 
     def _order(self, chosen: IntArray, values: npt.NDArray[np.float64]) -> IntArray:
-        """Return the places of the listed groups among the computed ones, in their order."""
+        """Return where the listed groups are among the computed ones, in listing order."""
         limit, order = self._modifiers.limit, self._modifiers.order
         if order == "key":
             return np.arange(len(chosen))[:limit]
@@ -193,7 +193,7 @@ class GroupedSeries:
         return np.argsort(last, kind="stable")[:limit]
 
     def _unseen_at_most(self, confidence: float) -> float:
-        """Return the largest number of entities in a group without a retained series."""
+        """Return the maximum entity count for a group without a retained series."""
         p, complete = self._view.least_probability, self._view.entities
         if p >= 1.0:
             return 0.0

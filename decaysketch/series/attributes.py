@@ -1,15 +1,15 @@
-"""Attributes of series: texts that queries filter and group by.
+"""Series attributes: texts that queries filter and group by.
 
 A stream may declare attributes, such as ``job`` and ``region``. Each series then has a text or null
-for each of them, as a Prometheus series has labels.
+for every attribute, as a Prometheus series has labels.
 
-*Attributes are part of the series identity.* The state names a series by a hash of the given id and
-its attributes (:func:`named`). So a device that changes its region begins a new series, and keeps
-its entity. A state contains the attributes of the series that it has rows of, and of no others. It
-is therefore a function of the set of rows, as before, and no kernel knows attributes.
+*Attributes are part of the series identity.* The state names a series by hashing the given id
+together with its attributes (:func:`read_attributes`). So a device that changes its region begins a
+new series, and keeps its entity. A state contains attributes only for series with rows. It is
+therefore still determined by the set of rows, and no kernel knows attributes.
 
-Two series of n receive the same name with a chance of about n^2 / 2^(id_bits + 1). They become one,
-with the attributes of the larger tuple.
+Among n series, two receive the same name with probability about n^2 / 2^(id_bits + 1). They become
+one, with the attributes that either has.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ UInt64Array = npt.NDArray[np.uint64]
 Tuple = tuple[str | None, ...]
 
 LEAST_ID_BITS = 40
-"""Fewer would give two series of a large fleet one name."""
+"""With fewer, two series in a large fleet could receive one name."""
 
 _PERSON = b"ds-attributes-1"
 _SLACK = 1_000  # tuples without a series, before they are dropped
@@ -96,12 +96,12 @@ def types_of(names: Sequence[str]) -> ColumnTypes:
 
 @dataclass(frozen=True, eq=False)
 class GivenAttributes:
-    """The attributes of a batch.
+    """The attributes in a batch.
 
     Attributes:
         tuples: distinct ones.
-        numbers: int64[n], the tuple of each row.
-        ids: int64[n], the name of each row's series.
+        numbers: int64[n], each row's tuple.
+        ids: int64[n], each row's series.
     """
 
     tuples: Sequence[Tuple]
@@ -110,12 +110,12 @@ class GivenAttributes:
 
     @classmethod
     def of_series(cls, records: Records, rows: Int64Array, ids: Int64Array) -> Self:
-        """Return the same for rows of series that have these attributes.
+        """Return the same for rows whose series have these attributes.
 
         Args:
-            records: of each series.
-            rows: int64[n], the series of each row.
-            ids: int64[n], the name of each row's series.
+            records: a row for each series.
+            rows: int64[n], the position of each row's series there.
+            ids: int64[n], each row's series.
         """
         tuples, numbers = _tuples_of(records)
         return cls(tuples, numbers[rows], ids)
@@ -125,7 +125,7 @@ class GivenAttributes:
         return np.argsort(self.ids, kind="stable")
 
     def of(self, series: Int64Array) -> Int64Array:
-        """Return the tuple for each of some series, all of which are in the batch."""
+        """Return the tuple for each given series. The batch has rows for all."""
         places = np.searchsorted(self.ids, series, sorter=self._order)
         found: Int64Array = self.numbers[self._order[places]]
         return found
@@ -134,14 +134,14 @@ class GivenAttributes:
 def read_attributes(
     given: Any, names: Sequence[str], ids: Int64Array, bits: int, key: bytes | None
 ) -> GivenAttributes:
-    """Check the attributes of a batch, and name its series. O(rows * names).
+    """Check a batch's attributes, and name its series. O(rows * names).
 
     Args:
         given: texts by name, each one text for all rows or a column, or one mapping for each row.
             A missing attribute is null.
         names: the declared ones, rising.
-        ids: int64[n], the given ids of the rows' series.
-        bits: bits of a name.
+        ids: int64[n], given ids.
+        bits: number of bits in a name.
         key: the stream's secret, if it has one.
 
     Raises:
@@ -171,7 +171,7 @@ def _size(attributes: Tuple) -> int:
 
 
 def _tuples_of(records: Records) -> tuple[list[Tuple], Int64Array]:
-    """Return distinct rows, and the position of each row's among them."""
+    """Return distinct rows, and for each row its number among them."""
     whole, cells = np.zeros(len(records), np.int64), 1
     for column in records.columns:
         if cells * (len(column.texts) + 1) >= 1 << 62:  # before products overflow
@@ -188,7 +188,7 @@ def _tuples_of(records: Records) -> tuple[list[Tuple], Int64Array]:
 
 
 def _distinct(whole: Int64Array, cells: int) -> tuple[npt.NDArray[np.intp], Int64Array]:
-    """Return the first position of each number below ``cells``, and the rank of each entry."""
+    """Return where each distinct number comes first, and every entry's rank."""
     if cells > max(_DENSE, 4 * len(whole)):
         _, firsts, numbers = np.unique(whole, return_index=True, return_inverse=True)
         return firsts, numbers.astype(np.int64, copy=False)
@@ -200,8 +200,8 @@ def _distinct(whole: Int64Array, cells: int) -> tuple[npt.NDArray[np.intp], Int6
 
 @lru_cache(maxsize=1 << 14)
 def _word(attributes: Tuple, key: bytes | None) -> int:
-    """Return 64 bits for a tuple: a hash of, for each text, its length plus 1, and the text. A null
-    has length 0. ``_TOO_LONG`` if the texts are too long together.
+    """Hash a tuple to 64 bits. Each text is preceded by its length plus 1, and null has length 0.
+    Return ``_TOO_LONG`` if the texts are too long together.
     """
     if _size(attributes) > MAX_LABEL_BYTES:
         return _TOO_LONG
@@ -214,7 +214,7 @@ def _word(attributes: Tuple, key: bytes | None) -> int:
 
 
 def _named(ids: Int64Array, words: UInt64Array, bits: int) -> Int64Array:
-    """Return the upper bits of a mix of id and attributes."""
+    """Mix ids with attributes, and return the upper bits."""
     with np.errstate(over="ignore"):
         word = ids.view(np.uint64) ^ words
         word = (word ^ word >> np.uint64(27)) * np.uint64(0x3C79AC492BA7B653)
@@ -224,7 +224,7 @@ def _named(ids: Int64Array, words: UInt64Array, bits: int) -> Int64Array:
 
 
 class AttributeBook:
-    """The attributes of a catalog's series, by their codes.
+    """Attributes by series code, for a catalog.
 
     Args:
         names: the declared attributes, rising.
@@ -244,22 +244,20 @@ class AttributeBook:
 
     @classmethod
     def of(cls, records: Records) -> Self:
-        """Return the book of a state, whose series have the codes 0, 1, ..."""
+        """Return the book for a state. Its series have the codes 0, 1, ..."""
         book = cls([name for name, _ in records.types])
         tuples, numbers = _tuples_of(records)
         book._of = book._entered(tuples)[numbers]
         return book
 
     def learn(self, series: Int64Array, given: GivenAttributes) -> None:
-        """Add the new series of a catalog, which come from a batch. O(new log rows)."""
+        """Add the series that a catalog learned from a batch. O(new log rows)."""
         new = series[len(self._of) :]
         if len(new):
             self._add(given.of(new), given.tuples)
 
     def join(self, other: Self, codes: npt.NDArray[np.uint32], known: int) -> None:
-        """Add series of another catalog, whose codes here are given. Those from ``known`` on are
-        new.
-        """
+        """Add another catalog's series by their codes here. Codes from ``known`` on are new."""
         new = np.flatnonzero(codes >= known)
         numbers = np.empty(len(new), np.int64)
         numbers[codes[new].astype(np.int64) - known] = other._of[new]
@@ -275,7 +273,7 @@ class AttributeBook:
             self._entered([tuples[number] for number in used.tolist()])
 
     def records(self, codes: Any) -> Records:
-        """Return the attributes of some series, a row for each. O(series + texts)."""
+        """Return attributes by code, a row for each. O(series + texts)."""
         chosen = self._of[codes]
         used, rows = np.unique(chosen, return_inverse=True)
         columns = []
@@ -294,7 +292,7 @@ class AttributeBook:
         self._of = np.concatenate([self._of, entered[places]])
 
     def _entered(self, tuples: Sequence[Tuple]) -> Int64Array:
-        """Return the numbers of tuples, which are added if they are new."""
+        """Return tuple numbers, and add tuples that are new."""
         found = np.empty(len(tuples), np.int64)
         for place, each in enumerate(tuples):
             number = self._number.setdefault(each, len(self._tuples))

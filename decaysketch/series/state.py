@@ -14,7 +14,7 @@ Levels
     top level.
 Attributes
     If the stream declares attributes, a series is named by its id and its attributes together
-    (``attributes.py``), and the state has the attributes of each series that it has rows of.
+    (``attributes.py``), and the state contains the attributes for every series with rows.
 Watermarks
     ``marks[i]`` is the largest T such that more than ``capacity`` rows at level i or above have
     time >= T, and none if there is no such T.
@@ -60,8 +60,7 @@ class SeriesState:
         value_keys: int64[n], see :mod:`decaysketch.core.observations`.
         levels: int8[n], of the entity.
         watermarks: int64[41], ``NO_WATERMARK`` if nothing was discarded.
-        attributes: if the stream has attributes: those of each series, in the order of the series,
-            canonical.
+        attributes: a canonical row for each series, in series order, if the stream has attributes.
 
     All arrays are read-only.
     """
@@ -108,7 +107,7 @@ class SeriesState:
         return found
 
     def of_series(self, chosen: npt.NDArray[np.bool_]) -> SeriesState:
-        """Return the state that has the rows of some series only. O(rows).
+        """Return the state restricted to some series. O(rows).
 
         Args:
             chosen: bool[series].
