@@ -5,6 +5,7 @@ The other two stages, commit and apply, are in :mod:`api.service`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -28,6 +29,7 @@ from decaysketch.core.row_status import Verdict
 from decaysketch.families import Sketch
 from decaysketch.ingest.columns import Batch, Columns, Form, Raw, check
 from decaysketch.ingest.readings import Steps
+from decaysketch.ingest.record_columns import Dropped
 from decaysketch.ingest.views import ViewOf, of_devices
 
 __all__ = ["READERS", "REJECTED", "Ingestion", "Reader", "build", "count"]
@@ -73,6 +75,7 @@ class Ingestion:
             likewise.
         undated: rows outside the years 1990 to 2100, if others are inside.
         joined: how many different times the identities have, and how many identities there are.
+        dropped: values that fill no column, by column name and reason.
     """
 
     stream: Stream
@@ -89,6 +92,7 @@ class Ingestion:
     replaced: int = field(default=0, init=False)
     undated: int = field(default=0, init=False)
     joined: tuple[int, int] = field(default=(0, 0), init=False)
+    dropped: Dropped = field(default_factory=Counter, init=False)
 
     def steps(self, body: bytes) -> Steps[None]:
         """Read a body, check its rows, and build the sketches of the accepted ones, in steps.
@@ -110,7 +114,7 @@ class Ingestion:
         found = self.reader(body, self.form)
         raw = found if isinstance(found, Raw) else (yield from found)
         yield
-        self.batch = check(raw, self.form)
+        self.batch, self.dropped = check(raw, self.form), raw.dropped
         self.statuses = np.full(self.batch.rows, REJECTED, dtype=np.int8)
         if self.check_times is not None:
             self.check_times(self.batch.columns.times)

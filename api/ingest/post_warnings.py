@@ -115,7 +115,7 @@ def doubts_of_maps(before: Mappings, now: Mappings) -> list[str]:
     for place, each in enumerate(now.map):
         if each in before.map:
             continue
-        same = [other for other in gone if _same(each, other, ("format", *each.reads))]
+        same = [other for other in gone if _read_alike(each, other)]
         if same and not any(_same(each, other, each.named_by) for other in same):
             changed = [name for name in each.named_by if not _same(each, same[0], (name,))]
             said.append(
@@ -124,6 +124,16 @@ def doubts_of_maps(before: Mappings, now: Mappings) -> list[str]:
                 "post anew, or post what is new only"
             )
     return said
+
+
+def _read_alike(one: Map, other: Map) -> bool:
+    """Return whether two mappings read some readings in common. A mapping that fills columns may
+    read every measurement or metric.
+    """
+    if one.columns is None or other.columns is None:
+        return _same(one, other, ("format", *one.reads))
+    wide = None in (getattr(one, "series_name", ""), getattr(other, "series_name", ""))
+    return _same(one, other, ("format",)) and (wide or _same(one, other, one.reads))
 
 
 def _same(one: Map, other: Map, names: Iterable[str]) -> bool:

@@ -120,7 +120,7 @@ def index_of(stream: Stream, format: str, kind: type[S], example: str) -> Series
     """Return a stream's compiled mappings for a time-series format. See :func:`maps_of`."""
     maps_of(stream, format, kind, example)
     assert stream.mappings is not None
-    return stream.mappings.series[format]
+    return stream.mappings.indexes(getattr(stream.recipe.params, "columns", ()))[format]
 
 
 def form_of(
@@ -250,6 +250,7 @@ def notes_on(ingestion: Ingestion) -> Notes:
         undated=ingestion.undated,
         off=reader.parsed.off if isinstance(reader, MessageReader) else (),
         unnamed=reader.points.told.unnamed if isinstance(reader, SeriesReader) else None,
+        dropped=ingestion.dropped,
     )
 
 

@@ -2,7 +2,8 @@
 
 The protocol decides the status: senders repeat 503 with Retry-After, and some exporters drop 429,
 so this module never returns 429. They do not repeat 400. If the server rejects some data points, it
-stores the rest and returns 200 with ``partial_success``. Responses have the encoding of the
+stores the rest and returns 200 with ``partial_success``. The same field reports values that fill no
+column, with 0 rejected data points. Responses have the encoding of the
 request, problems in protobuf too (``google.rpc.Status``).
 """
 
@@ -26,6 +27,7 @@ from api.ingest.series import SeriesReader
 from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
 from api.routes.error_dialects import BAD, BUSY, as_understood, translated, understood_by
 from api.routes.ingest import form_of, index_of, ingest_series, precision_check
+from api.service.suspicious_readings import warnings_of_columns
 from decaysketch.ingest.columns import Form
 from decaysketch.ingest.otlp import OtlpMap, steps
 from decaysketch.ingest.points import Points
@@ -141,13 +143,12 @@ async def post_metrics(
     )
     ingestion = Ingestion(stream, reader, form, aggregator.views_of(stream))
     refused, told = await ingest_series(request, [ingestion], body, _POINTS_TOLD)
+    told += warnings_of_columns(ingestion.dropped)
     if as_json:
         partial = {"rejectedDataPoints": str(refused), "errorMessage": "; ".join(told)}
-        return Response(
-            json.dumps({"partialSuccess": partial} if refused else {}), media_type=_JSON
-        )
+        return Response(json.dumps({"partialSuccess": partial} if told else {}), media_type=_JSON)
     message = _field(2, "; ".join(told).encode("utf-8", "backslashreplace"))
-    content = _field(1, b"\x08" + _varint(refused) + message) if refused else b""
+    content = _field(1, b"\x08" + _varint(refused) + message) if told else b""
     return Response(content, media_type=_PROTOBUF)
 
 

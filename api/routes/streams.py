@@ -414,7 +414,7 @@ def _moment(stream: Stream) -> tuple[str, ...]:
     """Return a value that changes with the stream, without reading its sketch. It is valid within
     this process only.
     """
-    row, noted = stream.row, stream.notes.counts.total()
+    row, noted = stream.row, stream.notes.counts.total() + stream.notes.dropped.total()
     counts = stream.generation, stream.disagreeing, stream.missed, noted
     return _PROCESS, stream.name, row.incarnation, *map(str, counts)
 

@@ -673,6 +673,10 @@ class Aggregator:
         """Count accepted suspicious readings."""
         for kind, count in notes.counts.items():
             self.observer.suspicious(stream.name, kind, count)
+        declared = {name for name, _ in getattr(stream.recipe.params, "columns", ())}
+        for (column, reason), count in notes.dropped.items():
+            known = column if column in declared else ""
+            self.observer.dropped(stream.name, known, reason, count)
         stream.notes.add(notes)
 
     def _committed(self, receipt: Receipt) -> None:

@@ -150,6 +150,14 @@ class Metrics(Observer):
             "stream",
             "kind",
         )
+        self._dropped = counter(
+            "dropped_values",
+            "Values of messages that fill no column, by declared column (empty: another name) and "
+            "reason.",
+            "stream",
+            "column",
+            "reason",
+        )
         self._left_out = counter(
             "left_out",
             "Parts of acknowledged posts that contradict earlier ones, and are not in the stream.",
@@ -328,6 +336,10 @@ class Metrics(Observer):
     def suspicious(self, stream: str, kind: str, count: int) -> None:
         """Count accepted suspicious readings. ``kind`` is a constant of the program."""
         self._suspicious.labels(self._stream(stream), kind).inc(count)
+
+    def dropped(self, stream: str, column: str, reason: str, count: int) -> None:
+        """Count values that fill no column. ``reason`` is a constant of the program."""
+        self._dropped.labels(self._stream(stream), column, reason).inc(count)
 
     def left_out(self, stream: str) -> None:
         """Count a part that an acknowledged post contained, and that is not in the stream

@@ -30,6 +30,9 @@ class Observer:
     def suspicious(self, stream: str, kind: str, count: int) -> None:
         """Suspicious readings were accepted. See :mod:`api.service.suspicious_readings`."""
 
+    def dropped(self, stream: str, column: str, reason: str, count: int) -> None:
+        """Values filled no column. ``column`` is a declared one, or empty."""
+
     def left_out(self, stream: str) -> None:
         """A part in an acknowledged post contradicts present content, and is not in the stream."""
 

@@ -2,7 +2,8 @@
 
 A post may be sound and still lose something: a reading replaces another one, a clock is wrong,
 nothing distinguishes two replicas. The server stores such readings, because nothing in one post
-tells a fault from a choice. It counts them, reports them in the response where the protocol has a
+tells a fault from a choice. Values may also fill no column, and are dropped. It
+counts them, reports them in the response where the protocol has a
 place for it, and repeats the sum in ``warnings`` of the stream and in the metric
 ``decaysketch_suspicious_total``, since the process started or the mappings changed.
 """
@@ -16,8 +17,9 @@ from dataclasses import dataclass, field
 from decaysketch.core.replaced import replaced_readings
 from decaysketch.ingest.documents import LORAWAN, DocumentMap
 from decaysketch.ingest.formats import Mappings
+from decaysketch.ingest.record_columns import Dropped, drop
 
-__all__ = ["Notes", "notes_of", "warnings_of"]
+__all__ = ["Notes", "notes_of", "warnings_of", "warnings_of_columns"]
 
 _NAMES_KEPT = 20  # gateways and attributes of a stream
 _REPLACED, _UNDATED, _CLOCK, _INSTANCE = "replaced", "undated", "gateway-clock", "instance"
@@ -31,11 +33,13 @@ class Notes:
         counts: by kind: ``replaced``, ``undated``, ``gateway-clock``, ``instance``.
         gateways: gateways with an untrusted clock, with their last reported time.
         attributes: attributes that would distinguish replicas and are in no id.
+        dropped: values that fill no column, by column name and reason.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     gateways: dict[str, str] = field(default_factory=dict)
     attributes: set[str] = field(default_factory=set)
+    dropped: Dropped = field(default_factory=Counter)
 
     def add(self, other: Notes) -> None:
         """Add the counts of a post."""
@@ -44,6 +48,8 @@ class Notes:
             if name in self.gateways or len(self.gateways) < _NAMES_KEPT:
                 self.gateways[name] = said
         self.attributes |= other.attributes
+        for (column, reason), count in other.dropped.items():
+            drop(self.dropped, column, reason, count)
 
 
 def notes_of(
@@ -52,6 +58,7 @@ def notes_of(
     undated: int = 0,
     off: Iterable[tuple[str, str]] = (),
     unnamed: Mapping[str, int] | None = None,
+    dropped: Mapping[tuple[str, str], int] | None = None,
 ) -> Notes:
     """Return the counts of a post.
 
@@ -61,6 +68,7 @@ def notes_of(
         off: gateways with an untrusted clock, with their reported time.
         unnamed: readings that nothing distinguishes from those of other replicas, by the attribute
             that would.
+        dropped: values that fill no column, by column name and reason.
     """
     off = list(off)
     unnamed = unnamed or {}
@@ -69,7 +77,7 @@ def notes_of(
     }  # fmt: skip
     counts = Counter({kind: count for kind, count in found.items() if count})
     gateways = {name or "without a name": said for name, said in off[:_NAMES_KEPT]}
-    return Notes(counts, gateways, set(unnamed))
+    return Notes(counts, gateways, set(unnamed), Counter(dropped))
 
 
 def warnings_of(notes: Notes, held: int, mappings: Mappings | None) -> list[str]:
@@ -101,7 +109,35 @@ def warnings_of(notes: Notes, held: int, mappings: Mappings | None) -> list[str]
             f"in the id distinguishes, so that replicas count as one: set {names} on each replica "
             "and add it to `resource_keys` of the mapping"
         )
+    return [*said, *warnings_of_columns(notes.dropped)]
+
+
+def warnings_of_columns(dropped: Mapping[tuple[str, str], int]) -> list[str]:
+    """Return a sentence for each reason, with the columns and their counts."""
+    said = []
+    for reason, (sentence, remedy) in _REASONS.items():
+        counts = {name: count for (name, why), count in dropped.items() if why == reason}
+        if counts:
+            listed = sorted(counts.items(), key=lambda each: (not each[0], -each[1]))
+            named = ", ".join(f"{name or 'others'} ({count:,})" for name, count in listed[:20])
+            said.append(f"values {sentence} were dropped, by column: {named}; {remedy}")
     return said
+
+
+_REASONS = {
+    "undeclared": (
+        "without a declared column",
+        "list the wanted columns in `columns` of the mapping, or declare these in a new stream",
+    ),
+    "type": ("of another type than their column", "declare the column with the type that is sent"),
+    "not-finite": ("that are not finite", "null replaces them"),
+    "range": ("beyond their number type", "declare the column as int64 or text"),
+    "too-long": ("longer than 1,024 bytes", "drop the column, or send shorter texts"),
+    "too-many": (
+        "beyond 256 members of an object, or with names longer than 128 bytes",
+        "name the wanted paths in `columns` of the mapping",
+    ),
+}
 
 
 def _many(count: int, noun: str) -> str:

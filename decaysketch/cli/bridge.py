@@ -238,7 +238,7 @@ def _print(found: Translated, topics: list[str]) -> None:
         for each in readings:
             table.add_row(
                 stream,
-                "missing" if each.value is None else f"{each.value:g}",
+                _value(each.value),
                 _time(each.time_ns),
                 number(each.weight),
                 Text(" ".join(map(str, each.key))),
@@ -250,6 +250,18 @@ def _print(found: Translated, topics: list[str]) -> None:
         report.print(Text(f"skipped ({word}): {count}"))
     for path, numbers in found.absent.items():
         report.print(Text(f"nothing stands at {path}; numbers of such a message: {_list(numbers)}"))
+
+
+def _value(given: Any) -> str | Text:
+    """Return a reading's value, its label or its columns, as text."""
+    from decaysketch.ingest.mapping import shown
+    from decaysketch.ingest.record_columns import ColumnValues
+
+    if isinstance(given, ColumnValues):
+        return Text(", ".join(f"{name}={shown(each)}" for name, each in given.values.items()))
+    if isinstance(given, str):
+        return Text(given)
+    return "missing" if given is None else f"{given:g}"
 
 
 def _list(numbers: list[str]) -> str:

@@ -24,6 +24,7 @@ Numbers
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
@@ -47,6 +48,7 @@ from decaysketch.families import Recipe
 from decaysketch.ingest.mapping import shown
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import Reading
+from decaysketch.ingest.record_columns import ColumnValues, Dropped, columns_of, records_of
 
 __all__ = [
     "EXACT_IN_FLOAT",
@@ -234,11 +236,12 @@ class Raw:
         polled: whether rows stand for periods, of which each keeps one row: others with the same
             time may have other values.
         zoneless: whether times that name no zone were read as UTC.
+        dropped: values that fill no column, by column name and reason.
     """
 
     rows: int
     positions: Int64Array
-    values: npt.NDArray[Any]
+    values: Any
     missing: npt.NDArray[np.bool_]
     weights: Int64Array
     times: Int64Array
@@ -249,6 +252,7 @@ class Raw:
     ranges: dict[int, int] = field(default_factory=dict)  # by place in the columns
     polled: bool = False
     zoneless: bool = False
+    dropped: Dropped = field(default_factory=Counter)
 
 
 class Columns(NamedTuple):
@@ -476,11 +480,6 @@ def check_takes_readings(recipe: Recipe) -> None:
         ParameterError: its rows have no hashed ids, or its time unit has no wall clock.
     """
     kind, unit = recipe.kind, recipe.params.time_unit
-    if getattr(recipe.params, "columns", ()):
-        raise ParameterError(
-            "the stream has columns, and a reading of this protocol has one value; post "
-            "observations as JSON or Arrow, or sketches"
-        )
     if kind.input.named_by != "ids":
         raise ParameterError(
             f"the family is {kind.name!r}, whose rows are named by {kind.input.named_by}; expected "
@@ -510,7 +509,13 @@ def to_columns(readings: Sequence[Reading], form: Form) -> Raw:
     places = _sound(len(readings), faults)
     if faults:
         keys, values, times_ns, weights = _transposed([readings[place] for place in places])
-    raw = _raw(len(readings), places, values, times_ns, weights, faults, form)
+    if form.columns:
+        dropped: Dropped = Counter()
+        records = columns_of(values, form.columns, dropped)
+        raw = _raw(len(readings), places, (), times_ns, weights, faults, form)
+        raw.values, raw.dropped = records, dropped
+    else:
+        raw = _raw(len(readings), places, values, times_ns, weights, faults, form)
     raw.keys = dict(enumerate(keys))
     return raw
 
@@ -521,11 +526,15 @@ _NO_TEXT = "-"
 def points_to_columns(points: Points, form: Form) -> Raw:
     """Do the same for readings that are columns already."""
     values, times_ns, weights = points.values, points.times_ns, points.weights
-    faults = _faults(values, times_ns, weights, form)
+    faults = _faults((), times_ns, weights, form) if form.columns else _faults(
+        values, times_ns, weights, form
+    )  # fmt: skip
+    has_fields = any(points.fields)
+    parts = (points.series, points.fields) if has_fields else (points.series,)
     unsound = {}
     sound = {name for name in dict.fromkeys(points.fields) if fault_of_key((name,)) is None}
-    for code, key in enumerate(zip(points.series, points.fields, strict=True)):
-        short = 0 < len(key[0]) <= MAX_KEY_BYTES // 4 and key[1] in sound
+    for code, key in enumerate(zip(*parts, strict=True)):
+        short = 0 < len(key[0]) <= MAX_KEY_BYTES // 4 and (not has_fields or key[1] in sound)
         if not short and (reason := fault_of_key(key)):
             unsound[code] = (form.fields[-1], reason, list(key))
     if unsound:
@@ -538,16 +547,27 @@ def points_to_columns(points: Points, form: Form) -> Raw:
         codes, numbers = [codes[each] for each in places], [numbers[each] for each in places]
         values, times_ns = [values[each] for each in places], [times_ns[each] for each in places]
         weights = [weights[each] for each in places]
-    raw = _raw(len(points), places, values, times_ns, weights, faults, form)
+    raw = _raw(len(points), places, () if form.columns else values, times_ns, weights, faults, form)
+    if form.columns:
+        raw.values, raw.dropped = _records_of(points, places, form)
     of_each = np.array(codes, dtype=np.int64)
     raw.parts = tuple(
         # A text that no row has any more must not be hashed: it may be one that cannot be.
         RepeatedKeys([_NO_TEXT if code in unsound else text for code, text in column], of_each)
-        for column in map(enumerate, (points.series, points.fields))
+        for column in map(enumerate, parts)
     )
     if not form.names_series:
         raw.parts += (np.array(numbers, dtype=np.int64),)
     return raw
+
+
+def _records_of(points: Points, places: Sequence[int], form: Form) -> tuple[Any, Dropped]:
+    """Return all columns, and counts for values that fill none."""
+    dropped = Counter(points.told.dropped)
+    codes = np.array(points.codes, dtype=np.int64)
+    cells = points.values_by_column()
+    records = records_of(form.columns, codes, points.layouts, cells, dropped)
+    return (records if len(places) == len(codes) else records[np.array(places)]), dropped
 
 
 def _sound(rows: int, faults: Mapping[int, object]) -> list[int]:
@@ -608,16 +628,22 @@ def _faults(
             for place, number in enumerate(column):
                 if not -INT64_LIMIT <= number < INT64_LIMIT:
                     found.setdefault(place, (name, "beyond 64 bits", number))
-    if form.labels or form.integers or not {float, type(None)}.issuperset(map(type, values)):
+    if form.columns:
+        for place, value in enumerate(values):
+            if type(value) is not ColumnValues:
+                found.setdefault(place, ("value", f"is {shown(value)}; expected columns", value))
+    elif form.labels or form.integers or not {float, type(None)}.issuperset(map(type, values)):
         for place, value in enumerate(values):
             if value is not None and (reason := _fault_of_value(value, form)):
                 found.setdefault(place, ("value", reason, value))
     return found
 
 
-def _fault_of_value(value: float | int | str | Range, form: Form) -> str | None:
+def _fault_of_value(value: float | int | str | Range | ColumnValues, form: Form) -> str | None:
     if isinstance(value, Range):
         return None if form.takes_ranges else _fault_of_range(value, form)
+    if isinstance(value, ColumnValues):
+        return "has columns, and the stream has none"
     if isinstance(value, str) or form.labels:
         if isinstance(value, str) and form.labels:
             return None

@@ -6,6 +6,10 @@ format has for every message of its kind. Then each mapping *reads* it. A mappin
 if its ``where`` or ``has`` does not match, or if the message has no value. It rejects any other
 fault.
 
+In a stream with columns, a mapping makes one observation from the message, or from each element.
+``columns`` are paths by column name, or ``object.*``: all members, with dots between nested names.
+In a mapping by name, ``"*"`` has such a path too.
+
 A number may be written in quotes. :mod:`decaysketch.core.text_values` reads it, as in files, and
 also reads times. A time without a zone is rejected unless the mapping names the zone, because a
 wrong zone could not be corrected later.
@@ -13,7 +17,7 @@ wrong zone could not be corrected later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import tzinfo
 from functools import cached_property
 from math import isfinite
@@ -21,6 +25,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from decaysketch.core.column_types import MAX_COLUMN_NAME_BYTES, ColumnTypes
 from decaysketch.core.plausible_times import in_another_unit
 from decaysketch.core.text_values import (
     Numerals,
@@ -33,10 +38,11 @@ from decaysketch.core.text_values import (
     zone_of,
 )
 from decaysketch.core.time_units import NANOSECONDS, length_of
-from decaysketch.ingest.json_text import parse, without_mark
+from decaysketch.ingest.json_text import Repeated, parse, without_mark
 from decaysketch.ingest.mapping import Map, Texts, shown
 from decaysketch.ingest.paths import ABSENT, Here, Path
 from decaysketch.ingest.readings import Parsed, Reading, RefusedError, SkippedError
+from decaysketch.ingest.record_columns import EVERY, MAX_MEMBERS, ColumnValues, Filling
 
 __all__ = [
     "ARRIVAL",
@@ -58,6 +64,8 @@ ARRIVAL = "arrival"
 
 _EACH_AT_MOST = 1000  # rows of one message
 _EXACT = 1 << 53
+_MEMBERS = ".*"
+_HERE = "@"
 _Scalar = Annotated[str, Field(max_length=1000)] | bool | int | float
 _Scalars = Annotated[tuple[_Scalar, ...], Field(strict=False, min_length=1, max_length=100)]
 
@@ -232,7 +240,11 @@ class DocumentMap(Map):
     default_id: ClassVar[tuple[str, ...]] = ()
     has_frames: ClassVar[bool] = False
 
-    value: _PathText = Field(description="Path of the value, such as `object.temperature`.")
+    value: _PathText | None = Field(
+        default=None,
+        description="Path of the value, such as `object.temperature`. Absent if `columns` is "
+        "given: paths by column name, or `object.*`, the members of an object.",
+    )
     each: _PathText | None = Field(
         default=None,
         description="Path of an array or object: each of its elements is a reading. `$`: the "
@@ -352,6 +364,52 @@ class DocumentMap(Map):
         return text
 
     @model_validator(mode="after")
+    def _reads_values_or_columns(self) -> Self:
+        if self.columns is None:
+            if self.place is None:
+                raise ValueError("value is missing; expected its path, or columns")
+            return self
+        if self.value is not None:
+            raise ValueError(f"value is {self.value!r}, and columns is given; expected one")
+        if not isinstance(self.columns, str | Mapping):
+            raise ValueError(
+                f"columns is {list(self.columns)!r:.80}; expected paths by column name, or the "
+                "members of an object, such as 'object.*'"
+            )
+        for text in self.column_paths.values():
+            _path(text)
+        if self.members is not None and self.members != EVERY:
+            if not self.members.endswith(_MEMBERS):
+                raise ValueError(
+                    f"columns is {self.members!r:.80}; expected paths by column name, or the "
+                    "members of an object, such as 'object.*'"
+                )
+            _path(self.members.removesuffix(_MEMBERS))
+        return self
+
+    @property
+    def place(self) -> str | None:
+        """The path of the value, if the mapping reads one."""
+        return self.value
+
+    @property
+    def column_paths(self) -> Mapping[str, str]:
+        """Paths by column name."""
+        given = self.columns if isinstance(self.columns, Mapping) else {}
+        return {name: text for name, text in given.items() if name != EVERY}
+
+    @property
+    def members(self) -> str | None:
+        """The object with members that are columns, such as ``object.*``."""
+        if isinstance(self.columns, Mapping):
+            return self.columns.get(EVERY)
+        return self.columns if isinstance(self.columns, str) else None
+
+    def check_fills(self, types: ColumnTypes) -> None:
+        """Raises ParameterError: likewise."""
+        Filling(tuple(self.column_paths), types)
+
+    @model_validator(mode="after")
     def _is_whole(self) -> Self:
         if not self.id and not self.default_id:
             raise ValueError("id is missing; expected the paths of what names a message")
@@ -380,15 +438,19 @@ class DocumentMap(Map):
             (Path.of(text), _options(given)) for text, given in self.where.items()
         ]
         where += [(Path.of(text), None) for text in self.has]
+        place, members = self.place, self.members
+        inside = None if members is None else members.removesuffix(EVERY).removesuffix(".")
         return _Paths(
-            Path.of(self.value),
+            None if place is None else Path.of(place),
+            tuple((name, Path.of(text)) for name, text in self.column_paths.items()),
+            None if inside is None else Path.of(inside or _HERE),
             None if self.each is None else Path.of(self.each),
             tuple(None if text == LORAWAN else Path.of(text) for text in ids),
             None if self.time in (None, ARRIVAL) else Path.of(self.time),
             None if self.weight is None else Path.of(self.weight),
             tuple(each for each in where if not each[0].of_element),
             tuple(each for each in where if each[0].of_element),
-            self.value if self.field is None else self.field,
+            (place or "") if self.field is None else self.field,
             0 if self.reset is None else int(length_of("reset", self.reset)),
         )
 
@@ -414,7 +476,17 @@ class DocumentMap(Map):
     @property
     def place_of_value(self) -> str:
         """The path of the value, or values, in a message."""
-        return self.value if self.each is None else f"{self.each}[].{self.value}"
+        return self._named(self._place, "")
+
+    @cached_property
+    def _place(self) -> str:
+        """The paths that it reads, for messages."""
+        if self.place is not None:
+            return self.place
+        return self.members or next(iter(self.column_paths.values()))
+
+    def _named(self, path: str, key: Any) -> str:
+        return path if self.each is None else f"{self.each}[{key}].{path}"
 
     def read(self, opened: Opened, parsed: Parsed) -> None:
         """Add the readings in a message. O(its length)."""
@@ -433,7 +505,7 @@ class DocumentMap(Map):
             return
         for key, element in elements:
             here.element, here.key = element, key
-            where = self.value if self.each is None else f"{self.each}[{key}].{self.value}"
+            where = self._named(self._place, key)
             try:
                 word, reading = self._reading(opened, where)
             except RefusedError as fault:
@@ -467,10 +539,11 @@ class DocumentMap(Map):
         paths, here = self._paths, opened.here
         if not all(_holds(path, options, here) for path, options in paths.where_element):
             return "where", None
-        given = paths.value.find(here)
-        if given is ABSENT:
+        value = self._columns(here) if paths.value is None else paths.value.find(here)
+        if value is ABSENT:
             return "no value", None
-        value = self.value_of(given)
+        if paths.value is not None:
+            value = self.value_of(value)
         weight = 1
         if paths.weight is not None:
             weight = _integer(paths.weight.find(here), paths.weight.text)
@@ -488,6 +561,38 @@ class DocumentMap(Map):
         if paths.field:
             key.append(paths.field)
         return "", Reading(tuple(key), value, time_ns, weight, where)
+
+    def _columns(self, here: Here) -> Any:
+        """Return values by column. ABSENT if the message has none."""
+        paths = self._paths
+        values: dict[str, Any] = {}
+        beyond = 0
+        if paths.members is not None:
+            found = paths.members.find(here)
+            if type(found) is str:
+                found = here.document_in(found, paths.members.text)
+            if type(found) is Repeated:
+                raise RefusedError("is an object that has a name twice")
+            if type(found) is dict:
+                beyond = _flatten(found, "", values)
+        for name, path in paths.columns:
+            if (given := path.find(here)) is not ABSENT:
+                values[name] = given
+        if not values:
+            return ABSENT
+        if self.missing:
+            values = {name: self.present(given) for name, given in values.items()}
+        return ColumnValues(values, self._number_of, beyond)
+
+    def _number_of(self, text: str) -> Any:
+        """Return a number that is written as text. None: there is none.
+
+        Raises:
+            TextError: it is no number.
+        """
+        if text in self.texts:
+            return self.texts[text]
+        return number_of(text, Numerals(self.decimal, self.thousands))
 
     def _time(self, opened: Opened) -> int:
         path = self._paths.time
@@ -512,7 +617,9 @@ _Condition = tuple[Path, frozenset[tuple[bool, Any]] | None]  # None: anything b
 
 
 class _Paths(NamedTuple):
-    value: Path
+    value: Path | None  # None: it reads columns
+    columns: tuple[tuple[str, Path], ...]
+    members: Path | None  # of an object with members that are columns
     each: Path | None
     id: tuple[Path | None, ...]  # None: the frame
     time: Path | None
@@ -532,9 +639,29 @@ def _options(given: Any) -> frozenset[tuple[bool, Any]]:
     )
 
 
+def _flatten(given: dict[str, Any], before: str, values: dict[str, Any]) -> int:
+    """Add members to values, nested ones by names with dots. Count members that are too many, or
+    too long to name a column. O(members).
+    """
+    beyond = 0
+    waiting = [(before, given)]
+    while waiting:
+        prefix, here = waiting.pop()
+        for name, value in here.items():
+            if len(values) >= MAX_MEMBERS or len(prefix) + len(name) > MAX_COLUMN_NAME_BYTES:
+                beyond += 1
+            elif type(value) is dict:
+                waiting.append((f"{prefix}{name}.", value))
+            else:
+                values[f"{prefix}{name}"] = value
+    return beyond
+
+
 def _check_root(root: Any, paths: _Paths) -> None:
     """Raises RefusedError: the mapping reads members, and the message has none."""
     first = paths.value if paths.each is None else paths.each
+    if first is None:
+        first = paths.members or paths.columns[0][1]
     if type(root) is dict or first.begins not in ("", "root") or not first.parts:
         return
     if type(root) is list:

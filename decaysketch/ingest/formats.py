@@ -13,6 +13,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from decaysketch.core.column_types import ColumnTypes
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
 from decaysketch.ingest import chirpstack, plain_json, things_stack
@@ -25,6 +26,7 @@ from decaysketch.ingest.documents import (
     opened_or_told,
 )
 from decaysketch.ingest.line_protocol import LineMap
+from decaysketch.ingest.mapping import Map
 from decaysketch.ingest.otlp import OtlpMap
 from decaysketch.ingest.plain_json import JsonMap, TextMap
 from decaysketch.ingest.readings import Parsed
@@ -36,6 +38,7 @@ __all__ = [
     "DOCUMENTS",
     "AnyMap",
     "Mappings",
+    "check_fills",
     "check_suits",
     "ingest_of",
     "mappings_of",
@@ -68,14 +71,33 @@ class Mappings(BaseModel):
 
     map: Annotated[tuple[_MapOfStream, ...], Field(strict=False, min_length=1, max_length=20)]
 
-    @cached_property
+    @property
     def series(self) -> Mapping[str, SeriesIndex[Any]]:
-        """The mappings of time series, compiled once, by their format."""
-        found: dict[str, list[SeriesMap]] = {}
-        for each in self.map:
-            if isinstance(each, SeriesMap):
-                found.setdefault(each.format, []).append(each)
-        return {format: SeriesIndex(maps) for format, maps in found.items()}
+        """The time series mappings, by their format, in a stream without columns."""
+        return self.indexes(())
+
+    def indexes(self, types: ColumnTypes) -> Mapping[str, SeriesIndex[Any]]:
+        """Return the time series mappings, compiled once, by their format.
+
+        Args:
+            types: declared columns.
+
+        Raises:
+            ParameterError: a mapping fills a column that the stream does not declare.
+        """
+        if types not in self._compiled:
+            found: dict[str, list[SeriesMap]] = {}
+            for each in self.map:
+                if isinstance(each, SeriesMap):
+                    found.setdefault(each.format, []).append(each)
+            self._compiled[types] = {
+                format: SeriesIndex(maps, types) for format, maps in found.items()
+            }
+        return self._compiled[types]
+
+    @cached_property
+    def _compiled(self) -> dict[ColumnTypes, Mapping[str, SeriesIndex[Any]]]:
+        return {}
 
     @model_validator(mode="after")
     def _names_nothing_of_a_bridge(self) -> Self:
@@ -94,10 +116,11 @@ def check_suits(mappings: Mappings | None, recipe: Recipe) -> None:
 
     Raises:
         ParameterError: a mapping has a kind, and the stream samples no series; or it does, and a
-            mapping makes a series of each frame.
+            mapping makes a series of each frame; or a mapping does not fill the stream's columns.
     """
     series = recipe.kind.input.series
     for place, each in enumerate(() if mappings is None else mappings.map):
+        check_fills(each, recipe, f"map[{place}]")
         kind = getattr(each, "kind", None)
         if kind is not None and not series:
             raise ParameterError(
@@ -109,6 +132,32 @@ def check_suits(mappings: Mappings | None, recipe: Recipe) -> None:
                 f"map[{place}].id has {LORAWAN!r}, which names a frame; expected paths that name "
                 "the device, because an id of the family 'series' names a series"
             )
+
+
+def check_fills(mapping: Map, recipe: Recipe, place: str) -> None:
+    """Reject a mapping that does not fill the declared columns.
+
+    Raises:
+        ParameterError: likewise.
+    """
+    types: ColumnTypes = getattr(recipe.params, "columns", ())
+    if mapping.columns is None and types:
+        listed = ", ".join(f"{name} {kind}" for name, kind in types)
+        raise ParameterError(
+            f'{place} has no columns, and the stream declares {listed}; expected \'"columns": '
+            '"*"\', a list of columns, or sources by column, in place of a value'
+        )
+    if mapping.columns is None:
+        return
+    if not types:
+        raise ParameterError(
+            f"{place}.columns is given, and the stream declares no columns; expected a stream "
+            'whose params have "columns", such as {"temp": "float64", "site": "text"}'
+        )
+    try:
+        mapping.check_fills(types)
+    except ParameterError as fault:
+        raise ParameterError(f"{place}.{fault}") from None
 
 
 def ingest_of(mappings: Mappings | None) -> dict[str, Any] | None:

@@ -11,6 +11,10 @@ add tags of their own, and the mapping has to drop these (``drop_tags``). A tag 
 measured machine, such as ``host`` in Telegraf's cpu, has to stay. If collectors add the time
 themselves, ``dedup`` keeps one reading for each period, the latest.
 
+In a stream with columns a mapping makes one observation from each line, without a field in its id.
+Tags are texts, fields have the protocol's types, and ``measurement`` is a source too. A field
+goes before a tag with the same name. A line without a field that fills a column is skipped.
+
 Grammar
     In names and tags a backslash before a comma, a space or (but for a measurement) ``=`` escapes
     it. Any other backslash is literal. A quoted text may have line ends in it. The parser does not
@@ -46,6 +50,7 @@ from decaysketch.ingest.json_text import MARK, without_mark
 from decaysketch.ingest.mapping import Texts, shown
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import RefusedError, Steps, UnreadableError, finished
+from decaysketch.ingest.record_columns import MEASUREMENT, Filling, Layout, drop
 from decaysketch.ingest.series import (
     MOST_TEXT_BYTES,
     Name,
@@ -70,6 +75,7 @@ PRECISIONS = {
 _TOGETHER = 16 << 10  # bytes of lines that are split together
 _MOST_REFUSED = 100_000  # of one body
 _PLAN_BYTES, _TARGET_BYTES = 300, 250  # without texts
+_SHAPES_KEPT = 1000  # of a body
 
 
 class LineMap(SeriesMap):
@@ -79,8 +85,15 @@ class LineMap(SeriesMap):
     named_by: ClassVar = ("drop_tags", "id_tags", "id_fields", "dedup")
 
     format: Literal["influx"] = Field(description="Influx line protocol.")
-    measurement: Name = Field(description="Of the lines that are read.")
-    value: Name = Field(description="Name of the field whose values these are.")
+    measurement: Name | None = Field(
+        default=None,
+        description="Of the lines that are read. With `columns` it may be absent: all measurements "
+        "that no other map names.",
+    )
+    value: Name | None = Field(
+        default=None,
+        description="Name of the field whose values these are. Absent if `columns` is given.",
+    )
     id_tags: Texts | None = Field(
         default=None, description="The only tags that are part of an id; all, if not given."
     )
@@ -106,15 +119,25 @@ class LineMap(SeriesMap):
             )
         return self
 
+    @model_validator(mode="after")
+    def _names_values_or_columns(self) -> Self:
+        if self.columns is not None:
+            if self.value is not None:
+                raise ValueError(f"value is {self.value!r}, and columns is given; expected one")
+        elif self.measurement is None or self.value is None:
+            absent = "measurement" if self.measurement is None else "value"
+            raise ValueError(f"{absent} is missing; expected its name, or columns")
+        return self
+
     @property
-    def series_name(self) -> str:
+    def series_name(self) -> str | None:
         """The measurement."""
         return self.measurement
 
-    @cached_property
-    def begin(self) -> str:
-        """The beginning of every id's text: the measurement, as the protocol writes it."""
-        return _MEASUREMENT_SPECIAL.sub(r"\\\g<0>", self.measurement)
+    @property
+    def columns_omitted(self) -> frozenset[str]:
+        """``drop_tags``."""
+        return self.dropped
 
     @cached_property
     def dropped(self) -> frozenset[str]:
@@ -130,7 +153,8 @@ class LineMap(SeriesMap):
 class _Tags:
     """The tags of a line, written once as the protocol writes them, for all mappings."""
 
-    def __init__(self, tags: Mapping[str, str]) -> None:
+    def __init__(self, measurement: str, tags: Mapping[str, str]) -> None:
+        self._begin = _MEASUREMENT_SPECIAL.sub(r"\\\g<0>", measurement)
         self._written = {name: f",{_escaped(name)}={_escaped(tags[name])}" for name in sorted(tags)}
         self._length = sum(map(len, self._written.values()))
 
@@ -142,11 +166,12 @@ class _Tags:
         """
         written = self._written
         if of.kept is not None:
-            return texts.checked(of.begin, *[written[name] for name in of.kept if name in written])
+            kept = [written[name] for name in of.kept if name in written]
+            return texts.checked(self._begin, *kept)
         left_out = sum(len(written[name]) for name in of.dropped if name in written)
-        texts.check(len(of.begin) + self._length - left_out)
+        texts.check(len(self._begin) + self._length - left_out)
         kept = [text for name, text in written.items() if name not in of.dropped]
-        return texts.checked(of.begin, *kept)
+        return texts.checked(self._begin, *kept)
 
 
 def parse(
@@ -215,18 +240,27 @@ def steps(
 
 @dataclass(slots=True, frozen=True, eq=False)
 class _Target:
-    """A field of a series that a mapping reads.
+    """A field of a series that a mapping reads, or the columns that it fills.
 
     Attributes:
         stream: number of the mapping's stream.
         series: text of the id.
         fault: reason why no reading can be named.
+        layout: the columns that the tags fill.
+        filling: the columns that the mapping fills.
     """
 
     map: LineMap
     stream: int
     series: str
     fault: str = ""
+    layout: Layout | None = None
+    filling: Filling | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether :func:`_plain` can read its lines."""
+        return not (self.map.id_fields or self.map.weight or self.fault)
 
 
 _Skip = tuple[int, str, int]  # stream, word, number
@@ -238,15 +272,52 @@ class _Plan:
 
     Attributes:
         targets: by the name of the field.
+        records: for mappings that fill columns.
         plain: whether :func:`_plain` can read them.
         skips: parts skipped in each line, with any fields: stream, word and number.
         bytes: memory, about.
     """
 
     targets: dict[bytes, list[_Target]]
+    records: tuple[_Target, ...]
     plain: bool
     skips: tuple[_Skip, ...]
     bytes: int
+
+    @property
+    def unread(self) -> bool:
+        """Whether no mapping reads its lines."""
+        return not (self.targets or self.records)
+
+
+class _Shape:
+    """The columns that lines with the same field names fill, by one mapping.
+
+    Attributes:
+        map: the mapping.
+        stream: its stream number.
+        columns: column names.
+        positions: their texts among field names and texts.
+        undeclared: columns, reasons and counts that each line drops.
+        separators: between field names and texts.
+    """
+
+    __slots__ = ("columns", "map", "positions", "separators", "stream", "undeclared")
+
+    def __init__(self, target: _Target, names: tuple[bytes, ...]) -> None:
+        filling = target.filling
+        assert filling is not None
+        self.map, self.stream = target.map, target.stream
+        self.separators = b",".join([b"="] * len(names))
+        self.columns: list[str] = []
+        self.positions: list[int] = []
+        texts = [_text(name, "a field") for name in names]
+        for place, text in enumerate(texts):
+            for number in filling.of_source.get(text, ()):
+                self.columns.append(filling.types[number][0])
+                self.positions.append(2 * place + 1)
+        open_ = filling.undeclared(texts) if filling.open else Counter[tuple[str, str]]()
+        self.undeclared = [(*key, count) for key, count in open_.items()]
 
 
 class _Reader:
@@ -258,6 +329,7 @@ class _Reader:
         self.precision_ns = precision_ns
         self.plans: Plans[bytes, _Plan] = plans_of("influx", indexes)
         self.codes: dict[_Target, int] = {}
+        self.shapes: dict[tuple[int, tuple[bytes, ...]], _Shape] = {}
         self._indexes = indexes
         self._texts = SeriesTexts()
         self._faults: dict[str, str] = {}
@@ -309,6 +381,7 @@ class _Reader:
         written: _Tags | None = None
         skips: list[_Skip] = []
         targets: dict[bytes, list[_Target]] = {}
+        records: list[_Target] = []
         for stream, each in enumerate(readers):
             if each is None:
                 skips.append((stream, "measurement", 1))
@@ -317,24 +390,54 @@ class _Reader:
             if elsewhere := len(each.maps) - len(chosen):
                 skips.append((stream, "where", elsewhere))
             if chosen and written is None:
-                written = _Tags(tags)
+                written = _Tags(measurement, tags)
             for map in chosen:
                 assert written is not None
+                filling = self._indexes[stream].filling(map)
+                if filling is not None:
+                    kept = {name: tags[name] for name in tags if name not in map.dropped}
+                    layout = filling.layout(kept, {MEASUREMENT: measurement})
+                    records.append(self._target(map, stream, written, layout, filling))
+                    continue
                 target = self._target(map, stream, written)
+                assert map.value is not None
                 targets.setdefault(map.value.encode("utf-8"), []).append(target)
-        every = [target for some in targets.values() for target in some]
-        plain = not any(each.map.id_fields or each.map.weight or each.fault for each in every)
+        every = [*records, *(target for some in targets.values() for target in some)]
+        plain = all(each.is_plain for each in every)
         texts = {each.series: None for each in every}
         size = _PLAN_BYTES + size_of([head, *texts]) + _TARGET_BYTES * len(every)
+        size += sum(each.layout.bytes for each in records if each.layout is not None)
         # Plans share equal skips, so that skip_lines counts them together.
         shared = self._skips.setdefault(tuple(skips), tuple(skips))
-        return _Plan(targets, plain, shared, size)
+        return _Plan(targets, tuple(records), plain, shared, size)
 
-    def _target(self, map: LineMap, stream: int, written: _Tags) -> _Target:
+    def _target(
+        self,
+        map: LineMap,
+        stream: int,
+        written: _Tags,
+        layout: Layout | None = None,
+        filling: Filling | None = None,
+    ) -> _Target:
         try:
-            return _Target(map, stream, written.series(map, self._texts))
-        except RefusedError as fault:
-            return _Target(map, stream, "", self._faults.setdefault(str(fault), str(fault)))
+            text, fault = written.series(map, self._texts), ""
+        except RefusedError as refused:
+            text, fault = "", self._faults.setdefault(str(refused), str(refused))
+        return _Target(map, stream, text, fault, layout, filling)
+
+    def shape(self, target: _Target, names: tuple[bytes, ...]) -> _Shape:
+        """Return the columns that a line's fields fill. O(names) for the first such line.
+
+        Raises:
+            RefusedError: a name is no UTF-8.
+        """
+        key = id(target.filling), names
+        found = self.shapes.get(key)
+        if found is None:
+            found = _Shape(target, names)
+            if len(self.shapes) < _SHAPES_KEPT:
+                self.shapes[key] = found
+        return found
 
     def skip(self, plan: _Plan, lines: int = 1) -> None:
         """Count the parts that are skipped in equal lines, with any fields."""
@@ -353,7 +456,8 @@ class _Reader:
         """Return the code of a target among the readings of its stream."""
         found = self.codes.get(target)
         if found is None:
-            found = self.streams[target.stream].enter(target.series, target.map.value)
+            field = target.map.value or ""
+            found = self.streams[target.stream].enter(target.series, field, target.layout)
             self.codes[target] = found
         return found
 
@@ -381,6 +485,7 @@ def _tags(head: bytes, at: int) -> dict[str, str]:
 
 _NEVER_PLAIN = (MARK, b"\\", b'"', b"\r", b"=,", b",=", b"= ", b" =", b"=\n", b", ", b" ,", b",,")
 _DIGITS = b"0123456789"
+_NO_SEPARATORS = bytes(set(range(256)) - set(b"=,"))
 _LONGEST_TIME = 20
 
 
@@ -390,16 +495,20 @@ def _plain(read: _Reader, text: bytes, number: int) -> bool:
     """
     if len(text) > MAX_LINE_BYTES or any(each in text for each in _NEVER_PLAIN):
         return False
+    groups: dict[_Shape, _Group] = {}
     try:
-        rows, skipping, absent = _rows(read, text, number)
+        rows, skipping, absent = _rows(read, text, number, groups)
         if not rows:
             found = None
         elif (found := _columns(read, rows)) is None:
             return False
+        finished = [(shape, group, _cells(read, shape, group)) for shape, group in groups.items()]
     except (ValueError, RefusedError):  # of unpacking, of int and float, of a head, of a value
         return False
     if found is not None:
         _append(read, *found)
+    for shape, group, (times, cells) in finished:
+        _append_cells(read, shape, group, times, cells)
     read.skip_lines(skipping)
     for target in absent:
         read.streams[target.stream].told.skip("no value")
@@ -409,8 +518,23 @@ def _plain(read: _Reader, text: bytes, number: int) -> bool:
 _Row = tuple[_Target, bytes, bytes, int]  # with the text of the value and of the time, and the line
 
 
-def _rows(read: _Reader, text: bytes, number: int) -> tuple[list[_Row], list[_Plan], list[_Target]]:
+class _Group:
+    """Lines with one shape: their targets, places, and texts for times and columns."""
+
+    __slots__ = ("places", "stamps", "targets", "texts")
+
+    def __init__(self) -> None:
+        self.targets: list[_Target] = []
+        self.stamps: list[bytes] = []
+        self.places: list[int] = []
+        self.texts: list[bytes] = []
+
+
+def _rows(
+    read: _Reader, text: bytes, number: int, groups: dict[_Shape, _Group]
+) -> tuple[list[_Row], list[_Plan], list[_Target]]:
     """Return the rows of lines, plans for lines with skipped parts, and targets without a field.
+    Lines that fill columns go to ``groups``.
 
     Raises:
         ValueError, RefusedError: the lines do not fit.
@@ -427,10 +551,12 @@ def _rows(read: _Reader, text: bytes, number: int) -> tuple[list[_Row], list[_Pl
         if plan.skips:
             skipping.append(plan)
         targets = plan.targets
-        if not targets:
-            continue
         if not plan.plain:
             raise ValueError
+        if plan.records:
+            absent += _group(read, plan, pairs, stamp, place, groups)
+        if not targets:
+            continue
         if b"," in pairs:
             split = pairs.split(b",")
             given = dict([pair.split(b"=") for pair in split])
@@ -446,6 +572,87 @@ def _rows(read: _Reader, text: bytes, number: int) -> tuple[list[_Row], list[_Pl
             else:
                 rows += [(target, found, stamp, place) for target in wanted]
     return rows, skipping, absent
+
+
+def _group(
+    read: _Reader,
+    plan: _Plan,
+    pairs: bytes,
+    stamp: bytes,
+    place: int,
+    groups: dict[_Shape, _Group],
+) -> list[_Target]:
+    """Add a line to its shape. Return targets without a field.
+
+    Raises:
+        ValueError, RefusedError: the line does not fit.
+    """
+    parts = pairs.replace(b"=", b",").split(b",")
+    names = tuple(parts[::2])
+    absent = []
+    for target in plan.records:
+        shape = read.shapes.get((id(target.filling), names)) or _first(read, target, names)
+        if pairs.translate(None, _NO_SEPARATORS) != shape.separators:
+            raise ValueError
+        if not shape.columns:
+            absent.append(target)
+            continue
+        group = groups.get(shape)
+        if group is None:
+            group = groups[shape] = _Group()
+        group.targets.append(target)
+        group.stamps.append(stamp)
+        group.places.append(place)
+        group.texts += [parts[each] for each in shape.positions]
+    return absent
+
+
+def _first(read: _Reader, target: _Target, names: tuple[bytes, ...]) -> _Shape:
+    if len(set(names)) != len(names):
+        raise ValueError
+    return read.shape(target, names)
+
+
+_Cells = tuple[list[int], list[list[Any]]]  # times, and the values of each column
+
+
+def _cells(read: _Reader, shape: _Shape, group: _Group) -> _Cells:
+    """Return times and column values for lines with one shape.
+
+    Raises:
+        ValueError, RefusedError: the texts do not fit.
+    """
+    if b"".join(group.stamps).translate(None, _DIGITS + b"-"):
+        raise ValueError
+    if max(map(len, group.stamps)) > _LONGEST_TIME:
+        raise ValueError
+    times = [int(stamp) * read.precision_ns for stamp in group.stamps]
+    for target in dict.fromkeys(group.targets):
+        read.code(target)
+    values: list[Any] | None = _numbers(group.texts)
+    if values is None:
+        values = [_value(text) for text in group.texts]
+    if shape.map.missing:
+        values = [shape.map.present(value) for value in values]
+    step = len(shape.columns)
+    return times, [values[begin::step] for begin in range(step)]
+
+
+def _append_cells(
+    read: _Reader, shape: _Shape, group: _Group, times: list[int], cells: list[list[Any]]
+) -> None:
+    """Add observations to their stream."""
+    points, period_ns = read.streams[shape.stream], shape.map.period_ns
+    begin, count = len(points.codes), len(times)
+    points.codes += map(read.codes.__getitem__, group.targets)
+    points.values += repeat(None, count)
+    points.times_ns += times
+    points.numbers += times if period_ns == 1 else [time // period_ns for time in times]
+    points.weights += repeat(1, count)
+    points.places += group.places
+    points.fill(begin, shape.columns, cells)
+    for name, reason, each in shape.undeclared:
+        drop(points.told.dropped, name, reason, each * count)
 
 
 _Columns = tuple[tuple[_Target, ...], list[Any], list[int], list[int], tuple[int, ...]]
@@ -562,7 +769,7 @@ def _careful(read: _Reader, body: bytes, at: int, number: int) -> int:
         if head is None:
             raise RefusedError("there is no measurement")
         plan = read.plan(head[0])
-        if not plan.targets:
+        if plan.unread:
             read.skip(plan)
             return _end(body, head.end(), limit, line_end) + 1
         fields, line_end, stamp = _fields(body, head.end(), limit)
@@ -581,6 +788,11 @@ def _careful(read: _Reader, body: bytes, at: int, number: int) -> int:
                 _add(read, each, fields, given, stamp, number)
             except RefusedError as fault:
                 told.refuse(f"{where} {each.map.value}", str(fault))
+    for each in plan.records:
+        try:
+            _add_columns(read, each, fields, stamp, number)
+        except RefusedError as fault:
+            read.streams[each.stream].told.refuse(where, str(fault))
     return line_end + 1
 
 
@@ -639,6 +851,34 @@ def _add(
     number: int,
 ) -> None:
     """Add the reading in a field."""
+    time_ns = _time(read, target, stamp)
+    _enter(read, target, fields, target.map.value_of(_value(given)), time_ns, number)
+
+
+def _add_columns(
+    read: _Reader, target: _Target, fields: dict[bytes, bytes], stamp: bytes, number: int
+) -> None:
+    """Add a line's observation."""
+    points = read.streams[target.stream]
+    shape = read.shape(target, tuple(fields))
+    values = [_value(given) for given in fields.values()]
+    if not shape.columns:
+        points.told.skip("no value")
+        return
+    row = len(points.codes)
+    _enter(read, target, fields, None, _time(read, target, stamp), number)
+    present = target.map.present
+    points.fill(row, shape.columns, [[present(values[at // 2])] for at in shape.positions])
+    for name, reason, count in shape.undeclared:
+        drop(points.told.dropped, name, reason, count)
+
+
+def _time(read: _Reader, target: _Target, stamp: bytes) -> int:
+    """Return a line's time in nanoseconds.
+
+    Raises:
+        RefusedError: there is none, or no id.
+    """
     if target.fault:
         raise RefusedError(target.fault)
     if not stamp:
@@ -648,9 +888,19 @@ def _add(
         )
     if _TIME.fullmatch(stamp) is None:
         raise RefusedError(f"the time is {shown(stamp)}; expected an integer")
-    time_ns = int(stamp) * read.precision_ns
+    return int(stamp) * read.precision_ns
+
+
+def _enter(
+    read: _Reader,
+    target: _Target,
+    fields: dict[bytes, bytes],
+    value: Any,
+    time_ns: int,
+    number: int,
+) -> None:
+    """Add a reading by its series, or by the fields that name it."""
     each, points = target.map, read.streams[target.stream]
-    value = each.value_of(_value(given))
     weight = 1
     if each.weight is not None:
         found = fields.get(each.weight.encode("utf-8"))
@@ -662,16 +912,12 @@ def _add(
     period = time_ns // each.period_ns
     if each.id_fields:
         names = [_part(name, fields) for name in each.id_fields]
-        code = points.enter(f"{target.series} {','.join(names)}", each.value)
+        field = each.value or ""
+        code = points.enter(f"{target.series} {','.join(names)}", field, target.layout)
         period = period if each.dedup is not None else 0
     else:
         code = read.code(target)
-    points.codes.append(code)
-    points.values.append(value)
-    points.times_ns.append(time_ns)
-    points.numbers.append(period)
-    points.weights.append(weight)
-    points.places.append(number)
+    points.add(code, period, time_ns, value, weight, number)
 
 
 def _part(name: str, fields: dict[bytes, bytes]) -> str:

@@ -2,7 +2,8 @@
 
 A value is a number, or one of the texts and numbers in ``missing``, or null. The last two mean that
 the observation exists and has no value. Booleans are 0 and 1. ``scale`` multiplies the value. In a
-stream of labels, whose mappings set ``labels``, it is a text.
+stream of labels, whose mappings set ``labels``, it is a text. With ``columns``, rows have one
+value per column (:mod:`decaysketch.ingest.record_columns`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from decaysketch.core.column_types import MAX_COLUMNS, ColumnTypes
 from decaysketch.ingest.readings import RefusedError
+from decaysketch.ingest.record_columns import Filling
 
 __all__ = ["STREAM", "Map", "Texts", "shown", "without_echoes"]
 
@@ -22,6 +25,11 @@ STREAM = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 Texts = Annotated[tuple[Text, ...], Field(strict=False, max_length=100)]
+_Columns = (
+    Text
+    | Annotated[tuple[Text, ...], Field(strict=False, min_length=1, max_length=MAX_COLUMNS)]
+    | Annotated[dict[Text, Text], Field(min_length=1, max_length=MAX_COLUMNS)]
+)
 _Sentinel = Annotated[str, Field(max_length=1000)] | int | float
 
 _SHOWN = 60
@@ -71,6 +79,11 @@ class Map(BaseModel):
     labels: bool = Field(
         default=False, description="Values are texts: of a stream whose `value_type` is `label`."
     )
+    columns: _Columns | None = Field(
+        default=None,
+        description="Of a stream with columns: the columns that each observation fills. `*`: every "
+        "declared column, by its name. Or a list of names, or sources by column name.",
+    )
 
     @field_validator("scale")
     @classmethod
@@ -89,6 +102,43 @@ class Map(BaseModel):
         if self.labels and self.scale != 1.0:
             raise ValueError(f"scale is {self.scale}, and values are labels; expected none")
         return self
+
+    @model_validator(mode="after")
+    def _fills_columns_or_values(self) -> Self:
+        if self.columns is not None:
+            if self.scale != 1.0:
+                raise ValueError(
+                    f"scale is {self.scale}, and columns is given; scale a column in the query, "
+                    f"such as 'mean(temp * {self.scale})'"
+                )
+            if self.labels:
+                raise ValueError("labels is true, and columns is given; expected a text column")
+        return self
+
+    @property
+    def columns_omitted(self) -> frozenset[str]:
+        """Names that are no column because duplicates differ in them."""
+        return frozenset()
+
+    def check_fills(self, types: ColumnTypes) -> None:
+        """Raises ParameterError: ``columns`` names a column that a stream does not declare."""
+        if self.columns is not None:
+            Filling(self.columns, types)
+
+    def check_columns(self) -> None:
+        """Raises ValueError: ``columns`` names a source that differs between duplicates."""
+        if self.columns is None or isinstance(self.columns, str):
+            return
+        sources = self.columns.values() if isinstance(self.columns, Mapping) else self.columns
+        for name in sorted(self.columns_omitted.intersection(sources)):
+            raise ValueError(
+                f"columns has {name!r}, and ids do not contain it, because it differs between "
+                "duplicates; expected columns that duplicates agree on"
+            )
+
+    def present(self, given: Any) -> Any:
+        """Return a value that fills a column, or None if it means "no value"."""
+        return None if self.missing and type(given) in _PLAIN and given in self.missing else given
 
     def value_of(self, given: Any) -> Any:
         """Return the value for a part of a body. None: missing.

@@ -21,6 +21,10 @@ Three parts identify a reading:
     text; the metric, with the bucket number and the part number if there are such; and the time
     in nanoseconds.
 
+In a stream with columns, a data point is one observation. Its columns are its attributes,
+else resource attributes, ``metric`` and ``value``. The reader rejects histograms there, because
+a column has numbers and no ranges.
+
 So data that an exporter sends again are the same reading. An exporter sends a gauge again at every
 interval with a new time, so it is another reading.
 
@@ -42,9 +46,9 @@ from collections import ChainMap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise, repeat
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from decaysketch.core.ranges import Range
 from decaysketch.ingest.mapping import Texts
@@ -52,6 +56,7 @@ from decaysketch.ingest.otlp_json import from_json
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.protobuf import varint
 from decaysketch.ingest.readings import RefusedError, Steps, UnreadableError, finished
+from decaysketch.ingest.record_columns import METRIC, Layout
 from decaysketch.ingest.series import (
     Name,
     Plans,
@@ -92,7 +97,13 @@ class OtlpMap(SeriesMap):
     named_by: ClassVar = ("resource_keys", "drop_attributes", "dedup")
 
     format: Literal["otlp"] = Field(description="Metrics of OpenTelemetry.")
-    metric: Name = Field(description="Name of the metric whose values these are.")
+    measured: ClassVar = "value"
+
+    metric: Name | None = Field(
+        default=None,
+        description="Name of the metric whose values these are. With `columns` it may be absent: "
+        "all metrics that no other map names.",
+    )
     resource_keys: Texts = Field(
         default=("service.name", "service.instance.id", "host.name"),
         description="Attributes of the resource that are part of an id.",
@@ -107,10 +118,23 @@ class OtlpMap(SeriesMap):
         "there are. None: the number that was measured.",
     )
 
+    @model_validator(mode="after")
+    def _names_its_metric(self) -> Self:
+        if self.columns is None and self.metric is None:
+            raise ValueError("metric is missing; expected its name, or columns")
+        if self.columns is not None and self.value is not None:
+            raise ValueError(f"value is {self.value!r}, and columns is given; expected one")
+        return self
+
     @property
-    def series_name(self) -> str:
+    def series_name(self) -> str | None:
         """The metric."""
         return self.metric
+
+    @property
+    def columns_omitted(self) -> frozenset[str]:
+        """``drop_attributes``."""
+        return frozenset(self.drop_attributes)
 
     @property
     def attribute(self) -> str | None:
@@ -186,7 +210,8 @@ def steps(
                     continue
                 if resource is None:
                     resource = _Resource(group.resource)
-                yield from read.metric(resource.readers(metric.name, readers), resource, data, kind)
+                of_resource = resource.readers(metric.name, readers)
+                yield from read.metric(metric.name, of_resource, resource, data, kind)
                 if read.full:
                     return read.points
     return read.points
@@ -212,7 +237,8 @@ class _Resource:
 
     Attributes:
         written: the resource as protobuf; equal ones are the same resource.
-        labels: its attributes as ``where`` names them.
+        attributes: its attributes.
+        labels: the same as ``where`` names them.
         instances: the members of INSTANCES that it has.
     """
 
@@ -221,7 +247,7 @@ class _Resource:
         self.written: bytes = given.SerializeToString()
         self.labels = {f"resource.{key}": _text(value) for key, value in attributes.items()}
         self.instances = [each for each in INSTANCES if each in attributes]
-        self._attributes = attributes
+        self.attributes = attributes
         self._texts: dict[tuple[str, ...], str] = {}
         self._readers: dict[str, Readers[OtlpMap]] = {}
 
@@ -236,7 +262,7 @@ class _Resource:
         """Return those of these attributes that it has, as text."""
         found = self._texts.get(keys)
         if found is None:
-            chosen = {key: self._attributes[key] for key in keys if key in self._attributes}
+            chosen = {key: self.attributes[key] for key in keys if key in self.attributes}
             found = self._texts[keys] = text_of(chosen)
         return found
 
@@ -250,6 +276,7 @@ class _Target:
         label: replaces the number.
         fault: reason why no reading can be named.
         unnamed: attribute that would distinguish replicas, and that the id does not contain.
+        layout: the columns that the series fills, if the stream has columns.
     """
 
     map: OtlpMap
@@ -257,6 +284,7 @@ class _Target:
     label: str | None = None
     fault: str = ""
     unnamed: str = ""
+    layout: Layout | None = None
 
     @property
     def as_sent(self) -> bool:
@@ -307,11 +335,13 @@ class _Reader:
         self.max_weight = max_weight
         self.most = most
         self.points = Points()
+        self._index = index
         self._plans: Plans[tuple[Any, ...], _Plan] = plans_of("otlp", [index])
         self._codes: dict[tuple[_Target, int, int], int] = {}  # with the bucket and the part
         self._texts = SeriesTexts()
         self._faults: dict[str, str] = {}
         self._only_codes: dict[_Target, int] = {}
+        self._metric = ""
         self._place = self._next_step = 0
 
     @property
@@ -319,10 +349,11 @@ class _Reader:
         return self.most is not None and len(self.points) > self.most
 
     def metric(
-        self, readers: Readers[OtlpMap], resource: _Resource, data: Any, kind: str
+        self, name: str, readers: Readers[OtlpMap], resource: _Resource, data: Any, kind: str
     ) -> Steps[None]:
         """Read the data points of a metric that is a gauge, a sum or a histogram."""
         points = data.data_points
+        self._metric = name
         plain = kind != "histogram"
         numbers = _numbers(data, len(points)) if plain else repeat(None, len(points))
         for begin in range(0, len(points), _POINTS_A_STEP):
@@ -342,7 +373,7 @@ class _Reader:
     ) -> None:
         """Read some data points: their positions, each with its number if it is a plain one."""
         add, only_codes = self.points.add, self._only_codes
-        name, written = readers.maps[0].metric, resource.written
+        name, written = self._metric, resource.written
         for at, number in numbers:
             if self.full:
                 return
@@ -361,7 +392,7 @@ class _Reader:
                 continue
             code = only_codes.get(only)
             if code is None:
-                code = only_codes[only] = self.points.enter(only.series, name)
+                code = only_codes[only] = self.points.enter(only.series, name, only.layout)
             add(code, time_ns // only.map.period_ns, time_ns, value, 1, self._place)
 
     def _plain(
@@ -383,29 +414,29 @@ class _Reader:
         time_ns, value, _ = number
         for target in plan.targets:
             try:
-                self._add(target, 0, 0, target.map.value_of(value), time_ns, 1)
+                self._add(target, 0, 0, _number_of(target, value), time_ns, 1)
             except RefusedError as fault:
-                self.points.told.refuse(self._where(target.map), str(fault))
+                self.points.told.refuse(self._where(), str(fault))
         return True
 
     def _point(self, readers: Readers[OtlpMap], resource: _Resource, point: Any, kind: str) -> None:
         """Read any data point."""
         told = self.points.told
         take = self._histogram if kind == "histogram" else self._number
-        series: list[str | bytes] = [readers.maps[0].metric, resource.written]
+        series: list[str | bytes] = [self._metric, resource.written]
         for each in point.attributes:
             # As bytes, for 1, 1.0 and true are equal in Python and not in the protocol.
             series += (each.key, each.value.string_value or each.value.SerializeToString())
         plan = self._plan(tuple(series), readers, resource, point.attributes)
         if plan.fault:
-            told.refuse(self._where(readers.maps[0]), plan.fault)
+            told.refuse(self._where(), plan.fault)
             return
         missing = bool(point.flags & _NO_RECORDED_VALUE)
         if missing and not any(each.map.kind for each in plan.targets):
             told.skip("no value")
             return
         if not point.time_unix_nano:
-            told.refuse(self._where(readers.maps[0]), "there is no time")
+            told.refuse(self._where(), "there is no time")
             return
         if missing:
             for target in plan.targets:
@@ -425,10 +456,10 @@ class _Reader:
                 else:
                     self._counted(target, point, kind)
             except RefusedError as fault:
-                told.refuse(self._where(target.map), str(fault))
+                told.refuse(self._where(), str(fault))
 
-    def _where(self, of: OtlpMap) -> str:
-        return f"{of.metric}, data point {self._place}"
+    def _where(self) -> str:
+        return f"{self._metric}, data point {self._place}"
 
     def _plan(
         self, key: tuple[Any, ...], readers: Readers[OtlpMap], resource: _Resource, given: Any
@@ -456,6 +487,7 @@ class _Reader:
         )
         texts = size_of([*key, *(each.series for each in targets)])
         size = _PLAN_BYTES + texts + _TARGET_BYTES * len(targets)
+        size += sum(each.layout.bytes for each in targets if each.layout is not None)
         plain = len(targets) == len(readers.maps) and not any(
             each.fault or each.label is not None for each in targets
         )
@@ -470,21 +502,37 @@ class _Reader:
         try:
             self._texts.check(0)
             parts = each.series(attributes, resource.text(each.resource_keys))
-            unnamed = _unnamed(each, resource)
-            return _Target(each, self._texts.checked(*parts), label, unnamed=unnamed)
+            unnamed, layout = _unnamed(each, resource), self._layout(each, attributes, resource)
+            text = self._texts.checked(*parts)
+            return _Target(each, text, label, unnamed=unnamed, layout=layout)
         except RefusedError as fault:
             told = self._faults.setdefault(str(fault), str(fault))
             return _Target(each, "", label, told)
+
+    def _layout(
+        self, of: OtlpMap, attributes: dict[str, Any], resource: _Resource
+    ) -> Layout | None:
+        filling = self._index.filling(of)
+        if filling is None:
+            return None
+        both = {name: each for name, each in attributes.items() if name not in of.drop_attributes}
+        both = resource.attributes | both
+        return filling.layout(both, {METRIC: self._metric}, value=of.measured)
 
     def _number(self, target: _Target, point: Any) -> None:
         kind = point.WhichOneof("value")
         if kind is None:
             raise RefusedError("there is no value")
         value = point.as_double if kind == "as_double" else point.as_int
-        self._add(target, 0, 0, target.map.value_of(value), point.time_unix_nano, 1)
+        self._add(target, 0, 0, _number_of(target, value), point.time_unix_nano, 1)
 
     def _histogram(self, target: _Target, point: Any) -> None:
         """Add all its buckets, or none."""
+        if target.layout is not None:
+            raise RefusedError(
+                "is a histogram, whose buckets are ranges; expected a gauge or a sum in a stream "
+                "with columns, or a stream without columns"
+            )
         largest = self.max_weight
         buckets = [
             (bucket, _value_in(target.map, value), count)
@@ -533,10 +581,10 @@ class _Reader:
         which = target, bucket, part
         code = self._codes.get(which)
         if code is None:
-            name = target.map.metric
+            name = self._metric
             name += f" bucket {bucket}" if bucket or part else ""
             name += f" part {part}" if part else ""
-            code = self._codes[which] = points.enter(target.series, name)
+            code = self._codes[which] = points.enter(target.series, name, target.layout)
         points.add(code, time_ns // target.map.period_ns, time_ns, value, weight, self._place)
 
 
@@ -565,6 +613,16 @@ def _numbers(data: Any, count: int) -> Iterator[_Number | None]:
         plain = time_tag == _TIME_TAG and value_tag == _VALUE_TAG and time_ns
         plain = plain and (attributes == end or written[attributes] == _ATTRIBUTE_TAG)
         yield (time_ns, value, written[attributes:end]) if plain else None
+
+
+def _number_of(target: _Target, number: float) -> Any:
+    """Return a measured number by a mapping.
+
+    Raises:
+        RefusedError: it is not finite, and there is no column for it.
+    """
+    of = target.map
+    return of.value_of(number) if target.layout is None else of.present(number)
 
 
 def _value_in(of: OtlpMap, given: float | Range) -> Any:

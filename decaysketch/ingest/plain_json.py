@@ -27,7 +27,14 @@ class TextMap(DocumentMap):
     """A reading that is the complete payload, such as ``21.5`` or ``ON``."""
 
     format: Literal["text"] = Field(description="Text that is one value, such as `21.5` or `ON`.")
-    value: str = Field(default="$", max_length=1000, description="`$`: the complete message.")
+    value: str | None = Field(
+        default=None, max_length=1000, description="`$`: the complete message, if not given."
+    )
+
+    @property
+    def place(self) -> str | None:
+        """The complete message, unless the mapping reads columns."""
+        return self.value or (None if self.columns is not None else "$")
 
 
 def open_message(message: Message) -> Opened:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from decaysketch.errors import DecaySketchError
+from decaysketch.ingest.record_columns import ColumnValues, Dropped, drop
 
 __all__ = [
     "REFUSALS_KEPT",
@@ -45,14 +47,14 @@ class Reading(NamedTuple):
     Attributes:
         key: its name, one to eight parts, texts that are not empty or integers of 64 bits:
             their hash is the id (``observation_ids(part, part, ...)``).
-        value: a number, or a label; None: the observation has no value.
+        value: a number, or a label, or columns; None: the observation has no value.
         time_ns: since 1970-01-01 UTC. Any integer: the columns check bounds.
         weight: an integer.
         where: position in its body, for messages, such as "line 7".
     """
 
     key: tuple[str | int, ...]
-    value: float | int | str | None
+    value: float | int | str | ColumnValues | None
     time_ns: int
     weight: int = 1
     where: str = ""
@@ -83,6 +85,7 @@ class Parsed:
         off: gateways whose time was not used, with the time as they wrote it.
         unnamed: readings of resources that nothing in their ids distinguishes, by the attribute
             that would.
+        dropped: values that fill no column, by column name and reason.
     """
 
     readings: list[Reading] = field(default_factory=list)
@@ -91,6 +94,7 @@ class Parsed:
     skipped: dict[str, int] = field(default_factory=dict)
     off: list[tuple[str, str]] = field(default_factory=list)
     unnamed: dict[str, int] = field(default_factory=dict)
+    dropped: Dropped = field(default_factory=Counter)
 
     def refuse(self, where: str, reason: str, count: int = 1) -> None:
         """Reject this number of parts for one reason."""
@@ -108,6 +112,8 @@ class Parsed:
         self.refusals += other.refusals
         self.off += other.off
         self.count(other.skipped)
+        for (column, reason), count in other.dropped.items():
+            drop(self.dropped, column, reason, count)
 
     def count(self, skipped: Mapping[str, int]) -> None:
         for word, count in skipped.items():

@@ -11,6 +11,9 @@ has a ``kind``. Native histograms are rejected. Untrusted input raises only
 length of the decompressed body, which is bounded before it is made. In version 2, labels are
 numbers of texts that the body contains once. The label count of a series is bounded, and so is its
 text.
+
+In a stream with columns, each sample is one observation: its labels are texts, ``value`` is its
+number, and ``metric`` its name. So one mapping reads all metrics of a server.
 """
 
 from __future__ import annotations
@@ -20,14 +23,15 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from decaysketch.ingest.mapping import Texts
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.protobuf import BYTES, FIXED64, VARINT, fields, varint
 from decaysketch.ingest.readings import RefusedError, Steps, UnreadableError, finished
+from decaysketch.ingest.record_columns import METRIC, Layout
 from decaysketch.ingest.series import (
     Name,
     Plans,
@@ -91,16 +95,33 @@ class RemoteWriteMap(SeriesMap):
     named_by: ClassVar = ("drop_labels", "dedup")
 
     format: Literal["prometheus"] = Field(description="Prometheus remote write.")
-    metric: Name = Field(description="Name of the metric whose samples these are.")
+    measured: ClassVar = "value"
+
+    metric: Name | None = Field(
+        default=None,
+        description="Name of the metric whose samples these are. With `columns` it may be absent: "
+        "all metrics that no other map names.",
+    )
     drop_labels: Texts = Field(
         default=(),
         description="Labels that are no part of an id, such as `replica` of a pair of servers.",
     )
 
+    @model_validator(mode="after")
+    def _names_its_metric(self) -> Self:
+        if self.metric is None and self.columns is None:
+            raise ValueError("metric is missing; expected its name, or columns")
+        return self
+
     @property
-    def series_name(self) -> str:
+    def series_name(self) -> str | None:
         """The metric."""
         return self.metric
+
+    @property
+    def columns_omitted(self) -> frozenset[str]:
+        """``drop_labels``."""
+        return self.dropped
 
     @cached_property
     def dropped(self) -> frozenset[str]:
@@ -205,10 +226,18 @@ def _read(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Target:
-    """A series that a mapping reads. ``series`` is the text of the id."""
+    """A series that a mapping reads.
+
+    Attributes:
+        series: text of the id.
+        metric: the last text of the id.
+        layout: the columns that the series fills, if the stream has columns.
+    """
 
     map: RemoteWriteMap
     series: str
+    metric: str
+    layout: Layout | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -283,7 +312,7 @@ class _Reader:
         if only is not None and math.isfinite(value):
             code = self._codes.get(only)
             if code is None:
-                code = self._codes[only] = self.points.enter(only.series, plan.name)
+                code = self._codes[only] = self.points.enter(only.series, plan.name, only.layout)
             self.points.add(code, time_ns // only.map.period_ns, time_ns, value, 1, place)
             return True
         try:
@@ -323,14 +352,23 @@ class _Reader:
         faults: list[str] = []
         for each in readers.wanting(labels):
             try:
-                targets.append(_Target(each, self._texts.of(labels, each.dropped)))
+                text = self._texts.of(labels, each.dropped)
+                targets.append(_Target(each, text, name, self._layout(each, name, labels)))
             except RefusedError as fault:
                 faults.append(self._faults.setdefault(str(fault), str(fault)))
         size += size_of(each.series for each in targets) + _TARGET_BYTES * len(targets)
+        size += sum(each.layout.bytes for each in targets if each.layout is not None)
         named = len(readers.maps)
         plain = len(targets) == named and not any(each.map.changes for each in targets)
         only = targets[0] if plain and named == 1 and not targets[0].map.labels else None
         return _Plan(name, named, tuple(targets), tuple(faults), plain, only, size)
+
+    def _layout(self, of: RemoteWriteMap, name: str, labels: dict[str, str]) -> Layout | None:
+        filling = self._index.filling(of)
+        if filling is None:
+            return None
+        kept = {label: text for label, text in labels.items() if label not in of.dropped}
+        return filling.layout(kept, {METRIC: name}, value=of.measured)
 
     def take(self, plan: _Plan, samples: Sequence[bytes], histograms: int, place: int) -> None:
         """Add the readings of a series."""
@@ -365,10 +403,10 @@ class _Reader:
     def _add(self, target: _Target, value: float | None, time_ns: int, place: int) -> None:
         """Raises RefusedError: it is no reading."""
         points, each = self.points, target.map
-        given = each.value_of(value)
+        given = each.value_of(value) if target.layout is None else each.present(value)
         code = self._codes.get(target)
         if code is None:
-            code = self._codes[target] = points.enter(target.series, each.metric)
+            code = self._codes[target] = points.enter(target.series, target.metric, target.layout)
         points.add(code, time_ns // each.period_ns, time_ns, given, 1, place)
 
     def _labels(self, parts: Sequence[bytes]) -> dict[str, str]:

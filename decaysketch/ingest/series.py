@@ -23,14 +23,17 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import zip_longest
-from typing import Annotated, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from decaysketch.core.column_types import ColumnTypes
 from decaysketch.core.hashing import MAX_KEY_BYTES
 from decaysketch.core.time_units import NANOSECONDS, length_of
+from decaysketch.errors import ParameterError
 from decaysketch.ingest.mapping import Map, Texts
 from decaysketch.ingest.readings import RefusedError
+from decaysketch.ingest.record_columns import EVERY, Filling
 
 __all__ = [
     "MOST_PLAN_BYTES",
@@ -77,6 +80,9 @@ class SeriesMap(Map):
         "as counters.",
     )
 
+    measured: ClassVar[str] = ""
+    """Source name of a reading's value, if a reading has one value."""
+
     @field_validator("dedup")
     @classmethod
     def _is_a_length(cls, text: str | None) -> str | None:
@@ -95,8 +101,32 @@ class SeriesMap(Map):
 
     @property
     @abstractmethod
-    def series_name(self) -> str:
-        """The name that its series have: a measurement, a metric."""
+    def series_name(self) -> str | None:
+        """The name that its series have: a measurement, a metric. None: any name that no other
+        mapping of the stream has.
+        """
+
+    @model_validator(mode="after")
+    def _columns_are_names(self) -> Self:
+        if isinstance(self.columns, str) and self.columns != EVERY:
+            raise ValueError(
+                f"columns is {self.columns!r:.80}; expected '*', a list of names, or sources by "
+                "column name"
+            )
+        if self.columns is not None and self.kind is not None:
+            raise ValueError(f"kind is {self.kind!r}, and columns is given; expected one of them")
+        self.check_columns()
+        return self
+
+    def check_fills(self, types: ColumnTypes) -> None:
+        """Raises ParameterError: likewise, or no column contains the value."""
+        super().check_fills(types)
+        if self.columns == EVERY and self.measured and self.measured not in dict(types):
+            raise ParameterError(
+                f"columns is '*', and the stream declares no column {self.measured!r}, which the "
+                f"protocol fills with the measured number; declare '{self.measured} float64', or "
+                "list the columns"
+            )
 
 
 M = TypeVar("M", bound=SeriesMap)
@@ -166,18 +196,35 @@ class Readers(Generic[M]):
 class SeriesIndex(Generic[M]):
     """A stream's mappings in one format, by series name.
 
+    Args:
+        maps: the mappings.
+        types: declared columns of the stream.
+
+    Raises:
+        ParameterError: a mapping fills a column that the stream does not declare.
+
     Attributes:
         maps: in their order.
         polled: whether one of them keeps one reading for each period.
     """
 
-    def __init__(self, maps: Iterable[M]) -> None:
+    def __init__(self, maps: Iterable[M], types: ColumnTypes = ()) -> None:
         self.maps = tuple(maps)
         self.polled = any(each.dedup is not None for each in self.maps)
-        named: dict[str, list[M]] = {}
+        named: dict[str | None, list[M]] = {}
         for each in self.maps:
             named.setdefault(each.series_name, []).append(each)
         self._readers = {name: Readers(some) for name, some in named.items()}
+        self._of_others = self._readers.pop(None, None)
+        self._fillings = {
+            id(each): Filling(each.columns, types, each.missing)
+            for each in self.maps
+            if each.columns is not None
+        }
+
+    def filling(self, of: M) -> Filling | None:
+        """Return the columns that a mapping fills. None: it reads single values."""
+        return self._fillings.get(id(of))
 
     @classmethod
     def of(cls, maps: Iterable[M] | SeriesIndex[M]) -> SeriesIndex[M]:
@@ -189,7 +236,7 @@ class SeriesIndex(Generic[M]):
 
     def readers(self, name: str) -> Readers[M] | None:
         """Return the mappings for a name. None: there are none."""
-        return self._readers.get(name)
+        return self._readers.get(name, self._of_others)
 
 
 class _Sized(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 
 import httpx2
@@ -20,6 +20,8 @@ from decaysketch.ingest.bridge.message_warnings import Kept, remedy
 from decaysketch.ingest.bridge.metrics import Metrics
 from decaysketch.ingest.bridge.views import look_at, names_of
 from decaysketch.ingest.columns import check_takes_readings
+from decaysketch.ingest.documents import DocumentMap
+from decaysketch.ingest.formats import check_fills
 
 __all__ = ["checks"]
 
@@ -38,7 +40,7 @@ def checks(config: Config) -> Iterator[tuple[str, str | None]]:
     ) as client:
         asking = Asking(client, attempts=1)
         for stream in config.streams:
-            fault, date, views, warnings = _stream(client, stream)
+            fault, date, views, warnings = _stream(client, stream, config.maps_of(stream))
             clock = clock or date
             yield f"stream {stream}", fault
             for warning in _of_readings(config, stream, warnings, kept.get(stream, {})):
@@ -67,7 +69,7 @@ def _of_readings(
     config: Config, stream: str, warnings: list[str], forwarded: Mapping[str, int]
 ) -> Iterator[str]:
     """Yield the aggregator's warnings about a stream, and the bridge's own count if it has none."""
-    cure = remedy([each for each in config.map if each.stream == stream])
+    cure = remedy(config.maps_of(stream))
     replaced = forwarded.get("replaced", 0)
     for warning in warnings:
         if "replaced" in warning:
@@ -81,7 +83,7 @@ def _of_readings(
 
 
 def _stream(
-    client: httpx2.Client, stream: str
+    client: httpx2.Client, stream: str, maps: Sequence[DocumentMap]
 ) -> tuple[str | None, str | None, list[str], list[str]]:
     """Return a stream's fault, the server's time, the derived streams, and the server's
     warnings.
@@ -99,7 +101,10 @@ def _stream(
         if told["secret_ids"]:
             return "its ids are secret, so it takes raw observations only", date, [], []
         form = {name: told[name] for name in ("family", "params", "decay") if told.get(name)}
-        check_takes_readings(recipe_from_dict(form))
+        recipe = recipe_from_dict(form)
+        check_takes_readings(recipe)
+        for each in maps:
+            check_fills(each, recipe, "a map of it")
         return None, date, names_of(told, stream), [str(each) for each in told["warnings"]]
     except (ValueError, KeyError, TypeError, ClientError) as fault:
         return str(fault), date, [], []

@@ -151,6 +151,10 @@ class Config(_Section):
     def streams(self) -> list[str]:
         return sorted({each.stream for each in self.map if each.stream is not None})
 
+    def maps_of(self, stream: str) -> list[DocumentMap]:
+        """Return the mappings that feed a stream."""
+        return [each for each in self.map if each.stream == stream]
+
     def api_key(self) -> str | None:
         return _secret(self.server.key_file)
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from decaysketch.client.files import write_whole
 from decaysketch.core.plausible_times import count_undated
+from decaysketch.core.records import Records
 from decaysketch.core.replaced import REMEDY, far_apart
 from decaysketch.families import Recipe
 from decaysketch.ingest.columns import Batch
@@ -72,7 +73,8 @@ class Suspicions:
     def _replaced(self, stream: str, unit: str, batch: Batch) -> int:
         other, whatever = far_apart(unit)
         values, _, times, ids = batch.columns
-        listed = np.ma.getdata(values).tolist()
+        plain: Any = values.hashes() if isinstance(values, Records) else np.ma.getdata(values)
+        listed = plain.tolist()
         replaced = 0
         for id_, at, value in zip(ids.tolist(), times.tolist(), listed, strict=True):
             before = self._last.get((stream, id_))

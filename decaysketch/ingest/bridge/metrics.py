@@ -55,6 +55,13 @@ class Metrics:
             "stream",
             "kind",
         )
+        self._dropped = counter(
+            "bridge_dropped_values",
+            "Values that fill no column, by declared column (empty: another name) and reason.",
+            "stream",
+            "column",
+            "reason",
+        )
         self.messages = counter("bridge_messages", "Messages: taken, skipped or dead.", "result")
         self.redelivered = counter("bridge_redelivered", "Messages that the broker sent again.")
         self.retained = counter("bridge_retained", "Messages that the broker had kept.")
@@ -92,6 +99,9 @@ class Metrics:
 
     def suspicious(self, stream: str, kind: str, count: int) -> None:
         self._suspicious.labels(stream, kind).inc(count)
+
+    def dropped(self, stream: str, column: str, reason: str, count: int) -> None:
+        self._dropped.labels(stream, column, reason).inc(count)
 
     def clocks(self, said: Iterable[tuple[str, int, int]]) -> list[tuple[str, float]]:
         """Record the times that gateways reported. Return the median lateness in seconds of each

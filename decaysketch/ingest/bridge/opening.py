@@ -13,6 +13,7 @@ from decaysketch.families import Recipe
 from decaysketch.ingest.bridge.config import Config
 from decaysketch.ingest.bridge.views import Views, keep, learn
 from decaysketch.ingest.columns import check_takes_readings
+from decaysketch.ingest.formats import check_fills
 from decaysketch.ingest.views import ViewOf
 
 __all__ = ["Streams", "open_streams"]
@@ -53,7 +54,7 @@ def open_streams(config: Config, *, part: str = "", timeout_s: float = 30.0) -> 
 
     Raises:
         ClientError: a stream is not available, or another bridge has the spool.
-        ParameterError: a stream accepts no readings.
+        ParameterError: a stream accepts no readings, or a mapping does not fill its columns.
         OSError: a disk error.
     """
     suffix = f"-{part}" if part else ""
@@ -76,7 +77,10 @@ def open_streams(config: Config, *, part: str = "", timeout_s: float = 30.0) -> 
 
     try:
         for name in config.streams:
-            check_takes_readings(open_one(name))
+            recipe = open_one(name)
+            check_takes_readings(recipe)
+            for each in config.maps_of(name):
+                check_fills(each, recipe, f"a map of stream {name}")
         streams.views.update(learn(config, kept))
         for stream, views in streams.views.items():
             for name, view in views.items():

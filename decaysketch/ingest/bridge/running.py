@@ -30,6 +30,7 @@ from decaysketch.ingest.bridge.tail import Tail
 from decaysketch.ingest.bridge.translating import Arrived, Translated, Translator
 from decaysketch.ingest.bridge.views import Views
 from decaysketch.ingest.columns import Batch, Form, Lead, check, to_columns
+from decaysketch.ingest.record_columns import Dropped
 from decaysketch.ingest.views import of_devices
 
 __all__ = ["Bridge", "FileLoop", "Loop", "Taker"]
@@ -126,6 +127,7 @@ class Taker:
             owner = found.owners[stream][refusal.row]
             found.refuse(owner, f"{where}: {refusal.field} {refusal.reason}")
         self._tell_suspicions(stream, self._suspicions.count(stream, recipe, batch))
+        self._tell_dropped(stream, raw.dropped)
         taken = np.array(self._feed(stream, stream, batch, found), np.int64)
         rows[stream] += len(taken)
         for name, view in self._views.get(stream, {}).items():
@@ -164,7 +166,7 @@ class Taker:
                 continue
             self._suspected.add((stream, kind))
             if kind == "replaced":
-                maps = [each for each in self._config.map if each.stream == stream]
+                maps = self._config.maps_of(stream)
                 _log.warning(
                     "readings of stream %s replace earlier ones with the same id, far away in "
                     "time, as after a counter restarted: %s",
@@ -176,6 +178,18 @@ class Taker:
                     "device is wrong, or `time_unit` of the mapping is",
                     stream,
                 )
+
+    def _tell_dropped(self, stream: str, dropped: Dropped) -> None:
+        """Count values that fill no column, and report the first ones of each stream and reason."""
+        declared = {name for name, _ in getattr(self._sensors[stream].recipe.params, "columns", ())}
+        for (column, reason), count in dropped.items():
+            self._metrics.dropped(stream, column if column in declared else "", reason, count)
+            if (stream, f"dropped {reason}") not in self._suspected:
+                self._suspected.add((stream, f"dropped {reason}"))
+                _log.warning(
+                    "values of stream %s fill no column, the first of column %r: %s",
+                    stream, column, reason,
+                )  # fmt: skip
 
     def _tell_without(self, without: Mapping[str, int]) -> None:
         """Count readings without a device, and report this once for each derived stream."""
