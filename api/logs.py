@@ -4,9 +4,7 @@ All log lines, including uvicorn's, go through one formatter and have the id of 
 Control characters are escaped, so that no text from outside can begin a new line. A fault that may
 occur many times a second is logged once a minute.
 
-A separate thread writes the lines, several at a time. Writing releases the interpreter's lock, and
-then waits until the threads that decode release it. The event loop would spend more time on that
-than on the request.
+A separate thread writes the lines, so a slow disk or terminal does not delay a request.
 """
 
 from __future__ import annotations
@@ -16,12 +14,12 @@ import json
 import logging
 import queue
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from logging.handlers import QueueHandler, QueueListener
 from typing import Any, TextIO
 
 import msgspec
@@ -35,7 +33,6 @@ REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 _LINES_WAITING = 10_000
 _EVERY_S = 60.0
-_MOMENT_S = 0.02  # lines that come within it are written at once
 
 _json = json.JSONEncoder(default=str, separators=(",", ":")).encode
 _encode = msgspec.json.Encoder(enc_hook=str).encode  # the same text in a tenth of the time
@@ -95,15 +92,20 @@ def _printable(text: str) -> str:
 
 def configure(settings: Settings, stream: TextIO | None = None) -> None:
     """Send every log line to ``stream`` (the standard error stream), in one format."""
-    global _lines
+    global _active
     finish()
     sink = sys.stderr if stream is None else stream
     form = settings.log_format or ("text" if sink.isatty() else "json")
-    _lines = _Lines(sink, JsonFormatter() if form == "json" else TextFormatter())
+    writer = _Sink(sink, JsonFormatter() if form == "json" else TextFormatter())
+    waiting: queue.Queue[logging.LogRecord] = queue.Queue(_LINES_WAITING)
+    queued = _Queued(waiting)
+    queued.setFormatter(writer.form)
+    _active = QueueListener(waiting, writer), writer
+    _active[0].start()
     # Asked for each line otherwise, and no line says it.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     level = settings.log_level.upper()
-    logging.basicConfig(level="WARNING", handlers=[_lines], force=True)
+    logging.basicConfig(level="WARNING", handlers=[queued], force=True)
     for name in ("api", "uvicorn"):
         logging.getLogger(name).setLevel(level)
     for name in ("uvicorn", "uvicorn.error"):
@@ -118,73 +120,59 @@ def configure(settings: Settings, stream: TextIO | None = None) -> None:
 
 def finish() -> None:
     """Return when every line is written. From here on, the thread that logs a line writes it."""
-    global _lines
-    if _lines is not None:
-        logging.basicConfig(handlers=[_lines.finish()], force=True)
-        _lines = None
+    global _active
+    if _active is not None:
+        listener, writer = _active
+        listener.stop()
+        writer.setFormatter(writer.form)
+        logging.basicConfig(handlers=[writer], force=True)
+        _active = None
 
 
-class _Lines(logging.Handler):
-    """Formats a line in the thread that logs it, where the request's id is known. Another thread
-    writes it, several lines at a time. The logging thread waits if very many lines wait to be
-    written.
+class _Queued(QueueHandler):
+    """Formats a line in the thread that logs it, where the request's id is known. The logging
+    thread waits if very many lines wait to be written.
     """
 
-    def __init__(self, sink: TextIO, form: logging.Formatter) -> None:
-        super().__init__()
-        self.setFormatter(form)
-        self._sink = sink
-        self._waiting: queue.Queue[str | None] = queue.Queue(_LINES_WAITING)
-        self._unwritten = 0
-        self._writer = threading.Thread(target=self._write, name="log", daemon=True)
-        self._writer.start()
+    def __init__(self, waiting: queue.Queue[logging.LogRecord]) -> None:
+        super().__init__(waiting)
+        self._waiting = waiting
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        return logging.makeLogRecord({"msg": self.format(record)})
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        self._waiting.put(record)
+
+
+class _Sink(logging.StreamHandler[TextIO]):
+    """Writes formatted lines. After a failure it reports how many are missing."""
+
+    def __init__(self, stream: TextIO, form: logging.Formatter) -> None:
+        super().__init__(stream)
+        self.form, self.unwritten = form, 0
 
     def emit(self, record: logging.LogRecord) -> None:
+        line = self.format(record) + "\n"
         try:
-            line = self.format(record) + "\n"
-        except Exception:
-            self.handleError(record)
+            self.stream.write(self._missing() + line)
+            self.flush()
+        except Exception:  # full, or closed
+            self.unwritten += 1
+            with suppress(Exception):  # closed as well
+                self.handleError(record)
         else:
-            self._waiting.put(line)
-
-    def finish(self) -> logging.Handler:
-        """Return a handler that writes at once and replaces this one."""
-        self._waiting.put(None)
-        self._writer.join()
-        direct = logging.StreamHandler(self._sink)
-        direct.setFormatter(self.formatter)
-        return direct
-
-    def _write(self) -> None:
-        said: list[str | None] = []
-        while None not in said:
-            said = [self._waiting.get()]
-            time.sleep(_MOMENT_S)
-            while not self._waiting.empty():
-                said.append(self._waiting.get())
-            text = self._missing() + "".join(line for line in said if line is not None)
-            try:
-                self._sink.write(text)
-                self._sink.flush()
-            except Exception:  # full, or closed; nothing ends this thread but the last line
-                self._unwritten += len(said) - said.count(None)
-                with suppress(Exception):  # closed as well
-                    self.handleError(logging.makeLogRecord({"msg": text}))
-            else:
-                self._unwritten = 0
+            self.unwritten = 0
 
     def _missing(self) -> str:
-        """Return a line that reports earlier unwritten lines. It cannot wait in the queue
-        itself.
-        """
-        if not self._unwritten:
+        if not self.unwritten:
             return ""
-        what = f"the log could not be written: up to {self._unwritten} lines are missing here"
-        error = {"name": "api.logs", "levelno": logging.ERROR, "levelname": "ERROR", "msg": what}
-        return self.format(logging.makeLogRecord(error)) + "\n"
+        text = f"the log could not be written: up to {self.unwritten} lines are missing here"
+        error = {"name": "api.logs", "levelno": logging.ERROR, "levelname": "ERROR", "msg": text}
+        return self.form.format(logging.makeLogRecord(error)) + "\n"
 
 
-_lines: _Lines | None = None
+_active: tuple[QueueListener, _Sink] | None = None
 atexit.register(finish)
 
 

@@ -34,7 +34,8 @@ _OTHERS: Final = (
     "quality.asyncwindow, quality.coverage, quality.deltas, quality.ecm, quality.extremes, "
     "quality.gateway, "
     "quality.hostile, quality.kill, quality.messages, quality.monitor, quality.relays, "
-    "quality.scale, quality.siege, quality.simulation, quality.soak, quality.streaming, "
+    "quality.scale, quality.siege, quality.simulation, quality.soak, quality.spool, "
+    "quality.streaming, "
     "quality.traces"
 )
 
