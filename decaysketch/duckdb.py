@@ -14,22 +14,17 @@ It needs pyarrow and duckdb. ``docs/engines.md`` shows the SQL.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import pyarrow as pa
 
-from decaysketch.errors import (
-    DisagreeingCopiesWarning,
-    ObservationError,
-    ParameterError,
-    TimeZoneWarning,
-)
+from decaysketch.core.log_columns import LogColumnArguments
 from decaysketch.families import BuiltWith, Recipe
-from decaysketch.tables import RESULT_FIELDS, ColumnMapping, KeyedBuilder, key_fields
-from decaysketch.tables.frames import Columns, names_of, table_of
+from decaysketch.tables import ColumnMapping
+from decaysketch.tables.frames import Columns
+from decaysketch.tables.relations import build_relation
 from decaysketch.tables.sql import queries, query_syntax, sources, time_ranges
 from decaysketch.tables.sql.queries import FUNCTIONS, FunctionError
 from decaysketch.tables.sql.signatures import NAMES, recipes_of
@@ -168,22 +163,15 @@ def _describing(recipes: Sequence[Recipe]) -> Function:
 def build(
     relation: Any,
     stream: BuiltWith,
+    mapping: ColumnMapping | None = None,
     *,
-    time: str,
-    value: str | None = None,
-    id: Columns = (),
-    key: Columns = (),
-    source: str | None = None,
-    sequence: str | None = None,
-    weight: str | None = None,
     by: Columns = (),
-    column_unit: str | None = None,
-    time_zone: str | None = None,
     now: int | None = None,
-    site: str | int = 0,
-    epoch: int = 0,
     refused: Literal["raise", "count"] = "raise",
     check_units: bool = True,
+    site: str | int = 0,
+    epoch: int = 0,
+    **columns: Unpack[LogColumnArguments],
 ) -> pa.Table:
     """Build one sketch for each key in a relation.
 
@@ -193,19 +181,16 @@ def build(
             batches, and is never completely in memory.
         stream: the configuration of the sketches: parameters, or a recipe
             (:func:`decaysketch.families.recipe_of`).
-        time, value, key, source, sequence, weight: columns, see
-            :class:`decaysketch.tables.ColumnMapping`.
-        id: the column, or columns, that together identify an observation.
+        mapping: the meaning of the columns. None: from the keywords.
         by: the column, or columns, of the keys. None: one sketch for all rows.
-        column_unit: unit of times that are plain integers. Default: the stream's unit.
-        time_zone: zone of timestamps and texts that name none, such as "Europe/Berlin". Default:
-            UTC, with a warning.
         now: the time for sketches with a clock.
-        site, epoch: where rows are counted for a source, see
-            :class:`decaysketch.tables.KeyedBuilder`.
         refused: "raise" for a rejected row (no time, no id, a weight out of range), or "count" to
             drop and count it.
         check_units: reject integers that are unlikely as times in their unit (except for few).
+        site, epoch: where rows are counted for a source, see
+            :class:`decaysketch.tables.KeyedBuilder`.
+        columns: the columns by their meaning: ``time``, ``value``, ``id`` and others
+            (:class:`decaysketch.core.log_columns.LogColumnArguments`).
 
     Returns:
         The key columns and then ``rows``, ``missing_values``, ``fallback_times``, ``refused``,
@@ -221,42 +206,7 @@ def build(
 
     Complexity: O(rows log max_weight). Memory: the sketches, and one batch.
     """
-    mapping = ColumnMapping(
-        time=time, value=value, ids=names_of(id), key=names_of(key), source=source,
-        sequence=sequence, weight=weight, time_unit=column_unit, time_zone=time_zone,
+    return build_relation(
+        relation, stream, ColumnMapping.of(mapping, columns), by, now=now, refused=refused,
+        check_units=check_units, site=site, epoch=epoch,
     )  # fmt: skip
-    keys = names_of(by)
-    builder = KeyedBuilder(
-        stream, mapping, keys, now=now, site=site, epoch=epoch, refused=refused,
-        check_units=check_units, check_ids=True,
-    )  # fmt: skip
-    if not hasattr(relation, "__arrow_c_stream__"):
-        raise ParameterError(
-            f"relation is a {type(relation).__name__}; expected something with __arrow_c_stream__"
-        )
-    first = 0
-    with pa.RecordBatchReader.from_stream(relation) as batches:
-        nothing = table_of(batches.schema.empty_table(), builder.columns)
-        schema = pa.schema([*key_fields(nothing.schema, keys), *RESULT_FIELDS])
-        for batch in batches:
-            try:
-                builder.add(table_of(batch, builder.columns))
-            except ObservationError as fault:
-                raise _counted_from(first, fault) from None
-            first += batch.num_rows
-    found = builder.warnings()
-    if builder.doubt_of_ids is not None:
-        found[DisagreeingCopiesWarning] = builder.doubt_of_ids
-    for category, said in found.items():
-        remedy = "; time_zone says which it is" if category is TimeZoneWarning else ""
-        warnings.warn(said + remedy, category, stacklevel=2)
-    return pa.Table.from_batches(builder.batches(), schema)
-
-
-def _counted_from(first: int, fault: ObservationError) -> ObservationError:
-    """Return a batch's error with the row number in the relation."""
-    if fault.row is None:
-        return fault
-    row = first + fault.row
-    said = str(fault).replace(f"[{fault.row}]", f"[{row}]", 1)
-    return ObservationError(said, column=fault.column, row=row, value=fault.value)

@@ -19,26 +19,31 @@ Names, arguments and results are the same as in :mod:`decaysketch.spark.function
 query table. The same functions compute them (:mod:`decaysketch.tables.sql`). Queries are
 elementwise, so they work in every context, lazily and in the streaming engine too.
 
-It needs pyarrow and polars. ``from_frame`` makes sketches (:mod:`decaysketch.tables.frames`).
+It needs pyarrow and polars. ``from_frame`` makes one sketch (:mod:`decaysketch.tables.frames`), and
+:func:`build` one for each key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import polars as pl
 import pyarrow as pa
 
+from decaysketch.core.log_columns import LogColumnArguments
 from decaysketch.core.time_units import instant
 from decaysketch.families import BuiltWith
+from decaysketch.tables import ColumnMapping
+from decaysketch.tables.frames import Columns
+from decaysketch.tables.relations import build_relation
 from decaysketch.tables.sql import aggregates, queries, query_syntax, sources, time_ranges
 from decaysketch.tables.sql.arguments import text_of
 from decaysketch.tables.sql.queries import FunctionError
 from decaysketch.tables.sql.signatures import NAMES, Asked, asking, recipes_of
 
-__all__ = ["SketchExpr", "SketchSeries"]
+__all__ = ["SketchExpr", "SketchSeries", "build"]
 
 _ARGUMENTS = """
 
@@ -278,6 +283,32 @@ for _name in sources.NAMES:
 for _name in NAMES:
     setattr(SketchExpr, _name, asking(_name, _ask, _ARGUMENTS))
     setattr(SketchSeries, _name, asking(_name, _ask_series, _ARGUMENTS))
+
+
+# ------------------------------------------------------------------------------------------ build
+
+
+def build(
+    frame: pl.DataFrame | pl.LazyFrame,
+    stream: BuiltWith,
+    mapping: ColumnMapping | None = None,
+    *,
+    by: Columns = (),
+    now: int | None = None,
+    refused: Literal["raise", "count"] = "raise",
+    check_units: bool = True,
+    **columns: Unpack[LogColumnArguments],
+) -> pl.DataFrame:
+    """Build one sketch for each key in a data frame. See :func:`decaysketch.duckdb.build`, which
+    has the same arguments, results and errors. A lazy frame is collected in polars' streaming
+    engine.
+    """
+    rows = frame.collect(engine="streaming") if isinstance(frame, pl.LazyFrame) else frame
+    built = build_relation(
+        rows, stream, ColumnMapping.of(mapping, columns), by, now=now, refused=refused,
+        check_units=check_units,
+    )  # fmt: skip
+    return pl.DataFrame(built)
 
 
 # ------------------------------------------------------------------------------ columns and values

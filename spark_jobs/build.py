@@ -27,35 +27,25 @@ keep all rows that their capacity allows, and accept a time later.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from decaysketch.cli.dialect import TextOptions
-from decaysketch.cli.output import AsJson, CommandError, human_bytes, refuse_uri, report, show
-from decaysketch.cli.recipes import (
-    Accuracy,
-    Decimal,
-    Encoding,
-    IdKeyFile,
+from decaysketch.cli.options import (
+    Columns,
     Parameters,
-    Separator,
-    TextColumns,
-    Thousands,
-    TimeFormat,
-    TimeZone,
+    generated,
+    group,
     mapping_from_options,
     names,
-    read_id_key,
-    recipe_from_options,
-    taking_parameters,
 )
+from decaysketch.cli.output import AsJson, CommandError, human_bytes, refuse_uri, report, show
+from decaysketch.cli.recipes import Configuration, recipe_from_options
 from decaysketch.client.access import has_secret
 from decaysketch.core.plausible_times import span
 from decaysketch.core.sizing import DEFAULT_CAPACITY
-from decaysketch.families import DEFAULT, FAMILIES
 from decaysketch.spark.build import detect_format
 from decaysketch.spark.tables import SketchTable
 from decaysketch.tables import KeyedBuilder
@@ -71,172 +61,167 @@ from spark_jobs.text_logs import settled
 __all__ = ["main", "tell"]
 
 _DEFAULTS = {"capacity": DEFAULT_CAPACITY, "time_unit": "us"}  # of a sampler as well, and of sites
+_COLUMNS = {
+    "time": "event_us", "time_unit": "us", "ids": "source,msg", "key": "key", "source": "source",
+    "sequence": "msg", "value": "value",
+}  # fmt: skip
 
 
-@taking_parameters(_DEFAULTS)
-def main(
-    log: Annotated[str, typer.Argument(help="The delivery log: a file or folder, or its URI.")],
-    out: Annotated[Path, typer.Option(help="Folder to write the table of sketches to.")],
-    by: Annotated[
-        str, typer.Option(help="Columns to group by, with commas; '' for one sketch of everything.")
-    ] = "path",
+@group
+class Filter(NamedTuple):
+    """Options for the rows that are read."""
+
     since: Annotated[
         str | None,
         typer.Option(help="Take rows from this time on: a date, or an integer in --time-unit."),
-    ] = None,
-    until: Annotated[str | None, typer.Option(help="Take rows before this time.")] = None,
+    ] = None
+    until: Annotated[str | None, typer.Option(help="Take rows before this time.")] = None
     where: Annotated[
         str | None, typer.Option(help="Take rows like \"valid = true and site != 'x'\".")
-    ] = None,
+    ] = None
+
+
+@group
+class Source(NamedTuple):
+    """Options for the way to read the log."""
+
+    format: Annotated[
+        str | None,
+        typer.Option(help="parquet, csv or json (one object a line); by suffix if not given."),
+    ] = None
+    schema: Annotated[
+        str | None,
+        typer.Option(help="Types of a CSV or JSON log, such as 'source STRING, msg BIGINT, ...'."),
+    ] = None
+    separator: Annotated[
+        str | None,
+        typer.Option(help="The separator of CSV cells, or 'tab'; from the heading if not given."),
+    ] = None
+    encoding: Annotated[
+        str | None,
+        typer.Option(
+            help="Encoding of text files, such as latin-1; from the first bytes if not given."
+        ),
+    ] = None
+    read_in_workers: Annotated[
+        bool, typer.Option(help="Let workers read a Parquet log themselves.")
+    ] = True
+
+    def text_options(self) -> TextOptions:
+        """Return the options for text files.
+
+        Raises:
+            CommandError: an invalid one.
+        """
+        options = TextOptions(self.separator, self.encoding)
+        options.check()
+        return options
+
+
+@group
+class Output(NamedTuple):
+    """Options for the table."""
+
+    out: Annotated[Path, typer.Option(help="Folder to write the table of sketches to.")]
     quarantine: Annotated[
         Path | None,
         typer.Option(
             help="Folder for rows that are refused, with the reason; else one ends the job."
         ),
-    ] = None,
+    ] = None
     apart: Annotated[
         bool, typer.Option("--apart", help="Keep the entries of LOG apart, for rebuild.")
-    ] = False,
+    ] = False
     fingerprint: Annotated[
         str,
         typer.Option(help="How rebuild notices a change: stat (size and time), or content."),
-    ] = FINGERPRINTS[0],
-    format: Annotated[
-        str | None,
-        typer.Option(help="parquet, csv or json (one object a line); by suffix if not given."),
-    ] = None,
-    schema: Annotated[
-        str | None,
-        typer.Option(help="Types of a CSV or JSON log, such as 'source STRING, msg BIGINT, ...'."),
-    ] = None,
-    time_column: Annotated[str, typer.Option(help="When the thing happened.")] = "event_us",
-    fallback_time_column: Annotated[
-        str | None,
-        typer.Option(
-            help="Replaces a null time; '' for none. If not given, arrival_us if the log has it."
-        ),
-    ] = None,
-    column_unit: Annotated[
-        str, typer.Option(help="Unit of times that are plain numbers: ns, us, ms, s, min, h or d.")
-    ] = "us",
-    time_zone: TimeZone = None,
-    time_format: TimeFormat = None,
-    separator: Separator = None,
-    decimal: Decimal = None,
-    thousands: Thousands = None,
-    encoding: Encoding = None,
-    text_columns: TextColumns = "",
-    id_columns: Annotated[
-        str, typer.Option(help="Columns that together identify a message, with commas.")
-    ] = "source,msg",
-    key_columns: Annotated[
-        str, typer.Option(help="Columns that together are the key, where keys are counted.")
-    ] = "key",
-    site_column: Annotated[
-        str | None, typer.Option(help="The site that they are counted for; one site if not given.")
-    ] = None,
-    source_column: Annotated[
-        str, typer.Option(help="Who sent the message, where sources number them.")
-    ] = "source",
-    sequence_column: Annotated[
-        str, typer.Option(help="Integers by which a source numbers its messages; likewise.")
-    ] = "msg",
-    value_column: Annotated[str, typer.Option(help="The measured number; '' for none.")] = "value",
-    weight_column: Annotated[
-        str, typer.Option(help="Integer weights; '': every weight is 1.")
-    ] = "",
-    family: Annotated[
-        str | None, typer.Option(help=f"{', '.join(FAMILIES)}; {DEFAULT} if nothing says it.")
-    ] = None,
-    decay: Annotated[
-        str | None,
-        typer.Option(
-            help="Where the family fixes one: the decay, such as 'exponential(half_life=15min)', "
-            "'floor(w / (1 + x/60))' or JSON; or a file that holds it."
-        ),
-    ] = None,
+    ] = FINGERPRINTS[0]
+    count_copies: Annotated[bool, typer.Option(help="Say how many deliveries were copies.")] = True
+    overwrite: Overwrite = False
+    as_json: AsJson = False
+
+    def check_free(self) -> None:
+        """Reject existing output."""
+        check_free(self.out, self.overwrite)
+        if self.quarantine is not None:
+            refuse_uri(self.quarantine)
+            check_quarantine(self.quarantine, self.overwrite)
+
+
+@group
+class Clock(NamedTuple):
+    """Options for the sketches' clock and the sites' epoch."""
+
     now: Annotated[
         int | None,
         typer.Option(
             help="A time to tell sketches that have a clock, in --time-unit: what no "
             "query from then on can see is forgotten. Not told if not given."
         ),
-    ] = None,
+    ] = None
     epoch: Annotated[
         int,
         typer.Option(
             help="Where keys are counted by site: another one for each log whose sketches will be "
             "merged with those of others. Each part of one that is kept --apart has one of its own."
         ),
-    ] = 0,
-    params_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--params", help="Parameters as a JSON file, instead of the options that follow."
-        ),
-    ] = None,
-    accuracy: Accuracy = None,
+    ] = 0
+
+
+@generated(_DEFAULTS, _COLUMNS)
+def main(
+    log: Annotated[str, typer.Argument(help="The delivery log: a file or folder, or its URI.")],
+    output: Output,
+    by: Annotated[
+        str, typer.Option(help="Columns to group by, with commas; '' for one sketch of everything.")
+    ] = "path",
     *,
+    filter: Filter,
+    source: Source,
+    columns: Columns,
+    configuration: Configuration,
     parameters: Parameters,
-    id_key_file: IdKeyFile = None,
-    read_in_workers: Annotated[
-        bool, typer.Option(help="Let workers read a Parquet log themselves.")
-    ] = True,
-    count_copies: Annotated[bool, typer.Option(help="Say how many deliveries were copies.")] = True,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
+    clock: Clock,
     master: Master = DEFAULT_MASTER,
 ) -> None:
     """Build one sketch for each key in a delivery log."""
     with reporting_errors():
         recipe = recipe_from_options(
-            family, params_file, decay, read_id_key(id_key_file), parameters, _DEFAULTS,
-            accuracy=accuracy, by_key=bool(names(by)),
+            configuration, parameters, _DEFAULTS, by_key=bool(names(by)),
         )  # fmt: skip
-        mapping = mapping_from_options(
-            recipe, ids=id_columns, key=key_columns, site=site_column, source=source_column,
-            sequence=sequence_column,
-            time=time_column, value=value_column, weight=weight_column,
-            fallback_time=fallback_time_column, time_unit=column_unit,
-        )  # fmt: skip
-        mapping = replace(
-            mapping, time_zone=time_zone, time_format=time_format, decimal=decimal or ".",
-            thousands=thousands or "",
-        )  # fmt: skip
-        options = TextOptions(separator, encoding)
-        options.check()
+        mapping = mapping_from_options(recipe, columns)
+        options = source.text_options()
         if has_secret(log):
             raise CommandError("LOG has a secret in it, which the table would keep and show")
-        if fingerprint not in FINGERPRINTS:
+        if output.fingerprint not in FINGERPRINTS:
             raise CommandError(
-                f"--fingerprint is {fingerprint!r}; expected one of {', '.join(FINGERPRINTS)}"
+                f"--fingerprint is {output.fingerprint!r}; expected one of "
+                f"{', '.join(FINGERPRINTS)}"
             )
         unit = recipe.params.time_unit
         spec = BuildSpec(
             log=log if "://" in log else str(Path(log).absolute()),
-            mapping=mapping, by=names(by), now=now,
-            since=time_in_units("--since", since, unit),
-            until=time_in_units("--until", until, unit), where=where,
-            format=format, schema=schema, read_in_workers=read_in_workers,
-            quarantine=None if quarantine is None else str(quarantine.absolute()),
-            apart=apart, fingerprint=fingerprint, epoch=epoch,
+            mapping=mapping, by=names(by), now=clock.now,
+            since=time_in_units("--since", filter.since, unit),
+            until=time_in_units("--until", filter.until, unit), where=filter.where,
+            format=source.format, schema=source.schema, read_in_workers=source.read_in_workers,
+            quarantine=None if output.quarantine is None else str(output.quarantine.absolute()),
+            apart=output.apart, fingerprint=output.fingerprint, epoch=clock.epoch,
         )  # fmt: skip
         # What can be wrong is found before a session starts.
-        KeyedBuilder(recipe, mapping, spec.by, now=now, only=spec.only, epoch=epoch)
+        KeyedBuilder(recipe, mapping, spec.by, now=spec.now, only=spec.only, epoch=spec.epoch)
         inputs(spec.log)
-        if schema is None and (format or detect_format(spec.log)) == "csv":
-            spec = settled(spec, options, names(text_columns))
-        check_free(out, overwrite)
-        if quarantine is not None:
-            refuse_uri(quarantine)
-            check_quarantine(quarantine, overwrite)
+        if spec.schema is None and (spec.format or detect_format(spec.log)) == "csv":
+            spec = settled(spec, options)
+        output.check_free()
         with spark_session("decaysketch build", master) as session:
-            if fallback_time_column is None:
+            if "fallback_time" not in columns.given:
                 spec = with_fallback(session, spec, "arrival_us")
             table = build(
-                session, spec, out, recipe, overwrite=overwrite, count_copies=count_copies
+                session, spec, output.out, recipe, overwrite=output.overwrite,
+                count_copies=output.count_copies,
             )  # fmt: skip
-        tell(table, as_json)
+        tell(table, output.as_json)
 
 
 def tell(table: SketchTable, as_json: bool) -> None:

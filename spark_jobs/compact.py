@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
+from decaysketch.cli.options import names
 from decaysketch.cli.output import AsJson, CommandError, human_bytes, report, show, warn
-from decaysketch.cli.recipes import IdKeyFile, names, read_id_key
+from decaysketch.cli.recipes import IdKeyFile, read_id_key
 from decaysketch.spark._names import quoted
 from decaysketch.spark.build import merge_table
 from decaysketch.spark.tables import SketchTable

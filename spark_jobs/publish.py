@@ -28,6 +28,7 @@ import typer
 from rich.progress import Progress
 from rich.table import Table
 
+from decaysketch.cli.options import names
 from decaysketch.cli.output import (
     AsJson,
     CommandError,
@@ -35,7 +36,7 @@ from decaysketch.cli.output import (
     report,
     show,
 )
-from decaysketch.cli.recipes import ApiKeyFile, CaFile, TimeoutS, api_client, names
+from decaysketch.cli.recipes import ApiKeyFile, CaFile, TimeoutS, api_client
 from decaysketch.client.errors import ClientError
 from decaysketch.client.posting import (
     Held,

@@ -45,13 +45,12 @@ _TYPES = (
 )
 
 
-def settled(spec: BuildSpec, options: TextOptions, texts: tuple[str, ...] = ()) -> BuildSpec:
+def settled(spec: BuildSpec, options: TextOptions) -> BuildSpec:
     """Return a specification with a CSV log's dialect and column types.
 
     Args:
         spec: without a schema.
         options: the separator and the encoding, if they are given.
-        texts: columns that name rows and remain texts.
 
     Raises:
         CommandError: the first file lacks a column or has it twice, has its heading behind other
@@ -59,21 +58,23 @@ def settled(spec: BuildSpec, options: TextOptions, texts: tuple[str, ...] = ()) 
     """
     path, *others = (file.path for part in inputs(spec.log).values() for file in part.files)
     compared = spec.only.columns if spec.only is not None else ()
-    wanted = tuple(dict.fromkeys((*spec.mapping.columns, *spec.by, *compared)))
+    wanted = tuple(dict.fromkeys((*spec.mapping.names, *spec.by, *compared)))
     dialect = _dialect(path, wanted, options)
     check_columns(Path(path), [each for each in wanted if f"{each}=" not in path], dialect.names)
     _check_others(path, dialect, others[:_CHECKED], wanted, options)
     for name in set(wanted) & dialect.twice:
         raise CommandError(f"{path} has two columns {name!r}; rename one of them")
+    texts = [name for name, _ in spec.mapping.casts]
     naming = [
         name for name in dict.fromkeys((*spec.mapping.naming, *spec.by))
         if name in dialect.names and name not in (*texts, *compared)
     ]  # fmt: skip
     kinds = kinds_of(dialect, [name for name in (*naming, *compared) if name in dialect.names])
-    integers = tuple(name for name in naming if pa.types.is_integer(kinds.get(name, pa.null())))
+    integers = [name for name in naming if pa.types.is_integer(kinds.get(name, pa.null()))]
     types = {name: _ddl(kinds.get(name, pa.string())) for name in compared}
     schema = ", ".join(f"{quoted(name)} {types.get(name, 'STRING')}" for name in dialect.names)
-    mapping = replace(_with_numerals(spec.mapping, dialect), integers=integers)
+    casts = dict(spec.mapping.casts) | dict.fromkeys(integers, "int64")
+    mapping = replace(_with_numerals(spec.mapping, dialect), casts=tuple(casts.items()))
     return replace(spec, mapping=mapping, schema=schema, reader=_reader(path, dialect))
 
 

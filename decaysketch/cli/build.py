@@ -5,17 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
 
-import pyarrow as pa
 import typer
 from rich.table import Table
 
-from decaysketch.cli.dialect import TextOptions
 from decaysketch.cli.file_builder import fold
+from decaysketch.cli.first_rows import First, check_no_types, numerals_from, recipe_from_rows
+from decaysketch.cli.options import (
+    Columns,
+    Parameters,
+    generated,
+    group,
+    mapping_from_options,
+    names,
+)
 from decaysketch.cli.output import (
     AsJson,
     CommandError,
@@ -24,34 +32,24 @@ from decaysketch.cli.output import (
     refuse_uri,
     reporting_errors,
     show,
-    warn,
     write_whole,
 )
 from decaysketch.cli.recipes import (
-    Accuracy,
     ApiKeyFile,
     CaFile,
-    IdKeyFile,
-    Parameters,
-    TimeFormat,
+    Configuration,
     TimeoutS,
-    TimeZone,
     api_client,
-    mapping_from_options,
-    names,
     read_id_key,
-    recipe_from_options,
     recipe_from_server,
-    taking_parameters,
 )
-from decaysketch.cli.tables import FORMATS, files_of, first_texts, format_of
+from decaysketch.cli.tables import Files, files_of, format_of
 from decaysketch.core.params import SketchParams
 from decaysketch.core.sizing import DEFAULT_BY_KEY, accuracy_of, capacity_for
-from decaysketch.core.text_values import Numerals
 from decaysketch.errors import TimeUnitWarning
-from decaysketch.families import DEFAULT, FAMILIES, Family, Recipe
+from decaysketch.families import Recipe
 from decaysketch.tables import KeyedBuilder
-from decaysketch.tables.texts import holds_numbers, looks_like_numbers, numerals_of
+from decaysketch.tables.records import ALL
 
 __all__ = ["build", "file_name"]
 
@@ -59,241 +57,141 @@ _SHOWN = 20  # keys in the table
 _LONGEST_NAME = 180
 _FEW_DUPLICATES = 2.0  # times the error of a sketch
 _DEFAULTS: dict[str, Any] = {}
+_COLUMNS = {
+    "time": "time", "ids": "id", "key": "key", "source": "source", "sequence": "sequence",
+    "value": "value",
+}  # fmt: skip
 
 
-@taking_parameters(_DEFAULTS)
-def build(
-    logs: Annotated[
-        list[Path], typer.Argument(help="Parquet, CSV, NDJSON or Arrow files, or folders.")
-    ],
+@group
+class Output(NamedTuple):
+    """Options for the output."""
+
     out: Annotated[
         Path, typer.Option(help="The sketch file; with --by the folder of sketches, one a key.")
-    ],
-    by: Annotated[str, typer.Option(help="Key columns, with commas: a sketch for each key.")] = "",
-    format: Annotated[
-        str | None, typer.Option(help=f"{', '.join(FORMATS)}; by suffix if not given.")
-    ] = None,
-    time_column: Annotated[str, typer.Option(help="The time of the event.")] = "time",
-    fallback_time_column: Annotated[str | None, typer.Option(help="Replaces a null time.")] = None,
-    column_unit: Annotated[
-        str | None,
-        typer.Option(help="Unit of times that are plain numbers; the stream's if not given."),
-    ] = None,
-    time_zone: TimeZone = None,
-    time_format: TimeFormat = None,
-    separator: Annotated[
-        str | None,
-        typer.Option(help="The separator of CSV cells, or 'tab'; from the heading if not given."),
-    ] = None,
-    decimal: Annotated[
-        str | None,
-        typer.Option(help="The decimal mark of numbers as text; detected if it is certain."),
-    ] = None,
-    thousands: Annotated[
-        str | None, typer.Option(help="The thousands mark of numbers as text; likewise.")
-    ] = None,
-    encoding: Annotated[
-        str | None,
-        typer.Option(
-            help="Encoding of text files, such as latin-1; from the first bytes if not given."
-        ),
-    ] = None,
-    id_columns: Annotated[
-        str,
-        typer.Option(
-            help="Columns that together identify an observation, with commas; in the same order "
-            "for all sketches that are merged."
-        ),
-    ] = "id",
-    key_columns: Annotated[
-        str, typer.Option(help="Columns that together are the key, if keys are counted.")
-    ] = "key",
-    site_column: Annotated[
-        str | None, typer.Option(help="The site that counts them; one site if not given.")
-    ] = None,
-    source_column: Annotated[
-        str, typer.Option(help="The source of the element, if sources number elements.")
-    ] = "source",
-    sequence_column: Annotated[
-        str, typer.Option(help="Integers by which a source numbers its elements; likewise.")
-    ] = "sequence",
-    text_columns: Annotated[
-        str,
-        typer.Option(
-            help="Columns that name rows and are read as text, with commas: CSV cells as "
-            "written, so that 012 is not 12."
-        ),
-    ] = "",
-    value_column: Annotated[
-        str, typer.Option(help="The measured number, or label; '' for none.")
-    ] = "value",
-    weight_column: Annotated[
-        str | None, typer.Option(help="Integer weights; every weight is 1 if not given.")
-    ] = None,
-    family: Annotated[
-        str | None,
-        typer.Option(help=f"{', '.join(FAMILIES)}; {DEFAULT} by default."),
-    ] = None,
-    params: Annotated[
-        Path | None, typer.Option(help="Parameters as JSON, instead of the options below.")
-    ] = None,
-    from_server: Annotated[
-        tuple[str, str] | None,
-        typer.Option(metavar="URL STREAM", help="Use the parameters of an aggregator's stream."),
-    ] = None,
-    decay: Annotated[
-        str | None,
-        typer.Option(
-            help="The decay, if the family fixes one, such as 'exponential(half_life=15min)', "
-            "'floor(w / (1 + x/60))' or JSON; or a file that contains it."
-        ),
-    ] = None,
-    accuracy: Accuracy = None,
-    *,
-    parameters: Parameters,
-    id_key_file: IdKeyFile = None,
-    api_key_file: ApiKeyFile = None,
-    ca_file: CaFile = None,
-    timeout_s: TimeoutS = 30.0,
-    now: Annotated[
-        int | None, typer.Option(help="The time for sketches that have a clock.")
-    ] = None,
-    site: Annotated[
-        str | None,
-        typer.Option(help="If keys are counted: the site of all rows, 0 if not given."),
-    ] = None,
-    epoch: Annotated[
-        int,
-        typer.Option(help="Likewise: another one for each part of a site's rows, built by itself."),
-    ] = 0,
-    any_time: Annotated[
-        bool,
-        typer.Option(
-            "--any-time", help="Accept times that are unlikely in their unit, with a warning."
-        ),
-    ] = False,
+    ]
     quarantine: Annotated[
         Path | None,
         typer.Option(
             help="File for rejected rows, with the reason, as NDJSON; without it, one ends the "
             "build."
         ),
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace existing output.")
-    ] = False,
-    as_json: AsJson = False,
+    ] = None
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")] = False
+    as_json: AsJson = False
+
+    def check_free(self) -> None:
+        """Reject existing output."""
+        for place in (self.out, self.quarantine):
+            if place is not None:
+                refuse_uri(place)
+                if place.exists() and not self.overwrite:
+                    raise CommandError(f"{place} is there already; replace it with --overwrite")
+
+
+@group
+class Server(NamedTuple):
+    """Options for an aggregator whose stream gives the parameters."""
+
+    from_server: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="URL STREAM", help="Use the parameters of an aggregator's stream."),
+    ] = None
+    api_key_file: ApiKeyFile = None
+    ca_file: CaFile = None
+    timeout_s: TimeoutS = 30.0
+
+
+@group
+class Rows(NamedTuple):
+    """Options for the rows, whatever their columns."""
+
+    now: Annotated[int | None, typer.Option(help="The time for sketches that have a clock.")] = None
+    site: Annotated[
+        str | None,
+        typer.Option(help="If keys are counted: the site of all rows, 0 if not given."),
+    ] = None
+    epoch: Annotated[
+        int,
+        typer.Option(help="Likewise: another one for each part of a site's rows, built by itself."),
+    ] = 0
+    any_time: Annotated[
+        bool,
+        typer.Option(
+            "--any-time", help="Accept times that are unlikely in their unit, with a warning."
+        ),
+    ] = False
+
+
+@generated(_DEFAULTS, _COLUMNS)
+def build(
+    logs: Annotated[
+        list[Path], typer.Argument(help="Parquet, CSV, NDJSON or Arrow files, or folders.")
+    ],
+    output: Output,
+    by: Annotated[str, typer.Option(help="Key columns, with commas: a sketch for each key.")] = "",
+    *,
+    files: Files,
+    columns: Columns,
+    configuration: Configuration,
+    parameters: Parameters,
+    server: Server,
+    rows: Rows,
 ) -> None:
     """Build sketches from files, in any order, with any duplicates in them."""
     with reporting_errors():
-        keys, texts = names(by), names(text_columns)
-        for place in (out, quarantine):
-            if place is not None:
-                refuse_uri(place)
-                if place.exists() and not overwrite:
-                    raise CommandError(f"{place} is there already; replace it with --overwrite")
-        options = TextOptions(separator, encoding)
-        options.check()
-        first = _first_values(logs, format, value_column, options)
-        numerals = _numerals(decimal, thousands, first)
-        id_key = read_id_key(id_key_file)
-        recipe: Recipe
-        if from_server is not None:
-            if parameters or any(v is not None for v in (family, params, decay, accuracy)):
-                raise CommandError("--from-server gives all parameters; give no others")
-            with api_client(from_server[0], api_key_file, timeout_s, ca_file) as client:
-                recipe = recipe_from_server(client, from_server[1], id_key)
+        output.check_free()
+        options = files.text_options()
+        keys = names(by)
+        first = _first(logs, files, columns, keys)
+        numerals = numerals_from(columns, first)
+        if server.from_server is not None:
+            recipe = _recipe_of(server, configuration, parameters, columns)
         else:
-            defaults = dict(_DEFAULTS)
-            if params is None and "value_type" not in parameters and value_column:
-                chosen = FAMILIES.get(family or DEFAULT)
-                if chosen is not None and _takes_labels(chosen) and _are_labels(first, numerals):
-                    defaults["value_type"] = "label"
-            recipe = recipe_from_options(
-                family, params, decay, id_key, parameters, defaults, accuracy=accuracy,
+            recipe = recipe_from_rows(
+                configuration, parameters, columns, first, _DEFAULTS, numerals=numerals,
                 by_key=bool(keys),
             )  # fmt: skip
-        files = [file for given in logs for file in files_of(given, format)]
-        mapping = mapping_from_options(
-            recipe, ids=id_columns, key=key_columns, site=site_column, source=source_column,
-            sequence=sequence_column,
-            time=time_column, fallback_time=fallback_time_column, value=value_column,
-            weight=weight_column, time_unit=column_unit,
-        )  # fmt: skip
-        mapping = replace(
-            mapping, time_zone=time_zone, time_format=time_format, decimal=numerals.decimal,
-            thousands=numerals.thousands,
-        )  # fmt: skip
+        mapping = mapping_from_options(recipe, columns)
+        mapping = replace(mapping, decimal=numerals.decimal, thousands=numerals.thousands)
+        if columns.text("columns") == ALL:
+            mapping = mapping.complete(recipe, first.names)
+        found = [file for given in logs for file in files_of(given, files.format)]
         builder = KeyedBuilder(
-            recipe, mapping, keys, now=now, site=0 if site is None else site, epoch=epoch,
-            check_units=not any_time, check_ids=True,
-            refused="raise" if quarantine is None else "count",
+            recipe, mapping, keys, now=rows.now, site=0 if rows.site is None else rows.site,
+            epoch=rows.epoch, check_units=not rows.any_time, check_ids=True,
+            refused="raise" if output.quarantine is None else "count",
         )  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TimeUnitWarning)  # said below, as a line
             refused = fold(
-                builder, files, format, texts=texts, options=options, quarantine=quarantine
+                builder, found, files.format, options=options, quarantine=output.quarantine
             )
-        nothing = _refuse_nothing(builder, out, refused, quarantine)
-        _write(builder, out, quarantine, refused, as_json)
+        nothing = _refuse_nothing(builder, output.out, refused, output.quarantine)
+        _write(builder, output.out, output.quarantine, refused, output.as_json)
         if nothing:
-            raise CommandError(f"no rows in {len(files)} files; {out} is an empty sketch")
+            raise CommandError(f"no rows in {len(found)} files; {output.out} is an empty sketch")
 
 
-def _takes_labels(family: Family) -> bool:
-    return any("label" in option.choices for option in family.options)
+def _first(logs: list[Path], files: Files, columns: Columns, keys: Sequence[str]) -> First:
+    if not logs[0].exists():
+        return First(logs[0])
+    path = files_of(logs[0], files.format)[0]
+    format = (files.format or format_of(path)) if path.is_file() else ""
+    return First.of(path, format, columns, keys, files.text_options())
 
 
-class _First(NamedTuple):
-    """The first values in the first file, if they are texts."""
-
-    path: Path
-    column: str
-    texts: pa.Array
-
-
-def _first_values(
-    logs: list[Path], format: str | None, column: str, options: TextOptions
-) -> _First | None:
-    if not column or not logs[0].exists():
-        return None
-    path = files_of(logs[0], format)[0]
-    chosen = format or format_of(path)
-    if chosen not in FORMATS or not path.is_file():
-        return None  # what is no file, such as a pipe, is read once
-    texts = first_texts(path, chosen, column, options)
-    return None if texts is None else _First(path, column, texts)
-
-
-def _numerals(decimal: str | None, thousands: str | None, first: _First | None) -> Numerals:
-    """Return the number format, from the options or from unambiguous first values."""
-    if decimal is None and thousands is None and first is not None:
-        found = None if holds_numbers(first.texts) else numerals_of(first.texts)
-        if found is not None:
-            said = f"--decimal '{found.decimal}'"
-            said += f" --thousands {found.thousands!r}" if found.thousands else ""
-            warn(f"{first.path}: numbers of column {first.column!r} are read with {said}")
-            return found
-    numerals = Numerals(decimal or ".", thousands or "")
-    numerals.check()
-    return numerals
-
-
-def _are_labels(first: _First | None, numerals: Numerals) -> bool:
-    """Return whether values are labels, from the values alone.
-
-    Raises:
-        CommandError: they look like numbers in another number format.
-    """
-    if first is None or holds_numbers(first.texts, numerals):
-        return False
-    if (found := looks_like_numbers(first.texts)) is not None:
-        raise CommandError(
-            f"{first.path}: column {first.column!r} has {found!r}, which looks like a number; "
-            "--decimal and --thousands say how numbers are written, --value-type label keeps texts "
-            "as they are"
-        )
-    return True
+def _recipe_of(
+    server: Server, configuration: Configuration, parameters: Parameters, columns: Columns
+) -> Recipe:
+    """Return the sketch configuration of a server's stream."""
+    assert server.from_server is not None
+    url, stream = server.from_server
+    if parameters or any(each is not None for each in configuration[:-1]):
+        raise CommandError("--from-server gives all parameters; give no others")
+    check_no_types(columns, "--from-server")
+    with api_client(url, server.api_key_file, server.timeout_s, server.ca_file) as client:
+        return recipe_from_server(client, stream, read_id_key(configuration.id_key_file))
 
 
 def _refuse_nothing(
@@ -384,6 +282,9 @@ def _write(
         for stale in before - {Path(each["file"]).name for each in written}:
             (out / stale).unlink(missing_ok=True)
     notes = []
+    if declared := getattr(builder.recipe.params, "columns", ()):
+        listed = ", ".join(f"{name} {kind}" for name, kind in declared)
+        notes.append(f"columns {listed}")
     if len(written) > _SHOWN:
         notes.append(f"and {len(written) - _SHOWN:,} more")
     if builder.kinds:

@@ -46,7 +46,6 @@ def fold(
     logs: Sequence[Path],
     format: str | None,
     *,
-    texts: Sequence[str] = (),
     options: TextOptions = TextOptions(),  # noqa: B008 - immutable
     quarantine: Path | None = None,
 ) -> int:
@@ -56,7 +55,6 @@ def fold(
         builder: receives the rows; it counts rejected rows if there is a quarantine.
         logs: files.
         format: of all of them; None: from the suffix of each.
-        texts: columns that are read as text.
         options: the options for text files.
         quarantine: file for rejected rows, an object of JSON a line.
 
@@ -67,7 +65,9 @@ def fold(
         CommandError: an unreadable file, or a row that cannot be accepted if there is no
             quarantine.
     """
-    named = {*builder.mapping.naming, *builder.keys}
+    mapping = builder.mapping
+    named = {*mapping.naming, *builder.keys, *(column for _, column in mapping.columns)}
+    texts = [name for name, _ in mapping.casts]
     for name in texts:
         if name not in named:
             raise CommandError(

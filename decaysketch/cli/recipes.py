@@ -1,57 +1,45 @@
-"""The options of a program: the sketch configuration, columns, decays, and secrets.
+"""The options of a program: the sketch configuration, decays, and secrets.
 
-The parameters of all families are options of a program (:func:`taking_parameters`). Each family
-reads its own. An option for another family is rejected.
+:mod:`decaysketch.cli.options` generates an option for each parameter of any family.
 """
 
 from __future__ import annotations
 
-import inspect
 import os.path
 import re
-from collections.abc import Callable, Mapping
-from functools import partial, update_wrapper
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
 
 import httpx2
 import typer
 
 from decaysketch import decay as decays
+from decaysketch.cli.options import Parameters, group
 from decaysketch.cli.output import CommandError, warn
 from decaysketch.client.access import bearer, plain_url
 from decaysketch.client.trust import certificate_fault, trust
-from decaysketch.core.params import Option, SketchParams
+from decaysketch.core.column_types import ColumnTypes
+from decaysketch.core.params import SketchParams
 from decaysketch.core.sizing import CAPACITY_BY_KEY, read_accuracy
 from decaysketch.core.text.grammar import json_object
 from decaysketch.decay import Decay
 from decaysketch.errors import DisagreeingCopiesWarning, TimeZoneWarning, UnlikelyClockWarning
 from decaysketch.families import DEFAULT, FAMILIES, Recipe, recipe_from_dict
-from decaysketch.tables import ColumnMapping
 
 __all__ = [
     "Accuracy",
     "ApiKeyFile",
     "CaFile",
-    "Decimal",
-    "Encoding",
+    "Configuration",
     "IdKeyFile",
-    "Parameters",
-    "Separator",
-    "TextColumns",
-    "Thousands",
-    "TimeFormat",
-    "TimeZone",
     "TimeoutS",
     "api_client",
-    "mapping_from_options",
-    "names",
     "parse_decay",
     "read_id_key",
     "recipe_from_options",
     "recipe_from_server",
-    "taking_parameters",
     "told",
 ]
 
@@ -76,106 +64,10 @@ CaFile = Annotated[
         help="PEM file with the only certificate authorities to trust, for a private one.",
     ),
 ]
-TimeZone = Annotated[
-    str | None,
-    typer.Option(
-        help="Zone of times that name none, such as Europe/Berlin or +02:00; UTC, with a warning, "
-        "if not given."
-    ),
-]
-Separator = Annotated[
-    str | None,
-    typer.Option(help="The separator of CSV cells, or 'tab'; from the heading if not given."),
-]
-Decimal = Annotated[str | None, typer.Option(help="The decimal mark of numbers as text.")]
-Thousands = Annotated[
-    str | None, typer.Option(help="The thousands mark of numbers as text; likewise.")
-]
-Encoding = Annotated[
-    str | None,
-    typer.Option(help="Encoding of text, such as latin-1; from the first bytes if not given."),
-]
-TextColumns = Annotated[
-    str,
-    typer.Option(
-        help="Columns that name rows and are read as text, with commas: CSV cells as written, so "
-        "that 012 is not 12."
-    ),
-]
-TimeFormat = Annotated[
-    str | None,
-    typer.Option(
-        help="Format of times as text, for strptime, such as '%d/%m/%Y %H:%M:%S'; "
-        "ISO 8601 or 31.01.2026 12:00 if not given."
-    ),
-]
 TimeoutS = Annotated[float, typer.Option(min=0.1, help="Time limit for one response, in seconds.")]
 
 _OLD_DECAY = re.compile(r"\s*([a-z]+):([^(){}]*)")
 _LONGEST_FILE = 1 << 20  # characters of a file of parameters
-
-Parameters = dict[str, Any]  # those that were given, by name
-_PLACE = "parameters"  # of them among the arguments of a command
-
-
-def taking_parameters(
-    defaults: Mapping[str, Any],
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command an option for each parameter of any family.
-
-    Args:
-        defaults: defaults for parameters, in families that have them.
-
-    Returns:
-        A decorator of functions with an argument ``parameters``.
-    """
-    return partial(_TakingParameters, defaults=defaults)
-
-
-class _TakingParameters:
-    """A command as typer sees it. Typer reads the options from the signature."""
-
-    def __init__(self, command: Callable[..., None], defaults: Mapping[str, Any]) -> None:
-        self._command, self._defaults = command, defaults
-        update_wrapper(self, command)
-
-    @property
-    def __signature__(self) -> inspect.Signature:
-        own = inspect.signature(self._command, eval_str=True)
-        arguments: list[inspect.Parameter] = []
-        for argument in own.parameters.values():
-            named = argument.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            arguments += self._options() if argument.name == _PLACE else [named]
-        return own.replace(parameters=arguments)
-
-    def _options(self) -> list[inspect.Parameter]:
-        options: dict[str, Option] = {}
-        for family in FAMILIES.values():
-            for option in family.options:
-                options.setdefault(option.name, option)
-        arguments = []
-        for name, option in options.items():
-            of = [family.name for family in FAMILIES.values() if name in _names(family.name)]
-            text = option.doc if len(of) == len(FAMILIES) else f"For {', '.join(of)}: {option.doc}"
-            default = self._defaults.get(name, option.default)
-            if default is not ... and default is not None:
-                text = f"{text.removesuffix('.')}; {default} if not given."
-            kind: Any = option.type | None  # a value to typer, not a type
-            arguments.append(
-                inspect.Parameter(
-                    name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=None,
-                    annotation=Annotated[kind, typer.Option(help=text)],
-                )
-            )
-        return arguments
-
-    def __call__(self, **arguments: Any) -> None:
-        options = {each.name for each in self._options()}
-        given = {name: arguments.pop(name) for name in options & arguments.keys()}
-        arguments[_PLACE] = {name: value for name, value in given.items() if value is not None}
-        self._command(**arguments)
 
 
 def _names(family: str) -> tuple[str, ...]:
@@ -195,11 +87,6 @@ def told(warnings: Mapping[type[UserWarning], str]) -> list[str]:
     return [said + _REMEDIES[category] for category, said in warnings.items()]
 
 
-def names(text: str) -> tuple[str, ...]:
-    """Parse column names with commas between them."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
 def read_id_key(path: Path | None) -> bytes | None:
     """Read the secret from a file. The key itself is never an argument, because other users could
     see it.
@@ -212,35 +99,54 @@ def read_id_key(path: Path | None) -> bytes | None:
         raise CommandError(f"{path} does not hold a key in hexadecimal digits") from None
 
 
+@group
+class Configuration(NamedTuple):
+    """Options for the sketch configuration, next to the parameters of the families."""
+
+    family: Annotated[
+        str | None, typer.Option(help=f"{', '.join(FAMILIES)}; {DEFAULT} by default.")
+    ] = None
+    decay: Annotated[
+        str | None,
+        typer.Option(
+            help="The decay, if the family fixes one, such as 'exponential(half_life=15min)', "
+            "'floor(w / (1 + x/60))' or JSON; or a file that contains it."
+        ),
+    ] = None
+    params: Annotated[
+        Path | None, typer.Option(help="Parameters as JSON, instead of their options.")
+    ] = None
+    accuracy: Accuracy = None
+    id_key_file: IdKeyFile = None
+
+
 def recipe_from_options(
-    family: str | None,
-    params_file: Path | None,
-    decay: str | None,
-    id_key: bytes | None,
+    chosen: Configuration,
     given: Parameters,
     defaults: Mapping[str, Any],
     *,
-    accuracy: str | None = None,
     by_key: bool = False,
+    columns: ColumnTypes = (),
 ) -> Recipe:
     """Return the sketch configuration of a family.
 
     Args:
-        family: its name; None: the family in the file, or else the default family.
-        params_file: JSON, either parameters or ``{"family", "params", "decay"}``; None: they are in
-            ``given``.
-        decay: an integral decay in any spelling (:mod:`decaysketch.decay.read`), or the path of a
-            file that contains one, if the family has a fixed decay.
-        id_key: the stream's secret, if it has one.
+        chosen: the family's name (None: the family in the file, or else the default family), a file
+            of JSON with parameters or ``{"family", "params", "decay"}`` (None: they are in
+            ``given``), an integral decay in any spelling (:mod:`decaysketch.decay.read`) or the
+            path of a file that contains one, the accuracy, which gives the capacity for hashed ids,
+            and the file of the stream's secret.
         given: parameters of any family.
         defaults: defaults for parameters that were not given, in families that have them.
-        accuracy: gives the capacity, if it is the capacity for hashed ids.
         by_key: whether there will be a sketch for each key; then they are smaller by default.
+        columns: the declared columns, if there is no file.
 
     Raises:
         CommandError: a file without JSON, or an option that has no use.
         ParameterError: a value outside its domain, or a missing one.
     """
+    family, params_file, accuracy = chosen.family, chosen.params, chosen.accuracy
+    decay, id_key = chosen.decay, read_id_key(chosen.id_key_file)
     if family is not None and family not in FAMILIES:
         raise CommandError(f"--family is {family!r}; expected one of {', '.join(FAMILIES)}")
     if params_file is not None:
@@ -266,6 +172,12 @@ def recipe_from_options(
                 params.pop("capacity", None)  # a default
         elif accuracy is not None:
             raise CommandError(f"--accuracy has no use for the family {family}")
+        if columns:
+            if FAMILIES[family].params is not SketchParams:
+                raise CommandError(f"--columns has no use for the family {family}")
+            params["columns"] = dict(columns)
+            if "value_type" not in given:
+                params.pop("value_type", None)
         if id_key is not None:
             params["keyed_by"] = "secret"
         form = {"family": family, "params": params}
@@ -286,40 +198,6 @@ def _capacity(given: Parameters, accuracy: str | None, by_key: bool) -> Paramete
             raise CommandError("--accuracy has no use beside --capacity")
         return {"accuracy": read_accuracy(accuracy)}
     return {"capacity": CAPACITY_BY_KEY} if by_key and "capacity" not in given else {}
-
-
-def mapping_from_options(
-    recipe: Recipe,
-    *,
-    ids: str,
-    key: str,
-    site: str | None,
-    source: str,
-    sequence: str,
-    time: str,
-    fallback_time: str | None,
-    value: str,
-    weight: str | None,
-    time_unit: str | None,
-) -> ColumnMapping:
-    """Return the meaning of a log's columns for a family. Column names are empty for none."""
-    taken = recipe.kind.input
-    numbered, counted = taken.named_by == "sequence", taken.named_by == "key"
-    if site and not taken.sited:
-        raise CommandError(
-            f"--site-column is {site!r}; the family {recipe.family} does not count by site"
-        )
-    return ColumnMapping(
-        time=time,
-        ids=names(ids) if taken.named_by == "ids" else (),
-        key=names(key) if counted else (),
-        source=(source or None) if numbered else site or None,
-        sequence=(sequence or None) if numbered else None,
-        value=None if taken.value == "none" else value or None,
-        weight=weight or None,
-        fallback_time=fallback_time or None,
-        time_unit=time_unit,
-    )
 
 
 def _option(name: str) -> str:

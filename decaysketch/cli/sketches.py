@@ -148,6 +148,7 @@ def _facts(path: Path, id_key: bytes | None) -> dict[str, Any]:
         "fingerprint": sketch.params.fingerprint.hex(),
         **({} if sites is None else {"sites": list(sites)}),
         "rows": len(sketch),
+        **_columns(sketch),
         "levels": len(complete),
         "watermarks": list(complete),
         "oldest": stats.oldest,
@@ -159,6 +160,27 @@ def _facts(path: Path, id_key: bytes | None) -> dict[str, Any]:
     }
 
 
+def _columns(sketch: Sketch) -> dict[str, Any]:
+    """Return the columns in the first hash function's rows, if the stream has columns."""
+    states = getattr(sketch, "states", None)
+    records = None if states is None else getattr(states()[0], "records", None)
+    return {} if records is None else {"columns": records.facts()}
+
+
+def _told_columns(columns: dict[str, dict[str, Any]]) -> str:
+    """Return a line for each column, and a hint for texts that differ in most rows."""
+    lines = []
+    for name, facts in columns.items():
+        line = f"{name} {facts['type']}: {facts['rows']:,} rows"
+        if (texts := facts.get("texts")) is not None:
+            size = human_bytes(facts["text_bytes"])
+            line += f", {texts:,} {'text' if texts == 1 else 'texts'} of {size}"
+            if 2 * texts > facts["rows"] and texts > _SHOWN:
+                line += " (nearly one for each row: most of the bytes may be this column's)"
+        lines.append(line)
+    return "\n".join(lines)
+
+
 def _two_columns(facts: dict[str, Any]) -> Table:
     table = Table(show_header=False)
     for name, value in facts.items():
@@ -167,8 +189,10 @@ def _two_columns(facts: dict[str, Any]) -> Table:
             text = f"{len(kept)} of {len(value)} levels: {kept}" if kept else "none: all is held"
         elif name == "bytes":
             text = human_bytes(value)
+        elif name == "columns":
+            text = _told_columns(value)
         elif name in ("params", "decay"):
-            text = ", ".join(f"{key}={each}" for key, each in value.items())
+            text = ", ".join(f"{key}={each}" for key, each in value.items() if key != "columns")
         elif name == "sites":
             listed = ", ".join(map(str, value[:_SHOWN]))
             text = f"{len(value):,}: {listed}{', ...' if len(value) > _SHOWN else ''}"

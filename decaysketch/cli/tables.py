@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -26,8 +26,10 @@ import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.json
 import pyarrow.parquet as pq
+import typer
 
 from decaysketch.cli.dialect import Dialect, TextOptions, dialect_of, encoding_of, opened
+from decaysketch.cli.options import group
 from decaysketch.cli.output import CommandError
 from decaysketch.core.text_values import PLAIN
 from decaysketch.tables.columns import holds_text, in_plain_text, is_text
@@ -37,15 +39,17 @@ from decaysketch.tables.texts import numbers
 __all__ = [
     "FORMATS",
     "Faults",
+    "Files",
     "Reading",
     "batches",
     "check_columns",
     "files_of",
-    "first_texts",
+    "first_rows",
     "format_of",
     "head_of",
     "kinds_of",
     "otherwise_written",
+    "texts_of",
 ]
 
 FORMATS = ("parquet", "csv", "ndjson", "arrow")
@@ -73,10 +77,11 @@ class Reading(NamedTuple):
     Attributes:
         columns: the required columns.
         naming: those that name rows or sketches.
-        texts: those that become text: in CSV, as they are written.
+        texts: those that stay text in CSV, as they are written.
         options: the options for text files.
         torn: called for dropped lines; None: such a line is an error.
         progress: called with the share of the file that was read, if it is known.
+        everything: read all columns.
     """
 
     columns: Sequence[str]
@@ -85,6 +90,40 @@ class Reading(NamedTuple):
     options: TextOptions = TextOptions()
     torn: Torn | None = None
     progress: Callable[[float], None] = lambda _share: None
+    everything: bool = False
+
+    def chosen(self, there: Sequence[str]) -> list[str]:
+        """Return a file's columns that are read."""
+        return [name for name in there if self.everything or name in self.columns]
+
+
+@group
+class Files(NamedTuple):
+    """Options for the files' format."""
+
+    format: Annotated[
+        str | None, typer.Option(help=f"{', '.join(FORMATS)}; by suffix if not given.")
+    ] = None
+    separator: Annotated[
+        str | None,
+        typer.Option(help="The separator of CSV cells, or 'tab'; from the heading if not given."),
+    ] = None
+    encoding: Annotated[
+        str | None,
+        typer.Option(
+            help="Encoding of text files, such as latin-1; from the first bytes if not given."
+        ),
+    ] = None
+
+    def text_options(self) -> TextOptions:
+        """Return the options for text files.
+
+        Raises:
+            CommandError: an invalid one.
+        """
+        options = TextOptions(self.separator, self.encoding)
+        options.check()
+        return options
 
 
 def format_of(path: Path) -> str:
@@ -149,7 +188,7 @@ def batches(
         for batch, kinds in _READERS[format](path, reading):
             batch = _with_partitions(batch, path)
             check_columns(path, reading.columns, batch.schema.names)
-            yield (batch, *_named(batch, reading.texts, kinds, path))
+            yield (batch, *_named(batch, kinds))
     except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError) as fault:
         raise CommandError(f"{path} cannot be read as {format}: {_line(fault)}") from None
     except UnicodeDecodeError as fault:
@@ -190,18 +229,35 @@ def _said_twice(path: Path, name: str) -> str:
 # --------------------------------------------------------------------------------------- first rows
 
 
-def first_texts(path: Path, format: str, column: str, options: TextOptions) -> pa.Array | None:
-    """Return the first entries of a file's column, if they are texts. None: there are none, or the
-    file cannot be read, which is reported when it is read.
+def first_rows(
+    path: Path, format: str, reading: Reading, *, strict: bool = False
+) -> pa.Table | None:
+    """Return a file's first rows: no rows if there are none, and without a column that it lacks.
+    None: it cannot be read, which is reported when it is read.
+
+    Raises:
+        CommandError: if ``strict``, as :func:`batches`.
     """
-    reading = Reading([column], options=options, torn=lambda _line: None)
+    reading = reading._replace(torn=lambda _line: None)
     try:
-        first, _ = next(_READERS[format](path, reading), (None, {}))
+        if strict:
+            first, _, _ = next(batches(path, format, reading))
+            return pa.Table.from_batches([first])
+        first, _ = next(_READERS[format](path, reading))
+    except StopIteration:
+        return pa.table({name: pa.nulls(0) for name in reading.columns}) if strict else None
     except (pa.ArrowException, ValueError, OSError, CommandError):
+        if strict:
+            raise
         return None
-    if first is None or column not in first.schema.names:
+    return pa.Table.from_batches([_with_partitions(first, path)])
+
+
+def texts_of(rows: pa.Table | None, column: str) -> pa.Array | None:
+    """Return the entries of a column, if they are texts. None: there are none."""
+    if rows is None or rows.column_names.count(column) != 1:
         return None
-    values = first.column(first.schema.names.index(column))
+    values = rows.column(column).combine_chunks()
     if not holds_text(values.type) or values.null_count == len(values):
         return None
     values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
@@ -258,19 +314,9 @@ def _with(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
     return batch.set_column(batch.schema.get_field_index(name), name, column)
 
 
-def _named(
-    batch: pa.RecordBatch, names: Sequence[str], kinds: Kinds, path: Path
-) -> tuple[pa.RecordBatch, Faults]:
-    """Return the same with the columns that name rows as text, or in their types."""
+def _named(batch: pa.RecordBatch, kinds: Kinds) -> tuple[pa.RecordBatch, Faults]:
+    """Return the same with the columns that name rows in their types."""
     faults: Faults = {}
-    for name in names:
-        column = batch.column(name)
-        if not (is_text(column.type) or pa.types.is_integer(column.type)):
-            raise CommandError(
-                f"{path}: column {name!r} is of type {column.type}; expected integers or text to "
-                "be taken as text"
-            )
-        batch = _with(batch, name, column.cast(pa.string()))
     for name, kind in kinds.items():
         batch = _with(batch, name, _typed(batch.column(name), name, kind, faults))
     return batch, faults
@@ -293,7 +339,7 @@ def _csv_of(path: Path, reading: Reading, stream: Any, head: bytes) -> Rows:
     for name in wanted:
         if name in dialect.twice:
             raise CommandError(_said_twice(path, name))
-    chosen = [name for name in dialect.names if name in reading.columns]
+    chosen = reading.chosen(dialect.names)
     named = [each for each in chosen if each in reading.naming and each not in reading.texts]
     kinds = kinds_of(dialect, named)
     torn = _Torn(path, reading.torn)
@@ -519,7 +565,7 @@ def _by_lines(path: Path, block: bytes, reading: Reading, known: Kinds) -> tuple
             continue
         rows.append(row)
     columns, kinds = {}, {}
-    for name in dict.fromkeys(name for row in rows for name in row if name in reading.columns):
+    for name in reading.chosen(list(dict.fromkeys(name for row in rows for name in row))):
         cells, kind = [row.get(name) for row in rows], known.get(name)
         if name in reading.naming and kind is not None and not is_text(kind):
             columns[name], kinds[name] = _as_texts(cells), kind
@@ -553,8 +599,8 @@ def _as_texts(cells: list[Any]) -> pa.Array:
 def _parquet(path: Path, reading: Reading) -> Rows:
     with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
         names = file.schema_arrow.names
-        there = [name for name in reading.columns if name in names]
-        if len(there) < len(reading.columns) or any(names.count(name) > 1 for name in there):
+        there = reading.chosen(names)
+        if not {*reading.columns} <= {*there} or len({*there}) < len(there):
             yield pa.RecordBatch.from_pylist([], schema=file.schema_arrow), {}
         read, rows = 0, max(file.metadata.num_rows, 1)
         for batch in file.iter_batches(_ROWS, columns=there):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ import numpy.typing as npt
 from decaysketch.contract.snapshot import Snapshot, State
 from decaysketch.core.bags import Retained
 from decaysketch.core.labels import LabelBook, Labels
+from decaysketch.core.log_columns import LogColumnArguments
 from decaysketch.core.observations import check_time
 from decaysketch.core.params import BuildParams, Differences, check_shrinks
 from decaysketch.core.pending import Waiting
@@ -181,22 +182,15 @@ class Sketch(Held):
     def from_frame(
         cls,
         frame: Any,
+        mapping: Any = None,
         *,
-        time: str,
-        value: str | None = None,
-        id: str | Sequence[str] = (),
-        key: str | Sequence[str] = (),
-        source: str | None = None,
-        sequence: str | None = None,
-        weight: str | int = 1,
         params: BuildParams | None = None,
         accuracy: float | str | None = None,
         time_unit: str = "auto",
-        column_unit: str | None = None,
-        time_zone: str | None = None,
         decay: Any = None,
         drop_nulls: bool = False,
         check_units: bool = True,
+        **columns: Unpack[LogColumnArguments],
     ) -> Self:
         """Make a sketch from a data frame: pandas (2.2 or newer), polars, DuckDB, Arrow, ibis, or
         anything else with ``__arrow_c_stream__``. Needs pyarrow (``decaysketch[frames]``).
@@ -206,27 +200,21 @@ class Sketch(Held):
 
         Args:
             frame: in any order, with any number of duplicates.
-            time: column with the event time: timestamps, dates, integers, or ISO 8601 texts.
-            value: column with the measured number, or with labels: text, categories. Null, NaN, NA
-                and NaT are missing values. With declared columns (``params.columns``), none: the
-                data frame's columns with these names are read, and others are null.
-            id: the column, or columns, that together identify the event, as in
-                :func:`decaysketch.observation_ids`.
-            key, source, sequence: replace ids if the family counts keys or numbers its elements.
-                See :class:`decaysketch.tables.ColumnMapping`.
-            weight: column with integer weights, or one weight for all rows.
+            mapping: the meaning of its columns, a :class:`decaysketch.tables.ColumnMapping`. None:
+                from the keywords.
             params: build parameters. Without them weights are 1, values are labels if the column is
-                of text, and ``accuracy`` and ``time_unit`` give the rest. Sketches that are to be
-                merged need equal ones, so pass them.
+                of text, ``columns`` are declared by their types, and ``accuracy`` and ``time_unit``
+                give the rest. Sketches that are to be merged need equal ones, so pass them.
             accuracy: of a sum, in 19 of 20 results, as 0.05 or "5%". 2 % unless given.
             time_unit: of the sketch. "auto" is the unit of the time column, by its type.
-            column_unit: of times that are plain numbers. The sketch's unit unless given.
-            time_zone: of timestamps and texts that name none, such as "Europe/Berlin" or "+02:00".
-                UTC, with a warning, unless given.
             decay: if the family fixes one.
             drop_nulls: skip rows without a time, or without a part of their id.
                 ``stats().left_out`` counts them.
             check_units: reject integers that are unlikely times in their unit (except for a few).
+            columns: the columns by their meaning: ``time``, ``value``, ``id`` and others
+                (:class:`decaysketch.core.log_columns.LogColumnArguments`). Null, NaN, NA and NaT
+                are missing values. If the stream has declared columns and ``columns`` is not given,
+                the data frame's columns with their names are read, and others are null.
 
         Raises:
             ObservationError: the first row that cannot be stored, and the remedy.
@@ -244,33 +232,23 @@ class Sketch(Held):
         Complexity: O(rows log max_weight), and a copy of the named columns.
         """
         made: Self = _frames().build(
-            cls, frame, time=time, value=value, id=id, key=key, source=source, sequence=sequence,
-            weight=weight, params=params, accuracy=accuracy, time_unit=time_unit,
-            column_unit=column_unit, time_zone=time_zone, decay=decay, drop_nulls=drop_nulls,
-            check_units=check_units,
+            cls, frame, params=params, accuracy=accuracy, time_unit=time_unit, decay=decay,
+            mapping=mapping, arguments=columns, drop_nulls=drop_nulls, check_units=check_units,
         )  # fmt: skip
         return made
 
     def update_frame(
         self,
         frame: Any,
+        mapping: Any = None,
         *,
-        time: str,
-        value: str | None = None,
-        id: str | Sequence[str] = (),
-        key: str | Sequence[str] = (),
-        source: str | None = None,
-        sequence: str | None = None,
-        weight: str | int = 1,
-        column_unit: str | None = None,
-        time_zone: str | None = None,
         drop_nulls: bool = False,
         check_units: bool = True,
+        **columns: Unpack[LogColumnArguments],
     ) -> None:
         """Ingest a data frame, or nothing if a row is rejected. See :meth:`from_frame`."""
         _frames().feed(
-            self, frame, time=time, value=value, id=id, key=key, source=source, sequence=sequence,
-            weight=weight, column_unit=column_unit, time_zone=time_zone, drop_nulls=drop_nulls,
+            self, frame, mapping=mapping, arguments=columns, drop_nulls=drop_nulls,
             check_units=check_units,
         )  # fmt: skip
 

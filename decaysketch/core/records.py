@@ -108,6 +108,18 @@ class Records:
         """Return a column that exists."""
         return self.columns[[known for known, _ in self.types].index(name)]
 
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """Return each column's type, its rows with a value, and for texts their number and bytes.
+        O(rows + texts).
+        """
+        found: dict[str, dict[str, Any]] = {}
+        for each, (name, kind) in zip(self.columns, self.types, strict=True):
+            found[name] = {"type": kind, "rows": int((each.keys != MISSING_KEY).sum())}
+            if kind == "text":
+                size = sum(len(text.encode()) for text in each.texts)
+                found[name] |= {"texts": len(each.texts), "text_bytes": size}
+        return found
+
     def hashes(self) -> Int64Array:
         """Return 64 bits for each row's columns: equal for equal rows in any two sketches."""
         found = np.zeros(len(self), np.uint64)

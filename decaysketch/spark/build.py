@@ -120,6 +120,7 @@ def sketch_table(
         session, log, recipe.params, mapping, only, by, format=format, schema=schema,
         read_in_workers=read_in_workers and not sited, tasks=tasks,
     )  # fmt: skip
+    mapping = source.mapping
     keys = key_fields(mapping.typed_schema(source.schema), by)
     if sited:
         rows = _by_site(source.rows, mapping, by)
@@ -240,9 +241,9 @@ def refusal_table(
         read_in_workers=read_in_workers, tasks=tasks,
     )  # fmt: skip
     if source.parts is not None:
-        function = file_refusal_finder(source.parts.splits, recipe, mapping, only=only)
+        function = file_refusal_finder(source.parts.splits, recipe, source.mapping, only=only)
     else:
-        function = refusal_finder(recipe, mapping, only=only)
+        function = refusal_finder(recipe, source.mapping, only=only)
     return source.run(
         function, "place string, row long, column string, reason string, record string"
     )
@@ -273,7 +274,7 @@ def detect_format(log: Log) -> str:
         return only
     raise ParameterError(
         f"cannot tell the format of {log} by its suffix ({', '.join(sorted(found)) or 'no files'});"
-        f" say which: {', '.join(FORMATS)}"
+        f" --format (format=) says which: {', '.join(FORMATS)}"
     )
 
 
@@ -320,10 +321,18 @@ def _for_spark(path: str | Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A function's input: rows that Spark reads, or part numbers for files."""
+    """A function's input: rows that Spark reads, or part numbers for files.
+
+    Attributes:
+        rows: the rows, or part numbers.
+        schema: of the log.
+        mapping: with the declared columns that the log has.
+        parts: the parts of files that tasks read.
+    """
 
     rows: DataFrame
     schema: pa.Schema
+    mapping: ColumnMapping
     parts: ParquetTasks | None
 
     def run(self, function: BatchFunction, schema: StructType | str) -> DataFrame:
@@ -345,8 +354,7 @@ def _source(
     read_in_workers: bool,
     tasks: int | None,
 ) -> _Source:
-    compared = only.columns if only is not None else ()
-    wanted = list(dict.fromkeys((*mapping.columns, *by, *compared)))
+    others = (*by, *(only.columns if only is not None else ()))
     if isinstance(log, str | Path | Sequence):
         format = format or detect_format(log)
         files = find_files(log) if format == "parquet" and read_in_workers else None
@@ -354,14 +362,17 @@ def _source(
             parts = parquet_tasks(files, params, mapping, only, cores=_cores(session), tasks=tasks)
             if parts is not None:
                 numbers = session.range(0, len(parts), 1, max(1, len(parts)))
-                _refuse_missing(wanted, parts.schema.names, f"{log}")
-                return _Source(numbers, parts.schema, parts)
+                mapping = mapping.complete(params, parts.schema.names)
+                _refuse_missing((*mapping.names, *others), parts.schema.names, f"{log}")
+                return _Source(numbers, parts.schema, mapping, parts)
         log = read_log(session, log, format, schema)
+    mapping = mapping.complete(params, log.columns)
+    wanted = list(dict.fromkeys((*mapping.names, *others)))
     _refuse_missing(wanted, log.columns, "the log")
     rows = pushdown.where(log, params, mapping, only).select(*map(quoted, wanted))
     # Of another frame of this schema: an action on this one would end what observes it.
     schema_of = session.createDataFrame([], rows.schema)
-    return _Source(rows, schema_of.toArrow().schema, None)
+    return _Source(rows, schema_of.toArrow().schema, mapping, None)
 
 
 def _refuse_missing(wanted: Sequence[str], there: Sequence[str], what: str) -> None:

@@ -125,7 +125,7 @@ class SketchDataSource(DataSource):
             if "sketch" not in columns:
                 raise ParameterError("expected an option source or sourceBy")
             names = tuple(name for name in columns if name not in _RESULTS)
-        needed = [*(names or ()), *(mapping.columns if mapping else _RAW if raw else ())]
+        needed = [*(names or ()), *(mapping.names if mapping else _RAW if raw else ())]
         for name in needed:
             if name not in columns:
                 raise ParameterError(f"no column {name!r}; there are {', '.join(columns)}")

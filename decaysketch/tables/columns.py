@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import numpy as np
@@ -17,12 +17,12 @@ from decaysketch.core.hashing import MAX_KEY_BYTES, EncodedKeys, RepeatedKeys
 from decaysketch.core.labels import EncodedLabels, fault_of_label
 from decaysketch.core.text_values import PLAIN, Numerals
 from decaysketch.errors import ParameterError
-from decaysketch.families import Params
 from decaysketch.tables.rejections import Refusals
 from decaysketch.tables.texts import numbers as numbers_of_texts
 
 __all__ = [
     "Entry",
+    "as_text",
     "column_of",
     "holds_text",
     "id_column",
@@ -58,6 +58,20 @@ def column_of(table: pa.Table, name: str) -> pa.Array:
     column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
     views = column.type in (pa.string_view(), pa.binary_view())
     return in_plain_text(column) if views else column
+
+
+def as_text(column: pa.Array, name: str) -> pa.Array:
+    """Return integers or text as text.
+
+    Raises:
+        ParameterError: the column has another type.
+    """
+    if not (is_text(column.type) or pa.types.is_integer(column.type)):
+        raise ParameterError(
+            f"column {name!r} is of type {column.type}; expected integers or text to be taken as "
+            "text"
+        )
+    return column.cast(pa.string())
 
 
 def nulls_of(column: pa.Array) -> BoolArray:
@@ -159,20 +173,25 @@ def _find_faults(column: pa.Array, kind: pa.DataType, start: int, faults: dict[i
         _find_faults(column[half:], kind, start + half, faults)
 
 
-def numbers_of(column: pa.Array, name: str, params: Params, refusals: Refusals) -> Column:
-    """Return values with the stream's value type, without -2^63 and non-finite numbers. Entries at
-    nulls are arbitrary.
+def numbers_of(
+    column: pa.Array, name: str, kind_of_values: str, refusals: Refusals,
+    wider: str = "value_type='int64'",
+) -> Column:  # fmt: skip
+    """Return numbers as float64 or int64, without -2^63 and non-finite numbers. Entries at nulls
+    are arbitrary.
 
     Floats are never accepted as integers. Integers are accepted as floats if they are exact.
+    ``wider`` is the declaration that accepts larger integers, for errors.
     """
+    dtype: Literal["int64", "float64"] = "float64" if kind_of_values == "float64" else "int64"
     present = ~nulls_of(column) if column.null_count else None
     column = without_gaps(column)
     kind = column.type
     if not len(column):  # a column of no rows may have no type
-        return np.empty(0, dtype=params.value_dtype)
+        return np.empty(0, dtype=dtype)
     if pa.types.is_floating(kind):
         numbers = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        if params.value_type == "int64":
+        if dtype == "int64":
             refusals.refuse_column(
                 name,
                 f"has dtype float64, such as {numbers.flat[0]!r}; expected integers (the stream's "
@@ -182,22 +201,24 @@ def numbers_of(column: pa.Array, name: str, params: Params, refusals: Refusals) 
             return np.zeros(len(column), np.int64)
         return _finite(numbers, name, refusals)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return _values_of_integers(
-            _cast(column, pa.int64(), name, refusals), name, params, refusals
-        )
+        integers = _cast(column, pa.int64(), name, refusals)
+        return _values_of_integers(integers, name, dtype, refusals, wider)
     if pa.types.is_decimal(kind):
-        if params.value_type == "float64":
+        if dtype == "float64":
             # By way of text, to the nearest float64: Arrow's own cast is off by a last bit.
             column = column.cast(pa.string())
-        values = _cast(column, pa.from_numpy_dtype(params.value_type), name, refusals)
-        if params.value_type == "float64":
+        values = _cast(column, pa.from_numpy_dtype(dtype), name, refusals)
+        if dtype == "float64":
             return _finite(values, name, refusals)
-        return _values_of_integers(values, name, params, refusals)
+        return _values_of_integers(values, name, dtype, refusals, wider)
     refusals.refuse_column(name, f"is of type {kind}; expected numbers", present)
-    return np.zeros(len(column), params.value_dtype)
+    return np.zeros(len(column), dtype)
 
 
-def labels_of(table: pa.Table, name: str, refusals: Refusals) -> EncodedLabels:
+def labels_of(
+    table: pa.Table, name: str, refusals: Refusals,
+    expected: str = "expected text (the stream's value_type is 'label')",
+) -> EncodedLabels:  # fmt: skip
     """Return a text column as labels, each stored once. None where it is null."""
     column = _encoded_text(table, name)
     if column is None:
@@ -207,7 +228,7 @@ def labels_of(table: pa.Table, name: str, refusals: Refusals) -> EncodedLabels:
         if not is_text(plain.type):
             refusals.refuse_column(
                 name,
-                f"is of type {plain.type}; expected text (the stream's value_type is 'label')",
+                f"is of type {plain.type}; {expected}",
                 ~nulls_of(plain),
             )  # fmt: skip
             return EncodedLabels((), np.full(len(plain), -1, np.int64))
@@ -223,7 +244,8 @@ def labels_of(table: pa.Table, name: str, refusals: Refusals) -> EncodedLabels:
         refusals.refuse(
             bad, name, lambda row: (faults[int(numbers[row])], texts[int(numbers[row])][:40])
         )
-        return EncodedLabels(texts, np.where(bad, -1, numbers))
+        kept = ["" if place in faults else text for place, text in enumerate(texts)]
+        return EncodedLabels(kept, np.where(bad, -1, numbers))
     return EncodedLabels(texts, numbers)
 
 
@@ -242,9 +264,9 @@ def _finite(numbers: Column, name: str, refusals: Refusals) -> Column:
 
 
 def _values_of_integers(
-    integers: Int64Array, name: str, params: Params, refusals: Refusals
+    integers: Int64Array, name: str, kind: str, refusals: Refusals, wider: str
 ) -> Column:
-    if params.value_type == "int64":
+    if kind == "int64":
         bad, text = integers == np.iinfo(np.int64).min, "is -2^63, which stands for a missing value"
         refusals.refuse(bad, name, lambda row: (text, int(integers[row])))
         return np.where(bad, 0, integers) if bad.any() else integers
@@ -253,7 +275,7 @@ def _values_of_integers(
         bad, name,
         lambda row: (
             f"is {integers[row]}, not exact as float64; expected at most 2^53 in magnitude (or "
-            "value_type='int64')",
+            f"{wider})",
             int(integers[row]),
         ),
     )  # fmt: skip

@@ -63,7 +63,7 @@ def doubt_of_ids(
     identity = hash_keys([part[rows] for part in parts], _WORD)
     times = log.columns["timestamps"][rows]
     moment = reading = [identity.view(np.int64), times]
-    if mapping.value is not None or mapping.values:
+    if mapping.value is not None or mapping.columns:
         values = log.columns["values"][rows]
         reading = [*moment, _words(values), log.missing[rows].astype(np.int64)]
     readings, ids = _distinct(hash_keys(reading, _WORD)), _distinct(identity)

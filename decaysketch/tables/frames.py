@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,10 +22,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from decaysketch.core.column_types import ColumnTypes
 from decaysketch.core.params import BuildParams, SketchParams
 from decaysketch.core.plausible_times import dated, likely_unit, of_another_clock, undated
 from decaysketch.core.replaced import replaced_readings
 from decaysketch.core.sizing import DEFAULT_ACCURACY, capacity_for
+from decaysketch.core.text_values import Numerals
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.core.warning_location import warn_caller
 from decaysketch.decay.integral import IntegralDecay, parse
@@ -46,6 +50,7 @@ from decaysketch.tables.mapping import (
     refuse_other_unit,
     zoneless,
 )
+from decaysketch.tables.records import types_of
 from decaysketch.tables.texts import holds_numbers, looks_like_numbers
 
 __all__ = ["Columns", "build", "feed", "names_of", "table_of", "unit_of"]
@@ -54,7 +59,6 @@ Columns = str | Sequence[str]
 """The name of a column, or of several."""
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")  # of pandas, where rows are shuffled or chosen
-_WEIGHT = "weight of all rows"  # a column of ours, where one number is the weight of all
 
 
 def build(
@@ -65,10 +69,13 @@ def build(
     accuracy: float | str | None,
     time_unit: str,
     decay: IntegralDecay | str | Mapping[str, Any] | None,
-    **columns: Any,
+    mapping: ColumnMapping | None,
+    arguments: Mapping[str, Any],
+    **options: Any,
 ) -> Sketch:
     """Build a sketch from a data frame. See its ``from_frame``."""
-    time = columns["time"]
+    mapping = ColumnMapping.of(mapping, arguments)
+    time = mapping.time
     if params is None:
         family = next(each for each in FAMILIES.values() if each.sketch is kind)
         if family.params is not SketchParams:
@@ -76,7 +83,8 @@ def build(
         params = SketchParams(
             capacity=capacity_for(DEFAULT_ACCURACY if accuracy is None else accuracy),
             time_unit=unit_of(frame, time) if time_unit == "auto" else time_unit,
-            value_type="label" if _is_of_texts(frame, columns["value"]) else "float64",
+            value_type="label" if _is_of_texts(frame, mapping) else "float64",
+            columns=_declared(frame, mapping),
         )
     elif accuracy is not None:
         raise ParameterError(f"accuracy is {accuracy!r} beside params; expected one of them")
@@ -93,7 +101,7 @@ def build(
             f"params are those of a {type(sketch).__name__}; expected a {kind.__name__}'s"
             + ("" if decay is not None else ", with its decay where that is fixed")
         )
-    log = feed(sketch, frame, **columns)
+    log = feed(sketch, frame, mapping=mapping, **options)
     if isinstance(decay, IntegralDecay) and log is not None:
         _look_at_weights(decay, log, params.time_unit)
     return sketch
@@ -116,19 +124,21 @@ def _look_at_weights(decay: IntegralDecay, log: LogColumns, unit: str) -> None:
         )
 
 
+def _declared(frame: Any, mapping: ColumnMapping) -> ColumnTypes:
+    """Return a declaration of the mapping's columns, from the data frame."""
+    if not mapping.columns:
+        return ()
+    table = table_of(frame, [column for _, column in mapping.columns])
+    texts = {name: "text" for name, column in mapping.columns if (column, "text") in mapping.casts}
+    return types_of(table, dict(mapping.columns), texts, None)
+
+
 def feed(
     sketch: Sketch,
     frame: Any,
     *,
-    time: str,
-    value: str | None,
-    id: Columns,
-    key: Columns,
-    source: str | None,
-    sequence: str | None,
-    weight: str | int,
-    column_unit: str | None,
-    time_zone: str | None,
+    mapping: ColumnMapping | None,
+    arguments: Mapping[str, Any] = MappingProxyType({}),
     drop_nulls: bool,
     check_units: bool,
 ) -> LogColumns | None:
@@ -136,26 +146,23 @@ def feed(
     ``update_frame``.
     """
     recipe = recipe_of(sketch)
-    constant = not isinstance(weight, str)
+    mapping = ColumnMapping.of(mapping, arguments)
     weighed = recipe.kind.input.weight_bound is not None or recipe.kind.input.weighted
-    if constant and weight != 1 and not weighed:
-        raise ParameterError(f"weight is {weight!r}; expected none: elements have none")
-    declared = [name for name, _ in getattr(recipe.params, "columns", ())]
-    if declared:
+    if mapping.weight == 1:
+        mapping = replace(mapping, weight=None)
+    if isinstance(mapping.weight, int) and not weighed:
+        raise ParameterError(f"weight is {mapping.weight!r}; expected none: elements have none")
+    if getattr(recipe.params, "columns", ()) and not mapping.columns:
         frame = table_of(frame)
-    mapping = ColumnMapping(
-        time=time, ids=names_of(id), key=names_of(key), source=source, sequence=sequence,
-        value=value, values=tuple(name for name in declared if name in frame.column_names),
-        weight=None if constant and weight == 1 else _WEIGHT if constant else str(weight),
-        time_unit=column_unit, time_zone=time_zone,
-    )  # fmt: skip
+        mapping = mapping.complete(recipe, frame.column_names)
     mapping.check(recipe)
-    table = table_of(frame, [name for name in mapping.columns if name != _WEIGHT])
-    if mapping.weight == _WEIGHT:
-        table = table.append_column(_WEIGHT, pa.array(np.full(len(table), weight)))
-    if value is not None:
-        table = _without_nan(table, value)
-    needed = [name for name in mapping.columns if name != value and name not in mapping.values]
+    table = table_of(frame, mapping.names)
+    if mapping.value is not None:
+        table = _without_nan(table, mapping.value)
+    optional = {mapping.value, *(column for _, column in mapping.columns)}
+    needed = [name for name in mapping.names if name not in optional]
+    if mapping.fallback_time is not None:
+        needed = [name for name in needed if name not in (mapping.time, mapping.fallback_time)]
     rows = len(table)
     table = _whole(table, needed, drop_nulls)
     left_out = rows - len(table)
@@ -180,7 +187,7 @@ def feed(
         found = replaced_readings(replaced, len(sketch), mapping.ids)
     if found is not None:
         warn_caller(found, DisagreeingCopiesWarning)
-    _warn_of_clocks(log, time, recipe.params.time_unit)
+    _warn_of_clocks(log, mapping.time, recipe.params.time_unit)
     return log
 
 
@@ -227,15 +234,16 @@ def unit_of(frame: Any, time: str) -> str:
     )
 
 
-def _is_of_texts(frame: Any, value: str | None) -> bool:
+def _is_of_texts(frame: Any, mapping: ColumnMapping) -> bool:
     """Return whether values are labels, by their column type."""
+    value = mapping.value
     if value is None:
         return False
     table = table_of(frame, [value])
     if not holds_text(table.schema.field(value).type):
         return False
     texts = in_plain_text(column_of(table, value))
-    if holds_numbers(texts):
+    if holds_numbers(texts, Numerals(mapping.decimal, mapping.thousands)):
         return False
     if (found := looks_like_numbers(texts)) is not None:
         raise ParameterError(

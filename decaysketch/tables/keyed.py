@@ -168,6 +168,7 @@ class KeyedBuilder:
             check_integer("memory_bytes", memory_bytes, _LEAST_MEMORY, 1 << 62)
         self.recipe = families.recipe_of(params)
         self.recipe.empty(now)  # what cannot be built is refused before there are rows
+        mapping = mapping.complete(self.recipe)
         mapping.check(self.recipe)
         self.sited = self.recipe.kind.input.sited
         if (site or epoch) and not self.sited:
@@ -214,7 +215,7 @@ class KeyedBuilder:
     def columns(self) -> list[str]:
         """The columns of the log that are read."""
         compared = self.only.columns if self.only is not None else ()
-        return list(dict.fromkeys((*self.mapping.columns, *self.keys, *compared)))
+        return list(dict.fromkeys((*self.mapping.names, *self.keys, *compared)))
 
     def add(self, table: pa.Table | pa.RecordBatch) -> None:
         """Merge a table. Amortised O(rows log max_weight).

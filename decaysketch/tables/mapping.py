@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from decaysketch.core.arrays import Column
-from decaysketch.core.column_types import ColumnTypes
 from decaysketch.core.hashing import HashedKeys
 from decaysketch.core.labels import EncodedLabels
+from decaysketch.core.log_columns import FIELDS, check_arguments
 from decaysketch.core.observations import TIME_LIMIT, observation_ids
 from decaysketch.core.params import SketchParams
 from decaysketch.core.plausible_times import dated, doubt, unit_in_name
-from decaysketch.core.records import Records, encode_records
 from decaysketch.core.text_values import PLAIN, Numerals, check_time_format, zone_of
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ObservationError, OtherUnitError, ParameterError
 from decaysketch.families import BuiltWith, Params, Recipe, Sketch, recipe_of
 from decaysketch.tables.columns import (
+    as_text,
     column_of,
+    holds_text,
     id_column,
     integers_of,
     is_text,
@@ -37,6 +38,7 @@ from decaysketch.tables.columns import (
     without_gaps,
 )
 from decaysketch.tables.filters import RowFilter
+from decaysketch.tables.records import records_of_table
 from decaysketch.tables.rejections import Refusals
 from decaysketch.tables.row_sources import Sites, by_code, read_sites
 from decaysketch.tables.texts import (
@@ -114,16 +116,29 @@ class LogColumns(NamedTuple):
         sketch.update(**given, **options)
 
 
+def _column(option: str, doc: str, default: Any = None) -> Any:
+    """Return a field with the option that programs generate from it."""
+    return field(default=default, metadata={"option": option, "doc": doc})
+
+
+Cast = Literal["text", "int64"]
+"""The type that a column is converted to before it is read."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnMapping:
-    """The meaning of a log's columns.
+    """The meaning of a log's columns, for every interface that builds sketches.
+
+    Data frames, DuckDB, polars and Spark accept it as ``mapping``, or its fields as keywords
+    (:class:`decaysketch.core.log_columns.LogColumnArguments`). Programs generate their options from
+    it.
 
     Args:
         time: time of the event: integers, integral floats, timestamps (without a zone: UTC) or
             dates. ``fallback_time`` replaces a null.
         ids: the columns that together identify the event, such as (source, sequence number):
             integers, text or bytes. Never a column that differs between duplicates. A sampler needs
-            none.
+            none. In a family of series they identify the entity.
         key: the columns that together are the key of the counted events: integers, text or bytes.
             Only for families that count keys. Single events have no name there.
         source: the source: integers, text or bytes. With ``sequence`` the name of a sampler's
@@ -132,9 +147,11 @@ class ColumnMapping:
         sequence: the integers that a source gives its elements as numbers.
         value: the measured number, or the label. Null is a missing value. None: every value is
             missing. A sampler needs it, and a key has none.
-        values: the declared columns that are read, in a stream with columns. Others are null.
-        weight: integers 0..max_weight. None: every weight is 1. A sampler accepts none. For key
-            events any integers from 0.
+        columns: the declared columns of a stream, each with the log's column that fills it: a
+            mapping ``{"temp": "t_degc"}``, or names if they are equal. Declared columns without one
+            are null. None at all: each is filled from the column with its name.
+        weight: integers 0..max_weight, or one number for all rows. None: every weight is 1. A
+            sampler accepts none. For key events any integers from 0.
         fallback_time: a time for rows without ``time``, such as the arrival.
         time_unit: unit for times that are plain numbers ("ns", "us", "ms", "s", "min", "h", "d").
             None: the stream's own. If the stream's unit is coarser, times are rounded down.
@@ -144,30 +161,73 @@ class ColumnMapping:
             number in ``time_unit``.
         decimal, thousands: format for numbers that are texts. See
             :class:`decaysketch.core.text_values.Numerals`.
-        integers: columns that name rows or sketches and contain integers as texts (CSV): 12 and
-            "12" are two names. A text that is no integer rejects its row.
+        casts: columns to convert before they are read, with "text" or "int64". Ids 12 and "12" are
+            two names. A text that is no integer rejects its row.
     """
 
-    time: str
-    ids: tuple[str, ...] = ()
-    key: tuple[str, ...] = ()
-    source: str | None = None
-    sequence: str | None = None
-    value: str | None = None
-    values: tuple[str, ...] = ()
-    weight: str | None = None
-    fallback_time: str | None = None
-    time_unit: str | None = None
-    time_zone: str | None = None
-    time_format: str | None = None
-    decimal: str = "."
-    thousands: str = ""
-    integers: tuple[str, ...] = ()
+    time: str = field(metadata={"option": "time_column", "doc": "The time of the event."})
+    ids: tuple[str, ...] = _column(
+        "id_columns",
+        "Columns that together identify an observation, with commas; in the same order for all "
+        "sketches that are merged.",
+        (),
+    )
+    key: tuple[str, ...] = _column(
+        "key_columns", "Columns that together are the key, if keys are counted.", ()
+    )
+    source: str | None = _column(
+        "source_column", "The source of the element, if sources number elements."
+    )
+    sequence: str | None = _column(
+        "sequence_column", "Integers by which a source numbers its elements."
+    )
+    value: str | None = _column(
+        "value_column", "The measured number, or label; '' for none, as with --columns."
+    )
+    columns: tuple[tuple[str, str], ...] = _column(
+        "columns",
+        "Columns of a stream with columns, with commas: 'temp, site'; with types 'temp float64, "
+        "site text'; from columns with other names 'temp=t_degc'; or '*' for all others.",
+        (),
+    )
+    weight: str | int | None = _column(
+        "weight_column", "Integer weights; every weight is 1 if not given."
+    )
+    fallback_time: str | None = _column("fallback_time_column", "Replaces a null time.")
+    time_unit: str | None = _column(
+        "column_unit", "Unit of times that are plain numbers; the stream's if not given."
+    )
+    time_zone: str | None = _column(
+        "time_zone",
+        "Zone of times that name none, such as Europe/Berlin or +02:00; UTC, with a warning, if "
+        "not given.",
+    )
+    time_format: str | None = _column(
+        "time_format",
+        "Format of times as text, for strptime, such as '%d/%m/%Y %H:%M:%S'; ISO 8601 or "
+        "31.01.2026 12:00 if not given.",
+    )
+    decimal: str = _column(
+        "decimal", "The decimal mark of numbers as text; detected if it is certain.", "."
+    )
+    thousands: str = _column("thousands", "The thousands mark of numbers as text; likewise.", "")
+    casts: tuple[tuple[str, Cast], ...] = _column(
+        "text_columns",
+        "Columns that are read as text, with commas: CSV cells as written, so that 012 is not 12.",
+        (),
+    )
 
     def __post_init__(self) -> None:
-        for name in ("ids", "key", "values", "integers"):
+        for name in ("ids", "key"):
             if isinstance(given := getattr(self, name), str):
                 raise ParameterError(f"{name} is {given!r}; expected a tuple of column names")
+        object.__setattr__(self, "columns", _pairs("columns", self.columns))
+        object.__setattr__(self, "casts", _pairs("casts", self.casts))
+        for column, kind in self.casts:
+            if kind not in get_args(Cast):
+                raise ParameterError(
+                    f"casts has {kind!r} for {column!r}; expected {' or '.join(get_args(Cast))}"
+                )
         if self.time_unit is not None and self.time_unit not in NANOSECONDS:
             raise ParameterError(
                 f"time_unit is {self.time_unit!r}; expected one of {', '.join(NANOSECONDS)}"
@@ -183,6 +243,29 @@ class ColumnMapping:
         return Numerals(self.decimal, self.thousands)
 
     @classmethod
+    def of(cls, mapping: ColumnMapping | None, arguments: Mapping[str, Any]) -> ColumnMapping:
+        """Return a mapping from the arguments of a data frame or an engine.
+
+        Args:
+            mapping: the mapping. None: from ``arguments``.
+            arguments: see :class:`decaysketch.core.log_columns.LogColumnArguments`.
+
+        Raises:
+            ParameterError: both are given, or an argument is unknown or missing.
+        """
+        if mapping is not None:
+            if arguments:
+                listed = ", ".join(arguments)
+                raise ParameterError(f"mapping is given, and so is {listed}; expected one of them")
+            return mapping
+        check_arguments(arguments)
+        named = {FIELDS.get(name, name): given for name, given in arguments.items()}
+        for name in ("ids", "key"):
+            if isinstance(given := named.get(name), str):
+                named[name] = (given,)
+        return cls(**named | {name: tuple(named.get(name, ())) for name in ("ids", "key")})
+
+    @classmethod
     def from_dict(cls, form: Mapping[str, Any]) -> Self:
         """Build from the output of ``dataclasses.asdict``, also as JSON, which has lists for
         tuples.
@@ -192,8 +275,7 @@ class ColumnMapping:
                 outside of its domain.
         """
         try:
-            lists_of = ("ids", "key", "values", "integers")
-            given = {name: form.get(name, ()) for name in lists_of}
+            given = {name: form.get(name, ()) for name in ("ids", "key")}
             lists = {
                 name: each if isinstance(each, str) else tuple(each) for name, each in given.items()
             }
@@ -204,13 +286,36 @@ class ColumnMapping:
             ) from None
 
     @property
-    def columns(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """The columns that are read, each once."""
+        weight = self.weight if isinstance(self.weight, str) else None
         named = (
             self.time, self.fallback_time, *self.ids, *self.key, self.source, self.sequence,
-            self.value, *self.values, self.weight,
+            self.value, *(column for _, column in self.columns), weight,
         )  # fmt: skip
         return tuple(dict.fromkeys(name for name in named if name is not None))
+
+    def complete(self, params: BuiltWith, there: Collection[str] | None = None) -> ColumnMapping:
+        """Return the same with the declared columns of a stream, if it has some and none are named.
+
+        Args:
+            params: the sketch's parameters, or its sketch configuration.
+            there: the log's columns. Declared columns that are not among them are null. None: the
+                log has to have them all.
+
+        Raises:
+            ParameterError: the log has none of them.
+        """
+        declared = [name for name, _ in getattr(recipe_of(params).params, "columns", ())]
+        if not declared or self.columns:
+            return self
+        found = [name for name in declared if there is None or name in there]
+        if not found:
+            raise ParameterError(
+                f"no declared column is in the log: the stream has {', '.join(declared)}, and the "
+                f"log {', '.join(there or ())}; columns={{'{declared[0]}': ...}} names its column"
+            )
+        return replace(self, columns=tuple((name, name) for name in found))
 
     @property
     def naming(self) -> tuple[str, ...]:
@@ -218,23 +323,20 @@ class ColumnMapping:
         return (*self.ids, *self.key, *(() if self.source is None else (self.source,)))
 
     def typed_schema(self, schema: pa.Schema) -> pa.Schema:
-        """Return a log's schema with :attr:`integers` converted."""
-        fields = [
-            field.with_type(pa.int64())
-            if field.name in self.integers and is_text(field.type)
-            else field
-            for field in schema
-        ]
-        return pa.schema(fields) if self.integers else schema
+        """Return a log's schema with :attr:`casts` applied."""
+        casts = dict(self.casts)
+        return pa.schema([field.with_type(_cast_type(field, casts)) for field in schema])
 
     def _typed(self, table: pa.Table, refusals: Refusals) -> pa.Table:
-        for name in self.integers:
+        for name, kind in self.casts:
             if name not in table.column_names:
                 continue
-            column = column_of(table, name)
-            if is_text(column.type):
+            place, column = table.column_names.index(name), column_of(table, name)
+            if kind == "text":
+                table = table.set_column(place, name, as_text(column, name))
+            elif is_text(column.type):
                 column = numbers_of_texts(column, name, PLAIN, refusals, integers=True)
-                table = table.set_column(table.column_names.index(name), name, column)
+                table = table.set_column(place, name, column)
         return table
 
     def check(self, params: BuiltWith) -> None:
@@ -289,10 +391,10 @@ class ColumnMapping:
                 f"value is {self.value!r}; expected None: the stream has the columns "
                 f"{', '.join(declared)}"
             )
-        for name in self.values:
+        for name, _ in self.columns:
             if name not in declared:
                 raise ParameterError(
-                    f"values has {name!r}; the stream has "
+                    f"columns has {name!r}; the stream has "
                     + (f"the columns {', '.join(declared)}" if declared else "no columns")
                 )
 
@@ -374,10 +476,11 @@ class ColumnMapping:
                     column, self.value, self._numerals, refusals, integers=whole
                 )
             missing = nulls_of(column)
-            values = numbers_of(column, self.value, params, refusals)
+            values = numbers_of(column, self.value, params.value_type, refusals)
             _refuse_outside(values, kind.value_bound, self.value, params, refusals)
         if declared := getattr(params, "columns", ()):
-            values, missing = self._records(table, declared, refusals), np.zeros(rows, dtype=bool)
+            values = records_of_table(table, self.columns, declared, self._numerals, refusals)
+            missing = np.zeros(rows, dtype=bool)
         if kind.value == "none":  # so none is missing
             missing = np.zeros(rows, dtype=bool)
         else:
@@ -387,27 +490,22 @@ class ColumnMapping:
             columns["values"] = values
         if kind.weighted and self.weight is not None:
             weights = self._weights(table, self.weight, refusals)
-            columns["weights"] = _refuse_negative(weights, self.weight, refusals)
+            columns["weights"] = _refuse_negative(weights, self._weight_name, refusals)
         if kind.weight_bound is not None:
             columns["weights"] = np.ones(rows, dtype=np.int64)
             if self.weight is not None:
                 weights = self._weights(table, self.weight, refusals)
-                _refuse_outside(weights, kind.weight_bound, self.weight, params, refusals)
+                _refuse_outside(weights, kind.weight_bound, self._weight_name, params, refusals)
                 columns["weights"] = weights
         return columns, missing
 
-    def _records(self, table: pa.Table, declared: ColumnTypes, refusals: Refusals) -> Records:
-        """Return the declared columns."""
-        given = {name: column_of(table, name) for name in self.values}
-        try:
-            return encode_records(given, declared, table.num_rows)
-        except ObservationError as fault:
-            if refusals.raises:
-                raise
-            refusals.refuse_column(fault.column, str(fault))
-            return encode_records({}, declared, table.num_rows)
+    @property
+    def _weight_name(self) -> str:
+        return self.weight if isinstance(self.weight, str) else "weight"
 
-    def _weights(self, table: pa.Table, name: str, refusals: Refusals) -> Int64Array:
+    def _weights(self, table: pa.Table, name: str | int, refusals: Refusals) -> Int64Array:
+        if isinstance(name, int):
+            return np.full(table.num_rows, name, np.int64)
         return integers_of(column_of(table, name), name, refusals, self._numerals)
 
     def _words(self, table: pa.Table, params: Params, refusals: Refusals) -> UInt64Array:
@@ -549,6 +647,27 @@ class ColumnMapping:
             lambda row: (f"is {column[row]}, which clocks in {self.time_zone} skip", None),
         )  # fmt: skip
         return moments
+
+
+def _pairs(name: str, given: Any) -> tuple[tuple[str, Any], ...]:
+    """Return a mapping, pairs, or names that stand for themselves as pairs."""
+    if isinstance(given, str):
+        given = [each.strip() for each in given.split(",") if each.strip()]
+    listed = list(given.items()) if isinstance(given, Mapping) else list(given)
+    pairs = [(each, each) if isinstance(each, str) else tuple(each) for each in listed]
+    for pair in pairs:
+        if len(pair) != 2 or not all(isinstance(each, str) and each for each in pair):
+            raise ParameterError(f"{name} has {pair!r:.80}; expected a name and a column")
+    if len({first for first, _ in pairs}) < len(pairs):
+        raise ParameterError(f"{name} is {given!r:.200}; expected each name once")
+    return tuple(pairs)
+
+
+def _cast_type(found: pa.Field, casts: Mapping[str, Cast]) -> pa.DataType:
+    cast = casts.get(found.name)
+    if cast == "text":
+        return pa.string()
+    return pa.int64() if cast == "int64" and holds_text(found.type) else found.type
 
 
 _FEW = 0.01  # of the rows at either end, whose clocks may be anything

@@ -258,9 +258,9 @@ def test_data_frames_fill_the_declared_columns() -> None:
     with pytest.raises(ds.ParameterError, match="site, temp"):
         ds.DecaySketch.from_frame(table, value="temp", **given)
     bad = table.set_column(3, "temp", pa.array([float("inf")] * rows))
-    with pytest.raises(ds.ObservationError, match=r"column .temp.*inf"):
+    with pytest.raises(ds.ObservationError, match=r"temp\[0\] is inf"):
         ds.DecaySketch.from_frame(bad, **given)
-    mapping = ColumnMapping(time="when", ids=("n",), values=("site", "temp"))
+    mapping = ColumnMapping(time="when", ids=("n",), columns=("site", "temp"))
     by_site = sketches_by_key(table, params, mapping, ("site",))
     assert len(by_site) == 7
     expected.merge(*by_site.values())

@@ -365,7 +365,7 @@ class TestRefusals:
         with pytest.raises(FileNotFoundError, match="does not exist"):
             build(session, tmp_path / "log.parquet", tmp_path / "out")
         (tmp_path / "log.xls").write_text("")
-        with pytest.raises(ds.ParameterError, match=r"\.xls.*say which"):
+        with pytest.raises(ds.ParameterError, match=r"\.xls.*--format"):
             build(session, tmp_path / "log.xls", tmp_path / "out")
 
 

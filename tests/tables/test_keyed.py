@@ -274,7 +274,7 @@ class TestColumns:
 
     def test_an_empty_table_has_no_keys(self) -> None:
         nothing = delivery_log(30).slice(0, 0)
-        untyped = pa.table({name: pa.nulls(0) for name in MAPPING.columns})
+        untyped = pa.table({name: pa.nulls(0) for name in MAPPING.names})
         for table in (
             nothing,
             nothing.schema.empty_table(),
@@ -578,7 +578,7 @@ class TestFamilies:
 
     def test_an_empty_table_has_no_keys(self, name: str) -> None:
         recipe, mapping = RECIPES[name]
-        untyped = pa.table({name: pa.nulls(0) for name in mapping.columns})
+        untyped = pa.table({name: pa.nulls(0) for name in mapping.names})
         assert sketches_by_key(untyped, recipe, mapping) == {}
         assert sketches_by_key(delivery_log(30).slice(0, 0), recipe, mapping) == {}
 

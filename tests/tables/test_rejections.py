@@ -210,7 +210,9 @@ def test_texts_that_are_integers_name_rows_as_integers_do() -> None:
     """As a CSV file has them: 12 and "12" are two names, and a text of another kind is rejected."""
     typed = {"id": [12, 7, 3], "by": [1, 2, 1], "time": [5, 6, 7], "value": [1.0, 2.0, 3.0]}
     texts = typed | {"id": ["12", " 7", "x7"], "by": ["1", "2", "1"]}
-    mapping = ColumnMapping(time="time", ids=("id",), value="value", integers=("id", "by"))
+    mapping = ColumnMapping(
+        time="time", ids=("id",), value="value", casts={"id": "int64", "by": "int64"}
+    )
     with pytest.raises(ds.ObservationError, match=r"id\[2\] is 'x7'; expected an integer"):
         KeyedBuilder(PARAMS, mapping, ["by"]).add(pa.table(texts))
     counted = KeyedBuilder(PARAMS, mapping, ["by"], refused="count")

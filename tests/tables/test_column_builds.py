@@ -1,0 +1,247 @@
+"""Streams with columns: every build interface gives the same sketch, and rejects the same rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from support.rows import for_each
+from typer.testing import CliRunner
+
+import decaysketch as ds
+import decaysketch.duckdb
+import decaysketch.polars
+from decaysketch.cli import app
+from decaysketch.core.log_columns import FIELDS, LogColumnArguments
+from decaysketch.families import decode
+from decaysketch.tables import ColumnMapping, KeyedBuilder, sketches_by_key
+from decaysketch.tables.records import read_columns
+
+AT = 1_790_000_000
+ROWS = 300
+DECLARED = "temp float64, site text, fw text, ok bool"
+PARAMS = ds.SketchParams(accuracy="2%", time_unit="s", columns=DECLARED)
+MAPPING = ColumnMapping(
+    time="at", ids=("dev", "n"), columns={"temp": "t_degc", "site": "site", "fw": "fw", "ok": "ok"}
+)
+LOG = pa.table(
+    {
+        "at": [AT + 60 * (k // 2) for k in range(ROWS)],
+        "dev": [f"d{k % 7}" for k in range(ROWS)],
+        "n": list(range(ROWS)),
+        "t_degc": [None if k % 11 == 0 else 20.0 + k % 5 / 4 for k in range(ROWS)],
+        "site": [None if k % 13 == 0 else f"site-{k % 3}" for k in range(ROWS)],
+        "fw": ["2.1" if k % 2 else "2.0" for k in range(ROWS)],
+        "ok": [k % 10 > 0 for k in range(ROWS)],
+    }
+)
+QUERY = "mean(temp) by site where fw == '2.1' and ok"
+
+
+def expected() -> ds.DecaySketch:
+    sketch = ds.DecaySketch(PARAMS)
+    ids = ds.observation_ids(LOG["dev"].to_pylist(), LOG["n"].to_numpy(), params=PARAMS)
+    columns = {name: LOG[column].to_pylist() for name, column in MAPPING.columns}
+    sketch.update(columns, 1, LOG["at"].to_numpy(), ids)
+    return sketch
+
+
+def written(folder: Path, format: str, table: pa.Table = LOG) -> Path:
+    path = folder / f"log.{format}"
+    if format == "parquet":
+        pa.parquet.write_table(table, path)
+    elif format == "csv":
+        pa.csv.write_csv(table, path)
+    elif format == "arrow":
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        lines = ({k: v for k, v in row.items() if v is not None} for row in table.to_pylist())
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def command(*arguments: Any, status: int = 0) -> Any:
+    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    assert done.exit_code == status, done.output
+    return done
+
+
+def by_command(format: str, columns: str) -> Callable[[Path], bytes]:
+    def build(folder: Path) -> bytes:
+        log, out = written(folder, format), folder / "out.sketch"
+        options = ("--time-column", "at", "--id-columns", "dev,n", "--columns", columns)
+        command("build", log, "--out", out, *options, "--overwrite")
+        return out.read_bytes()
+
+    return build
+
+
+def first(table: pa.Table | pl.DataFrame) -> bytes:
+    blob = (table if isinstance(table, pa.Table) else table.to_arrow())["sketch"][0].as_py()
+    assert isinstance(blob, bytes)
+    return blob
+
+
+def as_texts(table: pa.Table) -> pa.Table:
+    """Every cell a text, as in a data frame from a CSV file. Names of rows stay numbers."""
+    return pa.table({name: table[name] if name in ("dev", "n") else
+                     table[name].cast(pa.string()) for name in table.column_names})  # fmt: skip
+
+
+def in_duckdb(relation: str) -> Any:
+    with duckdb.connect() as connection:
+        connection.register("log", LOG)
+        return decaysketch.duckdb.build(connection.sql(relation), PARAMS, MAPPING)
+
+
+RENAMED, INFERRED = (
+    "temp=t_degc float64, site text, fw text, ok bool",
+    "temp=t_degc,site,fw text,ok",
+)
+FRAME: dict[str, Any] = {"time": "at", "id": ("dev", "n"), "columns": dict(MAPPING.columns)}
+NAMED = LOG.rename_columns(["at", "dev", "n", "temp", "site", "fw", "ok"])
+
+BUILDS: dict[str, Callable[[Path], bytes]] = {
+    **{
+        f"command, {format}, {kind}": by_command(format, columns)
+        for format in ("csv", "ndjson", "parquet", "arrow")
+        for kind, columns in (("declared", RENAMED), ("inferred", INFERRED))
+    },
+    "from_frame of Arrow": lambda _: ds.DecaySketch.from_frame(
+        LOG, MAPPING, params=PARAMS).to_bytes(),
+    "from_frame by keywords": lambda _: ds.DecaySketch.from_frame(
+        LOG, params=PARAMS, **FRAME).to_bytes(),
+    "from_frame of columns by their names": lambda _: ds.DecaySketch.from_frame(
+        NAMED, params=PARAMS, time="at", id=("dev", "n")).to_bytes(),
+    "from_frame of polars": lambda _: ds.DecaySketch.from_frame(
+        pl.DataFrame(LOG), MAPPING, params=PARAMS).to_bytes(),
+    "from_frame of pandas": lambda _: ds.DecaySketch.from_frame(
+        LOG.to_pandas(), MAPPING, params=PARAMS).to_bytes(),
+    "from_frame of dictionaries": lambda _: ds.DecaySketch.from_frame(
+        LOG.set_column(4, "site", LOG["site"].dictionary_encode()), MAPPING, params=PARAMS
+    ).to_bytes(),
+    "from_frame of texts": lambda _: ds.DecaySketch.from_frame(
+        as_texts(LOG), MAPPING, params=PARAMS).to_bytes(),
+    "from_frame without params": lambda _: ds.DecaySketch.from_frame(
+        LOG, MAPPING, accuracy="2%", time_unit="s").to_bytes(),
+    "duckdb.build": lambda _: first(in_duckdb("FROM log")),
+    "polars.build": lambda _: first(decaysketch.polars.build(pl.DataFrame(LOG), PARAMS, MAPPING)),
+    "polars.build, lazy, by keywords": lambda _: first(
+        decaysketch.polars.build(pl.LazyFrame(LOG), PARAMS, **FRAME)),
+    "sketches_by_key": lambda _: sketches_by_key(LOG, PARAMS, MAPPING)[()].to_bytes(),
+    "sketches_by_key, merged": lambda _: ds.merge(
+        list(sketches_by_key(LOG, PARAMS, MAPPING, ["fw"]).values())).to_bytes(),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::decaysketch.DisagreeingCopiesWarning")
+@for_each("name", BUILDS)
+def test_every_build_gives_the_same_bytes(name: str, tmp_path: Path) -> None:
+    assert BUILDS[name](tmp_path) == expected().to_bytes()
+
+
+def test_a_query_groups_by_a_column(tmp_path: Path) -> None:
+    blob = expected().to_bytes()
+    (tmp_path / "expected.sketch").write_bytes(blob)
+    done = command("query", tmp_path / "expected.sketch", QUERY, "--json")
+    found = {each["by"]["site"]: each["value"] for each in json.loads(done.stdout)["answers"]}
+    rows = LOG.filter(pa.compute.field("fw") == "2.1").filter(pa.compute.field("ok"))
+    means = rows.group_by("site").aggregate([("t_degc", "mean")]).to_pylist()
+    assert found == pytest.approx({each["site"]: each["t_degc_mean"] for each in means})
+    [facts] = json.loads(command("inspect", tmp_path / "expected.sketch", "--json").stdout)
+    assert facts["columns"]["site"] == {"type": "text", "rows": 276, "texts": 3, "text_bytes": 18}
+
+
+BAD = {
+    "temp": ("oops", "t_degc[1] is 'oops'; expected a number"),
+    "site": ("x" * 1_100, "site[1] has 1100 bytes"),
+    "ok": ("perhaps", "ok[1] is 'perhaps'; expected true or false"),
+}
+
+
+@for_each("name", BAD)
+def test_a_bad_cell_rejects_only_its_row(name: str, tmp_path: Path) -> None:
+    column, (cell, reason) = dict(MAPPING.columns)[name], BAD[name]
+    texts = as_texts(LOG.slice(0, 3))
+    place = texts.column_names.index(column)
+    cells = [texts[column][0].as_py(), cell, texts[column][2].as_py()]
+    texts = texts.set_column(place, column, pa.array(cells))
+    with pytest.raises(ds.ObservationError) as fault:
+        ds.DecaySketch.from_frame(texts, MAPPING, params=PARAMS)
+    assert str(fault.value).startswith(reason)
+    counted = KeyedBuilder(PARAMS, MAPPING, refused="count")
+    counted.add(texts)
+    assert (counted.totals["rows"], counted.totals["refused"]) == (2, 1)
+    log, kept = written(tmp_path, "csv", texts), tmp_path / f"{name}.ndjson"
+    given = ("--time-column", "at", "--id-columns", "dev,n", "--columns", RENAMED)
+    options = (*given, "--out", tmp_path / f"{name}.sketch", "--quarantine", kept)
+    command("build", log, *options)
+    [line] = map(json.loads, kept.read_text().splitlines())
+    assert (line["row"], line["column"]) == (1, column)
+    sketch: Any = decode((tmp_path / f"{name}.sketch").read_bytes())
+    assert sketch.count("none").value == 2
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a value beside columns": ({"value": "t_degc"}, "value is 't_degc'; expected None"),
+    "an unknown name": ({"columns": {"tmp": "t_degc"}}, "columns has 'tmp'; the stream has the"),
+    "a column that is not there": ({"columns": {"temp": "t"}}, "no column 't'; there are"),
+    "a type that no cast has": ({"casts": {"n": "float64"}}, "casts has 'float64' for 'n'"),
+    "a name twice": ({"columns": ("temp", "temp")}, "expected each name once"),
+    "a misspelled argument": ({"time_zon": "UTC"}, "did you mean 'time_zone'"),
+    "none of the declared columns": ({"columns": ()}, "no declared column is in the log"),
+    "times": ({"columns": {"temp": "when"}}, "is of type timestamp"),
+}
+
+
+@for_each("name", REFUSED)
+def test_what_does_not_fit_is_one_error_on_every_interface(name: str) -> None:
+    other = LOG.rename_columns(["at", "dev", "n", "t_degc", "a", "b", "c"])
+    other = other.append_column("when", LOG["at"].cast(pa.timestamp("s")))
+    changed, reason = REFUSED[name]
+    given: Any = FRAME | {"columns": {"temp": "t_degc"}} | changed
+    builds: list[Callable[[], Any]] = [
+        lambda: ds.DecaySketch.from_frame(other, params=PARAMS, **given),
+        lambda: decaysketch.duckdb.build(other, PARAMS, **given),
+        lambda: decaysketch.polars.build(pl.DataFrame(other), PARAMS, **given),
+    ]
+    for build in builds:
+        with pytest.raises((ds.ParameterError, ds.ObservationError)) as fault:
+            build()
+        assert reason in str(fault.value)
+
+
+def test_arguments_are_the_fields_of_a_mapping() -> None:
+    fields = set(ColumnMapping.__dataclass_fields__)
+    assert {FIELDS.get(name, name) for name in LogColumnArguments.__annotations__} == fields
+    options = [field.metadata["option"] for field in ColumnMapping.__dataclass_fields__.values()]
+    assert len(set(options)) == len(fields)
+    assert ColumnMapping.from_dict(json.loads(json.dumps(_form(MAPPING)))) == MAPPING
+    with pytest.raises(ds.ParameterError, match="mapping is given, and so is time"):
+        ds.DecaySketch.from_frame(LOG, MAPPING, params=PARAMS, time="at")
+
+
+def _form(mapping: ColumnMapping) -> dict[str, Any]:
+    return {name: getattr(mapping, name) for name in ColumnMapping.__dataclass_fields__}
+
+
+def test_columns_as_programs_read_them() -> None:
+    read = {
+        "temp, site": ({"temp": "temp", "site": "site"}, {}),
+        "t float64,a b=c d text": ({"t": "t", "a b": "c d"}, {"t": "float64", "a b": "text"}),
+        "text": ({"text": "text"}, {}),
+    }  # fmt: skip
+    for given, expected_parts in read.items():
+        assert read_columns(given) == expected_parts
+    for given in ("a,,b", "a=", "a,a"):
+        with pytest.raises(ds.ParameterError):
+            read_columns(given)
