@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from decaysketch import DecaySketchError
-from decaysketch.cli.recipes import names
+from decaysketch.cli.options import names
 from demo.reading import Columns
 from demo.report import Report
 from demo.service import ProgramFailedError

@@ -27,12 +27,15 @@ keep all rows that their capacity allows, and accept a time later.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from decaysketch.cli.dialect import TextOptions
+from decaysketch.cli.first_rows import First, numerals_from, recipe_from_rows
 from decaysketch.cli.options import (
     Columns,
     Parameters,
@@ -42,13 +45,14 @@ from decaysketch.cli.options import (
     names,
 )
 from decaysketch.cli.output import AsJson, CommandError, human_bytes, refuse_uri, report, show
-from decaysketch.cli.recipes import Configuration, recipe_from_options
+from decaysketch.cli.recipes import Configuration
 from decaysketch.client.access import has_secret
 from decaysketch.core.plausible_times import span
 from decaysketch.core.sizing import DEFAULT_CAPACITY
 from decaysketch.spark.build import detect_format
 from decaysketch.spark.tables import SketchTable
 from decaysketch.tables import KeyedBuilder
+from decaysketch.tables.records import ALL
 from spark_jobs.failures import reporting_errors
 from spark_jobs.inputs import FINGERPRINTS, inputs
 from spark_jobs.options import Master, Overwrite, check_free, run
@@ -186,13 +190,19 @@ def main(
 ) -> None:
     """Build one sketch for each key in a delivery log."""
     with reporting_errors():
-        recipe = recipe_from_options(
-            configuration, parameters, _DEFAULTS, by_key=bool(names(by)),
-        )  # fmt: skip
-        mapping = mapping_from_options(recipe, columns)
         options = source.text_options()
         if has_secret(log):
             raise CommandError("LOG has a secret in it, which the table would keep and show")
+        first = _first(log, source, columns, names(by))
+        numerals = numerals_from(columns, first)
+        recipe = recipe_from_rows(
+            configuration, parameters, columns, first, _DEFAULTS, numerals=numerals,
+            by_key=bool(names(by)),
+        )  # fmt: skip
+        mapping = mapping_from_options(recipe, columns)
+        mapping = replace(mapping, decimal=numerals.decimal, thousands=numerals.thousands)
+        if columns.text("columns") == ALL:
+            mapping = mapping.complete(recipe, first.names)
         if output.fingerprint not in FINGERPRINTS:
             raise CommandError(
                 f"--fingerprint is {output.fingerprint!r}; expected one of "
@@ -222,6 +232,20 @@ def main(
                 count_copies=output.count_copies,
             )  # fmt: skip
         tell(table, output.as_json)
+
+
+def _first(log: str, source: Source, columns: Columns, keys: Sequence[str]) -> First:
+    """Return the first rows of a local log. Those of a URI are not read here."""
+    if "://" in log or not Path(log).exists():
+        return First(Path(log))
+    files = [
+        file.path for part in inputs(str(Path(log).absolute())).values() for file in part.files
+    ]
+    if not files:
+        return First(Path(log))
+    format = source.format or detect_format(files)
+    format = "ndjson" if format == "json" else format
+    return First.of(Path(files[0]), format, columns, keys, source.text_options())
 
 
 def tell(table: SketchTable, as_json: bool) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import Field, fields
 from functools import partial, update_wrapper
 from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
@@ -158,7 +158,7 @@ def _parameter_options(defaults: Mapping[str, Any]) -> list[inspect.Parameter]:
 
 def _column_options(defaults: Mapping[str, str]) -> list[inspect.Parameter]:
     found = []
-    for each in fields(ColumnMapping):
+    for each in _option_fields():
         if each.name == "source":
             found.append(_option(_SITE[0], str, _SITE[1]))
         default = defaults.get(each.name)
@@ -166,8 +166,12 @@ def _column_options(defaults: Mapping[str, str]) -> list[inspect.Parameter]:
     return found
 
 
+def _option_fields() -> list[Field[Any]]:
+    return [each for each in fields(ColumnMapping) if each.metadata]
+
+
 def _by_field(given: Mapping[str, str]) -> dict[str, str]:
-    field_of = {each.metadata["option"]: each.name for each in fields(ColumnMapping)}
+    field_of = {each.metadata["option"]: each.name for each in _option_fields()}
     field_of[_SITE[0]] = "site"
     return {field_of[name]: text for name, text in given.items()}
 

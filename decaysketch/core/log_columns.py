@@ -36,6 +36,7 @@ class LogColumnArguments(TypedDict, total=False):
         time_format: format of times as text, as in ``strptime``.
         decimal, thousands: marks of numbers as text.
         casts: columns that are converted first, to "text" or "int64".
+        torn: a column with the text of lines that are no rows.
     """
 
     time: str
@@ -53,6 +54,7 @@ class LogColumnArguments(TypedDict, total=False):
     decimal: str
     thousands: str
     casts: Mapping[str, str]
+    torn: str | None
 
 
 def check_arguments(given: Mapping[str, Any]) -> None:

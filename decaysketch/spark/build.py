@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, sqrt
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
@@ -68,6 +68,8 @@ _FORMAT_OF_SUFFIX = {
 _COMPRESSED = re.compile(r"\.(gz|bz2|zst)$")
 FORMATS = ("parquet", "csv", "json")
 _SALT = "__salt"
+TORN = "_corrupt_record"
+"""The column of lines that Spark cannot read as a row of the schema, null in other rows."""
 
 
 def sketch_table(
@@ -289,25 +291,31 @@ def read_log(
 ) -> DataFrame:
     """Read a log with Spark. Types in text formats are inferred unless ``schema`` (DDL) is given.
 
-    Inference reads "0012" as the number 12, so text ids need a schema. An unreadable row in a text
-    format is an error. If ``log`` is part of a folder with columns in its subfolder names
-    (``day=3``), ``base`` is that folder. ``options`` are the reader's, such as ``sep``.
+    Inference reads "0012" as the number 12, so text ids need a schema. A line in a text format that
+    is no row, such as one with too few cells, is in the column :data:`TORN`. If ``log`` is part of
+    a folder with columns in its subfolder names (``day=3``), ``base`` is that folder. ``options``
+    are the reader's, such as ``sep``.
     """
     reader = session.read.format(format)
-    if schema is not None:
-        reader = reader.schema(schema)
     if format in ("csv", "json"):
-        reader = reader.option("mode", "FAILFAST")
+        # A line that is no row is kept as text, and rejected as any other row is.
+        reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", TORN)
     if format == "csv":
         reader = reader.option("header", True).option("inferSchema", schema is None)
+        reader = reader.option("columnPruning", False)  # with it, all rows seem to be whole
         reader = reader.options(**(options or {}))
     if base is not None:
         plain = isinstance(base, Path) or not is_uri(base)
         reader = reader.option(
             "basePath", f"file://{Path(base).absolute()}" if plain else str(base)
         )
-    paths = [log] if isinstance(log, str | Path) else log
-    return reader.load([_for_spark(path) for path in paths])
+    paths = [_for_spark(path) for path in ([log] if isinstance(log, str | Path) else log)]
+    if format == "csv" and schema is None:
+        schema = reader.load(paths).schema.toDDL()
+    if schema is not None:
+        whole = format not in ("csv", "json") or TORN in schema
+        reader = reader.schema(schema if whole else f"{schema}, {quoted(TORN)} STRING")
+    return reader.load(paths)
 
 
 def _for_spark(path: str | Path) -> str:
@@ -367,6 +375,8 @@ def _source(
                 return _Source(numbers, parts.schema, mapping, parts)
         log = read_log(session, log, format, schema)
     mapping = mapping.complete(params, log.columns)
+    if TORN in log.columns and mapping.torn is None:
+        mapping = replace(mapping, torn=TORN)
     wanted = list(dict.fromkeys((*mapping.names, *others)))
     _refuse_missing(wanted, log.columns, "the log")
     rows = pushdown.where(log, params, mapping, only).select(*map(quoted, wanted))
@@ -376,6 +386,8 @@ def _source(
 
 
 def _refuse_missing(wanted: Sequence[str], there: Sequence[str], what: str) -> None:
+    there = [name for name in there if name != TORN]
+    wanted = [name for name in wanted if name != TORN]
     for name in wanted:
         if name not in there:
             raise ParameterError(f"{what} has no column {name!r}; it has {', '.join(there)}")

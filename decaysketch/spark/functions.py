@@ -36,6 +36,8 @@ import pyarrow as pa
 from decaysketch.core.time_units import instant
 from decaysketch.errors import ParameterError
 from decaysketch.families import BuiltWith, Recipe, recipe_of
+from decaysketch.spark._names import quoted
+from decaysketch.tables import ColumnMapping
 from decaysketch.tables.sql import aggregates, queries, query_syntax, sources, time_ranges
 from decaysketch.tables.sql.arguments import text_of
 from decaysketch.tables.sql.signatures import NAMES, Asked, asking, recipes_of
@@ -278,9 +280,9 @@ def _of_moments(
 
 def sketch_build(
     stream: BuiltWith,
-    value: Column | str | None,
-    time: Column | str,
-    ids: Column | str | Sequence[Column | str],
+    value: Column | str | Mapping[str, Column | str] | ColumnMapping | None,
+    time: Column | str | None = None,
+    ids: Column | str | Sequence[Column | str] = (),
     *,
     weight: Column | str | None = None,
     now: int | None = None,
@@ -290,7 +292,9 @@ def sketch_build(
 
     Args:
         stream: its parameters, or a sketch configuration (:func:`decaysketch.families.recipe_of`).
-        value: numbers. NULL is a missing value. None: every value is missing.
+        value: numbers. NULL is a missing value. None: every value is missing. If the stream has
+            columns: a column for each name, or a struct of them. Or a
+            :class:`~decaysketch.tables.ColumnMapping`, which gives all columns.
         time: time of the event: integers in the stream's unit, timestamps (without a zone: UTC) or
             dates. A row with a NULL is rejected: ``coalesce`` it with the arrival.
         ids: the parts that identify an observation: integers, text, bytes. Structs are split. A
@@ -306,16 +310,39 @@ def sketch_build(
     """
     if refused not in ("raise", "count"):
         raise ParameterError(f"refused is {refused!r}; expected 'raise' or 'count'")
+    recipe = recipe_of(stream)
+    if isinstance(value, ColumnMapping):
+        if time is not None or ids or weight is not None:
+            raise ParameterError("a mapping is given, and so is time, ids or weight")
+        mapping = value.complete(recipe)
+        mapping.check(recipe)
+        return _build_udf(recipe, now, refused, mapping)(*map(_named, mapping.names))
+    if time is None:
+        raise ParameterError("time is None; expected the column of the event time")
     listed = [ids] if isinstance(ids, str) or not isinstance(ids, Sequence) else list(ids)
-    columns = [*map(_column, (value, weight, time)), *map(_column, listed)]
-    return _build_udf(recipe_of(stream), now, refused)(*columns)
+    columns = [*map(_column, (_struct_of(value), weight, time)), *map(_column, listed)]
+    return _build_udf(recipe, now, refused)(*columns)
+
+
+def _named(name: str) -> Column:
+    """Return a column by its name, with any dots in it."""
+    return _column(quoted(name))
+
+
+def _struct_of(value: Any) -> Any:
+    """Return columns by name as one."""
+    from pyspark.sql import functions as sql
+
+    if not isinstance(value, Mapping):
+        return value
+    return sql.struct(*(_column(column).alias(name) for name, column in value.items()))
 
 
 def sketch_build_counted(
     stream: BuiltWith,
-    value: Column | str | None,
-    time: Column | str,
-    ids: Column | str | Sequence[Column | str],
+    value: Column | str | Mapping[str, Column | str] | ColumnMapping | None,
+    time: Column | str | None = None,
+    ids: Column | str | Sequence[Column | str] = (),
     *,
     weight: Column | str | None = None,
     now: int | None = None,
@@ -427,16 +454,21 @@ def _query_udf(recipes: Sequence[Recipe]) -> Function:
     return _udf(ask, query_syntax.QUERY, query_syntax.TYPE)
 
 
-def _build_udf(recipe: Recipe, now: int | None, refused: Literal["raise", "count"]) -> Function:
+def _build_udf(
+    recipe: Recipe,
+    now: int | None,
+    refused: Literal["raise", "count"],
+    mapping: ColumnMapping | None = None,
+) -> Function:
     if refused == "raise":
 
         def sketch_build(batches: Iterator[tuple[pa.Array, ...]]) -> Any:
-            return aggregates.build("sketch_build", recipe, now, batches)
+            return aggregates.build("sketch_build", recipe, now, batches, mapping)
 
         return _udf(sketch_build, "sketch_build", pa.binary())
 
     def counted(batches: Iterator[tuple[pa.Array, ...]]) -> Any:
-        return _struct(aggregates.build_counted(_COUNTED, recipe, now, batches))
+        return _struct(aggregates.build_counted(_COUNTED, recipe, now, batches, mapping))
 
     return _udf(counted, _COUNTED, aggregates.BUILT)
 

@@ -163,6 +163,8 @@ class ColumnMapping:
             :class:`decaysketch.core.text_values.Numerals`.
         casts: columns to convert before they are read, with "text" or "int64". Ids 12 and "12" are
             two names. A text that is no integer rejects its row.
+        torn: a column with the text of each line that is no row, null elsewhere, such as Spark's
+            ``_corrupt_record``. These rows are rejected.
     """
 
     time: str = field(metadata={"option": "time_column", "doc": "The time of the event."})
@@ -216,6 +218,7 @@ class ColumnMapping:
         "Columns that are read as text, with commas: CSV cells as written, so that 012 is not 12.",
         (),
     )
+    torn: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("ids", "key"):
@@ -291,7 +294,7 @@ class ColumnMapping:
         weight = self.weight if isinstance(self.weight, str) else None
         named = (
             self.time, self.fallback_time, *self.ids, *self.key, self.source, self.sequence,
-            self.value, *(column for _, column in self.columns), weight,
+            self.value, *(column for _, column in self.columns), weight, self.torn,
         )  # fmt: skip
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
@@ -425,6 +428,7 @@ class ColumnMapping:
         if only is not None:
             table, places = self._chosen(table, recipe.params, only)
         refusals = Refusals(table.num_rows, places, raises=refused == "raise")
+        self._refuse_torn(table, refusals)
         table = self._typed(table, refusals)
         timestamps, fallback = self._times(table, recipe.params, refusals)
         columns, missing = self._observations(table, recipe, refusals)
@@ -443,6 +447,15 @@ class ColumnMapping:
             sites = read_sites(table, self.source, refusals)
         elements = kind.value == "required"
         return LogColumns(table, columns, missing, fallback, refusals, elements, sites)
+
+    def _refuse_torn(self, table: pa.Table, refusals: Refusals) -> None:
+        if self.torn is None:
+            return
+        lines = column_of(table, self.torn)
+        refusals.refuse(
+            ~nulls_of(lines), self.torn,
+            lambda row: (f"is no row of the log: {lines[row].as_py()!r:.120}", lines[row].as_py()),
+        )  # fmt: skip
 
     def _observations(
         self, table: pa.Table, recipe: Recipe, refusals: Refusals

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -144,6 +145,32 @@ BUILDS: dict[str, Callable[[Path], bytes]] = {
 
 
 @pytest.mark.filterwarnings("ignore::decaysketch.DisagreeingCopiesWarning")
+def hourly_means() -> dict[tuple[str | None, str], float]:
+    """The exact mean by site and hour of rows that are ok."""
+    found: dict[tuple[str | None, str], list[float]] = {}
+    for row in LOG.to_pylist():
+        if row["ok"] and row["t_degc"] is not None:
+            key = row["site"], str(row["at"] // 3_600 * 3_600)
+            found.setdefault(key, []).append(row["t_degc"])
+    return {key: sum(values) / len(values) for key, values in found.items()}
+
+
+def test_a_table_for_each_site_and_hour_in_duckdb() -> None:
+    """From one table with a sketch for each firmware, as the documentation shows it."""
+    with duckdb.connect() as connection:
+        decaysketch.duckdb.register(connection)
+        connection.register("log", LOG)
+        sketches = decaysketch.duckdb.build(connection.sql("FROM log"), PARAMS, MAPPING, by="fw")
+        assert len(sketches) == 2
+        query = """
+            SELECT r.by[1].value AS site, r.by[2].value AS hour, r.value
+            FROM (SELECT unnest(decayed_query(sketch_merge(list(sketch)), 'none', $now,
+                      'mean(temp) by site, bucket(time, ''1h'') where ok')) AS r FROM sketches)
+        """
+        rows = connection.execute(query, {"now": LOG["at"][-1].as_py()}).fetchall()
+    assert hourly_means() == pytest.approx({(site, hour): value for site, hour, value in rows})
+
+
 @for_each("name", BUILDS)
 def test_every_build_gives_the_same_bytes(name: str, tmp_path: Path) -> None:
     assert BUILDS[name](tmp_path) == expected().to_bytes()
@@ -223,7 +250,7 @@ def test_what_does_not_fit_is_one_error_on_every_interface(name: str) -> None:
 def test_arguments_are_the_fields_of_a_mapping() -> None:
     fields = set(ColumnMapping.__dataclass_fields__)
     assert {FIELDS.get(name, name) for name in LogColumnArguments.__annotations__} == fields
-    options = [field.metadata["option"] for field in ColumnMapping.__dataclass_fields__.values()]
+    options = [each.metadata.get("option") for each in dataclasses.fields(ColumnMapping)]
     assert len(set(options)) == len(fields)
     assert ColumnMapping.from_dict(json.loads(json.dumps(_form(MAPPING)))) == MAPPING
     with pytest.raises(ds.ParameterError, match="mapping is given, and so is time"):

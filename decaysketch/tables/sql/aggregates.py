@@ -18,6 +18,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from decaysketch import families
+from decaysketch.core.column_types import ColumnTypes
 from decaysketch.errors import DecaySketchError, ObservationError, ParameterError
 from decaysketch.families import FAMILIES, Recipe, Sketch
 from decaysketch.tables import ColumnMapping, KeyedBuilder
@@ -34,6 +35,7 @@ Arrays = tuple[pa.Array, ...]
 _SKETCHES_AT_A_TIME = 64
 _LEADING = ("value", "weight", "time")
 _CALL = "value, weight, time, id, ..."
+_FIELD = "value."  # before the name of a column, as in SQL
 
 #: The result of the counting form: the sketch, counts of accepted and rejected rows, and the faults
 #: of the group that its counts show (:func:`decaysketch.tables.keyed.warnings_of`).
@@ -119,45 +121,59 @@ def _as_tuple(columns: Any) -> Arrays:
 
 
 def build(
-    function: str, recipe: Recipe, now: int | None, batches: Iterator[Arrays]
+    function: str,
+    recipe: Recipe,
+    now: int | None,
+    batches: Iterator[Arrays],
+    mapping: ColumnMapping | None = None,
 ) -> bytes | None:
-    """Build the sketch of one group of rows.
+    """Build the sketch for one group.
 
     Args:
         function: its name, for errors.
         recipe: the sketch configuration.
         now: the time that the sketch gets; see :class:`decaysketch.tables.KeyedBuilder`.
-        batches: of ``value, weight, time, id, ...``. Struct ids are split into their fields.
+        batches: ``value, weight, time, id, ...``. Struct ids are split into their fields. If the
+            stream has columns, ``value`` is a struct. With a mapping: its columns.
+        mapping: the meaning of the columns. None: by their place.
 
     Raises:
         FunctionError: a row or a column that the sketch rejects.
     """
-    built = _built(function, recipe, now, batches, "raise")
+    built = _built(function, recipe, now, batches, "raise", mapping)
     return None if built is None else bytes(built["sketch"])
 
 
 def build_counted(
-    function: str, recipe: Recipe, now: int | None, batches: Iterator[Arrays]
+    function: str,
+    recipe: Recipe,
+    now: int | None,
+    batches: Iterator[Arrays],
+    mapping: ColumnMapping | None = None,
 ) -> dict[str, Any] | None:
     """Build as :func:`build`, without the rejected rows: fields of :data:`BUILT`.
 
     Raises:
         FunctionError: arguments that no row could be read from.
     """
-    return _built(function, recipe, now, batches, "count")
+    return _built(function, recipe, now, batches, "count", mapping)
 
 
 def _built(
     function: str, recipe: Recipe, now: int | None, batches: Iterator[Arrays],
-    refused: Literal["raise", "count"],
+    refused: Literal["raise", "count"], mapping: ColumnMapping | None,
 ) -> dict[str, Any] | None:  # fmt: skip
     builder: KeyedBuilder | None = None
     first_refusal: str | None = None
     for number, columns in enumerate(batches):
         try:
-            names, arrays = _named(function, recipe, _as_tuple(columns))
+            if mapping is None:
+                names, arrays = _named(function, recipe, _as_tuple(columns))
+            else:
+                names, arrays = list(mapping.names), list(_as_tuple(columns))
             if builder is None:
-                builder = KeyedBuilder(recipe, _mapping(recipe, names), now=now, refused=refused)
+                read = _mapping(recipe, names) if mapping is None else mapping
+                builder = KeyedBuilder(recipe, read, now=now, refused=refused)
             table = pa.Table.from_arrays(arrays, names=names)
             builder.add(table)
             if first_refusal is None and _refused(builder):
@@ -227,7 +243,21 @@ def _named(function: str, recipe: Recipe, columns: Arrays) -> tuple[list[str], l
         if name == "time" or not pa.types.is_null(column.type)
     }
     named |= dict(zip(places, ids, strict=True))
+    if "value" in named and (declared := getattr(recipe.params, "columns", ())):
+        named = _split(function, declared, named.pop("value")) | named
     return list(named), list(named.values())
+
+
+def _split(function: str, declared: ColumnTypes, value: pa.Array) -> dict[str, pa.Array]:
+    """Return the fields of a struct, which fill a stream's columns."""
+    if not pa.types.is_struct(value.type):
+        listed = ", ".join(f"{name} ({kind})" for name, kind in declared)
+        raise FunctionError(
+            f"{function}: value is of type {value.type}; expected a struct of the stream's "
+            f"columns, {listed}, such as struct({declared[0][0]})"
+        )
+    names = [each.name for each in value.type.fields]
+    return dict(zip([_FIELD + name for name in names], value.flatten(), strict=True))
 
 
 def _mapping(recipe: Recipe, names: Sequence[str]) -> ColumnMapping:
@@ -235,6 +265,9 @@ def _mapping(recipe: Recipe, names: Sequence[str]) -> ColumnMapping:
         name: name for name in ("value", "weight", "source", "sequence") if name in names
     }
     ids = tuple(name for name in names if name.startswith("id"))
+    present["columns"] = {
+        name.removeprefix(_FIELD): name for name in names if name.startswith(_FIELD)
+    }
     named: dict[str, Any] = {"key" if recipe.kind.input.named_by == "key" else "ids": ids}
     return ColumnMapping(time="time", **named, **present)
 
