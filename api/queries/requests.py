@@ -28,7 +28,7 @@ from decaysketch import Snapshot
 from decaysketch.core.hashing import MAX_KEY_BYTES
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.text.expression import MAX_EXPRESSION
-from decaysketch.core.text.grammar import MAX_TEXT
+from decaysketch.core.text.grammar import MAX_TEXT, split_commas
 from decaysketch.core.time_units import duration, instant
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
@@ -253,7 +253,7 @@ class Modified(RequestModel):
     @classmethod
     def _one_key_is_a_list(cls, fields: Any) -> Any:
         if isinstance(fields, dict) and isinstance(fields.get("by"), str):
-            return fields | {"by": [fields["by"]]}
+            return fields | {"by": [key.strip() for key in split_commas(fields["by"])]}
         return fields
 
 

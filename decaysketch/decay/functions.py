@@ -48,8 +48,8 @@ def check_decay(given: Any) -> Decay:
     """
     if not isinstance(given, Decay):
         raise ParameterError(
-            f"decay is {given!r:.100}; expected a Decay or its text, such as 'window(1h)'; in what "
-            "asks for more than a decay it comes last: quantile(0.95, 'window(1h)')"
+            f"decay is {given!r:.100}; expected a Decay or its text, such as 'window(1h)'. The "
+            "decay comes after the other arguments: quantile(0.95, 'window(1h)')"
         )
     return given
 

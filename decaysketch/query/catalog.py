@@ -688,7 +688,7 @@ def modifiers_of(how: Mapping[str, Any]) -> Modifiers:
     """
     by = how.get("by") or ()
     return Modifiers(
-        of=how.get("of"), by=(by,) if isinstance(by, str) else tuple(by), where=how.get("where"),
+        of=how.get("of"), by=by, where=how.get("where"),
         weight=how.get("weight"), limit=how.get("groups"), order=how.get("order", "largest"),
     )  # fmt: skip
 

@@ -234,8 +234,8 @@ def check_how(question: Question[Any], how: Mapping[str, Any], known: Iterable[s
     for name in how:
         if name not in takes:
             raise ParameterError(
-                f"{question.name} has no argument {name!r}; how it is answered is said by "
-                f"{', '.join(takes)}, and two moments are compared by compare"
+                f"{question.name} has no argument {name!r}; expected one of {', '.join(takes)}. "
+                "compare queries two times"
             )
 
 

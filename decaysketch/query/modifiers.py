@@ -32,6 +32,7 @@ import numpy.typing as npt
 from decaysketch.core.labels import Labels
 from decaysketch.core.observations import MISSING_KEY, encode_values
 from decaysketch.core.text.expression import MAX_OPERATIONS, NULL_TIME, Bound, Column, Schema, bind
+from decaysketch.core.text.grammar import split_commas
 from decaysketch.errors import ParameterError
 from decaysketch.query.columns import SampleTable, schema_of
 from decaysketch.query.sample import Sample, changed
@@ -91,7 +92,8 @@ class Modifiers:
 
     def __post_init__(self) -> None:
         by: Any = self.by
-        object.__setattr__(self, "by", (by,) if isinstance(by, str) else tuple(by))
+        keys = [key.strip() for key in split_commas(by)] if isinstance(by, str) else by
+        object.__setattr__(self, "by", tuple(keys))
         for name in ("of", "where", "weight", "set"):
             if (text := getattr(self, name)) is not None and not isinstance(text, str):
                 raise ParameterError(f"{name} is {text!r:.80}; expected a text")

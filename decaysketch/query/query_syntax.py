@@ -17,6 +17,7 @@ import re
 from typing import Any, NamedTuple
 
 from decaysketch.core.text.expression import MAX_EXPRESSION
+from decaysketch.core.text.grammar import PIECE, split_commas
 from decaysketch.errors import ParameterError
 from decaysketch.query.dispatch import QUESTIONS, modified_question, read_predicate
 from decaysketch.query.modifiers import Modifiers
@@ -73,10 +74,6 @@ class Spelled(NamedTuple):
 
 
 _CLAUSES = ("set", "by", "where", "weight", "limit", "order")
-_PIECE = re.compile(
-    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[(),]|[A-Za-z_][0-9A-Za-z_]*|[^'"(),A-Za-z_]+|.""",
-    re.DOTALL,
-)
 _HEAD = re.compile(r"\s*([A-Za-z_][0-9A-Za-z_]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 _NAMED = re.compile(r"\s*([a-z_]+)\s*=(?!=)\s*(.*)", re.DOTALL)
 _NUMBER = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
@@ -97,7 +94,7 @@ def query_of(text: str) -> Spelled:
         {'by': ['hour(time)'], 'where': 'v > 3'}
     """
     parts = parts_of(text)
-    by = tuple(key.strip() for key in _pieces(parts["by"])) if "by" in parts else ()
+    by = tuple(key.strip() for key in split_commas(parts["by"])) if "by" in parts else ()
     limit = parts.get("limit")
     if limit is not None and not is_integer(limit):
         raise ParameterError(f"the query has limit {limit.strip()!r:.80}; expected a whole number")
@@ -122,7 +119,7 @@ def parts_of(text: str) -> dict[str, str]:
         found = f"{len(text)} characters" if isinstance(text, str) else f"{text!r:.80}"
         raise ParameterError(f"the query has {found}; expected a text of at most {MAX_EXPRESSION}")
     parts, clause, depth, at = {"": ""}, "", 0, 0
-    for piece in _PIECE.findall(text):
+    for piece in PIECE.findall(text):
         depth += (piece == "(") - (piece == ")")
         if depth == 0 and piece in _CLAUSES:
             order = ("", *_CLAUSES)
@@ -142,18 +139,6 @@ def parts_of(text: str) -> dict[str, str]:
     return stripped
 
 
-def _pieces(text: str) -> list[str]:
-    """Return the parts between commas outside quotes and brackets."""
-    parts, depth = [""], 0
-    for piece in _PIECE.findall(text):
-        depth += (piece == "(") - (piece == ")")
-        if piece == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += piece
-    return parts
-
-
 def _head(text: str) -> tuple[Question[Any], dict[str, Any], str | None]:
     """Return an aggregate, its arguments and its column."""
     head = _HEAD.fullmatch(text)
@@ -166,7 +151,7 @@ def _head(text: str) -> tuple[Question[Any], dict[str, Any], str | None]:
             "set, by, where, weight and limit"
         )
     question = _aggregate(head[1])
-    given = _pieces(head[2]) if head[2] and head[2].strip() else []
+    given = split_commas(head[2]) if head[2] and head[2].strip() else []
     arguments = {argument.name: argument for argument in question.travelling}
     found: dict[str, Any] = {}
     places: list[str] = []

@@ -352,9 +352,9 @@ class AskedOfSeries(OwnViews):
         self, question: Question[Estimate], decay: Decay | str, how: SeriesHow, **arguments: Any
     ) -> Estimate:
         check_how(question, how, SeriesHow.__annotations__)
-        by = how.get("by") or ()
+        by: Any = how.get("by") or ()
         modifiers = Modifiers(
-            by=(by,) if isinstance(by, str) else tuple(by), where=how.get("where"),
+            by=by, where=how.get("where"),
             limit=how.get("groups"), order=how.get("order", "largest"),
         )  # fmt: skip
         view = self.at(decay, how.get("now"), estimator=how.get("estimator", self.estimator))

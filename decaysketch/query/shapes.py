@@ -229,15 +229,15 @@ class Question(Generic[A]):
         """
         if "numbers" in self.needs:
             raise ParameterError(
-                f"{self.name} is of numbers, and the values of this stream are labels; ask for "
-                "count, sum, heavy_hitters, group_by, selectivity or last"
+                f"{self.name} needs numbers, and these values are texts; query a number column, or "
+                "ask for count, sum, heavy_hitters, group_by, selectivity or last"
             )
         for argument in self.arguments:
             value = given.get(argument.name)
             if argument.kind == "number" and value is not None:
                 raise ParameterError(
-                    f"{argument.name} is {value!r}, and the values of this stream are labels, "
-                    "which have no order; expected a predicate, such as v == 'E42'"
+                    f"{argument.name} is {value!r}, and these values are texts without an order; "
+                    "expected a predicate, such as v == 'E42'"
                 )
 
     @property

@@ -804,7 +804,7 @@ class TestLabels:
         assert (last["value"], last["time"]) == ("E42", 103)
         assert "E42 at 103" in run(*asked).stdout
         refused = failure("query", out / "a.sketch", "mean", "--decay", "none")
-        assert "mean is of numbers, and the values of this stream are labels" in refused
+        assert "mean needs numbers, and these values are texts" in refused
         said = failure("build", path, "--value-type", "float64", "--out", tmp_path / "x.sketch")
         assert "value[0] is 'E42'; expected a number" in said
 

@@ -33,12 +33,14 @@ __all__ = [
     "MAX_DIGITS",
     "MAX_TEXT",
     "NUMBER",
+    "PIECE",
     "Formula",
     "Text",
     "Token",
     "Tokens",
     "json_object",
     "shortened",
+    "split_commas",
 ]
 
 MAX_TEXT = 500
@@ -52,6 +54,12 @@ MAX_DIGITS = 78
 
 NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 """Regular expression for a decimal number without a sign."""
+
+PIECE = re.compile(
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[(),]|[A-Za-z_][0-9A-Za-z_]*|[^'"(),A-Za-z_]+|.""",
+    re.DOTALL,
+)
+"""Regular expression for a quoted text, a bracket, a comma, a word, or the text between them."""
 
 _NUMBER = re.compile(NUMBER)
 _UNLISTED = re.compile(r"[^0-9A-Za-z.+\-*/%(),<>=! ]")
@@ -305,6 +313,18 @@ class Tokens(Text):
         """Return the error for a next token that is not permitted."""
         found = repr(self.next.text) if self.next.text else "its end"
         return self.refusal(self.next.at, found, expected)
+
+
+def split_commas(text: str) -> list[str]:
+    """Return the parts between commas outside quotes and brackets. O(characters)."""
+    parts, depth = [""], 0
+    for piece in PIECE.findall(text):
+        depth += (piece == "(") - (piece == ")")
+        if piece == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += piece
+    return parts
 
 
 def json_object(name: str, text: str, max_text: int) -> dict[str, Any]:
