@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from api.errors import Fault, InvalidRequestError, TooManyRowsError
-from decaysketch.core.labels import MAX_LABEL_BYTES
+from decaysketch.core.labels import MAX_LABEL_BYTES, EncodedLabels
 from decaysketch.core.records import encode_records
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.ingest.columns import (
@@ -34,6 +35,7 @@ from decaysketch.ingest.columns import (
     fault_of_key,
     value_column,
 )
+from decaysketch.ingest.series_rows import NO_START, SeriesFields
 from decaysketch.tables.texts import local_to_utc
 
 __all__ = ["MAX_TEXT_BYTES", "read_arrow"]
@@ -246,8 +248,12 @@ def _check_schema(schema: pa.Schema, form: Form) -> None:
             "integers, text or binary" if is_key else "integers",
         ),
     }
+    if form.names_series:
+        expected["start"] = expected["time"]
+        expected["entity"] = expected[form.fields[-1]]
     expected = {name: what for name, what in expected.items() if name in form.fields}
     expected = {name: _SUITED[kind] for name, kind in form.columns} | expected
+    expected = dict.fromkeys(form.attributes, _SUITED["text"]) | expected
     repeated = {name for name, count in Counter(schema.names).items() if count > 1}
     faults = [Fault(field=name, reason="several columns of this name") for name in sorted(repeated)]
     for field in schema:
@@ -359,6 +365,7 @@ def _columns(batches: list[pa.RecordBatch], form: Form) -> Raw:
             if reason := fault_of_key((texts[row],)):
                 refusals.append(Refusal(row, identity, reason, texts[row]))
                 good[row] = False
+    series = _series_fields(batches, rows, form, refuse) if form.names_series else None
     keys: dict[int, Key] = {}
     if texts:
         places = enumerate(np.flatnonzero(good).tolist())
@@ -375,7 +382,68 @@ def _columns(batches: list[pa.RecordBatch], form: Form) -> Raw:
         integers[identity][good],
         keys,
         refusals,
+        of_series=None if series is None else series(good),
     )
+
+
+def _series_fields(
+    batches: list[pa.RecordBatch], rows: int, form: Form, refuse: Any
+) -> Callable[[Mask], SeriesFields]:
+    """Check the columns that only rows of series have. Return a function that returns those of some
+    rows.
+    """
+    given = {name for batch in batches[:1] for name in batch.schema.names}
+    starts = None
+    if "start" in given:
+        column, absent = _numbers(batches, "start", rows, 0)
+        if column.dtype == np.uint64:
+            refuse(column >= 1 << 63, "start", "beyond 64 bits", column.tolist())
+        starts = np.where(absent, NO_START, column.astype(np.int64))
+    entities: list[Any] = [None] * rows
+    if "entity" in given:
+        entities = [each for batch in batches for each in batch.column("entity").to_pylist()]
+        faults = {
+            row: fault_of_key((each,)) for row, each in enumerate(entities) if each is not None
+        }
+        for fault in sorted({fault for fault in faults.values() if fault}):
+            bad = np.array([faults.get(row) == fault for row in range(rows)], bool)
+            refuse(bad, "entity", fault, entities)
+    names = [name for name in form.attributes if name in given]
+    columns = {name: _attribute(batches, name) for name in names}
+    if names:
+        size = sum(_text_sizes(column) for column in columns.values())
+        refuse(size > MAX_LABEL_BYTES, "attributes", "too long together", size.tolist(),
+               f"at most {MAX_LABEL_BYTES} bytes")  # fmt: skip
+
+    def fields(good: Mask) -> SeriesFields:
+        found = SeriesFields(None if starts is None else starts[good])
+        for place, row in enumerate(np.flatnonzero(good).tolist()):
+            entity = entities[row]
+            if type(entity) is int:
+                found.entity_ids[place] = entity
+            elif entity is not None:
+                found.entity_keys[place] = (entity,)
+        if names:
+            found.attributes = {
+                name: EncodedLabels(column.texts, column.numbers[good])
+                for name, column in columns.items()
+            }
+        return found
+
+    return fields
+
+
+def _attribute(batches: list[pa.RecordBatch], name: str) -> EncodedLabels:
+    column = pa.chunked_array([batch.column(name) for batch in batches]).combine_chunks()
+    if pa.types.is_null(column.type):
+        return EncodedLabels([], np.full(len(column), -1, np.int64))
+    encoded = column.dictionary_encode()
+    numbers = encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    return EncodedLabels(encoded.dictionary.to_pylist(), numbers)
+
+
+def _text_sizes(column: EncodedLabels) -> npt.NDArray[np.int64]:
+    return np.array([*(len(text.encode()) for text in column.texts), 0], np.int64)[column.numbers]
 
 
 def _sound_values(

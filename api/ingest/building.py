@@ -124,9 +124,10 @@ class Ingestion:
         """Sketch the accepted rows, and compare them with the source's earlier posts."""
         stream, columns, source = self.stream, self.batch.columns, self.form.source
         before = stream.posted(source)
-        self.statuses[self.batch.positions] = _feed(before.verdicts, stream, source, columns)
+        more = self.batch.more
+        self.statuses[self.batch.positions] = _feed(before.verdicts, stream, source, columns, more)
         yield
-        sketch = build(stream, source, columns)
+        sketch = build(stream, source, columns, more)
         yield
         snapshot = sketch.snapshot()
         self.post = Post(stream.id, source, sketch.to_bytes(), snapshot=snapshot)
@@ -214,21 +215,30 @@ def count(
     return statuses, post, sketch
 
 
-def build(stream: Stream, source: str, columns: Columns) -> Sketch:
+def build(
+    stream: Stream, source: str, columns: Columns, more: Mapping[str, Any] | None = None
+) -> Sketch:
     """Return the complete sketch for these observations, equal to the sketch from a sensor that has
     seen only them.
 
-    Elements that have numbers are named by the source and their number.
+    Elements that have numbers are named by the source and their number. ``more`` are further
+    keywords for ``update``.
     """
     sketch = stream.recipe.empty()
-    _feed(sketch.update, stream, source, columns)
+    _feed(sketch.update, stream, source, columns, more)
     return sketch
 
 
-def _feed(method: Callable[..., Any], stream: Stream, source: str, columns: Columns) -> Any:
+def _feed(
+    method: Callable[..., Any],
+    stream: Stream,
+    source: str,
+    columns: Columns,
+    more: Mapping[str, Any] | None = None,
+) -> Any:
     values, weights, times, ids = columns
     read = stream.recipe.kind.input
     weighed = () if read.weight_bound is None else (weights,)
     if read.named_by == "ids":
-        return method(values, *weighed, times, ids)
+        return method(values, *weighed, times, ids, **(more or {}))
     return method(values, *weighed, times, ids, source=source)

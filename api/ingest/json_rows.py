@@ -11,7 +11,7 @@ only the rejected rows that the response reports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from api.errors import Fault, InvalidRequestError, TooManyRowsError
 from api.ingest.json_weight import parts
 from api.ingest.plain_rows import Plain, plain_reader
 from api.schemas import MAX_KEY_PARTS
+from decaysketch.core.labels import MAX_LABEL_BYTES, EncodedLabels, fault_of_label
 from decaysketch.core.text_values import (
     SkippedTimeError,
     TextError,
@@ -41,6 +42,7 @@ from decaysketch.ingest.columns import (
 )
 from decaysketch.ingest.json_text import Repeated, parse, without_mark
 from decaysketch.ingest.readings import Steps, finished
+from decaysketch.ingest.series_rows import NO_START, SeriesFields
 
 __all__ = [
     "MAX_LINE_BYTES",
@@ -208,6 +210,7 @@ class _Reader:
         self._times: list[int] = []
         self._ids: list[int] = []
         self._keys: dict[int, Key] = {}
+        self._series = _SeriesFieldsReader(form) if form.names_series else None
         self._refusals: list[Refusal] = []
 
     def extend(self, rows: Plain) -> None:
@@ -261,12 +264,15 @@ class _Reader:
             np.array(self._ids, dtype=np.int64),
             self._keys,
             self._refusals,
+            of_series=None if self._series is None else self._series.fields(len(self._values)),
         )
 
     def _try(self, item: Any) -> _Fault | None:
         """Append a row, or return its fault."""
         if type(item) is not dict or not self._names.issuperset(item):
             return _fault_of_object(item, self._fields)
+        if self._series is not None and (fault := self._series.fault_of(item)):
+            return fault
         value, weight = item.get(self._value), item.get("weight", 1)
         time, id_ = item.get("time", _ABSENT), item.get(self._identity, _ABSENT)
         if value is not None and (fault := self._fault_of_value(value)):
@@ -290,6 +296,8 @@ class _Reader:
             if fault := _fault_of_id(self._identity, id_):
                 return fault
             id_ = tuple(id_) if type(id_) is list else (id_,)
+        if self._series is not None:
+            self._series.add(len(self._ids), item)
         self.add(value, weight, time, id_)
         return None
 
@@ -312,6 +320,78 @@ class _Reader:
             reason = "a number in quotes" if _is_quoted(value) else "no number"
             return "value", reason, value, "a number without quotes, or null"
         return "value", "no integer", value, "an integer or null, value_type is int64"
+
+
+class _SeriesFieldsReader:
+    """The fields that only rows of series have."""
+
+    def __init__(self, form: Form) -> None:
+        self._form = form
+        self._names = dict.fromkeys(form.attributes)
+        self._starts: dict[int, int] = {}
+        self._found = SeriesFields()
+        self._texts: dict[str, dict[int, str]] = {name: {} for name in self._names}
+
+    def fault_of(self, item: Mapping[str, Any]) -> _Fault | None:
+        """Return the first fault in a row's fields."""
+        start, entity = item.get("start"), item.get("entity")
+        if start is not None and not _is_int64(start):
+            return _fault_of_integer("start", start)
+        if entity is not None and not _is_int64(entity):
+            if not self._form.takes_keys:
+                return _fault_of_integer("entity", entity)
+            if fault := _fault_of_id("entity", entity):
+                return fault
+        return self._fault_of_attributes(item.get("attributes"))
+
+    def _fault_of_attributes(self, given: Any) -> _Fault | None:
+        if given is None:
+            return None
+        if type(given) is not dict:
+            return "attributes", "no object", given, "an object of texts"
+        size = 0
+        for name, text in given.items():
+            if name not in self._names:
+                known = ", ".join(self._names) or "none: the stream declares no attributes"
+                return "attributes", "unknown attribute", name, known
+            if text is None:
+                continue
+            if fault := fault_of_label(text):
+                return f"attributes.{name}", fault, text, "a text or null"
+            size += len(text.encode())
+        if size > MAX_LABEL_BYTES:
+            return "attributes", f"{size} bytes together", None, f"at most {MAX_LABEL_BYTES}"
+        return None
+
+    def add(self, place: int, item: Mapping[str, Any]) -> None:
+        """Add a sound row's fields."""
+        start, entity = item.get("start"), item.get("entity")
+        if start is not None:
+            self._starts[place] = start
+        if type(entity) is int:
+            self._found.entity_ids[place] = entity
+        elif entity is not None:
+            self._found.entity_keys[place] = tuple(entity) if type(entity) is list else (entity,)
+        for name, text in (item.get("attributes") or {}).items():
+            if text is not None:
+                self._texts[name][place] = text
+
+    def fields(self, rows: int) -> SeriesFields:
+        """Return the columns of all rows."""
+        found = self._found
+        if self._starts:
+            found.starts = np.full(rows, NO_START, np.int64)
+            found.starts[list(self._starts)] = list(self._starts.values())
+        if any(self._texts.values()):
+            found.attributes = {name: _encoded(of, rows) for name, of in self._texts.items()}
+        return found
+
+
+def _encoded(texts: Mapping[int, str], rows: int) -> EncodedLabels:
+    number: dict[str, int] = {}
+    numbers = np.full(rows, -1, np.int64)
+    numbers[list(texts)] = [number.setdefault(text, len(number)) for text in texts.values()]
+    return EncodedLabels(list(number), numbers)
 
 
 def _is_quoted(value: Any) -> bool:

@@ -71,7 +71,7 @@ def plain_reader(form: Form) -> Callable[[bytes], Plain | None]:
     """Return a function that reads lines, the last one without its line end. It returns None
     unless all lines are plain. O(length).
     """
-    if form.columns:
+    if form.columns or form.attributes:
         return lambda _text: None
     kind: type[_Row[Any, Any]] = (
         _EVENTS[form.takes_keys]

@@ -133,6 +133,15 @@ _ROW = {
         "weight": {"type": "integer", "default": 1},
         "time": {"type": "integer"},
         "id": _KEY,
+        "start": {
+            "type": "integer",
+            "description": "Of a series: when its counter began to count.",
+        },
+        "entity": _KEY | {"description": "Of a series: what is sampled. Left out: the series."},
+        "attributes": {
+            "type": "object",
+            "description": "Of a series: texts or null, by the names that the stream declares.",
+        },
         "key": _KEY | {"description": "Where a stream counts events of keys, in place of `id`."},
     },
 }

@@ -37,7 +37,7 @@ import numpy.typing as npt
 from decaysketch.contract.family import Input
 from decaysketch.core.column_types import ColumnTypes
 from decaysketch.core.hashing import MAX_KEY_BYTES, RepeatedKeys
-from decaysketch.core.labels import fault_of_label
+from decaysketch.core.labels import EncodedLabels, fault_of_label
 from decaysketch.core.observations import TIME_LIMIT, encode_values, observation_ids
 from decaysketch.core.plausible_times import in_another_unit
 from decaysketch.core.ranges import EncodedValues, Range, key_of
@@ -49,6 +49,7 @@ from decaysketch.ingest.mapping import shown
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import Reading
 from decaysketch.ingest.record_columns import ColumnValues, Dropped, columns_of, records_of
+from decaysketch.ingest.series_rows import NO_START, SeriesFields, fields_of_points
 
 __all__ = [
     "EXACT_IN_FLOAT",
@@ -72,6 +73,7 @@ __all__ = [
 ]
 
 FIELDS = ("value", "weight", "time", "id")
+_SERIES_FIELDS = ("value", "weight", "start", "entity", "attributes", "time", "id")
 _EVENT_FIELDS = ("weight", "time", "key")
 _MOST_WEIGHT = 1 << 40  # of an event, where no parameter bounds it
 INT64_LIMIT = 1 << 63
@@ -126,6 +128,8 @@ class Form:
         """Names that a row may have. The last one is the id, or its replacement."""
         if self.columns:
             return ("columns", *FIELDS[1:])
+        if self.names_series:
+            return _SERIES_FIELDS
         return _EVENT_FIELDS if self.counts_keys else FIELDS
 
     @property
@@ -133,6 +137,12 @@ class Form:
         """Declared columns, if rows have them instead of a value."""
         columns: ColumnTypes = getattr(self.params, "columns", ())
         return columns
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """Declared series attributes."""
+        attributes: tuple[str, ...] = getattr(self.params, "attributes", ())
+        return attributes
 
     @property
     def counts_keys(self) -> bool:
@@ -237,6 +247,7 @@ class Raw:
             time may have other values.
         zoneless: whether times that name no zone were read as UTC.
         dropped: values that fill no column, by column name and reason.
+        of_series: columns that only series rows have.
     """
 
     rows: int
@@ -253,6 +264,7 @@ class Raw:
     polled: bool = False
     zoneless: bool = False
     dropped: Dropped = field(default_factory=Counter)
+    of_series: SeriesFields | None = None
 
 
 class Columns(NamedTuple):
@@ -274,6 +286,7 @@ class Batch:
         positions: the position in the body of each accepted row.
         refusals: the others, in order.
         zoneless: whether times that name no zone were read as UTC.
+        more: further keywords for ``update``.
     """
 
     rows: int
@@ -281,6 +294,7 @@ class Batch:
     positions: Int64Array
     refusals: list[Refusal]
     zoneless: bool = False
+    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 class _Checks:
@@ -333,6 +347,8 @@ def check(raw: Raw, form: Form) -> Batch:
     if form.latest is not None:
         late = raw.times > form.latest
         checks.refuse(late, "time", raw.times, partial(_ahead, form, form.latest), form.latest)
+    if raw.of_series is not None:
+        _check_series(raw.of_series, raw, form, checks)
     plain = np.full(len(raw.ids), raw.parts is None)
     plain[list(raw.keys)] = False
     low, high = form.min_id, form.max_id
@@ -364,7 +380,52 @@ def check(raw: Raw, form: Form) -> Batch:
         raw.positions[checks.good],
         sorted(checks.refusals),
         raw.zoneless,
+        _more(raw, ids, form, checks.good),
     )
+
+
+def _check_series(found: SeriesFields, raw: Raw, form: Form, checks: _Checks) -> None:
+    """Check starts and entities."""
+    if found.starts is not None:
+        given = found.starts != NO_START
+        outside = given & (found.starts < -TIME_LIMIT)
+        checks.refuse(outside, "start", found.starts, "out of bounds", "at most 2^62 in magnitude")
+        late = given & (found.starts > raw.times)
+        checks.refuse(late, "start", found.starts, "after the time", "at most the time of the row")
+    if found.entity_ids:
+        places = np.array(list(found.entity_ids))
+        column = np.zeros(len(raw.times), np.int64)
+        column[places] = list(found.entity_ids.values())
+        outside = (column < 0) | (column > form.max_id)
+        checks.refuse(outside, "entity", column, "out of bounds", f"0 to {form.max_id}")
+
+
+def _more(
+    raw: Raw, ids: npt.NDArray[Any], form: Form, good: npt.NDArray[np.bool_]
+) -> dict[str, Any]:
+    """Return the columns that only series rows have, as keywords for ``update``."""
+    found = raw.of_series
+    if found is None:
+        return {}
+    more: dict[str, Any] = {}
+    if found.starts is not None:
+        more["starts"] = found.starts[good]
+    if found.entity_parts is not None and len(ids):
+        more["entities"] = _ids(list(found.entity_parts), len(ids), form)[good]
+    elif found.entity_ids or found.entity_keys:
+        entities = ids.copy()
+        if plain := found.entity_ids:
+            numbers = np.array(list(plain.values()), np.int64)
+            entities[list(plain)] = _ids([numbers], len(plain), form) if form.bind_keys else numbers
+        for places, parts in _by_kind(found.entity_keys):
+            entities[places] = _ids(parts, len(places), form)
+        more["entities"] = entities[good]
+    if found.attributes is not None:
+        more["attributes"] = {
+            name: EncodedLabels(column.texts, column.numbers[good])
+            for name, column in found.attributes.items()
+        }
+    return more
 
 
 def _encoded(values: npt.NDArray[Any], raw: Raw, good: npt.NDArray[np.bool_]) -> EncodedValues:
@@ -558,6 +619,15 @@ def points_to_columns(points: Points, form: Form) -> Raw:
     )
     if not form.names_series:
         raw.parts += (np.array(numbers, dtype=np.int64),)
+        return raw
+
+    def parts(texts: Sequence[str]) -> tuple[Any, ...]:
+        of_entity = [_NO_TEXT if code in unsound else text for code, text in enumerate(texts)]
+        assert raw.parts is not None
+        return (RepeatedKeys(of_entity, of_each), *raw.parts[1:])
+
+    unit_ns = NANOSECONDS[form.params.time_unit]
+    raw.of_series = fields_of_points(points, of_each, places, form.attributes, unit_ns, parts)
     return raw
 
 

@@ -324,7 +324,7 @@ class _Reader:
     """Readings so far, by stream. ``codes`` are the codes of targets in them."""
 
     def __init__(self, indexes: Sequence[SeriesIndex[LineMap]], precision_ns: int) -> None:
-        self.streams = [Points() for _ in indexes]
+        self.streams = [Points(form="influx") for _ in indexes]
         self.told = self.streams[0].told  # of lines that are of no stream
         self.precision_ns = precision_ns
         self.plans: Plans[bytes, _Plan] = plans_of("influx", indexes)

@@ -6,9 +6,12 @@ sum, delta                       a reading: the increment
 histogram, delta                 a reading for each bucket that is not empty: its range,
                                  cut by min and max, with the count as its weight; a count
                                  above the largest weight is split, and the parts are numbered
-sum, cumulative                  a reading, by a mapping whose kind is "counter", in a series stream
-histogram or other sum,          rejected: without state, and with duplicates and disorder, their
-cumulative                       differences cannot be computed
+sum, cumulative                  a reading with its start, by a mapping whose kind is "counter", in
+                                 a series stream
+histogram, cumulative            likewise, a counter per bound, which counts the values up to it.
+                                 The attribute ``le`` contains the bound
+the same for other mappings      rejected: without state, and with duplicates and disorder, their
+                                 differences cannot be computed
 exponential histogram, summary   rejected
 ================================ ===================================================================
 
@@ -45,7 +48,7 @@ import struct
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise, repeat
+from itertools import accumulate, islice, pairwise, repeat
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -68,6 +71,7 @@ from decaysketch.ingest.series import (
     size_of,
     text_of,
 )
+from decaysketch.ingest.series_rows import bucket_text
 
 __all__ = ["INSTANCES", "OtlpMap", "parse", "steps"]
 
@@ -86,7 +90,8 @@ _PLAIN_POINT = struct.Struct("<BQBd")
 _POINT_TAG, _ATTRIBUTE_TAG = 1 << 3 | 2, 7 << 3 | 2
 _START_TAG, _TIME_TAG, _VALUE_TAG = 2 << 3 | 1, 3 << 3 | 1, 4 << 3 | 1
 _START_SIZE = 9
-_Number = tuple[int, float, bytes]  # nanoseconds, value, attributes as they are written
+_START = struct.Struct("<Q")
+_Number = tuple[int, float, bytes, int]  # nanoseconds, value, attributes as written, start or 0
 _CURE = "set OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta where it is exported"
 
 
@@ -220,10 +225,10 @@ def steps(
 def _fault_of_kind(kind: str, data: Any, maps: Sequence[OtlpMap]) -> str | None:
     if kind == "gauge":
         return None
-    if kind == "sum" and all(each.kind == "counter" for each in maps):
+    if kind in ("sum", "histogram") and all(each.kind == "counter" for each in maps):
         if data.aggregation_temporality == _CUMULATIVE:
             return None
-        return "the sum is not cumulative; expected that of a mapping whose kind is 'counter'"
+        return f"the {kind} is not cumulative; expected that of a mapping whose kind is 'counter'"
     if kind not in ("sum", "histogram"):
         return f"is a {kind.replace('_', ' ')}, which holds no observations; expected a histogram"
     if data.aggregation_temporality != _DELTA:
@@ -334,7 +339,7 @@ class _Reader:
     def __init__(self, index: SeriesIndex[OtlpMap], max_weight: int, most: int | None) -> None:
         self.max_weight = max_weight
         self.most = most
-        self.points = Points()
+        self.points = Points(form="otlp")
         self._index = index
         self._plans: Plans[tuple[Any, ...], _Plan] = plans_of("otlp", [index])
         self._codes: dict[tuple[_Target, int, int], int] = {}  # with the bucket and the part
@@ -382,7 +387,7 @@ class _Reader:
                 self._point(readers, resource, points[at], kind)
                 continue
             # Nearly all points end here, so this calls as little as possible.
-            time_ns, value, attributes = number
+            time_ns, value, attributes, start_ns = number
             key = name, written, attributes
             plan = self._plans.recent.get(key)
             only = None if plan is None else plan.only
@@ -393,6 +398,8 @@ class _Reader:
             code = only_codes.get(only)
             if code is None:
                 code = only_codes[only] = self.points.enter(only.series, name, only.layout)
+            if start_ns and only.map.kind == "counter":
+                self.points.starts_ns[len(self.points)] = start_ns
             add(code, time_ns // only.map.period_ns, time_ns, value, 1, self._place)
 
     def _plain(
@@ -411,10 +418,12 @@ class _Reader:
         plan = self._plan(key, readers, resource, point.attributes)
         if not plan.plain:
             return False
-        time_ns, value, _ = number
+        time_ns, value, _, start_ns = number
         for target in plan.targets:
             try:
-                self._add(target, 0, 0, _number_of(target, value), time_ns, 1)
+                read = _number_of(target, value)
+                self._start(target, start_ns)
+                self._add(target, 0, 0, read, time_ns, 1)
             except RefusedError as fault:
                 self.points.told.refuse(self._where(), str(fault))
         return True
@@ -524,7 +533,9 @@ class _Reader:
         if kind is None:
             raise RefusedError("there is no value")
         value = point.as_double if kind == "as_double" else point.as_int
-        self._add(target, 0, 0, _number_of(target, value), point.time_unix_nano, 1)
+        value = _number_of(target, value)
+        self._start(target, point.start_time_unix_nano)
+        self._add(target, 0, 0, value, point.time_unix_nano, 1)
 
     def _histogram(self, target: _Target, point: Any) -> None:
         """Add all its buckets, or none."""
@@ -533,6 +544,9 @@ class _Reader:
                 "is a histogram, whose buckets are ranges; expected a gauge or a sum in a stream "
                 "with columns, or a stream without columns"
             )
+        if target.map.kind == "counter":
+            self._cumulative(target, point)
+            return
         largest = self.max_weight
         buckets = [
             (bucket, _value_in(target.map, value), count)
@@ -546,6 +560,26 @@ class _Reader:
             for part in range(-(-count // largest)):
                 weight = min(largest, count - part * largest)
                 self._add(target, bucket, part, value, point.time_unix_nano, weight)
+
+    def _cumulative(self, target: _Target, point: Any) -> None:
+        """Add a counter per bound, which counts the values up to it."""
+        bounds, counts = _finite(list(point.explicit_bounds), list(point.bucket_counts))
+        _check_buckets(bounds, counts, point.count)
+        names = [*(f"{bound:g}" for bound in bounds), "+Inf"]
+        totals = list(accumulate(counts)) or [point.count]
+        self._bound(point.count, len(names))
+        for bucket, (bound, total) in enumerate(zip(names, totals, strict=True), 1):
+            which = target, bucket, 0
+            if which not in self._codes:
+                text = self._texts.checked(bucket_text(target.series, bound))
+                self._codes[which] = self.points.enter(text, self._metric)
+            self._start(target, point.start_time_unix_nano)
+            self._add(target, bucket, 0, target.map.value_of(total), point.time_unix_nano, 1)
+
+    def _start(self, target: _Target, start_ns: int) -> None:
+        """Note when the next reading's counter began."""
+        if start_ns and target.map.kind == "counter":
+            self.points.starts_ns[len(self.points)] = start_ns
 
     def _counted(self, target: _Target, point: Any, kind: str) -> None:
         """Add a label as many times as the data point counts. Add all of them, or none."""
@@ -609,10 +643,11 @@ def _numbers(data: Any, count: int) -> Iterator[_Number | None]:
         if attributes > end:
             yield None
             continue
+        start_ns = _START.unpack_from(written, begin + 1)[0] if start > begin else 0
         time_tag, time_ns, value_tag, value = _PLAIN_POINT.unpack_from(written, start)
         plain = time_tag == _TIME_TAG and value_tag == _VALUE_TAG and time_ns
         plain = plain and (attributes == end or written[attributes] == _ATTRIBUTE_TAG)
-        yield (time_ns, value, written[attributes:end]) if plain else None
+        yield (time_ns, value, written[attributes:end], start_ns) if plain else None
 
 
 def _number_of(target: _Target, number: float) -> Any:
@@ -639,15 +674,7 @@ def _buckets(point: Any) -> Iterable[tuple[float | Range, int]]:
         RefusedError: it is no histogram.
     """
     bounds, counts = _finite(list(point.explicit_bounds), list(point.bucket_counts))
-    if bounds or counts:
-        if len(counts) != len(bounds) + 1:
-            raise RefusedError(
-                f"there are {len(bounds)} bounds and {len(counts)} bucket counts; expected one more"
-            )
-        if sum(counts) != point.count:
-            raise RefusedError(
-                f"count is {point.count}; those of the buckets are {sum(counts)} together"
-            )
+    _check_buckets(bounds, counts, point.count)
     if not point.count:
         return ()
     if not bounds and not point.HasField("sum"):
@@ -665,6 +692,17 @@ def _buckets(point: Any) -> Iterable[tuple[float | Range, int]]:
         (_between(low, high, lowest, highest), count)
         for (low, high), count in zip(pairwise(edges), counts, strict=True)
     ]
+
+
+def _check_buckets(bounds: list[float], counts: list[int], count: int) -> None:
+    if not (bounds or counts):
+        return
+    if len(counts) != len(bounds) + 1:
+        raise RefusedError(
+            f"there are {len(bounds)} bounds and {len(counts)} bucket counts; expected one more"
+        )
+    if sum(counts) != count:
+        raise RefusedError(f"count is {count}; those of the buckets are {sum(counts)} together")
 
 
 def _between(low: float, high: float, lowest: float, highest: float) -> float | Range:

@@ -35,6 +35,8 @@ class Points:
         values: a number, a range of numbers, or a label; None: the observation has no value.
         weights: integers.
         places: position in the body, a number that begins at 1.
+        form: the format, if its texts contain labels (:mod:`decaysketch.ingest.series_rows`).
+        starts_ns: by reading, when its counter began to count.
     """
 
     told: Parsed = field(default_factory=Parsed)
@@ -48,6 +50,8 @@ class Points:
     values: list[float | int | str | Range | None] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
+    form: str = ""
+    starts_ns: dict[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.codes)

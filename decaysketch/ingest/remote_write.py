@@ -42,13 +42,17 @@ from decaysketch.ingest.series import (
     size_of,
 )
 
-__all__ = ["RemoteWriteMap", "most_samples", "parse", "plain_length", "steps"]
+__all__ = ["REPLICAS", "RemoteWriteMap", "most_samples", "parse", "plain_length", "steps"]
 
 _NS = 1_000_000  # of a millisecond
 _PLAN_BYTES, _TARGET_BYTES = 500, 250  # without texts
 _SERIES_A_STEP = 64
 _MOST_LABELS = 1000  # of a series
 _NAME = "__name__"
+
+REPLICAS = frozenset({"__replica__", "prometheus_replica"})
+"""Labels by which Mimir and the Prometheus operator distinguish the servers in a pair. A plain
+``replica`` may name a target, such as a database, so a mapping has to drop it explicitly."""
 _DOUBLE = struct.Struct("<d")
 _LABEL = 1 << 3 | BYTES
 _PLAIN_SAMPLE = struct.Struct("<BBBdB")  # tag, length, tag, value, tag; then the time
@@ -125,8 +129,8 @@ class RemoteWriteMap(SeriesMap):
 
     @cached_property
     def dropped(self) -> frozenset[str]:
-        """``drop_labels``."""
-        return frozenset(self.drop_labels)
+        """``drop_labels``, and with a kind the labels that only name one server in a pair."""
+        return frozenset(self.drop_labels) | (REPLICAS if self.kind else frozenset())
 
 
 def plain_length(body: bytes) -> int:
@@ -267,7 +271,7 @@ class _Reader:
     """Readings so far. ``symbols`` are the texts of labels, in version 2."""
 
     def __init__(self, index: SeriesIndex[RemoteWriteMap], symbols: Sequence[str] | None) -> None:
-        self.points = Points()
+        self.points = Points(form="prometheus")
         self._symbols = symbols
         self._texts = SeriesTexts()
         self._faults: dict[str, str] = {}

@@ -198,6 +198,10 @@ class Pieces:
     ) -> tuple[npt.NDArray[np.intp], Int64Array, Float64Array]:
         """Return the same, reading a row with a start by it. If the preceding row has the same
         start, the difference counts. Otherwise the complete value counts, since its start.
+
+        A start in the row's own cell says only that the counter was first seen there, as with
+        collectors that do not know the start (OpenTelemetry's data model, "unknown start time").
+        Such a row is read without its start, and later rows with that start by their differences.
         """
         inner, since, amounts = found
         started = starts != NO_START
@@ -213,13 +217,15 @@ class Pieces:
         # anything before that reading.
         later = np.maximum(starts, np.where(begins, starts, times[before]))
         of_life = np.where(same, times[before], later)
-        plain = ~started[inner]
-        places = np.concatenate([inner[plain], np.flatnonzero(started)])
+        resolution = np.int64(self.state.params.resolution)
+        told = same | (started & (starts // resolution < times // resolution))
+        plain = ~told[inner]
+        places = np.concatenate([inner[plain], np.flatnonzero(told)])
         order = np.argsort(places, kind="stable")
         return (
             places[order],
-            np.concatenate([since[plain], of_life[started]])[order],
-            np.concatenate([amounts[plain], np.maximum(risen[started], 0.0)])[order],
+            np.concatenate([since[plain], of_life[told]])[order],
+            np.concatenate([amounts[plain], np.maximum(risen[told], 0.0)])[order],
         )
 
 

@@ -123,6 +123,20 @@ class TestCounters:
             assert increase(rows, guard, starts=starts) == expected
             assert increase(rows * 2, guard, starts=starts * 2) == expected
 
+    @pytest.mark.parametrize(
+        ("rows", "starts", "resolution", "expected"),
+        [
+            ([(10, 900), (20, 904), (30, 909)], [10, 10, 10], 1, 9),  # first seen at 10
+            ([(15, 900), (25, 904), (35, 909)], [11, 11, 11], 10, 9),
+            ([(10, 900), (20, 904), (35, 909)], [5, 5, 35], 1, 900 + 4 + 5),  # seen by another
+            ([(10, 900), (20, 904), (35, 3)], [5, 5, 35], 1, 900 + 4 + 3),
+        ],
+    )
+    def test_a_start_in_the_cell_of_its_row_is_unknown(
+        self, rows: Any, starts: list[int], resolution: int, expected: int
+    ) -> None:
+        assert increase(rows, starts=starts, resolution=resolution) == expected
+
     def test_windows_add_up(self) -> None:
         draw = np.random.default_rng(0)
         times = np.unique(draw.integers(0, 1000, 60))

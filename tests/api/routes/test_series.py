@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 from faults import faulty
+from ingest.test_otlp import SERVICE, point
 from service import problem
 from support.debian import program
 
+import decaysketch as ds
 from benchmarks.write_requests import STALE, version_1
 from decaysketch.series import SeriesParams, SeriesSketch
 from quality.series import collected
@@ -45,7 +49,7 @@ def write(client: Any, source: str, series: list[Any]) -> None:
 
 
 def ask(client: Any, aggregate: str, now: int, **more: Any) -> dict[str, Any]:
-    query = {"aggregate": aggregate, "decay": "window(1h)", "now": now, **more}
+    query: dict[str, Any] = {"aggregate": aggregate, "decay": "window(1h)", "now": now, **more}
     answer = client.post("/v1/streams/ward/query", json={"queries": [query]})
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()["answers"][0]["estimate"]
@@ -165,6 +169,177 @@ def test_cumulative_sums_of_opentelemetry_are_counters(client: TestClient) -> No
     delta = posted(1, (240, 3))
     assert delta.status_code == 200  # of which nothing is taken, and the response says why
     assert ask(client, "increase", now + 60_000, guard=0)["value"] == 24
+
+
+def test_starts_of_opentelemetry_end_guessing(client: TestClient) -> None:
+    """A restart that no value shows, a histogram by bucket, and attributes of both places."""
+    mapping = {"format": "otlp", "kind": "counter"}
+    params = {"time_unit": "ms", "attributes": "le,route,service.name"}
+    both = [mapping | {"metric": "jobs"}, mapping | {"metric": "lag"}]
+    form = {"family": "series", "params": params, "ingest": {"map": both}}
+    assert client.put("/v1/streams/ward", json=form).status_code == 201
+    s = 10**9
+
+    def posted(metric: dict[str, Any]) -> None:
+        body = test_otlp.binary(test_otlp.request(metric, resource=[SERVICE]))
+        answer = client.post(test_otlp.URL, content=body, headers=test_otlp.PROTOBUF)
+        assert (answer.status_code, answer.content) == (200, b"")
+
+    jobs = [
+        point(value, test_otlp.T + at * s) | {"startTimeUnixNano": str(test_otlp.T + start * s)}
+        for at, start, value in ((60, 0, 10), (120, 0, 25), (180, 150, 40))
+    ]
+    sums = {"dataPoints": jobs, "aggregationTemporality": 2, "isMonotonic": True}
+    posted({"name": "jobs", "sum": sums})
+    posted({"name": "jobs", "sum": sums})
+    lags = [
+        {"timeUnixNano": str(test_otlp.T + at * s), "startTimeUnixNano": str(test_otlp.T),
+         "explicitBounds": [1, 2.5], "bucketCounts": counts, "count": str(sum(map(int, counts))),
+         "attributes": [{"key": "route", "value": {"stringValue": "/a"}}]}
+        for at, counts in ((60, ["1", "2", "0"]), (120, ["4", "5", "1"]))
+    ]  # fmt: skip
+    posted({"name": "lag", "histogram": {"dataPoints": lags, "aggregationTemporality": 2}})
+    now = test_otlp.T // 10**6 + 200_000
+    jobs_only = ask(client, "increase", now, where="le is null")
+    assert jobs_only["value"] == 10 + 15 + 40
+    query = {"ask": "increase by le, route, field('service.name') where le is not null order key",
+             "decay": "window(1h)", "now": now}  # fmt: skip
+    answer = client.post("/v1/streams/ward/query", json={"queries": [query]})
+    assert answer.status_code == 200, answer.text
+    groups = answer.json()["answers"][0]["groups"]
+    assert [(*each["by"].values(), each["estimate"]["value"]) for each in groups] == [
+        ("+Inf", "/a", "ward", 10), ("1", "/a", "ward", 4), ("2.5", "/a", "ward", 9)
+    ]  # fmt: skip
+    state = SeriesSketch.from_bytes(client.get("/v1/streams/ward/sketch").content).state()
+    assert len(np.unique(state.entities)) == 2  # the buckets are sampled together
+
+
+def test_the_sdk_of_opentelemetry_with_cumulative_temporality(client: TestClient) -> None:
+    """Its default: two processes, one of them restarted, each export sent twice. The increase is
+    what was counted, without a reset that is guessed."""
+    metrics = pytest.importorskip("opentelemetry.sdk.metrics")
+    export = pytest.importorskip("opentelemetry.sdk.metrics.export")
+    resources = pytest.importorskip("opentelemetry.sdk.resources")
+    encoder = pytest.importorskip("opentelemetry.exporter.otlp.proto.common.metrics_encoder")
+    mapping = {"format": "otlp", "kind": "counter"}
+    both = [mapping | {"metric": "jobs"}, mapping | {"metric": "lag"}]
+    params = {"time_unit": "ms", "attributes": "route,le"}
+    form = {"family": "series", "params": params, "ingest": {"map": both}}
+    assert client.put("/v1/streams/ward", json=form).status_code == 201
+    counted = 0
+    for name, exports in (("a", 2), ("b", 1), ("b", 3)):  # the process b twice
+        reader = export.InMemoryMetricReader()
+        resource = resources.Resource({"service.name": "shop", "service.instance.id": name})
+        provider = metrics.MeterProvider([reader], resource)
+        meter = provider.get_meter("test")
+        jobs, lag = meter.create_counter("jobs"), meter.create_histogram("lag")
+        for number in range(exports):
+            for route in ("/a", "/b"):
+                jobs.add(5 + number, {"route": route})
+                lag.record(7.0, {"route": route})
+            counted += 2 * (5 + number)
+            time.sleep(0.002)  # the SDK's start is the first measurement; the export is later
+            body = encoder.encode_metrics(reader.get_metrics_data()).SerializeToString()
+            for _ in range(2):
+                answer = client.post(test_otlp.URL, content=body, headers=test_otlp.PROTOBUF)
+                assert (answer.status_code, answer.content) == (200, b"")
+        provider.shutdown()
+    now = time.time_ns() // 10**6 + 1
+    assert ask(client, "increase", now, where="le is null")["value"] == counted
+    assert ask(client, "increase", now, where="le == '10'")["value"] == 2 * (2 + 1 + 3)
+    assert ask(client, "increase", now, where="le == '5'")["value"] == 0
+    half = ask(client, "increase", now, where="le is null and route == '/a'")
+    assert half["value"] == counted / 2
+    assert ask(client, "series_count", now, where="le is null")["value"] == 4
+
+
+@pytest.mark.parametrize("media", ["json", "ndjson", "arrow"])
+def test_observations_have_starts_entities_and_attributes(client: TestClient, media: str) -> None:
+    form = {"family": "series", "params": {"attributes": "job,region"}}
+    assert client.put("/v1/streams/ward", json=form).status_code == 201
+    rows = [
+        {"time": 60 * tick + 100, "start": 90, "id": f"s{k}", "entity": "host", "value": 6.0 * tick,
+         "attributes": {"job": f"j{k}", "region": None}}
+        for k in range(3)
+        for tick in range(4)
+    ]  # fmt: skip
+    bad: list[Any] = [rows[0] | {"start": 101}, rows[0] | {"id": "s9", "entity": -1}]
+    if media == "arrow":
+        bad[1] = rows[0] | {"id": "s9", "entity": ""}
+        listed = rows + bad
+        table = pa.table(
+            {
+                name: [row[name] for row in listed]
+                for name in ("time", "start", "id", "entity", "value")
+            }
+            | {"job": [row["attributes"]["job"] for row in listed]}
+        )
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        content, kind = sink.getvalue().to_pybytes(), "application/vnd.apache.arrow.stream"
+    elif media == "json":
+        content, kind = json.dumps({"observations": rows + bad}).encode(), "application/json"
+    else:
+        content, kind = "\n".join(map(json.dumps, rows + bad)).encode(), "application/x-ndjson"
+    for again in range(2):
+        answer = client.post(
+            "/v1/streams/ward/observations?source=a&verdicts=rows", content=content,
+            headers={"content-type": kind},
+        )  # fmt: skip
+        assert answer.status_code == 200, answer.text
+        assert [each["field"] for each in answer.json()["refusals"]] == ["start", "entity"]
+        statuses = answer.json()["verdicts"]
+        assert statuses[:12] == ["already_retained" if again else "retained"] * 12
+    found = ask(client, "increase", 280, decay="window(180s)", where="job == 'j1'")
+    assert found["value"] == 18
+    assert client.get("/v1/streams/ward").json()["rows"] == 12
+    params = SeriesParams(attributes="job,region")
+    ids = ds.observation_ids([row["id"] for row in rows], params=params)
+    expected = SeriesSketch(params)
+    expected.update(
+        [row["value"] for row in rows], 1, [row["time"] for row in rows], ids, starts=[90] * 12,
+        entities=ds.observation_ids(["host"] * 12, params=params),
+        attributes={"job": [row["attributes"]["job"] for row in rows]},
+    )  # fmt: skip
+    assert client.get("/v1/streams/ward/sketch").content == expected.to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"attributes": {"jib": "x"}}, "attributes"),
+        ({"attributes": {"job": 7}}, "attributes.job"),
+        ({"attributes": {"job": "x" * 1024, "region": "y"}}, "attributes"),
+        ({"attributes": ["job"]}, "attributes"),
+        ({"start": 1.5}, "start"),
+        ({"entity": []}, "entity"),
+        ({"unit": 1}, "observation"),
+    ],
+)
+def test_rows_of_series_at_fault_are_named(client: TestClient, given: Any, field: str) -> None:
+    form = {"family": "series", "params": {"attributes": "job,region"}}
+    assert client.put("/v1/streams/ward", json=form).status_code == 201
+    row = {"time": 1, "id": "s", "value": 1} | given
+    answer = client.post(
+        "/v1/streams/ward/observations?source=a", json={"observations": [row, row | given]}
+    )
+    assert [each["field"] for each in answer.json()["refusals"]] == [field] * 2, answer.text
+
+
+def test_labels_of_every_protocol_are_attributes(client: TestClient) -> None:
+    """Without configuration beyond a kind."""
+    maps = [COUNTER, {"format": "influx", "measurement": "jobs", "value": "n", "kind": "counter"}]
+    form = {"family": "series", "params": PARAMS | {"attributes": "worker"},
+            "ingest": {"map": maps}}  # fmt: skip
+    assert client.put("/v1/streams/ward", json=form).status_code == 201
+    labels = {"__name__": "jobs", "worker": "a,b"}
+    write(client, "p", [(labels | {"replica": r}, [(4.0, BASE), (9.0, BASE + 5000)]) for r in "xy"])
+    lines = "".join(f"jobs,worker=a\\,b n={n} {BASE + 5000 * n}\n" for n in range(3))
+    answer = client.post("/v1/streams/ward/influx/write?precision=ms&source=t", content=lines)
+    assert answer.status_code == 204, answer.text
+    assert ask(client, "increase", BASE + 10_000, where="worker == 'a,b'")["value"] == 5 + 2
+    assert ask(client, "series_count", BASE + 10_000)["value"] == 2
 
 
 # --------------------------------------------------------------------------------- real servers
