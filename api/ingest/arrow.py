@@ -411,7 +411,7 @@ def _series_fields(
     names = [name for name in form.attributes if name in given]
     columns = {name: _attribute(batches, name) for name in names}
     if names:
-        size = sum(_text_sizes(column) for column in columns.values())
+        size = np.sum([_text_sizes(column) for column in columns.values()], axis=0)
         refuse(size > MAX_LABEL_BYTES, "attributes", "too long together", size.tolist(),
                f"at most {MAX_LABEL_BYTES} bytes")  # fmt: skip
 

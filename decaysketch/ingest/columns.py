@@ -49,7 +49,12 @@ from decaysketch.ingest.mapping import shown
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import Reading
 from decaysketch.ingest.record_columns import ColumnValues, Dropped, columns_of, records_of
-from decaysketch.ingest.series_rows import NO_START, SeriesFields, fields_of_points
+from decaysketch.ingest.series_rows import (
+    NO_START,
+    SeriesFields,
+    entity_texts,
+    fields_of_points,
+)
 
 __all__ = [
     "EXACT_IN_FLOAT",
@@ -621,13 +626,11 @@ def points_to_columns(points: Points, form: Form) -> Raw:
         raw.parts += (np.array(numbers, dtype=np.int64),)
         return raw
 
-    def parts(texts: Sequence[str]) -> tuple[Any, ...]:
-        of_entity = [_NO_TEXT if code in unsound else text for code, text in enumerate(texts)]
-        assert raw.parts is not None
-        return (RepeatedKeys(of_entity, of_each), *raw.parts[1:])
-
     unit_ns = NANOSECONDS[form.params.time_unit]
-    raw.of_series = fields_of_points(points, of_each, places, form.attributes, unit_ns, parts)
+    raw.of_series = fields_of_points(points, of_each, places, form.attributes, unit_ns)
+    if (texts := entity_texts(points)) is not None:
+        texts = [_NO_TEXT if code in unsound else text for code, text in enumerate(texts)]
+        raw.of_series.entity_parts = (RepeatedKeys(texts, of_each), *raw.parts[1:])
     return raw
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -26,7 +26,14 @@ import numpy.typing as npt
 from decaysketch.core.labels import MAX_LABEL_BYTES, EncodedLabels
 from decaysketch.ingest.points import Points
 
-__all__ = ["BUCKET", "NO_START", "SeriesFields", "bucket_text", "fields_of_points"]
+__all__ = [
+    "BUCKET",
+    "NO_START",
+    "SeriesFields",
+    "bucket_text",
+    "entity_texts",
+    "fields_of_points",
+]
 
 BUCKET = "le"
 """Label that names a histogram bucket."""
@@ -68,9 +75,8 @@ def fields_of_points(
     places: Sequence[int],
     attributes: Sequence[str],
     unit_ns: int,
-    parts: Callable[[Sequence[str]], tuple[Any, ...]],
 ) -> SeriesFields:
-    """Return the columns of readings. O(readings + series).
+    """Return starts and attributes for readings. O(readings + series).
 
     Args:
         points: all readings.
@@ -78,7 +84,6 @@ def fields_of_points(
         places: sound readings.
         attributes: the declared ones.
         unit_ns: nanoseconds in the stream's time unit.
-        parts: returns the parts of keys for a text per series.
     """
     found = SeriesFields()
     if points.starts_ns:
@@ -86,10 +91,6 @@ def fields_of_points(
         found.starts = np.array(
             [NO_START if each is None else each // unit_ns for each in starts], np.int64
         )
-    if points.form and any(BUCKET in text for text in points.series):
-        texts = [entity_text(points.form, text) for text in points.series]
-        if texts != points.series:
-            found.entity_parts = parts(texts)
     if attributes and points.form:
         of_series = [labels_of(points.form, text) for text in points.series]
         found.attributes = {
@@ -97,6 +98,14 @@ def fields_of_points(
             for name in attributes
         }
     return found
+
+
+def entity_texts(points: Points) -> list[str] | None:
+    """Return a text per series that names its entity. None if all are their own entities."""
+    if not points.form or not any(BUCKET in text for text in points.series):
+        return None
+    texts = [entity_text(points.form, text) for text in points.series]
+    return None if texts == points.series else texts
 
 
 def _encoded(texts: Sequence[str | None], codes: Int64Array) -> EncodedLabels:
