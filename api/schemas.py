@@ -32,7 +32,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from decaysketch.core.column_types import MAX_COLUMNS, ColumnType
-from decaysketch.core.params import Option, SketchParams
+from decaysketch.core.params import OBJECTIVES, Option, SketchParams
 from decaysketch.core.sizing import DEFAULT_CAPACITY, MAX_CAPACITY, capacity_for
 from decaysketch.families import DEFAULT, FAMILIES, Family
 from decaysketch.ingest.formats import Mappings
@@ -191,7 +191,8 @@ def _params_model(family: Family) -> type[_Params]:
         if name not in fields:
             doc = _SAID_BESIDES.get(name)
             fields[name] = (Literal[said], Field(default=said, description=doc))
-    if family.params is SketchParams:
+    if family.params is SketchParams:  # a model that families share
+        fields["objectives"] = _field_of(OBJECTIVES)
         fields["columns"] = (
             dict[str, ColumnType],
             Field(default={}, max_length=MAX_COLUMNS, description=_COLUMNS),

@@ -209,7 +209,7 @@ def _steps(ingestions: Sequence[Ingestion], body: bytes) -> Steps[None]:
 
 def copies_of(stream: Stream) -> int:
     """Return how many sketch rows a row in a body may become."""
-    copies: int = getattr(stream.recipe.params, "copies", 1)
+    copies: int = getattr(stream.recipe.params, "samples", 1)
     return copies
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "MAX_COPIES",
     "MAX_ID_BITS",
     "MAX_WEIGHT",
+    "OBJECTIVES",
     "OPTIONS",
     "BuildParams",
     "Differences",
@@ -49,6 +50,7 @@ __all__ = [
 
 IdMix = Literal["keyed", "none"]
 ValueType = Literal["int64", "float64", "label"]
+Objectives = tuple[Literal["weight"]] | tuple[Literal["weight"], Literal["count"]]
 RECORD: Literal["record"] = "record"
 """The value type of streams with columns."""
 
@@ -59,6 +61,9 @@ Differences = dict[str, tuple[object, object]]
 """What must agree for a merge and does not, as ``{name: (ours, theirs)}``."""
 
 MAX_WEIGHT = 1 << 31
+BY_WEIGHT: Objectives = ("weight",)
+BY_WEIGHT_AND_COUNT: Objectives = ("weight", "count")
+_OBJECTIVES = {",".join(each): each for each in (BY_WEIGHT, BY_WEIGHT_AND_COUNT)}
 _TIME_UNIT = re.compile(r"[a-z]{1,8}")
 
 
@@ -71,6 +76,7 @@ class BuildParams(ABC):
     seed: int
     time_unit: str
     id_key: bytes | None = None  # the stream's secret, where ids are keyed by one
+    objectives: Objectives = BY_WEIGHT
 
     @property
     @abstractmethod
@@ -145,6 +151,11 @@ class SketchParams(BuildParams):
             types by name, such as ``{"temp": "float64", "site": "text"}``, or one text, ``"temp
             float64, site text"``. Types are "float64", "int64", "bool" and "text". Every value may
             be null. At most 32 columns. ``value_type`` is "record" then.
+        objectives: ``("weight",)`` (default) samples by weight. ``("weight", "count")``, or the
+            text "weight,count", keeps a second, coordinated sample by count, with ``capacity`` rows
+            per level. Counts and totals of values then stay accurate although weights differ by
+            orders of magnitude. With half the capacity, such a sketch takes about the space of a
+            sample by weight alone. It has one hash function (``copies=1``).
         accuracy: replaces ``capacity``: error of a sum in 19 of 20 results, as 0.02 or "2%".
 
     Raises:
@@ -165,6 +176,7 @@ class SketchParams(BuildParams):
     id_mix: IdMix = "keyed"
     id_key: bytes | None = field(default=None, repr=False)
     columns: ColumnTypes = field(default=(), repr=False)
+    objectives: Objectives = field(default=BY_WEIGHT, repr=False)
     accuracy: InitVar[float | str | None] = None
 
     def __post_init__(self, accuracy: float | str | None) -> None:
@@ -184,6 +196,7 @@ class SketchParams(BuildParams):
         check_integer("seed", self.seed, 0, (1 << 64) - 1)
         check_time_unit(self.time_unit)
         self._check_columns()
+        self._check_objectives()
         _check_choice("id_mix", self.id_mix, get_args(IdMix))
         if self.id_key is not None:
             if not isinstance(self.id_key, bytes) or not 16 <= len(self.id_key) <= 64:
@@ -208,6 +221,26 @@ class SketchParams(BuildParams):
                 "each column has a type"
             )
         object.__setattr__(self, "value_type", RECORD)
+
+    def _check_objectives(self) -> None:
+        objectives = read_objectives(self.objectives)
+        object.__setattr__(self, "objectives", objectives)
+        if objectives == BY_WEIGHT:
+            return
+        if type(self) is not SketchParams:
+            raise ParameterError(
+                f"objectives is {objectives}; only the family 'decay' samples by two objectives"
+            )
+        for name, wanted, why in (
+            ("max_weight", "2 or more", "if all weights are 1, a sample by weight is one by count"),
+            ("copies", "1", "two objectives share one hash function"),
+        ):
+            value = getattr(self, name)
+            if (value == 1) == (name == "max_weight"):
+                raise ParameterError(
+                    f"{name} is {value} and objectives is {objectives}; expected {name} {wanted}: "
+                    f"{why}"
+                )
 
     @classmethod
     def for_accuracy(
@@ -271,6 +304,11 @@ class SketchParams(BuildParams):
         )
 
     # ------------------------------------------------------------------------ derived: the hash
+
+    @property
+    def samples(self) -> int:
+        """Number of samples that a sketch keeps: one per hash function, or one per objective."""
+        return max(self.copies, len(self.objectives))
 
     @property
     def universe(self) -> int:
@@ -344,6 +382,8 @@ class SketchParams(BuildParams):
         packed += text.encode("ascii")
         for column in self.columns:
             packed += b"".join(b"\0" + each.encode() for each in column)
+        if self.objectives != BY_WEIGHT:
+            packed += b"\0\0" + ",".join(self.objectives).encode()  # no column has an empty name
         return hashlib.blake2b(packed, digest_size=8, person=b"ds-params-1").digest()
 
     def to_dict(self) -> dict[str, Any]:
@@ -352,6 +392,8 @@ class SketchParams(BuildParams):
         del form["id_key"]
         if columns := form.pop("columns"):
             form["columns"] = dict(columns)
+        if (objectives := form.pop("objectives")) != BY_WEIGHT:
+            form["objectives"] = ",".join(objectives)
         form["keyed_by"] = "seed" if self.id_key is None else "secret"
         if self.id_key is not None:
             form["key_check"] = self.key_check.hex()
@@ -395,6 +437,22 @@ class SketchParams(BuildParams):
                 f"id_key has check value {params.key_check.hex()!r}; expected {check!r}"
             )
         return params
+
+
+def read_objectives(given: object) -> Objectives:
+    """Return the objectives from a tuple, a list, or a text with commas.
+
+    Raises:
+        ParameterError: neither the default nor weight and count.
+    """
+    parts = given.split(",") if isinstance(given, str) else given
+    if isinstance(parts, tuple | list) and all(isinstance(part, str) for part in parts):
+        found = _OBJECTIVES.get(",".join(part.strip() for part in parts))
+        if found is not None:
+            return found
+    raise ParameterError(
+        f"objectives is {given!r:.80}; expected {' or '.join(map(repr, _OBJECTIVES.values()))}"
+    )
 
 
 def check_integer(name: str, value: object, low: int, high: int) -> None:
@@ -487,4 +545,13 @@ OPTIONS = (
         choices=get_args(IdMix),
         doc="Whether ids are mixed before they are hashed.",
     ),
+)
+
+#: The choice of the samples that a :class:`~decaysketch.DecaySketch` keeps.
+OBJECTIVES = Option(
+    name="objectives",
+    type=str,
+    default="weight",
+    choices=tuple(_OBJECTIVES),
+    doc="What rows are sampled by; `weight,count` keeps counts accurate under unequal weights.",
 )

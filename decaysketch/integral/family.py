@@ -11,9 +11,8 @@ from decaysketch.core.params import OPTIONS, Differences, Form, SketchParams
 from decaysketch.decay import integral
 from decaysketch.decay.integral import IntegralDecay, StepTable
 from decaysketch.decay.read import fields_of
-from decaysketch.errors import ParameterError
 from decaysketch.integral import rows, wire
-from decaysketch.integral.sketch import IntegralDecaySketch
+from decaysketch.integral.sketch import IntegralDecaySketch, check_build
 from decaysketch.integral.state import spec_of
 
 __all__ = ["FAMILY", "IntegralRecipe"]
@@ -50,10 +49,7 @@ class IntegralRecipe(Recipe):
     def parse(cls, form: Form, *, id_key: bytes | None, table: IntegralDecay | None) -> Self:
         take_fields(form, "params", "decay")
         params = SketchParams.from_dict(form["params"], id_key=id_key)
-        if params.columns:
-            raise ParameterError(
-                f"columns is {dict(params.columns)!r:.80}; only the family 'decay' has columns"
-            )
+        check_build(params)
         decay = fields_of(form["decay"], params.time_unit, fixed=True)
         return cls(params, integral.from_dict(decay, table=table))
 

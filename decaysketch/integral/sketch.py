@@ -61,7 +61,7 @@ from decaysketch.query import aggregates
 from decaysketch.query.catalog import AskedOfItsDecay, SampleView, questions_of
 from decaysketch.query.sample import Sample
 
-__all__ = ["IntegralDecaySketch", "IntegralStats"]
+__all__ = ["IntegralDecaySketch", "IntegralStats", "check_build"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +79,18 @@ class IntegralStats(Stats):
     already_expired: int
     label_collisions: int = 0
     warnings: tuple[str, ...] = ()
+
+
+def check_build(params: SketchParams) -> None:
+    """Reject parameters that only sketches with a decay chosen by the query have."""
+    if params.columns:
+        raise ParameterError(
+            f"columns is {dict(params.columns)!r:.80}; only the family 'decay' has columns"
+        )
+    if len(params.objectives) > 1:
+        raise ParameterError(
+            f"objectives is {params.objectives}; only the family 'decay' samples by two objectives"
+        )
 
 
 class IntegralDecaySketch(AskedOfItsDecay, Sketch):
@@ -127,10 +139,7 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
             )
         if params.copies != 1:
             raise ParameterError(f"copies is {params.copies}; expected 1, for an integral decay")
-        if params.columns:
-            raise ParameterError(
-                f"columns is {dict(params.columns)!r:.80}; only the family 'decay' has columns"
-            )
+        check_build(params)
         self._bags = (IntegralRows(params, decay),)
         self._zero_weight = 0
         self._pending = PendingRows(params)

@@ -47,21 +47,26 @@ class HashPlan(NamedTuple):
 
 @lru_cache(maxsize=512)
 def plan(params: SketchParams, copy: int = 0) -> HashPlan:
-    """Return the tables for one of the hash functions that ``params`` fix.
+    """Return the tables for one of the samples that ``params`` fix.
+
+    The sample by count has the first hash function, but sees the first integer of an observation
+    alone: its walk has no steps. So an observation has the level that weight 1 would give it.
 
     Raises:
-        ParameterError: ``copy`` is not one of 0..copies - 1.
+        ParameterError: ``copy`` is not one of 0..samples - 1.
     """
-    if not 0 <= copy < params.copies:
-        raise ParameterError(f"copy is {copy!r}; expected 0 to {params.copies - 1}")
+    if not 0 <= copy < params.samples:
+        raise ParameterError(f"copy is {copy!r}; expected 0 to {params.samples - 1}")
+    by_count = copy >= params.copies
     return plan_for(
         prime=params.prime,
-        multiplier=params.multipliers[copy],
-        offset=params.offsets[copy],
+        multiplier=params.multipliers[0 if by_count else copy],
+        offset=params.offsets[0 if by_count else copy],
         max_weight=params.max_weight,
         id_bits=params.id_bits,
         mix=params.mix_constants,
         top=params.levels,
+        longest=0 if by_count else None,
     )
 
 
@@ -74,10 +79,14 @@ def plan_for(
     id_bits: int,
     mix: Int64Array,
     top: int,
+    longest: int | None = None,
 ) -> HashPlan:
-    """Return the tables for a hash function with these numbers."""
+    """Return the tables for a hash function with these numbers.
+
+    ``longest`` is the last position that the walk may reach. None: ``max_weight - 1``.
+    """
     start_multiplier = multiplier * max_weight % prime
-    steps = down_steps(prime, multiplier, max_weight - 1)
+    steps = down_steps(prime, multiplier, max_weight - 1 if longest is None else longest)
     chain = _floor_sum_chain(prime, multiplier)
     native = Hash(
         id_bits=id_bits, mix=mix.tolist(), multiplier=multiplier,

@@ -280,6 +280,8 @@ def _sum(
             None if it is 0 or 1.
     """
     confidence = check_confidence(confidence)
+    if sample.per_observation is not None:
+        sample, columns = sample.counted, columns.counted
     with np.errstate(over="ignore", invalid="ignore"):  # huge values: the answer is infinite
         x = function / columns.weights
         first, tail = slice(0, columns.exact), slice(columns.exact, None)
@@ -1180,20 +1182,25 @@ def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.
     ranking, columns = sample.ranking, sample.valued[1]
     size, group, exact = len(ranking.values), ranking.group, columns.exact
     tail = slice(exact, None)
-    x = 1.0 / columns.weights
 
     def by_value(column: Float64Array, rows: slice = tail) -> Float64Array:
         return masses_by(group[rows], column[rows], size)
 
-    largest, lightest = np.zeros(size), np.zeros(size)
-    np.maximum.at(largest, group[tail], (columns.jumps * x)[tail])
-    np.maximum.at(lightest, group, x)
     sums = _Amount(
         ranking.exact,
         ranking.sampled,
         ranking.variance,
         by_value(columns.decayed * columns.weights),
     )
+    order = np.argsort(-sums.mass, kind="stable")[:limit]
+    rows = np.bincount(group, minlength=size)[order].tolist()
+    of_sum = _positive(sample, sums.take(order), np.full(len(order), sample.step), confidence, rows)
+    if sample.per_observation is not None:
+        sample, columns = sample.counted, columns.counted
+    x = 1.0 / columns.weights
+    largest, lightest = np.zeros(size), np.zeros(size)
+    np.maximum.at(largest, group[tail], (columns.jumps * x)[tail])
+    np.maximum.at(lightest, group, x)
     larger = as_shown(sample, columns)
     variances = columns.variances * x * x
     sampled, spread = by_value(columns.masses * x), by_value(variances)
@@ -1211,16 +1218,13 @@ def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.
         sample, columns, ones, variances[tail], jumps, sample.step
     )
     seen = counts.sampled > 0.0
-    average = counts.sampled / np.where(seen, sums.sampled, 1.0)
+    average = counts.sampled / np.where(seen, by_value(columns.masses), 1.0)
     largest = np.where(seen, np.maximum(largest, sample.step * average), sample.step * lightest)
     if unequal:
         largest = np.maximum(largest, sample.step)
     missing = np.where(largest > counts.seen, largest, 0.0)
     counts = counts._replace(unequal=inequality(sampled, spread, thirds, missing))
-    order = np.argsort(-sums.mass, kind="stable")[:limit]
-    rows = np.bincount(group, minlength=size)[order].tolist()
     light = may_miss_light(sample, sample.step, largest, counts.variance) | unequal
-    of_sum = _positive(sample, sums.take(order), np.full(len(order), sample.step), confidence, rows)
     of_count = _positive(
         sample, counts.take(order), largest[order], confidence, rows,
         [("unequal-weights",) if each else () for each in light[order].tolist()],

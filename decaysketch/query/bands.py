@@ -12,7 +12,7 @@ from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.query.sample import Fading, Values
 from decaysketch.query.unseen_rows import Reach
 
-__all__ = ["Bands"]
+__all__ = ["Bands", "SampledBands"]
 
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -48,37 +48,33 @@ class Reading(NamedTuple):
         return [slice(first, last), slice(start, stop)]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Bands:
-    """The sample data that depends on the state alone, and is worth keeping between queries.
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SampledBands:
+    """The bands of a sample in which a hash has chosen rows.
 
     Attributes:
-        levels: int8[n], the level of each row's band.
-        hits: int64[n], RangeSample of each row at that level (RS), at least 1.
-        reading: the order of the columns below, known masses first. None if that is the state's
-            order.
-        units: float64[n], estimates of the weights, see :mod:`decaysketch.query.hash_variance`.
-        spread: float64[n], unbiased estimates of their variances.
-        jumps: float64[n], the increase of the estimate with one more hit.
-        values: the value of each row.
         newest: int64[b], the newest possible time of each sampled band, newest first.
         oldest: int64[b], its watermark: times of the band are later.
         probabilities: float64[b], ``p`` of its level.
-        observations: estimated number of distinct observations that the sketch was fed, at all
-            times.
     """
 
-    levels: npt.NDArray[np.int8]
-    hits: Int64Array
-    units: Float64Array
-    spread: Float64Array
-    jumps: Float64Array
     newest: Int64Array
     oldest: Int64Array
     probabilities: Float64Array
-    observations: float
-    values: Values
-    reading: Reading | None = None
+
+    @classmethod
+    def of(cls, watermarks: Int64Array, probabilities: Float64Array) -> SampledBands:
+        """Return the bands between watermarks.
+
+        Args:
+            watermarks: int64[M + 1], by level.
+            probabilities: float64[M + 1], by level.
+        """
+        sampled = 1 + np.flatnonzero(watermarks[1:] < watermarks[:-1])
+        return SampledBands(
+            newest=watermarks[sampled - 1], oldest=watermarks[sampled],
+            probabilities=probabilities[sampled],
+        )  # fmt: skip
 
     def largest_hit(self, fading: Fading) -> tuple[float, float]:
         """Return the largest mass ``g / p`` that a hit has in the sampled bands that a decay
@@ -125,3 +121,32 @@ class Bands:
         largest = steps.max(axis=0)
         thinning = 1.0 - 0.5 * self.probabilities[steps.argmax(axis=0)]
         return largest, np.where(largest > 0.0, thinning, 1.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Bands(SampledBands):
+    """The sample data that depends on the state alone, and is worth keeping between queries.
+
+    Attributes:
+        levels: int8[n], the level of each row's band.
+        hits: int64[n], RangeSample of each row at that level (RS), at least 1.
+        reading: the order of the columns below, known masses first. None if that is the state's
+            order.
+        units: float64[n], estimates of the weights, see :mod:`decaysketch.query.hash_variance`.
+        spread: float64[n], unbiased estimates of their variances.
+        jumps: float64[n], the increase of the estimate with one more hit.
+        values: the value of each row.
+        observations: estimated number of distinct observations that the sketch was fed, at all
+            times.
+        by_count: the bands of the sample by count, if a sketch has two objectives.
+    """
+
+    levels: npt.NDArray[np.int8]
+    hits: Int64Array
+    units: Float64Array
+    spread: Float64Array
+    jumps: Float64Array
+    observations: float
+    values: Values
+    reading: Reading | None = None
+    by_count: SampledBands | None = None

@@ -254,6 +254,8 @@ def compare(
             rows = _Rows.of(pair, now, then, filters, valued=True)
             found = _of_means(rows, how, confidence, value)
         else:
+            if aggregate != "sum":
+                pair = Pair(*(each.counted for each in pair))
             rows = _Rows.of(pair, now, then, filters, valued=aggregate == "total")
             spans = [span_of(side.decay) if aggregate == "rate" else 1.0 for side in (now, then)]
             found = _of_sums(rows, aggregate, spans, how, confidence)

@@ -17,7 +17,7 @@ together.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -234,6 +234,7 @@ class Parts(NamedTuple):
         level: confidence of each interval.
         confidence: joint confidence of all intervals.
         span: the divisor of a rate. None: the integral of the decay.
+        counted: returns the same groups of ``sample.counted``. None if that is the sample.
     """
 
     sample: Sample
@@ -244,6 +245,7 @@ class Parts(NamedTuple):
     level: float
     confidence: float
     span: float | None = None
+    counted: Callable[[], Parts] | None = None
 
     def beside(self, *, valued: bool) -> IntArray:
         """Return the groups in the sample's column order."""
@@ -457,6 +459,8 @@ def _sums(
     unseen: tuple[float, float],
 ) -> Estimates:  # fmt: skip
     """Return a function's decayed sums."""
+    if parts.counted is not None:
+        parts, columns = parts.counted(), columns.counted
     sample = parts.sample
     x = function / columns.weights
     head, tail = slice(0, columns.exact), slice(columns.exact, None)
@@ -653,7 +657,8 @@ def unseen_at_most(sample: Sample, confidence: float) -> float:
     """
     if sample.exact:
         return 0.0
-    return unseen_within(sample, aggregates.count(sample, confidence=confidence).upper, confidence)
+    most = aggregates.count(sample, confidence=confidence).upper
+    return unseen_within(sample.counted, most, confidence)
 
 
 def unseen_within(sample: Sample, most: float, confidence: float) -> float:

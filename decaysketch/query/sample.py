@@ -47,6 +47,7 @@ __all__ = [
     "HitsWithin",
     "Observed",
     "Origin",
+    "PerObservation",
     "Ranking",
     "Redraw",
     "Sample",
@@ -238,6 +239,15 @@ class Columns(NamedTuple):
     exact: int  # the masses of this many first rows are known
     whole: int  # and of these so many first ones are all that there were of their times
 
+    @property
+    def counted(self) -> Columns:
+        """The same rows, each with weight 1. Their masses estimate decayed counts."""
+        w = self.weights.astype(np.float64)
+        return self._replace(
+            weights=np.ones_like(self.weights), masses=self.masses / w,
+            variances=self.variances / (w * w), jumps=self.jumps / w,
+        )  # fmt: skip
+
     def take(self, rows: npt.NDArray[np.bool_]) -> Columns:
         """Return some of the rows."""
         return Columns(
@@ -416,6 +426,31 @@ class Observed(NamedTuple):
 
 HitsWithin: TypeAlias = "Callable[[Int64Array, Int64Array], tuple[Float64Array, Float64Array]]"
 
+
+class PerObservation(NamedTuple):
+    """The largest hits per observation, in a sketch that has a sample by count in addition.
+
+    Attributes:
+        step, thinning, hits_within, reach: as in :class:`Sample`, for weights of 1.
+    """
+
+    step: float
+    thinning: float
+    hits_within: HitsWithin | None
+    reach: Callable[[], Reach]
+
+    def times(self, by: float) -> PerObservation:
+        """Return the same hits, each times a factor."""
+        return self._replace(step=self.step * by, hits_within=_scaled(self.hits_within, by))
+
+    def within(self, first: int | None, last: int | None) -> PerObservation:
+        """Return the largest hits in the times ``first..last``. None: no bound."""
+        step, thinning, reach = self.step, self.thinning, self.reach
+        if self.hits_within is not None and step > 0.0:
+            step, thinning = _within(self.hits_within, first, last)
+        return PerObservation(step, thinning, self.hits_within, lambda: reach().within(first, last))
+
+
 Change: TypeAlias = "Callable[[Sample], Sample]"
 """A sample made of another, by a rule that any sample of the same sketch can be given to."""
 
@@ -531,6 +566,8 @@ class Sample:
             their column. None for any other sample.
         weighted: whether observations may have other weights than 1.
         bound: the number that represents a value that is a range.
+        per_observation: the largest hits of sums over observations, if the sketch has a sample by
+            count in addition. None: they follow from ``step`` and the weights.
     """
 
     params: Valued
@@ -560,6 +597,16 @@ class Sample:
     whole: Callable[[], Sample] | None = None
     weighted: bool = False
     bound: EndOfRange = "middle"
+    per_observation: PerObservation | None = None
+
+    @cached_property
+    def counted(self) -> Sample:
+        """The sample to read for sums over observations, such as counts and totals of values.
+
+        With a sample by count, weights are 1 and no hit adds more than one observation of that
+        sample. Otherwise it is the sample itself.
+        """
+        return self if self.per_observation is None else self.apply(_counted)
 
     @property
     def exact(self) -> bool:
@@ -772,7 +819,11 @@ class Sample:
             jumps=np.ldexp(self.jumps, by),
             step=float(np.ldexp(self.step, by)),
             hits_within=_scaled(self.hits_within, float(np.ldexp(1.0, by))),
+            per_observation=self._hits_times(float(np.ldexp(1.0, by))),
         )
+
+    def _hits_times(self, by: float) -> PerObservation | None:
+        return None if self.per_observation is None else self.per_observation.times(by)
 
     def only(
         self,
@@ -826,8 +877,11 @@ class Sample:
             factor: float64[n], at least 0.
             step, thinning: attributes of the result.
         """
+        # Hits per observation grow at most with the largest factor.
+        most = float(factor.max(initial=0.0)) if len(factor) else 1.0
         return replace(
             self,
+            per_observation=self._hits_times(most),
             decayed=self.decayed * factor,
             masses=self.masses * factor,
             variances=self.variances * (factor * factor),
@@ -902,11 +956,9 @@ def _masked(
         )
     index = np.flatnonzero(mask)
     exact, known = index.searchsorted([sample.exact_rows, sample.known_rows]).tolist()
-    step, thinning = sample.step, sample.thinning
+    step, thinning, per = sample.step, sample.thinning, sample.per_observation
     if (first is not None or last is not None) and sample.hits_within is not None and step > 0.0:
-        ends = (-TIME_LIMIT if first is None else first, TIME_LIMIT if last is None else last)
-        steps, thinnings = sample.hits_within(*(np.array([end]) for end in ends))
-        step, thinning = float(steps[0]), float(thinnings[0])
+        step, thinning = _within(sample.hits_within, first, last)
         if not step > 0.0:  # no sampled band meets these times
             exact = known = len(index)
     reach = sample.reach
@@ -922,7 +974,40 @@ def _masked(
         step=step,
         thinning=thinning,
         reach=None if reach is None else lambda: reach().within(first, last),
+        per_observation=None if per is None else per.within(first, last),
     )
+
+
+def _within(hits_within: HitsWithin, first: int | None, last: int | None) -> tuple[float, float]:
+    ends = (-TIME_LIMIT if first is None else first, TIME_LIMIT if last is None else last)
+    steps, thinnings = hits_within(*(np.array([end]) for end in ends))
+    return float(steps[0]), float(thinnings[0])
+
+
+def _counted(sample: Sample) -> Sample:
+    """See :attr:`Sample.counted`."""
+    found = sample.per_observation
+    if found is None:
+        return sample
+    w = sample.weights.astype(np.float64)
+    return replace(
+        sample,
+        weights=np.ones_like(sample.weights),
+        masses=sample.masses / w,
+        variances=sample.variances / (w * w),
+        jumps=sample.jumps / w,
+        step=found.step,
+        thinning=found.thinning,
+        hits_within=found.hits_within,
+        reach=found.reach,
+        weighted=False,
+        per_observation=None,
+        whole=None if sample.whole is None else _counted_whole(sample.whole),
+    )
+
+
+def _counted_whole(whole: Callable[[], Sample]) -> Callable[[], Sample]:
+    return lambda: whole().counted
 
 
 def pool(samples: Sequence[Sample]) -> Sample:

@@ -417,7 +417,10 @@ def _parts(sample: Sample, keys: Keys, confidence: float) -> Parts:
     if keys.hulls is not None and sample.hits_within is not None and sample.step > 0.0:
         step, thinning = sample.hits_within(*keys.hulls)
     level = 1.0 - (1.0 - confidence) / max(keys.size, 1)
-    return Parts(sample, keys.numbers[0], keys.size, step, thinning, level, confidence)
+    found = Parts(sample, keys.numbers[0], keys.size, step, thinning, level, confidence)
+    if sample.per_observation is None:
+        return found
+    return found._replace(counted=lambda: _parts(sample.counted, keys, confidence))
 
 
 def _as_whole(sample: Sample) -> Sample:

@@ -7,7 +7,7 @@ from typing import Self
 
 from decaysketch.contract.family import Blob, Family, Head, Input, Joining, Promises
 from decaysketch.contract.recipe import Own, Recipe, refuse_decay, take_fields
-from decaysketch.core.params import OPTIONS, Form, SketchParams
+from decaysketch.core.params import OBJECTIVES, OPTIONS, Form, SketchParams
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import ParameterError
 from decaysketch.querytime import rows, wire
@@ -68,7 +68,7 @@ FAMILY = Family(
         clock=False,
         decay="query",
     ),
-    options=OPTIONS,
+    options=(*OPTIONS, OBJECTIVES),
     questions=DecaySketch.questions,
     promises=Promises(idempotent=True, canonical=True, lossless=True),
     make_example=lambda: DecayRecipe(SketchParams(max_weight=9, id_bits=16, capacity=16)),

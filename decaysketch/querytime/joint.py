@@ -47,9 +47,11 @@ class QueryTimeJoint(Joint):
 
 def matches(snapshots: Sequence[QueryTimeSnapshot]) -> list[Match]:
     """Return source rows by message, for each hash function. With columns, the value keys are row
-    numbers in the columns of all sources, one after the other.
+    numbers in the columns of all sources, one after the other. With two objectives, these are the
+    samples by weight.
     """
-    copies = zip(*(each.states for each in snapshots), strict=True)
+    count = snapshots[0].params.copies
+    copies = zip(*(each.states[:count] for each in snapshots), strict=True)
     tables = [each.states[0].records for each in snapshots]
     records = [table for table in tables if table is not None]
     if not records:

@@ -45,7 +45,7 @@ from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span, told
 from decaysketch.core.records import prepare_records
 from decaysketch.core.time_units import Instant, in_units
-from decaysketch.decay import Decay, none, window
+from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
 from decaysketch.query import aggregates
 from decaysketch.query.catalog import AskedOfValues, AskedOfWeights, View, questions_of
@@ -70,12 +70,15 @@ class SketchStats(Stats):
             label. The two are one, by the smaller name.
         warnings: reasons to trust results less than they state, as far as the stored rows show:
             ids that fill their space, weights too unequal for counts and totals of old times.
+        advice: parameters that would make results accurate, see
+            :attr:`~decaysketch.contract.snapshot.Snapshot.advice`.
     """
 
     zero_weight: int
     ids_with_several_weights: int
     label_collisions: int = 0
     warnings: tuple[str, ...] = ()
+    advice: str | None = None
 
 
 class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
@@ -117,7 +120,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
             params = SketchParams(accuracy=accuracy)
         elif accuracy is not None:
             raise ParameterError(f"accuracy is {accuracy!r} beside params; expected one of them")
-        self._bags = tuple(rows_like(params, copy) for copy in range(params.copies))
+        self._bags = tuple(rows_like(params, copy) for copy in range(params.samples))
         self._zero_weight = 0
         self._before: QueryTimeSnapshot | None = None  # the last one that queries have read
         self._columns = bool(params.columns)
@@ -282,10 +285,10 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         if (
             isinstance(copy, bool)
             or not isinstance(copy, int)
-            or not 0 <= copy < self.params.copies
+            or not 0 <= copy < self.params.samples
         ):
             raise ParameterError(
-                f"copy is {copy!r}; expected an integer from 0 to {self.params.copies - 1}"
+                f"copy is {copy!r}; expected an integer from 0 to {self.params.samples - 1}"
             )
         return self.states()[copy]
 
@@ -348,7 +351,8 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
             zero_weight=self._zero_weight,
             ids_with_several_weights=len(np.unique(ids[1:][ids[1:] == ids[:-1]])),
             label_collisions=self._collisions,
-            warnings=_warnings(snapshot),
+            warnings=aggregates.warnings(snapshot.everything),
+            advice=snapshot.advice,
         )
 
     # -------------------------------------------------------------------------------------- query
@@ -407,22 +411,9 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         summary["levels in use"] = held.index(True) + 1 if any(held) else len(held)
         if params.copies > 1:
             summary["copies"] = params.copies
+        if len(params.objectives) > 1:
+            summary["objectives"] = ", ".join(params.objectives)
         summary["max_weight"] = params.max_weight
         summary["id_bits"] = params.id_bits
         summary["seed"] = params.seed if params.id_key is None else "(secret id key)"
         return summary
-
-
-def _warnings(snapshot: QueryTimeSnapshot) -> tuple[str, ...]:
-    """Return a sketch's warnings: the caveats from a count over everything that it can answer
-    for.
-    """
-    times = [int(state.times[0]) for state in snapshot.states if len(state)]
-    exact, since = snapshot.complete_since[0], snapshot.complete_since[-1]
-    if not times or exact is None:
-        return ()  # nothing was discarded
-    newest = max(*times, exact)
-    if since is not None and since >= newest:
-        return ()  # nothing can be answered
-    decay = none() if since is None else window(newest - since - 1)
-    return aggregates.warnings(snapshot.samples(decay, newest))

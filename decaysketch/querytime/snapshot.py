@@ -8,6 +8,7 @@ ingest observations.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
@@ -24,20 +25,23 @@ from decaysketch.core.records import prepare_records
 from decaysketch.core.row_status import Identified
 from decaysketch.core.time_units import Instant
 from decaysketch.core.warning_location import warn_caller
-from decaysketch.decay import Decay
+from decaysketch.decay import Decay, none, window
 from decaysketch.decay.newest import left_out_by_age
 from decaysketch.decay.read import has_units
 from decaysketch.errors import NewestOnlyWarning, ParameterError
+from decaysketch.query import aggregates
 from decaysketch.query.bands import Bands
 from decaysketch.query.catalog import SampleView
 from decaysketch.query.sample import Sample, pool
-from decaysketch.querytime import cohen_strauss, stratified, wire
+from decaysketch.querytime import cohen_strauss, objectives, stratified, wire
 from decaysketch.querytime.state import SketchState, digest_of, with_joint_records
 from decaysketch.querytime.verdicts import verdicts_of
 
 __all__ = ["Estimator", "QueryTimeSnapshot"]
 
 Estimator = Literal["stratified", "cohen-strauss"]
+
+_UNEQUAL = 2.0  # times the error that a sample by count of half the capacity has
 
 
 class _Copy:
@@ -69,6 +73,31 @@ class _Copy:
         return cohen_strauss.draw(self.state, decay, now, ladder=self.ladder)
 
 
+class _Both(_Copy):
+    """The states by weight and by count, read as one sample.
+
+    The estimator "cohen-strauss" reads the state by weight alone.
+    """
+
+    def __init__(self, by_weight: SketchState, by_count: SketchState) -> None:
+        super().__init__(by_weight, None)
+        self._by_count = by_count
+
+    @cached_property
+    def known(self) -> None:
+        return None
+
+    @cached_property
+    def _read(self) -> tuple[SketchState, Bands]:
+        return objectives.bands_of_both(self.state, self._by_count)
+
+    def sample(self, decay: Decay | None, now: int, estimator: Estimator) -> Sample:
+        if estimator != "stratified":
+            return super().sample(decay, now, estimator)
+        state, bands = self._read
+        return stratified.draw(state, decay, now, bands=bands)
+
+
 class QueryTimeSnapshot(Sampled):
     """An immutable :class:`~decaysketch.DecaySketch`: the canonical state for each repetition.
 
@@ -89,7 +118,11 @@ class QueryTimeSnapshot(Sampled):
         super().__init__(tuple(states), thaw)
         earlier = repeat(None) if before is None else before._copies
         read = with_joint_records(states)
-        self._copies: tuple[_Copy, ...] = tuple(map(_Copy, read, earlier))
+        self._copies: tuple[_Copy, ...] = (
+            (_Both(*read),)
+            if len(states[0].params.objectives) > 1
+            else tuple(map(_Copy, read, earlier))
+        )
 
     @property
     def states(self) -> tuple[SketchState, ...]:
@@ -106,8 +139,8 @@ class QueryTimeSnapshot(Sampled):
         return self.states[0].labels
 
     def __len__(self) -> int:
-        """Number of stored observations, each as often as repetitions store it."""
-        return sum(len(copy.state) for copy in self._copies)
+        """Number of stored observations, each as often as samples store it."""
+        return sum(map(len, self.states))
 
     @property
     def was_read(self) -> bool:
@@ -142,6 +175,39 @@ class QueryTimeSnapshot(Sampled):
         if self.complete_since[0] is None:
             return Fed(len(self.states[0]), True)
         return self._estimated()
+
+    @cached_property
+    def everything(self) -> list[Sample]:
+        """The samples of all times that the sketch can answer for, without decay. None if nothing
+        was discarded, or nothing can be answered.
+        """
+        exact, since = self.complete_since[0], self.complete_since[-1]
+        if self.newest is None or exact is None:
+            return []
+        newest = max(self.newest, exact)
+        if since is not None and since >= newest:
+            return []
+        return self.samples(none() if since is None else window(newest - since - 1), newest)
+
+    @cached_property
+    def advice(self) -> str | None:
+        """The second objective, if counts then err by less than half in the same space. None if
+        not, or if the parameters do not allow it.
+        """
+        params = self.params
+        if params.max_weight == 1 or params.samples > 1 or params.capacity < 2:
+            return None
+        half = params.capacity // 2
+        expected = 1.0 / math.sqrt(half)
+        for sample in self.everything:
+            found = aggregates.count(sample)
+            if found.value > 0.0 and found.stderr > _UNEQUAL * expected * found.value:
+                return (
+                    f"weights are unequal, so counts and totals of all times have a standard error "
+                    f"of {found.stderr / found.value:.1%}; with objectives 'weight,count' and "
+                    f"capacity {half} it would be about {expected:.1%} in the same space"
+                )
+        return None
 
     @property
     def identified(self) -> Identified:

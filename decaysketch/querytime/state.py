@@ -18,7 +18,8 @@ With columns an observation's value is its column tuple in name order, each colu
 order, null the least (:mod:`decaysketch.core.records`).
 
 Parameters with several repetitions (independent hash functions) have one such state for each. The
-observations are the same, the levels are not.
+observations are the same, the levels are not. So do parameters with two objectives: the second
+state has the levels that weight 1 would give (:mod:`decaysketch.querytime.objectives`).
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class SketchState:
         ids: int64[n], as given (not mixed).
         levels: int8[n], the top level of each row.
         watermarks: int64[M + 1], non-increasing. ``NO_WATERMARK`` where nothing was discarded.
-        copy: the hash function that chose the levels, below ``params.copies``.
+        copy: number of the sample, below ``params.samples``: the hash function that chose the
+            levels, or with two objectives 0 by weight and 1 by count.
         labels: labels in the rows of all repetitions, if values are labels.
         records: the columns, if the stream has columns: canonical, and for row k the values are in
             place ``value_keys[k]``.
@@ -113,7 +115,7 @@ def params_of_copies(states: Sequence[SketchState]) -> SketchParams:
         ParameterError: not exactly one state for each repetition, in order.
     """
     found = [state.copy for state in states]
-    wanted = list(range(states[0].params.copies)) if states else [0]
+    wanted = list(range(states[0].params.samples)) if states else [0]
     if found != wanted:
         raise ParameterError(f"states are of the copies {found}; expected those of {wanted}")
     params = states[0].params

@@ -14,19 +14,21 @@ unbiased for the same reason, has less variance, and is one pass over the rows. 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from decaysketch import minhit
 from decaysketch.decay import Decay
-from decaysketch.query.bands import Bands, Reading
+from decaysketch.query.bands import Bands, Reading, SampledBands
 from decaysketch.query.hash_variance import weighed
 from decaysketch.query.sample import (
     Aged,
     Fading,
     Observed,
     Origin,
+    PerObservation,
     Redraw,
     Sample,
     check_answerable,
@@ -37,10 +39,20 @@ from decaysketch.querytime._native import known_hits
 from decaysketch.querytime.rows import columns_of
 from decaysketch.querytime.state import SketchState
 
-__all__ = ["assemble", "bands_of", "draw"]
+__all__ = ["RowEstimates", "assemble", "bands_from", "bands_of", "draw", "estimates_of"]
 
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
+
+
+class RowEstimates(NamedTuple):
+    """Estimates for the rows of a state, in its order. See :class:`Bands`."""
+
+    levels: npt.NDArray[np.int8]
+    hits: Int64Array
+    units: Float64Array
+    spread: Float64Array
+    jumps: Float64Array
 
 
 def bands_of(state: SketchState, *, earlier: tuple[SketchState, Bands] | None = None) -> Bands:
@@ -50,15 +62,21 @@ def bands_of(state: SketchState, *, earlier: tuple[SketchState, Bands] | None = 
         state: the sketch state.
         earlier: an earlier state under the same hash. Rows in both cost O(1).
     """
+    return bands_from(state, estimates_of(state, earlier=earlier))
+
+
+def estimates_of(
+    state: SketchState, *, earlier: tuple[SketchState, Bands] | None = None
+) -> RowEstimates:
+    """Return what each row of a state represents. Arguments as in :func:`bands_of`."""
     params, marks = state.params, state.watermarks
-    probabilities = params.level_probabilities
     # Times fall along the rows and watermarks fall along the levels: bands are runs of rows.
     # ends[i] = rows later than t_i, which is where the band of level i ends.
     ends = len(state) - np.searchsorted(state.times[::-1], marks, side="right")
     sizes = np.diff(ends, prepend=0)
     levels = np.repeat(np.arange(len(marks), dtype=np.int8), sizes)
     hits = _hits(state, levels, earlier)
-    jumps = np.repeat(1.0 / probabilities, sizes)
+    jumps = np.repeat(1.0 / params.level_probabilities, sizes)
     units = hits * jumps
     spread = np.zeros(len(state))
     for level in np.flatnonzero(sizes[1:]) + 1:
@@ -66,9 +84,21 @@ def bands_of(state: SketchState, *, earlier: tuple[SketchState, Bands] | None = 
         units[rows], spread[rows], jumps[rows] = weighed(
             params, int(level), state.weights[rows], hits[rows], copy=state.copy
         )
-    sampled = 1 + np.flatnonzero(marks[1:] < marks[:-1])
+    return RowEstimates(levels, hits, units, spread, jumps)
+
+
+def bands_from(
+    state: SketchState, found: RowEstimates, *, by_count: SampledBands | None = None
+) -> Bands:
+    """Return a state's bands from the estimates of its rows. ``by_count`` is as in
+    :class:`Bands`.
+    """
+    params = state.params
+    levels, hits, units, spread, jumps = found
+    sampled = SampledBands.of(state.watermarks, params.level_probabilities)
+    exact = int(levels.searchsorted(np.int8(1)))
     observations = float(np.sum(units / state.weights))
-    value_keys, reading = state.value_keys, Reading.of(state.weights, spread, int(ends[0]))
+    value_keys, reading = state.value_keys, Reading.of(state.weights, spread, exact)
     if reading is not None:
         value_keys = value_keys[reading.rows]
         units, spread, jumps = (column[reading.rows] for column in (units, spread, jumps))
@@ -78,12 +108,13 @@ def bands_of(state: SketchState, *, earlier: tuple[SketchState, Bands] | None = 
         units=units,
         spread=spread,
         jumps=jumps,
-        newest=marks[sampled - 1],
-        oldest=marks[sampled],
-        probabilities=probabilities[sampled],
+        newest=sampled.newest,
+        oldest=sampled.oldest,
+        probabilities=sampled.probabilities,
         observations=observations,
         values=values_among(value_keys, params.value_type, state.labels, state.records),
         reading=reading,
+        by_count=by_count,
     )
 
 
@@ -218,6 +249,17 @@ def assemble(
         records=state.records,
         reach=lambda: bands.reach(fading),
         weighted=state.params.max_weight > 1,
+        per_observation=_per_observation(bands.by_count, fading),
+    )
+
+
+def _per_observation(bands: SampledBands | None, fading: Fading) -> PerObservation | None:
+    if bands is None:
+        return None
+    return PerObservation(
+        *bands.largest_hit(fading),
+        lambda first, last: bands.largest_hits(fading, first, last),
+        lambda: bands.reach(fading),
     )
 
 

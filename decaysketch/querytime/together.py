@@ -1,7 +1,8 @@
 """Many keys in one stream together, for :mod:`decaysketch.contract.many`.
 
 The rows for all keys are in one bag (``rows_by_key.py``). Bytes and digests for all sketches are
-written and read at once (``many.py``). It supports sketches with one repetition and numeric values.
+written and read at once (``many.py``). It supports sketches with one repetition, one
+objective and numeric values.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Int64Array = npt.NDArray[np.int64]
 def many_keys(params: SketchParams) -> ManyKeys | None:
     """Return the joint handling for sketches with these parameters, or None if unsupported."""
     numbers = params.value_type in ("int64", "float64")
-    return _ManyKeys(params) if params.copies == 1 and numbers else None
+    return _ManyKeys(params) if params.samples == 1 and numbers else None
 
 
 class _Many(Many):

@@ -5,6 +5,10 @@ row's time. Then come each repetition's rows, bit-packed in canonical order, abo
 plus two bytes each. A row's level is not stored but recomputed. Labels follow the rows of all
 repetitions (``core/codec/labels.py``), and so do columns (``core/codec/records.py``).
 
+With two objectives the header has the watermarks of both samples, and the rows are their union,
+each once (:mod:`decaysketch.querytime.objectives`). A row belongs to each sample in which it is
+later than the watermark of its level.
+
 Decoding guarantees
     Bytes come from a network. For any bytes, :func:`decode` returns states that an honest
     builder could have reached, or raises one :class:`~decaysketch.errors.CorruptSketchError`, in
@@ -38,7 +42,7 @@ message has one weight. If it has several at one time, make the weight part of i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -50,7 +54,14 @@ from decaysketch.core.codec.fields import MAGIC, VERSION, refuse
 from decaysketch.core.codec.header import CopyHeader, Header
 from decaysketch.core.codec.labels import codes_of_ranks, encode_labels, ranks_of, read_labels
 from decaysketch.core.codec.records import encode_records, read_records
-from decaysketch.core.codec.rows import Rows, check_canonical, check_rows, decode_rows, encode_rows
+from decaysketch.core.codec.rows import (
+    Rows,
+    check_canonical,
+    check_rows,
+    decode_rows,
+    encode_rows,
+    read_rows,
+)
 from decaysketch.core.observations import MISSING_KEY
 from decaysketch.core.params import SketchParams
 from decaysketch.core.records import comparable_keys
@@ -59,6 +70,7 @@ from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import CorruptSketchError
 from decaysketch.minhit._top_level import observations_of_top_level
 from decaysketch.querytime import _wire_native as _native
+from decaysketch.querytime import objectives
 from decaysketch.querytime.state import SketchState, params_of_copies
 
 __all__ = ["FAMILY", "MAGIC", "VERSION", "decode", "encode", "peek"]
@@ -89,8 +101,12 @@ def encode(*states: SketchState, embed_params: bool = True) -> bytes:
     """
     params = params_of_copies(states)
     body = fields.begin(FAMILY, params, embed_params=embed_params)
-    for state in states:
-        fields.put_watermarks(body, state.watermarks[state.watermarks != NO_WATERMARK].tolist())
+    marks = [state.watermarks[state.watermarks != NO_WATERMARK].tolist() for state in states]
+    if len(params.objectives) > 1:
+        fields.put_watermarks(body, marks.pop())
+        states = (objectives.joined(*states),)
+    for state, each in zip(states, marks, strict=True):
+        fields.put_watermarks(body, each)
         fields.put_rows(body, state.times)
     rows, labels = map(_rows_of, states), states[0].labels
     if params.columns:
@@ -129,16 +145,28 @@ def peek(blob: bytes | bytearray | memoryview) -> Header:
     """
     blob = fields.as_bytes(blob)
     header = _read_header(fields.open_blob(blob, FAMILY))
+    if header.by_count:
+        _check_union(header.copies, header.capacity, blob)
+        return header
     for copy in header.copies:
         fields.check_row_count(copy.rows, header.capacity, len(copy.watermarks) + 1, blob)
     return header
 
 
+def _check_union(copies: Sequence[CopyHeader], capacity: int, blob: bytes) -> None:
+    """Reject more rows than two samples can store. They may have all rows in common, or none."""
+    levels = sum(len(copy.watermarks) + 1 for copy in copies)
+    fields.check_row_count(copies[0].rows, capacity, levels, blob)
+
+
 def _read_header(opening: fields.Opening) -> Header:
     reader = opening.reader
+    by_count = fields.read_watermarks(reader) if opening.by_count else None
     copies = [
         CopyHeader(fields.read_watermarks(reader), *reader.rows()) for _ in range(opening.copies)
     ]
+    if by_count is not None:  # either sample may have all the rows
+        copies.append(CopyHeader(by_count, copies[0].rows, copies[0].newest))
     return Header.behind(opening, copies)
 
 
@@ -175,13 +203,11 @@ def decode(
     opening = fields.open_blob(blob, FAMILY)
     header = _read_header(opening)
     params = fields.params_of(opening, params, id_key)
-    for number, copy in enumerate(header.copies):
-        with _naming_copy(number, params):
-            copy.check(params.capacity, params.levels + 1)
     plausible = check_plausible and params.id_mix == "keyed"
-    states, at = _read_flawless(blob, header, params, plausible=plausible)
-    if len(states) != len(header.copies):
-        states, at = _read_with_care(blob, header, params, plausible=plausible)
+    if header.by_count:
+        states, at = _read_union(blob, header, params)
+    else:
+        states, at = _read_states(blob, header, params, plausible=plausible)
     if params.value_type == "label":
         ranks = [state.value_keys for state in states]
         labels, at = read_labels(blob, at, ranks, params.id_key)
@@ -191,10 +217,56 @@ def decode(
         ]
     if params.columns:
         states, at = _with_records(blob, at, params, states)
+    if header.by_count:
+        states = _parted(states[0], header, plausible=plausible)
     fields.skip_optional_sections(blob, header.optional_flags, at)
     for other in states[1:]:
         _check_of_one_stream(states[0], other)
     return tuple(states)
+
+
+def _read_states(
+    blob: bytes, header: Header, params: SketchParams, *, plausible: bool
+) -> tuple[list[SketchState], int]:
+    """Return the state for each repetition, and the end of their bytes."""
+    for number, copy in enumerate(header.copies):
+        with _naming_copy(number, params):
+            copy.check(params.capacity, params.levels + 1)
+    states, at = _read_flawless(blob, header, params, plausible=plausible)
+    if len(states) != len(header.copies):
+        states, at = _read_with_care(blob, header, params, plausible=plausible)
+    return states, at
+
+
+def _read_union(blob: bytes, header: Header, params: SketchParams) -> tuple[list[SketchState], int]:
+    """Return the rows of two samples, with the watermarks by weight, and the end of their bytes."""
+    for copy in header.copies:
+        copy.check(params.capacity, 2 * (params.levels + 1))
+        if len(copy.watermarks) > params.levels + 1:
+            refuse(f"{len(copy.watermarks)} watermarks; there are {params.levels + 1} levels")
+    _check_union(header.copies, params.capacity, blob)
+    first = header.copies[objectives.BY_WEIGHT]
+    rows, at = read_rows(params, blob, header.columns_at, first.rows, first.newest)
+    levels = np.zeros(len(rows.times), np.int8)
+    return [_state(params, objectives.BY_WEIGHT, first, rows, levels)], at
+
+
+def _parted(union: SketchState, header: Header, *, plausible: bool) -> list[SketchState]:
+    """Return the states by weight and by count. Check either, and that each row is in one."""
+    marks = [_marks_of(union.params, copy) for copy in header.copies]
+    late = [union.times > each[objectives.top_levels(union, k)] for k, each in enumerate(marks)]
+    in_none = ~(late[0] | late[1])
+    if in_none.any():
+        row = int(in_none.argmax())
+        refuse(
+            f"row {row} has time {int(union.times[row])}; expected one later than the watermark of "
+            "its level by weight or by count"
+        )
+    states = objectives.parted(union, marks)
+    for state, name in zip(states, union.params.objectives, strict=True):
+        with _naming(f"by {name}"):
+            _check_watermarks(state, check_plausible=plausible)
+    return states
 
 
 def _with_records(
@@ -264,25 +336,33 @@ def _read_with_care(
     return states, at
 
 
-@contextmanager
-def _naming_copy(number: int, params: SketchParams) -> Iterator[None]:
+def _naming_copy(number: int, params: SketchParams) -> AbstractContextManager[None]:
     """Add the repetition to errors inside, if there are several."""
+    return nullcontext() if params.copies == 1 else _naming(f"copy {number}")
+
+
+@contextmanager
+def _naming(sample: str) -> Iterator[None]:
+    """Add a sample's name to errors inside."""
     try:
         yield
     except CorruptSketchError as fault:
-        if params.copies == 1:
-            raise
-        raise CorruptSketchError(f"copy {number}: {fault}") from None
+        raise CorruptSketchError(f"{sample}: {fault}") from None
 
 
 def _state(
     params: SketchParams, number: int, copy: CopyHeader, rows: Rows, levels: npt.NDArray[np.int8]
 ) -> SketchState:
-    watermarks = np.full(params.levels + 1, NO_WATERMARK, dtype=np.int64)
-    watermarks[: len(copy.watermarks)] = copy.watermarks
+    watermarks = _marks_of(params, copy)
     return SketchState(
         params, rows.value_keys, rows.weights, rows.times, rows.ids, levels, watermarks, number
     )
+
+
+def _marks_of(params: SketchParams, copy: CopyHeader) -> npt.NDArray[np.int64]:
+    watermarks = np.full(params.levels + 1, NO_WATERMARK, dtype=np.int64)
+    watermarks[: len(copy.watermarks)] = copy.watermarks
+    return watermarks
 
 
 def _check_watermarks(state: SketchState, *, check_plausible: bool) -> None:

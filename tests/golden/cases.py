@@ -161,7 +161,30 @@ def of_decay() -> Iterator[Case]:
     yield _case("three_copies", "three copies of capacity 12 after 150 observations", overflowed)
     yield from _of_labels()
     yield from _of_columns()
+    yield from _of_objectives()
     yield _case("three_copies_by_fingerprint", "the same three copies", overflowed, False)
+
+
+def _of_objectives() -> Iterator[Case]:
+    """Samples by weight and by count, of weights from 1 to 2^12."""
+    two = SketchParams(
+        max_weight=1 << 12, id_bits=24, capacity=12, seed=7, objectives=("weight", "count")
+    )
+    rows = 300
+    _, times, ids = _observations(two, rows, span=500)
+    weights = [1 + _below(1 << _below(13, 6, i), 7, i) for i in range(rows)]
+    values = [round(20 + _below(1000, 4, i) / 100, 2) for i in range(rows)]
+    for name, about, more in (
+        ("objectives", "by weight and by count, capacity 12 after 300 observations", {}),
+        ("objectives_by_fingerprint", "the same by fingerprint", {}),
+        ("objectives_columns", "the same with columns", {"columns": "temp float64, site text"}),
+    ):
+        sketch = DecaySketch(replace(two, **more))
+        given: Any = values
+        if more:
+            given = {"temp": values, "site": [f"s{_below(5, 8, i)}" for i in range(rows)]}
+        sketch.update(given, weights, times, ids)
+        yield Case("decay", name, about, sketch, name != "objectives_by_fingerprint")
 
 
 def _labels(rows: int) -> list[str | None]:

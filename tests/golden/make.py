@@ -111,7 +111,7 @@ def sketch_said(family: str, said: Mapping[str, Any]) -> Any:
 
 def _state_said(recipe: Recipe, said: Mapping[str, Any], empty: Any) -> Any:
     copy = getattr(empty, "copy", 0)
-    of_copy = f" of copy {copy}" if getattr(recipe.params, "copies", 1) > 1 else ""
+    of_copy = f" of copy {copy}" if getattr(recipe.params, "samples", 1) > 1 else ""
     [title] = [name for name in said if name.startswith(f"rows{of_copy} (")]
     names = title.partition("(")[2].rstrip(")").split(", ")
     known = dict(zip(names, zip(*said[title], strict=True), strict=True)) if said[title] else {}

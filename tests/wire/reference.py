@@ -179,6 +179,13 @@ def rows_to_bytes(rows: Sequence[Row], floats: bool) -> bytes:
     return bits.to_bytes()
 
 
+def watermarks_to_bytes(watermarks: Sequence[int]) -> bytes:
+    out = varint(len(watermarks))
+    for i, t in enumerate(watermarks):
+        out += varint(zigzag(t) if i == 0 else watermarks[i - 1] - t)
+    return out
+
+
 @dataclass(frozen=True)
 class Copy:
     """What the bytes hold of one copy."""
@@ -190,9 +197,7 @@ class Copy:
     columns: bytes | None = None  # instead of those of the rows
 
     def head(self) -> bytes:
-        out = varint(len(self.watermarks))
-        for i, t in enumerate(self.watermarks):
-            out += varint(zigzag(t) if i == 0 else self.watermarks[i - 1] - t)
+        out = watermarks_to_bytes(self.watermarks)
         count = len(self.rows) if self.count is None else self.count
         out += varint(count)
         if count:
@@ -227,6 +232,7 @@ class Blob:
     sections: Sequence[bytes] = field(default=())
     labels: Sequence[bytes] | None = None  # behind the rows, in the order of their codes
     table: bytes = b""  # the columns of a stream that has them, section 4.6
+    by_count: Sequence[int] | None = None  # watermarks of a sample by count; rows are of both
     listed: int | None = None  # how many these are, where it is not to be the right number
 
     def to_bytes(self) -> bytes:
@@ -236,11 +242,14 @@ class Blob:
         required = self.required
         if required is None:
             required = int(self.params is not None) + 2 * int(several)
+            required += 4 * int(self.by_count is not None)
         out = self.magic + bytes((self.version, self.family, required, self.optional))
         out += self.fingerprint + (self.params or b"")
         out += varint(self.capacity)
         if several:
             out += bytes((len(copies) if self.copies is None else self.copies,))
+        if self.by_count is not None:
+            out += watermarks_to_bytes(self.by_count)
         out += b"".join(copy.head() for copy in copies)
         out += b"".join(copy.packed(self.floats) for copy in copies)
         if self.labels is not None:
@@ -286,7 +295,17 @@ def blob_of(*states: Any, embed_params: bool = True) -> Blob:
     """What the format makes of the states of a sketch, as fields that can still be changed."""
     params = states[0].params
     check = params.key_check if params.id_key is not None else b""
-    copies, texts = list(map(_copy_of, states)), None
+    copies, texts, by_count = list(map(_copy_of, states)), None, None
+    tuples = [tuples_of(s.records) for s in states] if params.value_type == "record" else []
+    if params.to_dict().get("objectives") == "weight,count":
+        first, second = copies
+        held: dict[Any, Any] = {}
+        for copy, values in zip(copies, tuples or [copy.rows for copy in copies], strict=True):
+            held |= {row[:3]: (row, value) for row, value in zip(copy.rows, values, strict=True)}
+        union = [held[name] for name in sorted(held, reverse=True)]
+        tuples = [[value for _, value in union]] if tuples else []
+        copies = [replace(first, rows=[row for row, _ in union])]
+        by_count = second.watermarks
     if params.value_type == "label":
         known = {code_of(text, params.id_key or b""): text for text in states[0].labels.texts}
         held = {key for copy in copies for *_, key in copy.rows} - {MISSING}
@@ -298,9 +317,7 @@ def blob_of(*states: Any, embed_params: bool = True) -> Blob:
     table = b""
     if params.value_type == "record":
         types = [params.to_dict()["columns"][name] for name, _ in params.columns]
-        tables = [
-            list(zip(*tuples_of(s.records), strict=True)) or [()] * len(types) for s in states
-        ]
+        tables = [list(zip(*each, strict=True)) or [()] * len(types) for each in tuples]
         table = table_to_bytes(types, tables)
         copies = [replace(copy, rows=[(*row[:3], MISSING) for row in copy.rows]) for copy in copies]
     first, *others = copies
@@ -314,6 +331,7 @@ def blob_of(*states: Any, embed_params: bool = True) -> Blob:
         others=others,
         labels=texts,
         table=table,
+        by_count=by_count,
     )
 
 
@@ -448,6 +466,8 @@ class Derived:
         types = f.get("columns", {})
         for name in sorted(types, key=str.encode):
             data += f"\0{name}\0{types[name]}".encode()
+        if "objectives" in f:
+            data += b"\0\0" + f["objectives"].encode()
         return personal_hash(data, b"ds-params-1")
 
     @property
@@ -481,6 +501,8 @@ class Derived:
         return id_
 
     def top_level(self, id_: int, weight: int, copy: int = 0) -> int:
+        if "objectives" in self.fields and copy == 1:  # by count: of the first integer alone
+            weight, copy = 1, 0
         p, seed = self.prime, self.fields["seed"]
         a, b = 1 + below(p - 1, seed, 2, copy), below(p, seed, 3, copy)
         start = self.fields["max_weight"] * self.mixed(id_)

@@ -39,7 +39,7 @@ def state_of(params: SketchParams, copies: Iterable[Sequence[int]], copy: int = 
 def states_of(params: SketchParams, copies: Iterable[Sequence[int]]) -> list[SketchState]:
     """The states of copies (value key, weight, time, id), one for each hash."""
     seen = list(copies)
-    return [state_of(params, seen, copy) for copy in range(params.copies)]
+    return [state_of(params, seen, copy) for copy in range(params.samples)]
 
 
 def state_of_columns(

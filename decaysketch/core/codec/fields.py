@@ -51,11 +51,13 @@ P = TypeVar("P", bound=SketchParams)
 
 MAGIC = b"\xd5DSK"
 VERSION = 1
+QUERY_TIME_FAMILY = 1
 
 # Required flags.
 _PARAMS_IN_FULL = 0b01
 _SEVERAL_COPIES = 0b10
-_KNOWN_REQUIRED_FLAGS = _PARAMS_IN_FULL | _SEVERAL_COPIES
+_TWO_OBJECTIVES = 0b100  # samples by weight and by count, of one hash function
+_KNOWN_REQUIRED_FLAGS = _PARAMS_IN_FULL | _SEVERAL_COPIES | _TWO_OBJECTIVES
 
 # The byte of choices in the parameters.
 _VALUE_TYPES = ("int64", "float64", "label")  # bit 0 of the number, and bit 3 of the byte
@@ -108,6 +110,8 @@ def begin(family: int, params: SketchParams, *, embed_params: bool) -> bytearray
     """Return the fixed header, embedded parameters, capacity and repetition count."""
     several = params.copies > 1
     required = (_PARAMS_IN_FULL if embed_params else 0) | (_SEVERAL_COPIES if several else 0)
+    if len(params.objectives) > 1:
+        required |= _TWO_OBJECTIVES
     body = bytearray(_FIXED.pack(MAGIC, VERSION, family, required, 0, params.fingerprint))
     if embed_params:
         _put_params(body, params)
@@ -265,6 +269,7 @@ class Opening:
         params: as in ``SketchParams.to_dict()``, or None if there is only the fingerprint.
         capacity: as written, not checked against the allowed range.
         copies: number of hash functions, 1..64.
+        by_count: whether there is a sample by count in addition.
         reader: positioned after all of these.
     """
 
@@ -275,6 +280,7 @@ class Opening:
     params: dict[str, Any] | None
     capacity: int
     copies: int
+    by_count: bool
     reader: Reader
 
 
@@ -335,11 +341,21 @@ def open_blob(blob: bytes, family: int) -> Opening:
         copies = reader.byte("number of copies")
         if not 2 <= copies <= MAX_COPIES:
             refuse(f"number of copies is {copies}; expected 2 to {MAX_COPIES}")
+    by_count = bool(required & _TWO_OBJECTIVES)
+    if by_count and (family != QUERY_TIME_FAMILY or copies > 1):
+        refuse(
+            f"required flags are {required:#010b}, of two objectives, with family {family} and "
+            f"{copies} copies; expected family {QUERY_TIME_FAMILY} and 1"
+        )
     if params is not None:
+        if by_count:
+            params["objectives"] = "weight,count"
         params["capacity"] = capacity
         if params["copies"] != copies:
             refuse(f"number of copies is {copies}; the parameters say {params['copies']}")
-    return Opening(version, family, optional, fingerprint, params, capacity, copies, reader)
+    return Opening(
+        version, family, optional, fingerprint, params, capacity, copies, by_count, reader
+    )
 
 
 def _checksum(body: memoryview) -> int:
@@ -504,6 +520,9 @@ def _expected_params(opening: Opening, ours: P) -> P:
         raise IncompatibleSketchError({"fingerprint": found})
     if opening.copies != ours.copies:
         refuse(f"number of copies is {opening.copies}; the parameters say {ours.copies}")
+    by_count = len(ours.objectives) > 1
+    if opening.by_count != by_count:
+        refuse(f"two objectives: {opening.by_count}; the parameters say {by_count}")
     try:
         return ours if ours.capacity == opening.capacity else ours.with_capacity(opening.capacity)
     except ParameterError as fault:

@@ -51,6 +51,8 @@ class Header:
         clock: the sketch's clock, or None.
         copies: one entry per hash function.
         columns_at: offset of the first column byte.
+        by_count: whether the second entry of ``copies`` is a sample by count, of rows that are
+            written once for both.
     """
 
     version: int
@@ -62,6 +64,7 @@ class Header:
     clock: int | None
     copies: tuple[CopyHeader, ...]
     columns_at: int
+    by_count: bool = False
 
     @classmethod
     def behind(
@@ -83,6 +86,7 @@ class Header:
             clock=clock,
             copies=tuple(copies),
             columns_at=opening.reader.at,
+            by_count=opening.by_count,
             **own,
         )
 

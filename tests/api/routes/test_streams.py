@@ -242,3 +242,29 @@ def test_a_stream_of_several_copies(client: TestClient) -> None:
     answers = client.post("/v1/streams/s/query", json={"queries": [asked]}).json()["answers"]
     expected = merged.sum(decaysketch.decay.exponential(half_life=900), now=NOW)
     assert answers[0]["estimate"]["value"] == expected.value
+
+
+def test_a_stream_samples_by_two_objectives(client: TestClient) -> None:
+    fields = {"max_weight": 1 << 20, "id_bits": 30, "capacity": 50, "objectives": "weight,count"}
+    created = client.put("/v1/streams/s", json={"params": fields})
+    assert created.status_code == 201, created.text
+    params = SketchParams.from_dict(client.get("/v1/streams/s").json()["params"])
+    assert params == SketchParams.from_dict(fields)
+    sketches = [build(seed, params=params, first_id=1000 * seed) for seed in (1, 2)]
+    for sketch in sketches:
+        content = sketch.to_bytes(embed_params=False)
+        posted = client.post(
+            "/v1/streams/s/sketches", params={"source": "a"}, content=content, headers=OCTETS
+        )
+        assert posted.status_code == 200, posted.text
+    whole = sketches[0] | sketches[1]
+    assert client.get("/v1/streams/s/sketch").content == whole.to_bytes()
+    query = {"aggregate": "count", "decay": "none", "now": NOW}
+    answers = client.post("/v1/streams/s/query", json={"queries": [query]}).json()["answers"]
+    found, expected = answers[0]["estimate"], whole.at("none", NOW).ask("count")
+    assert [found[end] for end in ("value", "lower", "upper")] == [
+        expected.value, expected.lower, expected.upper,
+    ]  # fmt: skip
+    other = client.put("/v1/streams/s", json={"params": fields | {"objectives": "weight"}})
+    [error] = problem(other, 409, "stream-exists")["errors"]
+    assert error["field"] == "params.objectives"
