@@ -81,7 +81,7 @@ def test_a_text_is_a_column_of_labels() -> None:
     assert sorted(hitter.value for hitter in found) == [
         str(np.datetime64(int(day), "D")) for day in days
     ]
-    with pytest.raises(ParameterError, match="labels"):
+    with pytest.raises(ParameterError, match="needs numbers"):
         EXACT.mean("none", of="date(time)")
 
 
