@@ -763,8 +763,7 @@ def table_rows(recipe: Recipe) -> int:
     table = recipe.steps()
     if table is None:
         return 0
-    arrays = (table.ages, table.numerators, table.denominators, table.values)
-    return 2 * sum(each.nbytes for each in arrays if each is not None) // ROW_BYTES
+    return 2 * table.nbytes // ROW_BYTES
 
 
 def differences(

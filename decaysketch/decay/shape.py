@@ -22,7 +22,7 @@ import sympy  # type: ignore[import-untyped]
 
 from decaysketch.decay.normal import Term
 
-__all__ = ["Shape", "is_decay", "shape_of"]
+__all__ = ["Shape", "falls", "is_decay", "rises", "shape_of"]
 
 Bound: TypeAlias = Fraction | float  # a float only where it is infinite
 
@@ -57,6 +57,23 @@ def is_decay(term: Term) -> bool:
     except _UndecidedError:
         return False
     return shape.trend in (_FALLS, _LEVEL) and shape.low >= 0 and shape.high < _INF
+
+
+def falls(term: Term) -> bool:
+    """True if it is proved that a term in x is defined and does not rise for all x >= 0."""
+    return _trend(term) in (_FALLS, _LEVEL)
+
+
+def rises(term: Term) -> bool:
+    """True if it is proved that a term in x is defined and does not fall for all x >= 0."""
+    return _trend(term) in (_RISES, _LEVEL)
+
+
+def _trend(term: Term) -> int | None:
+    try:
+        return shape_of(term, Fraction(0), _INF).trend
+    except _UndecidedError:
+        return None
 
 
 def shape_of(term: Term, youngest: Bound, oldest: Bound) -> Shape:

@@ -26,6 +26,8 @@ class Decay:
         first: int,
         halvings: int,
         wide: bool,
+        losses: _Int64Array | None = None,
+        caps: _Int64Array | None = None,
     ) -> None: ...
 
 class Room:

@@ -30,6 +30,8 @@ cdef extern from "integral/events.h" nogil:
         const int64_t *numerators
         const int64_t *denominators
         const int64_t *values
+        const int64_t *losses
+        const int64_t *caps
         const double *rounded
         const int32_t *guesses
         const int64_t *offsets
@@ -113,7 +115,7 @@ cdef class Decay:
     """What the kernels need of one decay, see `tables.py`. Immutable."""
 
     cdef ds_decay c
-    cdef const int64_t[::1] ages, numerators, denominators, offsets
+    cdef const int64_t[::1] ages, numerators, denominators, offsets, losses, caps
     cdef const int64_t[:, ::1] values
     cdef const double[::1] rounded
     cdef const int32_t[::1] guesses
@@ -123,11 +125,14 @@ cdef class Decay:
         const int64_t[::1] denominators, const int64_t[:, ::1] values,
         const double[::1] rounded, const int32_t[::1] guesses, const int64_t[::1] offsets,
         int64_t shift, int64_t first, int64_t halvings, bint wide,
+        const int64_t[::1] losses=None, const int64_t[::1] caps=None,
     ):
         cdef int64_t steps = ages.shape[0]
         if steps < 2 or steps > 1 << DS_STEP_BITS:
             raise ValueError(f"{steps} steps; expected 2 to {1 << DS_STEP_BITS}")
-        if values is None:
+        if losses is not None:
+            _same(_same(steps, losses.shape[0]), caps.shape[0])
+        elif values is None:
             _same(_same(steps, numerators.shape[0]), denominators.shape[0])
         else:
             _same(_same(steps, values.shape[1]), steps)
@@ -138,7 +143,10 @@ cdef class Decay:
         self.values, self.rounded, self.guesses, self.offsets = values, rounded, guesses, offsets
         self.c.steps, self.c.ages, self.c.guesses = steps, &ages[0], &guesses[0]
         self.c.shift, self.c.first, self.c.halvings, self.c.wide = shift, first, halvings, wide
-        if values is None:
+        self.losses, self.caps = losses, caps
+        if losses is not None:
+            self.c.losses, self.c.caps = &losses[0], &caps[0]
+        elif values is None:
             self.c.numerators, self.c.denominators = &numerators[0], &denominators[0]
             self.c.rounded = &rounded[0]
         else:

@@ -7,7 +7,8 @@
        ratio select a step that is never too late (tables.py), and comparisons move on from there.
        They compare both sides rounded to float64: for weights up to 2^25 different fractions stay
        different. Above, integers are compared at last, by products below 2^62. Where f is a table of
-       values, weight and position select the step, or two between which it is.
+       values, weight and position select the step, or two between which it is. Where f has losses and
+       caps, which are monotone, the step is found by halving.
    (2) Most events are not alive when they come, and a bound tells so without their step. With s the
        step of the age marks[i] - t, an event of high level i is alive if and only if f(w, s) > j, hence
        (j + 1) / w <= num[s] / den[s], of which the right side only rises with t: one limit for each
@@ -52,7 +53,7 @@ static inline void next_stride(
         rows->ids = rows->some_ids;
         rows->weights = rows->some_weights;
     }
-    if (!d->values && d->numerators[0] == d->denominators[0])
+    if (!d->values && !d->losses && d->numerators[0] == d->denominators[0])
         memcpy(rows->lengths, rows->weights, sizeof rows->lengths);
     else
         for (int k = 0; k < DS_STRIDE; k++) rows->lengths[k] = ds_left(d, rows->weights[k], 0);
@@ -162,8 +163,22 @@ static inline int64_t step_of_ratio(
     return s;
 }
 
+/* First step s at which a loss reaches w - j or a cap falls to j. */
+static inline int64_t step_of_loss(const ds_decay *d, int64_t weight, int64_t j) {
+    int64_t low = 0, high = d->steps - 1;
+    while (low < high) {
+        const int64_t middle = (low + high) >> 1;
+        if (weight - d->losses[middle] <= j || d->caps[middle] <= j)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
 /* First step s with values[w, s] <= j. */
 static inline int64_t step_of_position(const ds_decay *d, int64_t weight, int64_t j) {
+    if (d->losses) return step_of_loss(d, weight, j);
     const int64_t part = j >> d->shift;
     const int32_t *guess = d->guesses + d->offsets[weight] + part;
     int64_t low = guess[0];
@@ -288,7 +303,7 @@ static int64_t admit(
             admit_single(h, d, o, start, &rows, clock, marks, bag, expired);
         } else {
             ds_walk_to_hits(h, rows.ids, rows.weights, rows.lengths, &hits);
-            if (d->values) {
+            if (d->values || d->losses) {
                 judge_by_position(d, &hits, &judged);
             } else {
                 if (start == bounded) {

@@ -22,8 +22,9 @@ enum {
 typedef struct {
     int64_t steps; /* f(w, .) is 0 from the last one on */
     const int64_t *ages;
-    /* f(w, s) = w numerators[s] / denominators[s], or values[w steps + s] where there are values */
-    const int64_t *numerators, *denominators, *values;
+    /* f(w, s) = w numerators[s] / denominators[s], or values[w steps + s] where there are values, or
+       max(min(w - losses[s], caps[s]), 0) for w > 0 where there are losses */
+    const int64_t *numerators, *denominators, *values, *losses, *caps;
     const double *rounded;   /* numerators[s] / denominators[s] */
     const int32_t *guesses;  /* of ratios, or of positions */
     const int64_t *offsets;  /* where the guesses of each weight begin, where there are values */
@@ -45,6 +46,11 @@ typedef struct {
 /* f(w, s). */
 static inline int64_t ds_left(const ds_decay *d, int64_t weight, int64_t step) {
     if (d->values) return d->values[weight * d->steps + step];
+    if (d->losses) {
+        const int64_t rest = weight - d->losses[step];
+        const int64_t left = rest < d->caps[step] ? rest : d->caps[step];
+        return weight > 0 && left > 0 ? left : 0;
+    }
     return weight * d->numerators[step] / d->denominators[step];
 }
 

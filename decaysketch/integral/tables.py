@@ -16,7 +16,8 @@ follows.
 
 If ``f`` is a table of values, the guess for a weight and ``j >> shift`` is the step for the last
 position that shares them. With the shift 0 that is the result. Otherwise the result lies between
-this guess and the one before.
+this guess and the one before. If ``f`` has losses and caps, there is no guess: halving the steps
+finds it.
 """
 
 from __future__ import annotations
@@ -78,12 +79,11 @@ def _plan(params: SketchParams, decay: IntegralDecay) -> IntegralPlan:
             f"{decay!r} has {len(table)} steps at max_weight {params.max_weight}; expected at most "
             f"{1 << _native.STEP_BITS}"
         )
-    guess = _guesses_of_ratios if table.values is None else _guesses_of_positions
     return IntegralPlan(
         minhit.plan(params).native,
         _native.Decay(
             ages=table.ages, numerators=table.numerators, denominators=table.denominators,
-            values=table.values, **guess(table)._asdict(),
+            values=table.values, losses=table.losses, caps=table.caps, **_guesses(table)._asdict(),
         ),
     )  # fmt: skip
 
@@ -102,6 +102,12 @@ class _Guesses(NamedTuple):
     halvings: int = 0  # comparisons by halving
     wide: bool = False  # whether integers must be compared
     offsets: Int64Array = np.empty(0, dtype=np.int64)  # where the guesses of each weight begin
+
+
+def _guesses(table: StepTable) -> _Guesses:
+    if table.losses is not None:
+        return _Guesses(np.zeros(1, np.int32), 0)
+    return (_guesses_of_ratios if table.values is None else _guesses_of_positions)(table)
 
 
 def _guesses_of_ratios(table: StepTable) -> _Guesses:

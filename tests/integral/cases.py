@@ -47,6 +47,8 @@ def expected(
         step = bisect_right(ages, age) - 1
         if steps.values is not None:
             return int(steps.values[weight, step])
+        if steps.losses is not None and steps.caps is not None:
+            return max(min(weight - int(steps.losses[step]), int(steps.caps[step])), 0)
         return weight * int(steps.numerators[step]) // int(steps.denominators[step])
 
     def first_hits(id_: int, length: int) -> list[int]:

@@ -222,7 +222,8 @@ def expression(text: str, *, max_weight: int | None = None) -> Expression | Expr
             :mod:`decaysketch.decay.terms`.
         max_weight: largest weight; needed where the text is not ``floor(w g(x))`` with a g that is
             proved to be a decay. Then the values of all weights are tabulated, to the first age at
-            which the text is 0 for max_weight; it is 0 from there on.
+            which the text is 0 for max_weight; it is 0 from there on. If these are too many, and
+            the text is of the form ``max(min(w - a(x), b(x)), 0)``, ``a`` and ``b`` are tabulated.
 
     Raises:
         ParameterError: a text that cannot be read, takes more than :data:`MAX_OPERATIONS`

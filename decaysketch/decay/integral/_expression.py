@@ -3,7 +3,8 @@
 A text ``floor(w g(x))`` with a g that is proved to be a decay becomes exact fractions, for any
 max_weight. Any other text is evaluated for every weight and age into a table, and each value is
 checked. The table is 0 from the first age on at which the text is 0 for max_weight. Later values
-are not checked.
+are not checked. If these are too many values, and the text has the form ``max(min(w - a(x), b(x)),
+0)``, the table contains ``a`` and ``b`` (:mod:`._clipped`).
 
 Texts arrive over networks. A limit on operations bounds the time.
 """
@@ -28,6 +29,7 @@ from decaysketch.decay.terms import term_of
 from decaysketch.errors import ParameterError
 
 if TYPE_CHECKING:
+    from decaysketch.decay.integral import _clipped
     from decaysketch.decay.integral._evaluate import Value
     from decaysketch.decay.normal import Term
 
@@ -149,7 +151,7 @@ class ExpressionTable(Table):
     Attributes:
         text: f in normal form.
         operations: number of operations that its values took.
-        cells: number of values computed.
+        cells: number of values computed, for every weight and age.
     """
 
     text: str
@@ -181,10 +183,16 @@ def expression(text: str, max_weight: int | None, largest: int) -> Expression | 
     if kept is not None and kept.cells <= largest:
         _work.spend(kept.operations)
         return kept
-    with _work.counted() as work, _Meter(repr(read.text), read.size, max_weight) as meter:
-        columns = _tabled(read, max_weight, largest, meter)
-    table = check_table("f", np.stack(columns, axis=1), largest)
-    decay = ExpressionTable(table.full, read.text, work.spent, len(columns) * (max_weight + 1))
+    with _work.counted() as work:
+        table = _clipped_table(read, max_weight)
+        if table is None:
+            with _Meter(repr(read.text), read.size, max_weight) as meter:
+                columns = _tabled(read, max_weight, largest, meter)
+            table = check_table("f", np.stack(columns, axis=1), largest).full
+            cells = len(columns) * (max_weight + 1)
+        else:
+            cells = 0
+    decay = ExpressionTable(table, read.text, work.spent, cells)
     return _TABLES.setdefault((read.text, max_weight), decay)
 
 
@@ -196,6 +204,50 @@ def normal_text(text: str) -> tuple[str, bool]:
     """Return a text in normal form, and whether its values need a table."""
     read = _read(text)
     return read.text, read.g is None or not read.proved
+
+
+def _clipped_table(read: _Read, max_weight: int) -> StepTable | None:
+    """The table of losses and caps, if a text has this form and too many values for a table of all.
+
+    Every value of a usual table takes as many operations as the text has.
+    """
+    from decaysketch.decay.integral import _clipped
+
+    part = read.clipped
+    ages = MAX_OPERATIONS // max(read.size * max_weight, 1)  # that a table of all may have
+    if part is None or part.loss is None or (ages > 0 and not part.rational):
+        return None
+    with _Meter(repr(read.text), read.size, max_weight) as meter:
+        curves = _clipped.Curves(
+            loss=_curve(part.loss, meter),
+            cap=None if part.cap is None else _curve(part.cap, meter),
+            max_weight=max_weight, floored=part.floored, proved=part.proved,
+            name=f"integral.expression({read.text!r}, max_weight={max_weight})",
+        )  # fmt: skip
+        try:
+            return None if ages > 0 and curves.ends_by(ages - 1) else curves.steps()
+        except _clipped.UnclippedError:
+            return None
+
+
+def _curve(term: Term, meter: _Meter) -> Callable[[Int64Array], Int64Array]:
+    """A term in x with integers as values, for columns of ages: at once, or one by one."""
+    from decaysketch.decay.integral import _clipped
+    from decaysketch.decay.integral._evaluate import compiled
+
+    f = compiled(term)
+    together = _clipped.columns(term) if _clipped.is_rational(term) else None
+
+    def evaluate(ages: Int64Array) -> Int64Array:
+        if together is not None:
+            try:
+                return together(ages)
+            except (_clipped.LongNumberError, ValueError, ZeroDivisionError):
+                pass  # as numbers of any length, or with an error that names the age
+        values = (_whole(f, 0, age, meter) for age in ages.tolist())
+        return np.array([min(max(value, -MAX_AGE), MAX_AGE) for value in values], np.int64)
+
+    return evaluate
 
 
 def _tabled(read: _Read, max_weight: int, largest: int, meter: _Meter) -> list[Int64Array]:
@@ -276,6 +328,7 @@ class _Read:
     g: Evaluate | None  # where f = floor(w g), or w g
     proved: bool  # g is a decay
     age_of: Callable[[Float64Array], Float64Array] | None  # the inverse of g
+    clipped: _clipped.Clipped | None  # where f is no w g
 
 
 @lru_cache(maxsize=64)
@@ -285,6 +338,7 @@ def _read(text: str) -> _Read:
     import sympy  # type: ignore[import-untyped]
 
     from decaysketch.decay.evaluate import evaluator
+    from decaysketch.decay.integral._clipped import split
     from decaysketch.decay.integral._evaluate import compiled
     from decaysketch.decay.normal import text_of
     from decaysketch.decay.shape import is_decay
@@ -310,6 +364,7 @@ def _read(text: str) -> _Read:
         g=None if g is None else compiled(g),
         proved=proved,
         age_of=None if back is None else evaluator(back),
+        clipped=None if g is not None else split(term),
     )
 
 

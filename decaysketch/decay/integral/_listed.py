@@ -151,21 +151,20 @@ class Table(IntegralDecay):
         return found
 
     def _table(self, max_weight: int) -> StepTable:
-        values = self.full.values
-        assert values is not None
         if max_weight > self.full.max_weight:
             raise ParameterError(
                 f"max_weight is {max_weight}; expected at most {self.full.max_weight}, "
                 f"the largest weight of {self!r}"
             )
-        if values[max_weight, 0] > max_weight:
+        initial = int(self.full.at(np.array(max_weight), np.array(0)))
+        if initial > max_weight:
             raise ParameterError(
-                f"f({max_weight}, 0) is {values[max_weight, 0]}; expected at most {max_weight}, "
+                f"f({max_weight}, 0) is {initial}; expected at most {max_weight}, "
                 "the largest weight of the sketch"
             )
         if max_weight == self.full.max_weight:
             return self.full
-        return StepTable.of_values(max_weight, self.full.ages, values[: max_weight + 1])
+        return self.full.restricted(max_weight)
 
     def to_dict(self) -> dict[str, Any]:
         return {
