@@ -1,9 +1,9 @@
 """The monitor tables, next to the journal's: monitor definitions, the rows that each participating
-source may hold unposted, past states, and undelivered alerts. For top-k lists: the last request,
-and each site's last report. Also the configured queries, to be scraped.
+source may hold unposted, past states, the groups of an alert, and undelivered alerts. For top-k
+lists: the last request, and each site's last report. Also the configured queries, to be scraped.
 
-Databases have them from version 2 on (:mod:`api.journal.versions`). A row that belongs to a stream
-or a monitor is deleted with it.
+Databases have them from version 2 on, and groups from version 3 on (:mod:`api.journal.versions`).
+A row that belongs to a stream or a monitor is deleted with it.
 
 Times are microseconds since 1970 UTC.
 """
@@ -18,6 +18,8 @@ from api.journal import tables
 
 __all__ = [
     "accounts",
+    "group_states",
+    "groups",
     "lists",
     "metadata",
     "monitors",
@@ -74,6 +76,28 @@ states = sa.Table(
     sa.Column("alert", sa.Text, nullable=False),  # the phase
     sa.Column("found", sa.Text, nullable=False),  # value, bounds and reason, as JSON
     sa.Index("ix_monitor_states_monitor_id_id", "monitor_id", "id"),
+    sqlite_autoincrement=True,
+)
+
+groups = sa.Table(
+    "monitor_groups",
+    metadata,
+    _of("monitor_id", monitors, primary_key=True, autoincrement=False),
+    sa.Column("group_key", _Text, primary_key=True),  # its keys, as JSON
+    sa.Column("tracked", sa.Text, nullable=False),  # state and alert, as JSON
+)
+
+group_states = sa.Table(
+    "monitor_group_states",
+    metadata,
+    sa.Column("id", _Key, sa.Identity(always=False), primary_key=True),
+    _of("monitor_id", monitors, nullable=False),
+    sa.Column("group_key", _Text, nullable=False),
+    sa.Column("at_us", sa.BigInteger, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("alert", sa.Text, nullable=False),
+    sa.Column("found", sa.Text, nullable=False),
+    sa.Index("ix_monitor_group_states_group", "monitor_id", "group_key", "id"),
     sqlite_autoincrement=True,
 )
 

@@ -22,7 +22,7 @@ __all__ = [
     "streams",
 ]
 
-VERSION = 2
+VERSION = 3
 """Raise it, with a step in ``versions``, when a release stores data that the previous release
 cannot read: a table, a column, a field in a stored document, a family."""
 

@@ -71,5 +71,7 @@ def create_others(connection: sa.Connection) -> None:
     changes.prepare(connection)
 
 
-_STEPS: Mapping[int, Callable[[sa.Connection], None]] = MappingProxyType({1: create_others})
+_STEPS: Mapping[int, Callable[[sa.Connection], None]] = MappingProxyType(
+    {1: create_others, 2: monitor_tables.prepare}
+)
 """The step from each version's database to the next version."""

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from decaysketch.monitor import Alert, State
+from api.service.group_labels import label_name, label_of
+from decaysketch.monitor import Alert, State, group_name
 
 __all__ = ["message"]
 
@@ -22,6 +24,7 @@ def message(
     names: tuple[str, str],
     alerts: tuple[Alert, Alert],
     found: tuple[State, str],
+    group: Mapping[str, Any] | None = None,
 ) -> bytes:
     """Return the body of a webhook.
 
@@ -31,14 +34,17 @@ def message(
         names: of the stream and the monitor.
         alerts: the alert before and after. It fires in one of them.
         found: the state of the monitor, and its explanation.
+        group: the keys of the group that the alert is about. They become labels.
     """
     (stream, monitor), (before, after), (state, explanation) = names, alerts, found
     firing = after.phase == "firing"
     status = "firing" if firing else "resolved"
     labels = {"alertname": monitor, "stream": stream}
+    for key, value in (group or {}).items():
+        labels[label_name(key, labels)] = label_of(value)
     said: dict[str, Any] = state.to_dict()
     annotations = {
-        "summary": f"{monitor} of stream {stream}: {status}",
+        "summary": f"{monitor} of stream {stream}{_group(group)}: {status}",
         "description": explanation,
         **{
             name: str(said[name])
@@ -58,7 +64,7 @@ def message(
     return json.dumps(
         {
             "version": "4",
-            "groupKey": f"{stream}/{monitor}",
+            "groupKey": f"{stream}/{monitor}{_group(group)}",
             "truncatedAlerts": 0,
             "status": status,
             "receiver": "decaysketch",
@@ -71,6 +77,10 @@ def message(
             "sequence": sequence,
         }
     ).encode()
+
+
+def _group(group: Mapping[str, Any] | None) -> str:
+    return "" if group is None else f", {group_name(group)}"
 
 
 def _utc(time_s: float) -> str:

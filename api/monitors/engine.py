@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -34,7 +34,8 @@ from api.errors import UnknownMonitorError
 from api.journal.model import StorageError
 from api.journal.storage import Reader, Storage, Writer
 from api.logs import Seldom
-from api.monitors import alerts, history, outbox, store
+from api.monitors import changes, history, store
+from api.monitors.changes import Change, Named
 from api.monitors.coalesced_reads import Looks
 from api.monitors.defining import refused
 from api.monitors.evaluation import LONGEST_S, SHORTEST_S, UNREAD, Evaluation, Task, evaluate
@@ -51,10 +52,10 @@ from api.settings import Settings
 from decaysketch.errors import DecaySketchError
 from decaysketch.monitor import (
     Account,
-    Alert,
     Answer,
     Expected,
     Grant,
+    GroupsRead,
     Monitor,
     Reading,
     Report,
@@ -62,10 +63,20 @@ from decaysketch.monitor import (
     State,
     Threshold,
     explain,
+    explain_groups,
     spec_from_dict,
 )
 
-__all__ = ["MOST_SITES", "Monitors", "Reporting", "Watched", "definition", "explained", "summary"]
+__all__ = [
+    "MOST_SITES",
+    "Monitors",
+    "Reporting",
+    "Watched",
+    "definition",
+    "explained",
+    "group_counts",
+    "summary",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -90,6 +101,8 @@ class Watched:
         unit: the stream's time unit.
         state: None until it is evaluated.
         at_us: when it was, in microseconds since 1970 UTC.
+        read: of a monitor with ``by``: its groups. None until it is evaluated.
+        fault: why it cannot be evaluated. None if it can.
     """
 
     row: MonitorRow
@@ -98,6 +111,8 @@ class Watched:
     unit: str
     state: State | None = None
     at_us: int | None = None
+    read: GroupsRead | None = None
+    fault: str | None = None
 
 
 class _Granting(NamedTuple):
@@ -270,10 +285,16 @@ class Monitors:
                 await self._looks.later()
 
     async def history(
-        self, stream: Stream, name: str, begin_us: int, end_us: int, limit: int
+        self,
+        stream: Stream,
+        name: str,
+        begin_us: int,
+        end_us: int,
+        limit: int,
+        group: str | None = None,
     ) -> tuple[list[Entry], bool]:
         """Return states that began before ``end_us`` and ended after ``begin_us``, and whether no
-        older one was cut off.
+        older one was cut off. ``group``: the key of a group whose states are returned.
 
         Raises:
             UnknownMonitorError: there is none.
@@ -284,7 +305,8 @@ class Monitors:
             row = next((r for r in await store.of_stream(rx, stream.id) if r.name == name), None)
             if row is None:
                 raise UnknownMonitorError(stream.name, name)
-            return await history.read(rx, row.id, max(begin_us, oldest_us), end_us, limit)
+            begin_us = max(begin_us, oldest_us)
+            return await history.read(rx, row.id, begin_us, end_us, limit, group)
 
     def of_stream(self, stream: Stream) -> list[Watched]:
         """Return the monitors of a stream, in order of name."""
@@ -503,7 +525,7 @@ class Monitors:
             unit = stream.recipe.params.time_unit
             self._watched.setdefault((stream_id, row.name), Watched(row, monitor, sites, unit))
             ahead_s = 2.0 * self._ahead_s.get(number, 0.0)
-            chosen.append((row, Task(monitor, sites, ahead_s)))
+            chosen.append((row, Task(monitor, sites, ahead_s, tuple(row.groups))))
         if not chosen:
             return
         now_us = self._aggregator.now_us()
@@ -522,17 +544,25 @@ class Monitors:
             self._not_read(stream, row, evaluation.error)
             return
         self._readings[row.id] = evaluation.reading
-        unit = stream.recipe.params.time_unit
-        row = await self._say(row, stream, task.monitor, state, now_us)
+        unit, read = stream.recipe.params.time_unit, evaluation.groups
+        named = Named(stream.name, stream.row.incarnation, unit)
+        if read is None:
+            change = changes.plain(row, named, task.monitor, state, now_us)
+        else:
+            change = changes.grouped(row, named, task.monitor, read, now_us)
+        if change is not None:
+            row = await self._write(change, now_us)
         if row.id not in self._rows:
             return  # deleted meanwhile
         self._rows[row.id] = row
-        watched = Watched(row, task.monitor, task.sites, unit, state, now_us)
+        if read is not None:
+            state = changes.overall(task.monitor, row.groups, read)
+        watched = Watched(row, task.monitor, task.sites, unit, state, now_us, read)
         self._watched[stream.id, row.name] = watched
         self._tell(stream, watched, state)
         self._ahead_s[row.id] = min(max(evaluation.holds_s, SHORTEST_S), LONGEST_S)
         holds_s = SHORTEST_S if task.sites else evaluation.holds_s
-        at_s = min(holds_s, _turns_s(row.alert, task.monitor, now_us / 1e6))
+        at_s = min(holds_s, _turns_s(row, task.monitor, now_us / 1e6))
         self._schedule.put(row.id, asyncio.get_running_loop().time() + max(at_s, _LEAST_S))
 
     def _not_read(self, stream: Stream, row: MonitorRow, error: Exception | None) -> None:
@@ -541,50 +571,21 @@ class Monitors:
             logging.ERROR, "monitor %r of stream %r: %s", row.name, stream.name, error
         )
         if (old := self._watched.get((stream.id, row.name))) is not None:
-            self._watched[stream.id, row.name] = replace(old, state=None)
+            fault = None if error is None else str(error)
+            self._watched[stream.id, row.name] = replace(old, state=None, read=None, fault=fault)
 
-    async def _say(
-        self, row: MonitorRow, stream: Stream, monitor: Monitor, state: State, now_us: int
-    ) -> MonitorRow:
-        """Write the changed state and alert. Return the new row."""
-        spec = monitor.spec
-        alert = row.alert.step(
-            state.verdict, now_us / 1e6, for_s=spec.for_s, keep_firing_s=spec.keep_firing_s
+    async def _write(self, change: Change, now_us: int) -> MonitorRow:
+        """Write a change. Return the row that is in force."""
+        given_up = await self._storage.write(
+            lambda tx: changes.write(tx, change, now_us, self._retention)
         )
-        if alert == row.alert and state.verdict == row.state:
-            return row
-        since_us = row.since_us if state.verdict == row.state else now_us
-        turned = (alert.phase == "firing") != (row.alert.phase == "firing")
-        url = spec.webhook if turned else None
-        sequence = row.sequence + (url is not None)
-        identity = f"{stream.row.incarnation}.{row.id}"
-        text = explain(spec, state, stream.recipe.params.time_unit)
-
-        async def say(tx: Writer) -> tuple[bool, int]:
-            if not await store.move(
-                tx, row, state=state.verdict, since_us=since_us, alert=alert, sequence=sequence
-            ):
-                return False, 0
-            found = state, text
-            await history.insert(tx, row.id, alert, now_us, found, self._retention)
-            if url is None:
-                return True, 0
-            names = stream.name, row.name
-            body = alerts.message(identity, sequence, names, (row.alert, alert), found)
-            put = outbox.Alert(identity, sequence, url, body)
-            return True, await outbox.insert(tx, put, now_us)
-
-        said, given_up = await self._storage.write(say)
+        if given_up is None:
+            return change.before  # somebody else was first; the next look reads the new row
         for _ in range(given_up):
             self._aggregator.observer.webhook_failed(given_up=True)
-        if not said:
-            return row  # somebody else was first; the next look reads what he has written
-        if url is not None:
+        if change.messages:
             self._outbox.wake()
-        return replace(
-            row, state=state.verdict, since_us=since_us, alert=alert, sequence=sequence,
-            version=row.version + 1,
-        )  # fmt: skip
+        return change.after
 
     def _tell(self, stream: Stream, watched: Watched, state: State) -> None:
         row = watched.row
@@ -653,13 +654,28 @@ def summary(watched: Watched) -> dict[str, Any]:
     said |= {"state": "uncertain", "reason": None} if state is None else state.to_dict()
     said |= {"since": row.since_us / 1e6, "alert": row.alert.to_dict()}
     said |= {"explanation": explained(watched), "sources": len(watched.accounts)}
+    if row.grouped:
+        said["groups"] = group_counts(watched)
     return said
+
+
+def group_counts(watched: Watched) -> dict[str, int]:
+    """Return the number of groups in each state, and of those without a state."""
+    groups, read = watched.row.groups, watched.read or GroupsRead()
+    states = Counter(group.state for group in groups.values())
+    counts = {name: states[name] for name in ("firing", "uncertain", "calm")}
+    untracked, firing = read.untracked(groups)
+    return counts | {"untracked": untracked, "untracked_firing": firing}
 
 
 def explained(watched: Watched) -> str:
     """Return the state in one sentence."""
     if watched.state is None:
+        if watched.fault is not None:
+            return f"The server cannot evaluate the monitor: {watched.fault}."
         return "The server has not evaluated the monitor yet."
+    if watched.read is not None:
+        return explain_groups(watched.monitor.spec, watched.row.groups, watched.read)
     return explain(watched.monitor.spec, watched.state, watched.unit)
 
 
@@ -694,11 +710,16 @@ def _sites(
     return {name: accounts.get(name, Account()) for name in names - set(stream.revoked)}
 
 
-def _turns_s(alert: Alert, monitor: Monitor, now_s: float) -> float:
-    """Return in how many seconds time alone changes an alert: ``for_s`` and ``keep_firing_s``."""
+def _turns_s(row: MonitorRow, monitor: Monitor, now_s: float) -> float:
+    """Return in how many seconds time alone changes an alert: ``for_s`` and ``keep_firing_s``. Or
+    drops a group.
+    """
     spec = monitor.spec
-    if alert.phase == "pending":
-        return alert.since + spec.for_s - now_s
-    if alert.phase == "firing" and alert.cleared is not None:
-        return alert.cleared + spec.keep_firing_s - now_s
-    return math.inf
+    found = [math.inf]
+    for alert in [group.alert for group in row.groups.values()] or [row.alert]:
+        if alert.phase == "pending":
+            found.append(alert.since + spec.for_s - now_s)
+        if alert.phase == "firing" and alert.cleared is not None:
+            found.append(alert.cleared + spec.keep_firing_s - now_s)
+    gone = [group.gone for group in row.groups.values() if group.gone is not None]
+    return min(*found, *(at + spec.group_retention_s - now_s for at in gone), math.inf)

@@ -9,7 +9,7 @@ Other aggregates under other decays may move either way. Their monitors are eval
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from api.service.clock import now_in
@@ -17,7 +17,8 @@ from decaysketch import Estimate, Snapshot
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.decay import Decay, Exponential, none
 from decaysketch.errors import DecaySketchError, UnanswerableQueryError
-from decaysketch.monitor import Account, Monitor, Reading, State
+from decaysketch.monitor import Account, GroupsRead, Monitor, Reading, State
+from decaysketch.monitor.groups import read_groups
 
 __all__ = ["LONGEST_S", "SHORTEST_S", "UNREAD", "Evaluation", "Task", "evaluate"]
 
@@ -37,12 +38,14 @@ class Task:
 
     Attributes:
         sites: the accounts that belong to sources that take part.
+        tracked: keys of the groups that have a state.
         ahead_s: seconds to look ahead. :data:`SHORTEST_S` or less: not at all.
     """
 
     monitor: Monitor
     sites: Mapping[str, Account]
     ahead_s: float = SHORTEST_S
+    tracked: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +56,14 @@ class Evaluation:
         state: None where there is an error.
         reading: for grants.
         holds_s: so long the state holds while nothing arrives.
+        groups: the evaluation of a monitor with ``by``. Its state follows from that of its groups.
     """
 
     state: State | None
     reading: Reading = UNREAD
     holds_s: float = SHORTEST_S
     error: DecaySketchError | None = None
+    groups: GroupsRead | None = None
 
 
 def evaluate(tasks: list[Task], snapshot: Snapshot, now_us: int) -> list[Evaluation]:
@@ -82,6 +87,8 @@ def evaluate(tasks: list[Task], snapshot: Snapshot, now_us: int) -> list[Evaluat
 
 def _evaluated(task: Task, snapshot: Snapshot, now_us: int) -> Evaluation:
     monitor = task.monitor
+    if monitor.spec.by is not None:
+        return _with_groups(task, snapshot, now_us)
     if task.sites:
         return _with_sites(task, snapshot, now_us)
     try:
@@ -103,6 +110,21 @@ def _with_sites(task: Task, snapshot: Snapshot, now_us: int) -> Evaluation:
         return Evaluation(monitor.shown(view, state, u), reading)
     except UnanswerableQueryError:
         return Evaluation(_unknown(monitor, monitor.state(task.sites, UNREAD, now_s)))
+
+
+def _with_groups(task: Task, snapshot: Snapshot, now_us: int) -> Evaluation:
+    monitor, now_s = task.monitor, now_us / 1e6
+    try:
+        view = snapshot.at(monitor.spec.decay, _now(monitor, snapshot, now_us))
+        read = read_groups(monitor, view, task.tracked, task.sites, now_s)
+    except UnanswerableQueryError:
+        unknown = _unknown(monitor, monitor.state({}, UNREAD, 0.0))
+        read = GroupsRead(dict.fromkeys(task.tracked, unknown), dict.fromkeys(task.tracked, 0))
+    steady = monitor.spec.question in _STEADY and _is_steady(monitor.spec.decay)
+    newest = snapshot.newest
+    future = newest is not None and newest > _now(monitor, snapshot, now_us)
+    holds_s = LONGEST_S if steady and not future else SHORTEST_S
+    return Evaluation(monitor.state({}, UNREAD, 0.0), holds_s=holds_s, groups=read)
 
 
 def _asked(monitor: Monitor, snapshot: Snapshot, now_us: int) -> Estimate:

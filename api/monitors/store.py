@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -22,11 +22,12 @@ import sqlalchemy as sa
 from api.errors import TooManyMonitorsError, UnknownStreamError
 from api.journal import tables
 from api.journal.monitor_tables import accounts as _accounts
+from api.journal.monitor_tables import groups as _groups
 from api.journal.monitor_tables import monitors as _monitors
 from api.journal.storage import Reader, Writer
 from api.monitors import history
-from api.monitors.defining import check_room
-from decaysketch.monitor import Account, Alert
+from api.monitors.defining import check_room, refused
+from decaysketch.monitor import Account, Alert, Tracked
 
 __all__ = [
     "MonitorRow",
@@ -36,12 +37,13 @@ __all__ = [
     "move",
     "of_stream",
     "put_account",
+    "put_groups",
     "remove",
     "some",
     "versions",
 ]
 
-_m, _a = _monitors.c, _accounts.c
+_m, _a, _g = _monitors.c, _accounts.c, _groups.c
 _TOGETHER = 500  # monitors of one statement
 
 
@@ -57,6 +59,7 @@ class MonitorRow:
         since_us: when this state began.
         alert: its alert phase.
         sequence: the number of the last message about it.
+        groups: its groups with their states, by key. Empty without ``by``.
     """
 
     id: int
@@ -69,6 +72,12 @@ class MonitorRow:
     since_us: int
     alert: Alert
     sequence: int
+    groups: Mapping[str, Tracked] = field(default_factory=dict)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether each group has its own state."""
+        return "by" in self.spec
 
 
 def _row(found: Any) -> MonitorRow:
@@ -99,12 +108,38 @@ async def versions(rx: Reader) -> dict[int, tuple[int, int]]:
 
 
 async def some(rx: Reader, monitors: Collection[int]) -> list[MonitorRow]:
-    """Return the monitors with these ids, where they exist."""
+    """Return the monitors with these ids, where they exist, with their groups."""
     found: list[MonitorRow] = []
     for numbers in _parts(monitors):
         rows = await rx.select(sa.select(_monitors).where(_m.id.in_(numbers)))
         found += [_row(each) for each in rows]
+    groups = await _groups_of(rx, [row.id for row in found if row.grouped])
+    return [replace(row, groups=groups[row.id]) if row.grouped else row for row in found]
+
+
+async def _groups_of(rx: Reader, monitors: Collection[int]) -> dict[int, dict[str, Tracked]]:
+    found: dict[int, dict[str, Tracked]] = {number: {} for number in monitors}
+    for numbers in _parts(found):
+        chosen = sa.select(_groups).where(_g.monitor_id.in_(numbers)).order_by(_g.group_key)
+        for row in await rx.select(chosen):
+            found[row.monitor_id][row.group_key] = Tracked.from_dict(json.loads(row.tracked))
     return found
+
+
+async def put_groups(
+    tx: Writer, monitor: int, before: Mapping[str, Tracked], after: Mapping[str, Tracked]
+) -> None:
+    """Write the groups that changed, and delete those that are gone."""
+    of_it = _g.monitor_id == monitor
+    for key in before.keys() - after.keys():
+        await tx.execute(_groups.delete().where(of_it, _g.group_key == key))
+    for key, group in after.items():
+        said = {"tracked": json.dumps(group.to_dict())}
+        if key not in before:
+            new = {"monitor_id": monitor, "group_key": key}
+            await tx.execute(_groups.insert().values(**new, **said))
+        elif before[key] != group:
+            await tx.execute(_groups.update().where(of_it, _g.group_key == key).values(**said))
 
 
 async def of_stream(rx: Reader, stream_id: int) -> list[MonitorRow]:
@@ -159,6 +194,7 @@ async def define(
     Raises:
         TooManyMonitorsError: there are as many monitors already.
         UnknownStreamError: the stream was deleted since.
+        InvalidRequestError: the monitor exists, with other keys in ``by``.
     """
     await tx.lock_head()
     if not await tx.select(sa.select(tables.streams.c.id).where(tables.streams.c.id == stream[0])):
@@ -177,6 +213,7 @@ async def define(
         of_it = {"stream_id": stream[0], "name": name}
         await tx.execute(_monitors.insert().values(**of_it, **beginning, **said))
     elif found[0].spec != said["spec"]:
+        _check_keys(name, json.loads(found[0].spec).get("by"), spec.get("by"))
         # The alert goes on: what fires under the new spec was not told to be over.
         changed = {"epoch": max(found[0].epoch + 1, now_us), "version": found[0].version + 1}
         await tx.execute(_monitors.update().where(mine).values(**said, **changed))
@@ -187,6 +224,15 @@ async def define(
     return row, not found
 
 
+def _check_keys(name: str, old: list[str] | None, new: list[str] | None) -> None:
+    """A group's state and alert belong to its keys."""
+    if old != new:
+        raise refused(
+            "by", f"monitor {name!r} has groups by other keys: delete it, with its history, or "
+            "choose another name", new, old,
+        )  # fmt: skip
+
+
 async def remove(tx: Writer, stream_id: int, name: str) -> bool:
     """Delete a monitor and its sites' accounts. Return False if there is none."""
     await tx.lock_head()
@@ -194,23 +240,12 @@ async def remove(tx: Writer, stream_id: int, name: str) -> bool:
     return bool(await tx.execute(_monitors.delete().where(mine)))
 
 
-async def move(
-    tx: Writer, row: MonitorRow, *, state: str, since_us: int, alert: Alert, sequence: int
-) -> bool:
+async def move(tx: Writer, before: MonitorRow, after: MonitorRow) -> bool:
     """Change a monitor's state. Return False if another process did so since the row was read,
-    or if the monitor was redefined.
+    or if the monitor was redefined. Its groups are written by :func:`put_groups`.
     """
     await tx.lock_head()
-    it = sa.and_(_m.id == row.id, _m.version == row.version)
-    changed = (
-        _monitors.update()
-        .where(it)
-        .values(
-            state=state,
-            since_us=since_us,
-            alert=json.dumps(alert.to_dict()),
-            sequence=sequence,
-            version=row.version + 1,
-        )
-    )
-    return bool(await tx.execute(changed))
+    it = sa.and_(_m.id == before.id, _m.version == before.version)
+    said = {"state": after.state, "since_us": after.since_us, "sequence": after.sequence}
+    said |= {"alert": json.dumps(after.alert.to_dict()), "version": after.version}
+    return bool(await tx.execute(_monitors.update().where(it).values(**said)))

@@ -198,7 +198,7 @@ def _make_empty(sink: sa.Connection) -> None:
 
 def _continue_numbers(sink: sa.Connection) -> None:
     """Continue PostgreSQL's numbers after the restored ones. SQLite does so by itself."""
-    named = ("monitors", "states", "outbox", "lists")
+    named = ("monitors", "states", "group_states", "outbox", "lists")
     numbered = [getattr(monitor_tables, each) for each in named]
     for table in (tables.streams, *numbered):
         highest = sink.execute(sa.select(sa.func.max(table.c.id))).scalar_one()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -23,6 +22,7 @@ from pydantic_core import PydanticCustomError
 from api.queries.requests import AnyQuery, QueryRequest, spelled_out
 from api.queries.tables import rows_of
 from api.schemas import RequestModel
+from api.service.group_labels import label_name, label_of, label_of_key
 from decaysketch.query.catalog import QUESTIONS
 
 __all__ = ["MOST_ESTIMATES", "QuestionDefinition", "exposition", "read_query"]
@@ -35,7 +35,6 @@ MOST_GROUPS = 100
 
 _GROUPS = 20  # of a question that does not say how many
 
-_NO_NAME = re.compile(r"[^0-9A-Za-z]+")
 _DEFAULT_SET = "default"
 _GAUGES = {
     "": "Answer of a configured question: the estimate.",
@@ -175,19 +174,6 @@ class _Answers:
         return found
 
 
-def _label(key: Any) -> str:
-    """Return a key as a label: no two have the same. A text that could be taken for a number stands
-    in quotation marks, and so does one that begins with these.
-    """
-    if not isinstance(key, str):
-        return str(key)
-    try:
-        float(key)
-    except ValueError:
-        return json.dumps(key, ensure_ascii=False) if key.startswith('"') else key
-    return json.dumps(key, ensure_ascii=False)
-
-
 def _samples(
     name: str, answer: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, str], dict[str, float]]]:
@@ -200,11 +186,11 @@ def _samples(
     for row in rows_of(name, answer):
         labels = {"query": name, "aggregate": row["aggregate"]}
         if key is not None and row.get("key") is not None:
-            labels[key] = _label(row["key"])
+            labels[key] = label_of_key(row["key"])
         if row.get("of") is not None:
             labels["of"] = row["of"]
         for name_of, value_of in row.get("by", {}).items():
-            labels[_label_name(name_of, labels)] = _group(value_of)
+            labels[label_name(name_of, labels)] = label_of(value_of)
         value = row["value"]
         yield (
             labels,
@@ -216,21 +202,6 @@ def _samples(
                 "_exact": float(row["exact"]),
             },
         )
-
-
-def _label_name(key: str, taken: Mapping[str, str]) -> str:
-    """Return a key expression as a label name: ``hour(time)`` is ``hour_time``."""
-    name = _NO_NAME.sub("_", key).strip("_")[:60] or "key"
-    name = f"key_{name}" if name[0].isdigit() else name
-    while name in taken or name == "stream":
-        name = f"{name}_"
-    return name
-
-
-def _group(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return "null" if value is None else str(value).lower()
-    return _label(value)
 
 
 def _end(number: float | None, unbounded: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -23,7 +24,14 @@ from api.http.problems import answer_to, problems
 from api.http.refusals import UnauthenticatedError
 from api.http.server_sent import EventResponse, Places, event
 from api.monitors import topk
-from api.monitors.engine import Monitors, Watched, definition, explained, summary
+from api.monitors.engine import (
+    Monitors,
+    Watched,
+    definition,
+    explained,
+    group_counts,
+    summary,
+)
 from api.monitors.event_fanout import Mailbox
 from api.monitors.history import Entry
 from api.routes.common import TheAggregator, TheQuestions, TheStream, asked_json, json_only
@@ -31,7 +39,7 @@ from api.service.streams import Stream
 from decaysketch.core.text.grammar import shortened
 from decaysketch.core.time_units import duration, instant
 from decaysketch.errors import ParameterError
-from decaysketch.monitor import Report
+from decaysketch.monitor import Report, explain, group_key, group_of
 
 __all__ = ["router"]
 
@@ -88,6 +96,34 @@ class ExpectedPosts(BaseModel):
     without: float | None = Field(description="Posts if every row were posted at once.")
 
 
+class GroupCounts(BaseModel):
+    """The number of groups in each state."""
+
+    firing: int
+    uncertain: int
+    calm: int
+    untracked: int = Field(description="Groups without a state, because the limit is reached.")
+    untracked_firing: int = Field(description="How many of these have reached the threshold.")
+
+
+class GroupState(BaseModel):
+    """A group's state and alert."""
+
+    by: dict[str, Any] = Field(description="The value of each key.")
+    state: Literal["calm", "firing", "uncertain"]
+    reason: str | None
+    explanation: str = Field(description="The state in one sentence.")
+    since: float = Field(description="Since when it is so, in seconds since 1970.")
+    alert: AlertState
+    value: float | None
+    lower: float | None
+    upper: float | None
+    rows: int = Field(description="Retained rows of the group.")
+    gone: float | None = Field(
+        description="Since when the group has no rows, in seconds since 1970; null: it has some."
+    )
+
+
 class _Said(BaseModel):
     """The fields of a monitor in every response."""
 
@@ -111,10 +147,15 @@ class _Said(BaseModel):
         description="Upper bound of the interval, with all that sources may hold back."
     )
     threshold: float
+    group_counts: GroupCounts | None = Field(description="Of a monitor with `by`; else null.")
 
 
 class MonitorState(_Said):
     """A monitor and its state."""
+
+    groups: list[GroupState] = Field(
+        description="Of a monitor with `by`: the groups with a state, those that fire first."
+    )
 
     spec: dict[str, Any] = Field(description="As it was defined, in its normal form.")
     epoch: int = Field(description="Of its grants; another one when it is defined anew.")
@@ -208,6 +249,24 @@ def _read_moment(name: str, given: str, now_us: int) -> int:
         f"{name} is {shortened(given)}; expected seconds since 1970, a date with its zone such as "
         "2026-01-31T12:00:00Z, or a length of time ago such as 6h"
     )
+
+
+def _read_group(given: str) -> str:
+    """The key of a group.
+
+    Raises:
+        ParameterError: the text is no JSON object.
+    """
+    try:
+        found = json.loads(given)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ParameterError(
+            f"group is {shortened(given)}; expected a JSON object with the group's keys, such as "
+            '{"site": "a"}'
+        )
+    return group_key(found)
 
 
 @router.put(
@@ -318,6 +377,14 @@ async def get_history(
     start: Annotated[str | None, _moment("from", "From this time on")] = None,
     stop: Annotated[str | None, _moment("to", "Before this time; left out: now")] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most states, the newest.")] = 1000,
+    group: Annotated[
+        str | None,
+        Query(
+            max_length=8192,
+            description="Of a monitor with `by`: the states of this group, which is given as a "
+            "JSON object such as `by` of a group has.",
+        ),
+    ] = None,
 ) -> MonitorHistory:
     """The transaction that changes a state also writes the history, so restarts lose no state and
     all replicas return the same. The server retains `monitor_history` states for each monitor, for
@@ -328,7 +395,8 @@ async def get_history(
     end_us = now_us + 1 if stop is None else _read_moment("to", stop, now_us)
     if end_us <= begin_us:
         raise ParameterError(f"to is {stop}, not after from, {start}")
-    found, complete = await monitors.history(stream, monitor, begin_us, end_us, limit)
+    key = None if group is None else _read_group(group)
+    found, complete = await monitors.history(stream, monitor, begin_us, end_us, limit, key)
     return MonitorHistory(monitor=monitor, states=list(map(_entry, found)), complete=complete)
 
 
@@ -471,6 +539,7 @@ def _state_of(monitors: Monitors, watched: Watched) -> MonitorState:
     return MonitorState(
         **_said(watched),
         spec=dict(row.spec),
+        groups=_groups_of(watched),
         epoch=row.epoch,
         pending_at_most=0.0 if state is None else state.pending_at_most,
         silent=sorted(silent),
@@ -523,7 +592,31 @@ def _said(watched: Watched) -> dict[str, Any]:
         "lower": None if state is None else state.lower,
         "upper": None if state is None else state.upper,
         "threshold": watched.monitor.spec.threshold if state is None else state.threshold,
+        "group_counts": GroupCounts(**group_counts(watched)) if row.grouped else None,
     }
+
+
+_RANK = {"firing": 0, "uncertain": 1, "calm": 2}
+
+
+def _groups_of(watched: Watched) -> list[GroupState]:
+    """The groups with a state. Before the first evaluation of a process there are none."""
+    if watched.read is None:
+        return []
+    spec, read, found = watched.monitor.spec, watched.read, []
+    for key, group in watched.row.groups.items():
+        if (state := read.states.get(key)) is None:
+            continue
+        by = group_of(key)
+        found.append(
+            GroupState(
+                by=by, state=group.state, reason=state.reason, since=group.since,
+                explanation=explain(spec, state, watched.unit, by),
+                alert=AlertState(**group.alert.to_dict()), value=state.value, lower=state.lower,
+                upper=state.upper, rows=read.rows.get(key, 0), gone=group.gone,
+            )
+        )  # fmt: skip
+    return sorted(found, key=lambda each: (_RANK[each.state], json.dumps(each.by)))
 
 
 def _bounded(number: float) -> float | None:

@@ -22,6 +22,7 @@ from api import schemas
 from api.http.guard import watches
 from api.http.problems import plain_problem, problems
 from api.http.reasons import in_words
+from api.monitors.group_metrics import groups_exposition
 from api.routes.common import TheAggregator
 from api.service.aggregator import Aggregator
 from api.service.clock import utc
@@ -253,4 +254,6 @@ async def metrics(request: Request, aggregator: TheAggregator) -> Response:
     counted: Metrics = request.app.state.metrics
     counted.holding(aggregator.stream_count, aggregator.source_count)
     counted.memory(aggregator.memory, request.app.state.settings)
-    return Response(await asyncio.to_thread(counted.exposition), media_type=MEDIA_TYPE)
+    groups = groups_exposition(request.app.state.monitors.every())
+    body = await asyncio.to_thread(counted.exposition)
+    return Response(body + groups, media_type=MEDIA_TYPE)

@@ -16,6 +16,7 @@ from rich.text import Text
 from decaysketch.cli.output import AsJson, CommandError, number, reporting_errors, show
 from decaysketch.cli.recipes import ApiKeyFile, CaFile, TimeoutS
 from decaysketch.client.admin import Admin, MonitorEvent
+from decaysketch.monitor import group_name
 
 __all__ = ["monitor"]
 
@@ -84,6 +85,29 @@ def delete(
             raise CommandError(f"stream {stream!r} has no monitor {name!r}")
 
 
+@monitor.command("groups")
+def groups(
+    url: Url,
+    stream: Stream,
+    name: Name,
+    api_key_file: ApiKeyFile = None,
+    ca_file: CaFile = None,
+    timeout_s: TimeoutS = 10.0,
+    as_json: AsJson = False,
+) -> None:
+    """Show the groups of a monitor with their states, those that fire first."""
+    with reporting_errors(), _admin(url, api_key_file, timeout_s, ca_file) as admin:
+        found = admin.get_monitor(stream, name)
+    table = Table("group", "state", "alert", "value", "interval", "since")
+    for each in found.get("groups", ()):
+        ends = f"{_number(each['lower'])} to {_number(each['upper'])}"
+        said = group_name(each["by"]), each["state"], each["alert"]["phase"]
+        table.add_row(*map(Text, said), _number(each["value"]), ends, _time(each["since"]))
+    show(as_json, found.get("groups", []), table)
+    if not as_json:
+        typer.echo(found["explanation"])
+
+
 @monitor.command("history")
 def history(
     url: Url,
@@ -94,14 +118,18 @@ def history(
     ] = None,
     stop: Annotated[str | None, typer.Option("--to", help="The same; now if not given.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Most states, the newest.")] = 1000,
+    group: Annotated[
+        str | None, typer.Option(help="""Of a group, by its keys as JSON: {"site": "a"}.""")
+    ] = None,
     api_key_file: ApiKeyFile = None,
     ca_file: CaFile = None,
     timeout_s: TimeoutS = 10.0,
     as_json: AsJson = False,
 ) -> None:
     """Show the states that a monitor had, oldest first."""
+    keys = None if group is None else _object(group, "--group")
     with reporting_errors(), _admin(url, api_key_file, timeout_s, ca_file) as admin:
-        found = admin.monitor_history(stream, name, start=start, stop=stop, limit=limit)
+        found = admin.monitor_history(stream, name, start=start, stop=stop, limit=limit, group=keys)
     table = Table("since", "until", "state", "alert", "explanation")
     for each in found["states"]:
         times = _time(each["since"]), _time(each["until"])
@@ -152,12 +180,16 @@ def _spec(path: Path) -> dict[str, Any]:
     content = path.read_bytes()
     if len(content) > _LONGEST_SPEC:
         raise CommandError(f"{path} has {len(content)} bytes; expected at most {_LONGEST_SPEC}")
+    return _object(content, str(path))
+
+
+def _object(text: str | bytes, name: str) -> dict[str, Any]:
     try:
-        form = json.loads(content)
+        form = json.loads(text)
     except (ValueError, RecursionError):
         form = None
     if not isinstance(form, dict):
-        raise CommandError(f"{path} does not hold a JSON object")
+        raise CommandError(f"{name} does not hold a JSON object")
     return form
 
 

@@ -159,7 +159,7 @@ class Admin:
 
     def monitor_history(
         self, stream: str, monitor: str, *, start: str | None = None, stop: str | None = None,
-        limit: int = 1000,
+        limit: int = 1000, group: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """The states that a monitor had, oldest first: ``{"monitor", "states", "complete"}``.
 
@@ -167,10 +167,12 @@ class Admin:
             start, stop: from and before this time: seconds since 1970, a date with its zone, or a
                 time length ago such as ``"6h"``.
             limit: at most this many states, the newest, from 1 to 1000.
+            group: the keys of a group, if the monitor has groups: the states of this group.
 
         Raises as put_monitor does.
         """
-        given = {"from": start, "to": stop, "limit": str(limit)}
+        key = None if group is None else json.dumps(dict(group), ensure_ascii=False)
+        given = {"from": start, "to": stop, "limit": str(limit), "group": key}
         params = {name: text for name, text in given.items() if text is not None}
         path = f"{_path(stream, monitor)}/history?{urlencode(params)}"
         return self._asking.fields("GET", path, {"monitor": monitor})

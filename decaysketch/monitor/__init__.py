@@ -10,6 +10,7 @@ reports and break no guarantee. See ``docs/monitors.md``.
 * :mod:`~decaysketch.monitor.bounds`: the law behind it, and the bounds on each aggregate.
 * :mod:`~decaysketch.monitor.pending`, :mod:`~decaysketch.monitor.site`: a source.
 * :mod:`~decaysketch.monitor.hub`: accounts, grants and the state.
+* :mod:`~decaysketch.monitor.groups`: a state for each group.
 * :mod:`~decaysketch.monitor.alert`: when an alert starts and ends.
 * :mod:`~decaysketch.monitor.explanation`: a state in one sentence.
 
@@ -18,7 +19,8 @@ None of them does I/O or reads a clock: the caller passes the time.
 
 from decaysketch.monitor.alert import Alert
 from decaysketch.monitor.bounds import Reading
-from decaysketch.monitor.explanation import explain
+from decaysketch.monitor.explanation import explain, explain_groups, group_name
+from decaysketch.monitor.groups import GroupsRead, Tracked, group_key, group_of
 from decaysketch.monitor.hub import Account, Expected, Granted, Monitor, State
 from decaysketch.monitor.messages import GRANTS_HEADER, SITE_HEADER, Answer, Grant, Held, Report
 from decaysketch.monitor.site import BudgetSite
@@ -35,6 +37,7 @@ __all__ = [
     "Expected",
     "Grant",
     "Granted",
+    "GroupsRead",
     "Held",
     "Monitor",
     "Reading",
@@ -42,6 +45,11 @@ __all__ = [
     "Spec",
     "State",
     "Threshold",
+    "Tracked",
     "explain",
+    "explain_groups",
+    "group_key",
+    "group_name",
+    "group_of",
     "spec_from_dict",
 ]

@@ -7,12 +7,14 @@ show the same text.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from decaysketch.monitor.groups import GroupsRead, Tracked, group_of
 from decaysketch.monitor.hub import State
 from decaysketch.monitor.spec import Threshold
 
-__all__ = ["explain", "subject"]
+__all__ = ["explain", "explain_groups", "group_name", "subject"]
 
 _MOST_NAMES = 5
 _SHARES = ("share", "rank", "key_share", "top_key_share")
@@ -33,8 +35,17 @@ _SUBJECTS = {
 }
 
 
-def subject(spec: Threshold) -> str:
-    """The aggregate that a spec names, to begin a sentence with."""
+def subject(spec: Threshold, by: Mapping[str, Any] | None = None) -> str:
+    """The aggregate that a spec names, to begin a sentence with. ``by``: of this group."""
+    named = _subject(spec)
+    if spec.of is not None:
+        named = f"{named} of {spec.of}"
+    if by is not None:
+        named = f"{named} for {group_name(by)}"
+    return named if spec.where is None else f"{named} where {spec.where}"
+
+
+def _subject(spec: Threshold) -> str:
     if spec.question == "share":
         return f"The share of {spec.predicate}"
     if spec.question in ("key_count", "key_share"):
@@ -44,16 +55,60 @@ def subject(spec: Threshold) -> str:
         return f"The share of values up to {_number(spec.value)}"
     if spec.question == "quantile":
         return f"The {_number(spec.q)} quantile"
-    named = _SUBJECTS[spec.question]
-    return named if spec.where is None else f"{named} where {spec.where}"
+    return _SUBJECTS[spec.question]
 
 
-def explain(spec: Threshold, state: State, unit: str | None = None) -> str:
+def group_name(by: Mapping[str, Any]) -> str:
+    """A group as a text: ``site=a, fw=2.1``."""
+    return ", ".join(f"{name}={_key(value)}" for name, value in by.items())
+
+
+def _key(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return str(value)
+
+
+def explain_groups(spec: Threshold, groups: Mapping[str, Tracked], read: GroupsRead) -> str:
+    """The states of all groups in one or two sentences."""
+    shown, line = "", f"the {_line(spec, None)}"
+    firing, uncertain = (
+        [key for key, group in groups.items() if group.state == state]
+        for state in ("firing", "uncertain")
+    )
+    if read.silent:
+        shown = f"{len(read.silent)} sources have not reported: {_names(read.silent)}."
+    elif firing:
+        verb = "group has" if len(firing) == 1 else "groups have"
+        shown = f"{len(firing)} {verb} reached {line}: {_listed(firing)}."
+    elif uncertain:
+        verb = "group has" if len(uncertain) == 1 else "groups have"
+        shown = f"{len(uncertain)} {verb} an interval that contains {line}: {_listed(uncertain)}."
+    else:
+        shown = f"No group of {len(groups)} has reached {line}."
+    more, of_these = read.untracked(groups)
+    if more:
+        shown += f" {more} more groups have no state, because the alert has at most {spec.groups}"
+        shown += f": {of_these} of them have reached the threshold." if of_these else "."
+    return shown
+
+
+def _listed(keys: Sequence[str]) -> str:
+    names = [group_name(group_of(key)) for key in keys]
+    shown = "; ".join(names[:_MOST_NAMES])
+    more = len(names) - _MOST_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def explain(
+    spec: Threshold, state: State, unit: str | None = None, by: Mapping[str, Any] | None = None
+) -> str:
     """Why the state is as it is, in one sentence.
 
     Args:
         spec, state: the monitor's.
         unit: the time unit that the stream counts in, which a rate is per.
+        by: the keys of the group whose state it is.
     """
     if state.reason == "silent":
         count = len(state.silent)
@@ -63,10 +118,10 @@ def explain(spec: Threshold, state: State, unit: str | None = None) -> str:
         held = _number(state.pending_at_most)
         return f"Sources may hold back {held}, which could cross the threshold. They post now."
     if state.value is None and state.reason is None:
-        return f"{subject(spec)} is not defined, because no data counts now."
+        return f"{subject(spec, by)} is not defined, because no data counts now."
     if state.value is None:
         return "The sketch no longer contains the data that this decay needs."
-    found, line = f"{subject(spec)} is {_value(spec, state.value, unit)}", _line(spec, unit)
+    found, line = f"{subject(spec, by)} is {_value(spec, state.value, unit)}", _line(spec, unit)
     if state.verdict == "uncertain":
         ends = f"{_value(spec, state.lower)} to {_value(spec, state.upper)}"
         return f"{found}, and its interval {ends} contains the {line}."

@@ -228,12 +228,14 @@ class Monitor:
         epoch: +1 whenever the spec is changed or accounts were lost.
         spec: the monitor's definition.
         lifetime_s: the time that the decay reaches back, in seconds, about.
+        restricted: whether the query needs the spec's modifiers.
     """
 
     name: str
     epoch: int
     spec: Threshold
     lifetime_s: float = _NO_LIFETIME_S
+    restricted: bool = False
 
     @classmethod
     def of(cls, name: str, epoch: int, spec: Threshold, recipe: Recipe) -> Self:
@@ -248,7 +250,8 @@ class Monitor:
         if spec.decay is not None:
             span = area(spec.decay) * unit_s(recipe)
             lifetime = span if 0.0 < span < math.inf else lifetime
-        return cls(monitor_name(name), whole("epoch", epoch), spec, lifetime)
+        epoch = whole("epoch", epoch)
+        return cls(monitor_name(name), epoch, spec, lifetime, spec.restricts(recipe))
 
     # ------------------------------------------------------------------------------------- reading
 
@@ -262,23 +265,20 @@ class Monitor:
             UnanswerableQueryError: the sketch has discarded data that the query needs.
         """
         spec = self.spec
-        found: Estimate
-        if spec.where is not None:
+        found: Any
+        if spec.where is not None and not self.restricted:
             function = _where(spec.question, spec.where)
             found = view.ask("total", confidence=confidence, function=function)
-        elif spec.question == "share":
-            found = view.ask("selectivity", confidence=confidence, predicate=spec.predicate)
-        elif spec.question == "rank":
-            found = view.ask("rank", confidence=confidence, value=spec.value)
-        elif spec.question == "quantile":
-            (found,) = view.ask("quantile", confidence=confidence, q=[spec.q])
-        elif spec.key is not None:
-            (found,) = view.ask(spec.question, confidence=confidence, keys=[spec.key])
         elif spec.question == "top_key_share":
             found = _top_key_share(view, spec.threshold, confidence)
         else:
-            found = view.ask(spec.question, confidence=confidence)
-        return found
+            if self.restricted:
+                view = view.modified(spec.modifiers)
+            found = view.ask(spec.aggregate, confidence=confidence, **spec.arguments)
+            if spec.q is not None or spec.key is not None:
+                (found,) = found
+        estimate: Estimate = found
+        return estimate
 
     def read(self, view: View, *, confidence: float = 0.95) -> Reading:
         """Read the aggregate from a sketch.
@@ -438,7 +438,7 @@ class Monitor:
         """Return the maximum weight that all sources may hold back together, infinite if one is
         silent. O(sites).
         """
-        return self._charged(accounts, now)[0]
+        return self.charged(accounts, now)[0]
 
     def shown(self, view: View, state: State, u: float, *, confidence: float = 0.95) -> State:
         """Return a quantile monitor's state in values, where :meth:`state` works in ranks.
@@ -453,7 +453,7 @@ class Monitor:
             u: as :meth:`held_back` returned it.
         """
         q = self.spec.q
-        if q is None:
+        if q is None or self.spec.modified:
             return state
         weight = _weight(view, confidence).lower
         share = math.inf if weight <= 0.0 else u / weight
@@ -469,10 +469,10 @@ class Monitor:
             threshold=self.spec.threshold,
         )
 
-    def _charged(
+    def charged(
         self, accounts: Mapping[str, Account], now: float
     ) -> tuple[float, list[str], dict[str, float]]:
-        """The largest weight held back, the silent sites, and each site's charge."""
+        """The largest weight held back, the silent sites, and each site's charge. O(sites)."""
         silent, charged = [], {}
         for name in self._sites(accounts):
             account = accounts.get(name, _UNKNOWN).of(self.epoch)
@@ -492,7 +492,7 @@ class Monitor:
 
         Complexity: O(sites).
         """
-        u, silent, charged = self._charged(accounts, now)
+        u, silent, charged = self.charged(accounts, now)
         charges = math.fsum(charged.values())
         aim = self.spec.aim
         verdict: Verdict = "uncertain"

@@ -50,6 +50,8 @@ class Pending:
 
     def __init__(self, spec: Threshold, recipe: Recipe, clock: float, *, known: bool) -> None:
         self._spec = spec
+        # A condition over labels or columns is not evaluated: all rows count, an upper bound.
+        self._reads_values = recipe.params.value_type not in ("label", "record")
         self._fixed = recipe.decay
         self._unit_s = unit_s(recipe)
         self._per_s = _rate(spec.decay) / self._unit_s if spec.decay is not None else 0.0
@@ -84,14 +86,18 @@ class Pending:
         held = np.ones(ages.shape) if weights is None else np.asarray(weights, np.float64)
         wanted = np.ones(ages.shape, np.bool_)
         numbers = np.full(ages.shape, math.nan)
-        if QUESTIONS[self._spec.question].valued or self._spec.where is not None:
+        if self._spec.modified:
+            self._open += self._decayed(ages, held).sum()
+            return
+        where = self._spec.where if self._reads_values else None
+        if self._reads_values and (QUESTIONS[self._spec.question].valued or where is not None):
             # Values keep their type: a predicate compares whole numbers exactly. Where nobody asks
             # for them they may be labels.
             column = numbers if values is None else np.asarray(values)
             numbers = column.astype(np.float64)
             wanted &= ~np.isnan(numbers)
-        if self._spec.where is not None:
-            wanted &= read_predicate(self._spec.where)(column, held)
+        if where is not None:
+            wanted &= read_predicate(where)(column, held)
         if wanted.any():
             self._open += self._weighed(ages[wanted], numbers[wanted], held[wanted])
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from decaysketch.contract.family import Family
 from decaysketch.contract.recipe import Recipe
+from decaysketch.core.text.expression import MAX_EXPRESSION
 from decaysketch.decay import Decay
 from decaysketch.decay.area import area
 from decaysketch.decay.read import parse
@@ -30,8 +31,11 @@ from decaysketch.monitor.fields import (
     sequence_of,
     take_known,
     text_of,
+    whole,
 )
+from decaysketch.query.columns import schema_of
 from decaysketch.query.dispatch import read_predicate
+from decaysketch.query.modifiers import MAX_KEYS, SOURCE_KEYS, Modifiers, bound_to
 
 __all__ = ["QUESTIONS", "SPECS", "Question", "Spec", "Threshold", "kind", "spec_from_dict"]
 
@@ -198,9 +202,39 @@ def _sites(name: str, given: Any) -> tuple[str, ...]:
 
 
 def _predicate(name: str, given: Any) -> str:
-    if not isinstance(given, str):
-        raise ParameterError(f"{name} is a {type(given).__name__}; expected a text")
-    return read_predicate(given).text
+    return read_predicate(_text(name, given)).text
+
+
+def _text(name: str, given: Any) -> str:
+    if not isinstance(given, str) or not given.strip() or len(given) > MAX_EXPRESSION:
+        shown = (
+            f"{len(given)} characters" if isinstance(given, str) else f"a {type(given).__name__}"
+        )
+        raise ParameterError(
+            f"{name} is {shown}; expected a text of 1 to {MAX_EXPRESSION} characters"
+        )
+    return given
+
+
+def _condition(name: str, given: Any) -> str:
+    """A condition over the columns. One over ``v`` and ``w`` alone has its normal form."""
+    text = _text(name, given)
+    try:
+        return read_predicate(text).text
+    except ParameterError:
+        return text  # which is bound to the columns when the stream is known
+
+
+def _keys(name: str, given: Any) -> tuple[str, ...]:
+    listed = sequence_of(name, [given] if isinstance(given, str) else given, MAX_KEYS)
+    keys = tuple(_text(f"a key of {name}", each) for each in listed)
+    if not keys or len(set(keys)) < len(keys):
+        raise ParameterError(f"{name} is {list(keys)}; expected 1 to {MAX_KEYS} different keys")
+    return keys
+
+
+def _limit(name: str, given: Any) -> int:
+    return int(number(name, whole(name, given), 1, MAX_WATCHED_GROUPS))
 
 
 def _real(name: str, given: Any) -> float:
@@ -238,19 +272,22 @@ class _Asked:
     valued: bool
 
 
+_ROWS = ("where", "by")
+_VALUES = (*_ROWS, "of")
+
 #: What each question of a threshold takes.
 QUESTIONS: Mapping[str, _Asked] = {
-    "count": _Asked(None, ("where",), ("count",), False),
-    "rate": _Asked(None, (), ("rate",), False),
-    "sum": _Asked(None, ("where",), ("sum",), False),
-    "total": _Asked(None, ("where",), ("total",), True),
-    "mean": _Asked(None, ("range",), ("mean", "total"), True),
-    "share": _Asked("predicate", (), ("selectivity", "total"), True),
-    "rank": _Asked("value", (), ("selectivity", "total"), True),
-    "quantile": _Asked("q", (), ("quantile", "selectivity", "total"), True),
-    "median": _Asked(None, (), ("median",), True),
-    "variance": _Asked(None, (), ("variance",), True),
-    "stddev": _Asked(None, (), ("stddev",), True),
+    "count": _Asked(None, _ROWS, ("count",), False),
+    "rate": _Asked(None, _ROWS, ("rate",), False),
+    "sum": _Asked(None, _ROWS, ("sum",), False),
+    "total": _Asked(None, _VALUES, ("total",), True),
+    "mean": _Asked(None, (*_VALUES, "range"), ("mean", "total"), True),
+    "share": _Asked("predicate", _ROWS, ("selectivity", "total"), True),
+    "rank": _Asked("value", _VALUES, ("selectivity", "total"), True),
+    "quantile": _Asked("q", _VALUES, ("quantile", "selectivity", "total"), True),
+    "median": _Asked(None, _VALUES, ("median",), True),
+    "variance": _Asked(None, _VALUES, ("variance",), True),
+    "stddev": _Asked(None, _VALUES, ("stddev",), True),
     "max": _Asked(None, (), ("max",), True),
     "min": _Asked(None, (), ("min",), True),
     "key_count": _Asked("key", (), ("key_count",), False),
@@ -261,7 +298,11 @@ QUESTIONS: Mapping[str, _Asked] = {
 }
 _COUNTS = ("count", "rate", "sum", "key_count", "key_total", "self_join")
 _SHARES = ("share", "rank", "key_share", "top_key_share")
-_OWN = ("where", "predicate", "value", "q", "range", "key")
+_OWN = ("where", "of", "by", "predicate", "value", "q", "range", "key")
+_COUNTABLE = ("count", "sum", "total")  # whose rows a source can weigh under a ``where``
+
+MAX_WATCHED_GROUPS = 100
+"""Maximum ``groups`` of a threshold."""
 _LONGEST_KEY = 1000
 
 
@@ -290,7 +331,14 @@ class Threshold(Spec):
             "share", "rank", "quantile" and a mean with ``range``, and for no other aggregate.
         above, below: the threshold; one of them. Above 0 for counts, rate, sum and self-join.
             Between 0 and 1, exclusive, for shares and rank.
-        where: predicate over ``v`` and ``w``: count, sum and total cover these observations alone.
+        where: a condition over the columns: the aggregate covers these rows alone. Sources that
+            take part hold rows back only for count, sum and total, and only if the condition uses
+            ``v`` and ``w`` alone.
+        of: the aggregated column, or an expression over the columns. Required for an aggregate of
+            values if the stream has declared columns. Sources hold nothing back for it.
+        by: 1 to 4 keys. Each group has its own state and alert. Sources hold nothing back for it.
+        groups: maximum number of groups with a state, 1 to 100.
+        group_retention_s: a group without rows is dropped after so long, and its alert ends.
         predicate: for a share.
         value: for a rank: the share of the weight with this value or less.
         q: for a quantile, between 0 and 1.
@@ -306,6 +354,10 @@ class Threshold(Spec):
     above: float | None = None
     below: float | None = None
     where: str | None = None
+    of: str | None = None
+    by: tuple[str, ...] | None = None
+    groups: int = 20
+    group_retention_s: float = 86_400.0
     predicate: str | None = None
     value: float | None = None
     q: float | None = None
@@ -316,7 +368,11 @@ class Threshold(Spec):
         "question": lambda name, given: _question(name, given),
         "above": _real,
         "below": _real,
-        "where": _predicate,
+        "where": lambda name, given: _condition(name, given),
+        "of": lambda name, given: _text(name, given),
+        "by": lambda name, given: _keys(name, given),
+        "groups": lambda name, given: _limit(name, given),
+        "group_retention_s": lambda name, given: number(name, given, 0.0, _LONGEST_S),
         "predicate": _predicate,
         "value": _real,
         "q": lambda name, given: number(name, given, above=0.0, below=1.0),
@@ -338,6 +394,7 @@ class Threshold(Spec):
                 raise ParameterError(
                     f"{name} is {given!r}; a threshold of {self.question} has none"
                 )
+        self._check_groups()
         side, line = "above" if self.below is None else "below", self.threshold
         if self.question in _COUNTS:
             number(side, line, above=0.0)
@@ -345,13 +402,29 @@ class Threshold(Spec):
             least, most = self.range or (0.0, 1.0)
             number(side, line, above=least, below=most)
 
+    def _check_groups(self) -> None:
+        for each in fields(self):
+            given = getattr(self, each.name)
+            if self.by is None and each.name.startswith("group") and given != each.default:
+                raise ParameterError(f"{each.name} is {given!r}; a threshold has it only with by")
+        if self.by is not None and (sources := [k for k in self.by if k in SOURCE_KEYS]):
+            raise ParameterError(
+                f"by is {list(self.by)}; a threshold has no groups by {', '.join(sources)}: "
+                "expected expressions over the columns"
+            )
+        if self.range is not None and self.modified:
+            raise ParameterError(
+                f"range is {list(self.range)}; expected none with where, of or by, because sources "
+                "hold nothing back for them"
+            )
+
     def check_recipe(self, recipe: Recipe) -> None:
         family = recipe.kind
-        of_values = QUESTIONS[self.question].valued or self.where is not None
+        of_values = QUESTIONS[self.question].valued and self.of is None
         if recipe.params.value_type == "label" and of_values:
             raise ParameterError(
-                f"question is {self.question!r}, where is {self.where!r}, and the values of the "
-                "stream are labels; expected count or sum, without where"
+                f"question is {self.question!r}, and the values of the stream are labels; expected "
+                "count, rate or sum, or of with a number"
             )
         if family.questions.isdisjoint(("max", "key_count")):
             _check_promises(family)
@@ -362,6 +435,7 @@ class Threshold(Spec):
                     f"answers {', '.join(sorted(family.questions))}"
                 )
         self.check_decay(recipe)
+        self._check_columns(recipe)
         if self.question in ("key_count", "key_share", "top_key_share"):
             _check_keys(self.question, self.key, recipe.params)
         if self.question == "rate" and self.decay is not None:
@@ -371,6 +445,66 @@ class Threshold(Spec):
                     f"decay is {self.decay!r}, whose integral is {span:g}; a rate needs "
                     "a decay with a finite integral, such as window(1h)"
                 )
+
+    def _check_columns(self, recipe: Recipe) -> None:
+        """Bind the expressions to the columns of the stream."""
+        params: Any = recipe.params
+        columns = getattr(params, "columns", ())
+        if columns and QUESTIONS[self.question].valued and self.of is None:
+            names = ", ".join(name for name, _ in columns)
+            number_column = next(
+                (n for n, k in columns if k in ("float64", "int64")), columns[0][0]
+            )
+            needs = f"of={number_column!r}, or an expression"
+            if self.question == "share":
+                needs = "question='mean' with the condition as of, such as of='x > 3'"
+            raise ParameterError(
+                f"question is {self.question!r}, and the stream has the columns {names}; expected "
+                f"{needs}"
+            )
+        if self.modifiers:
+            bound_to(self.modifiers, schema_of(params.value_type, params.time_unit, columns))
+
+    @property
+    def aggregate(self) -> str:
+        """The name of the query."""
+        return "selectivity" if self.question == "share" else self.question
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the query."""
+        if self.question == "share":
+            return {"predicate": self.predicate}
+        if self.question == "rank":
+            return {"value": self.value}
+        if self.question == "quantile":
+            return {"q": [self.q]}
+        return {} if self.key is None else {"keys": [self.key]}
+
+    @cached_property
+    def modifiers(self) -> Modifiers:
+        """The rows, values and groups of the query."""
+        return Modifiers(of=self.of, where=self.where, by=self.by or ())
+
+    def restricts(self, recipe: Recipe) -> bool:
+        """Whether the query needs its modifiers: its condition is no predicate over numbers."""
+        named = self.where is not None and recipe.params.value_type in ("label", "record")
+        return self.modified or named
+
+    @cached_property
+    def modified(self) -> bool:
+        """Whether sources cannot weigh their rows for it, and so hold nothing back."""
+        if self.by is not None or self.of is not None:
+            return True
+        if self.where is None:
+            return False
+        if self.question not in _COUNTABLE:
+            return True
+        try:
+            read_predicate(self.where)
+        except ParameterError:
+            return True
+        return False
 
     @property
     def threshold(self) -> float:
@@ -382,6 +516,8 @@ class Threshold(Spec):
     @property
     def form(self) -> Form:
         """How the aggregate moves with weight that has not arrived yet."""
+        if self.modified:
+            return AnyForm()
         if self.question in ("count", "sum"):
             return Monotone()
         if self.question == "total":
@@ -399,7 +535,7 @@ class Threshold(Spec):
         if the share of values at T and less rises to q.
         """
         above = self.above is not None
-        if self.q is not None:
+        if self.q is not None and not self.modified:
             slack = _narrowed(self.within, self.q, 0.0, 1.0)
             return Aim(Mean(), not above, self.q, self.q + (slack if above else -slack))
         form, slack = self.form, self.within * abs(self.threshold)

@@ -22,7 +22,14 @@ from decaysketch.query.modifiers import Modifiers, bound_to, modified, revalued
 from decaysketch.query.sample import FAINT, EndOfRange, Sample, changed, pool
 from decaysketch.query.shapes import SCALAR, Question
 
-__all__ = ["MOST_ONE_BY_ONE", "GroupRow", "GroupTable", "GroupedView", "as_group"]
+__all__ = [
+    "MOST_ONE_BY_ONE",
+    "GroupRow",
+    "GroupTable",
+    "GroupedView",
+    "as_group",
+    "computed_at_once",
+]
 
 MOST_ONE_BY_ONE = 100
 """Groups for which an aggregate is computed that is not computed for all groups at once."""
@@ -36,6 +43,14 @@ _AT_ONCE: Mapping[str, Callable[..., Estimates]] = {
     "sum": grouped.sum_by,
     "total": grouped.total_by,
 }
+
+
+def computed_at_once(aggregate: str) -> bool:
+    """Return whether an aggregate is computed for all groups at once. Other aggregates are for at
+    most :data:`MOST_ONE_BY_ONE` groups.
+    """
+    return aggregate in _AT_ONCE
+
 
 # Processor seconds, measured: of a table; of a row for each key and pass; of a group.
 _TABLE_S, _ROW_S, _GROUP_S = 1e-3, 60e-9, 5e-6

@@ -69,7 +69,8 @@ GOOD: dict[str, Any] = {"kind": "threshold", "question": "count", "above": 5, "d
         ({"decay": 5}, "decay"),
         ({"decay": "__import__('os')"}, "decay"),
         ({"decay": {"kind": "window"}}, "width"),
-        ({"where": "v.__class__"}, "predicate"),
+        ({"question": "share", "above": 0.5, "predicate": "v.__class__"}, "predicate"),
+        ({"where": " "}, "where"),
         ({"where": 5}, "where"),
         ({"predicate": "v > 1"}, "predicate"),
         ({"q": 0.5}, "q is"),
@@ -87,7 +88,17 @@ GOOD: dict[str, Any] = {"kind": "threshold", "question": "count", "above": 5, "d
         ({"question": "share", "predicate": "v > 1"}, "above"),
         ({"question": "share", "above": 0.5}, "predicate"),
         ({"question": "quantile", "q": 1}, "q is"),
-        ({"question": "rate", "where": "v > 1"}, "where"),
+        ({"question": "max", "where": "v > 1"}, "where"),
+        ({"question": "max", "by": ["v"]}, "by"),
+        ({"of": "v * 2"}, "of"),
+        ({"by": []}, "by"),
+        ({"by": ["v", "v"]}, "by"),
+        ({"by": ["v"] * 5}, "by"),
+        ({"by": ["source"]}, "source"),
+        ({"by": ["v"], "groups": 101}, "groups"),
+        ({"groups": 5}, "groups"),
+        ({"group_retention_s": 5}, "group_retention_s"),
+        ({"question": "mean", "range": [0, 9], "by": ["w"]}, "range"),
     ],
 )
 def test_a_wrong_field_of_a_spec_is_named(change: dict[str, Any], named: str) -> None:
@@ -221,10 +232,10 @@ def test_of_labels_only_all_observations_are_watched() -> None:
     recipe = recipe_of(ds.SketchParams(value_type="label"))
     for question in ("count", "sum"):
         Threshold(question, above=5, decay=DECAY).check_recipe(recipe)  # type: ignore[arg-type]
+    Threshold("count", above=5, where="v == 'E42'", decay=DECAY).check_recipe(recipe)
     for asked in (
         Threshold("share", above=0.5, predicate="v == 'E42'", decay=DECAY),
         Threshold("mean", above=5, range=(0, 9), decay=DECAY),
-        Threshold("count", above=5, where="v == 'E42'", decay=DECAY),
     ):
         with pytest.raises(ParameterError, match="values of the stream are labels"):
             asked.check_recipe(recipe)

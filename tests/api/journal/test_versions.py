@@ -21,13 +21,14 @@ from decaysketch.families import FAMILIES
 
 pytestmark = pytest.mark.anyio
 
-_SCHEMAS = {2: "d895399e64449162"}
+_SCHEMAS = {2: "d895399e64449162", 3: "12645dac469d8064"}
 """Of each version the digest of what it stores. The digest of a released version never changes: a
 change of the schema after a release is a new version, with its step in ``api.journal.versions``.
 Before the release that has it, replace its digest."""
 
-_OTHERS = ("monitor_states", "monitor_accounts", "monitor_outbox", "topk_words", "monitors",
-           "topk_lists", "configured_questions", "leases", "catalog_changes")  # fmt: skip
+_OTHERS = ("monitor_groups", "monitor_group_states", "monitor_states", "monitor_accounts",
+           "monitor_outbox", "topk_words", "monitors", "topk_lists", "configured_questions",
+           "leases", "catalog_changes")  # fmt: skip
 
 
 def _schema() -> str:
@@ -62,23 +63,24 @@ async def _open(database: Database) -> None:
     await (await SqlStorage.open(database.url)).close()
 
 
-def _make_first_version(database: Database) -> None:
-    """As the first release with versions created it."""
-    for table in _OTHERS:
+def _make_version(database: Database, version: int) -> None:
+    """As the release that raised it created it."""
+    for table in _OTHERS if version == 1 else _OTHERS[:2]:
         database.execute(f"DROP TABLE {table}")
-    database.execute("UPDATE schema_version SET version = 1")
+    database.execute(f"UPDATE schema_version SET version = {version}")
 
 
-async def test_an_older_database_is_brought_up_to_date(database: Database) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+async def test_an_older_database_is_brought_up_to_date(database: Database, version: int) -> None:
     await _open(database)
-    _make_first_version(database)
+    _make_version(database, version)
     await _open(database)
     assert database.execute("SELECT version FROM schema_version") == [(tables.VERSION,)]
     for table in _OTHERS:
         assert database.execute(f"SELECT count(*) FROM {table}") == [(0,)]
 
 
-@pytest.mark.parametrize("versions", [(3,), (0,), (), (1, 2)])
+@pytest.mark.parametrize("versions", [(4,), (0,), (), (1, 2)])
 async def test_any_other_version_is_refused_and_stays(
     database: Database, versions: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +88,7 @@ async def test_any_other_version_is_refused_and_stays(
     database.execute("DELETE FROM schema_version")
     for version in versions:
         database.execute(f"INSERT INTO schema_version VALUES ({version})")
-    with pytest.raises(StorageError, match="reads versions 1 to 2"):
+    with pytest.raises(StorageError, match="reads versions 1 to 3"):
         await _open(database)
     found = database.execute("SELECT version FROM schema_version ORDER BY 1")
     assert found == [(version,) for version in versions]
@@ -94,7 +96,7 @@ async def test_any_other_version_is_refused_and_stays(
 
 async def test_a_backup_of_an_older_version_is_restored(database: Database, tmp_path: Path) -> None:
     await _open(database)
-    _make_first_version(database)
+    _make_version(database, 1)
     assert not check(_url(database)).faults
     backup(_url(database), tmp_path / "backup")
     target = new_database("sqlite", tmp_path)

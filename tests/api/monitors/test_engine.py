@@ -13,10 +13,10 @@ import pytest
 from databases import Database, new_database
 from service import NOW, PARAMS, build
 
-from api.errors import IntervalConflictError, TooManyMonitorsError
+from api.errors import IntervalConflictError, InvalidRequestError, TooManyMonitorsError
 from api.journal.model import Interval, Post, StorageError
 from api.journal.sql import SqlStorage
-from api.monitors import history, store
+from api.monitors import engine, history, store
 from api.monitors.engine import Monitors, Reporting
 from api.monitors.outbox import Outbox
 from api.monitors.webhooks import Webhooks
@@ -24,8 +24,9 @@ from api.origins import Origin
 from api.service.aggregator import Aggregator, Limits
 from api.service.threads import Threads
 from api.settings import Settings
+from decaysketch import DecaySketch
 from decaysketch.families import recipe_of
-from decaysketch.monitor import Held, Report, State
+from decaysketch.monitor import Held, Report, State, group_of
 
 pytestmark = pytest.mark.anyio
 
@@ -283,3 +284,125 @@ async def test_there_are_no_more_than_may_be(run: Run) -> None:
     await one.aggregator.delete("s")  # and all that belongs to it
     await one.monitors.look()
     assert await accounts(one) == {}
+
+
+# ------------------------------------------------------------------------------------------ groups
+
+BY_PART = {
+    "kind": "threshold", "question": "count", "by": ["v // 10"], "above": 3.0, "groups": 2,
+    "decay": "window(100s)", "group_retention_s": 1000, "webhook": HOOK,
+}  # fmt: skip
+
+
+class Grouped:
+    """One monitor with groups, over some processes."""
+
+    def __init__(self, *replicas: Replica) -> None:
+        self.replicas, self._ids = replicas, iter(range(10**6))
+
+    async def post(self, now_us: int, **groups: int) -> None:
+        """Post rows with values 10 * group. The names are ``g1=4``: four of group 1."""
+        first = self.replicas[0]
+        values = [10.0 * int(name[1:]) for name, count in groups.items() for _ in range(count)]
+        sketch = DecaySketch(PARAMS)
+        now = now_us // 1_000_000
+        sketch.update(values, 1, [now] * len(values), [next(self._ids) for _ in values])
+        post = Post(first.stream.id, "a", sketch.to_bytes(), snapshot=sketch.snapshot())
+        await first.aggregator.post({first.stream: [post]})
+
+    async def look(self) -> list[dict[int, str]]:
+        """The alert phases of all groups, as each process shows them."""
+        shown = []
+        for replica in self.replicas:
+            await replica.monitors.look()
+            groups = replica.monitors.watched(replica.stream, "m").row.groups
+            shown.append(
+                {next(iter(group_of(k).values())): g.alert.phase for k, g in groups.items()}
+            )
+        return shown
+
+    async def told(self) -> list[tuple[str, str, int]]:
+        """Group, status and number of every message so far, in order of the groups."""
+        for replica in 2 * self.replicas:  # which send one message of an alert at a time
+            await replica.outbox.begin()
+            await replica.outbox.idle()
+        sent = [each for replica in self.replicas for each in replica.sent]
+        found = [(m["groupLabels"]["v_10"], m["status"], m["sequence"]) for m in sent]
+        return sorted(found, key=lambda each: (each[0], each[2]))
+
+
+async def test_each_group_fires_and_clears_once_by_two_processes_and_a_restart(
+    run: Run, clock: list[int]
+) -> None:
+    mine = Grouped(await run(), await run())
+    one, two = mine.replicas
+    await defined(one, **BY_PART)
+    await mine.post(clock[0], g1=4, g2=1)
+    assert await mine.look() == [{1: "firing", 2: "inactive"}] * 2
+    assert await mine.told() == [("1", "firing", 1)]
+    watched = two.monitors.watched(two.stream, "m")
+    assert watched.state is not None
+    assert watched.state.verdict == "firing"
+    clock[0] += 1_000_000
+    await mine.post(clock[0], g2=3, g3=9)  # there is no space, and the others fire
+    assert await mine.look() == [{1: "firing", 2: "firing"}] * 2
+    summary_ = engine.group_counts(one.monitors.watched(one.stream, "m"))
+    assert (summary_["firing"], summary_["untracked"], summary_["untracked_firing"]) == (2, 1, 1)
+    again = await run()  # as after a kill: it has read nothing but the database
+    mine = Grouped(one, again)
+    assert await mine.look() == [{1: "firing", 2: "firing"}] * 2
+    clock[0] += 101_000_000
+    assert (await mine.look())[1] == {1: "inactive", 2: "inactive"}
+    await mine.told()
+    mine = Grouped(one, two, again)
+    told = [("1", "firing", 1), ("1", "resolved", 2), ("2", "firing", 1), ("2", "resolved", 2)]
+    assert await mine.told() == told
+    found, _ = await one.monitors.history(one.stream, "m", 0, clock[0] + 1, 10, '{"v // 10": 1}')
+    assert [(each.state, each.alert) for each in found] == [
+        ("firing", "firing"),
+        ("calm", "inactive"),
+    ]
+    assert "for v // 10=1 is 4, at or above" in found[0].found["explanation"]
+
+
+async def test_a_group_that_vanishes_fires_for_below_and_is_dropped_in_time(
+    run: Run, clock: list[int]
+) -> None:
+    mine = Grouped(await run())
+    (one,) = mine.replicas
+    await defined(one, **BY_PART | {"above": None, "below": 2.0})
+    await mine.post(clock[0], g1=4, g2=4)
+    assert await mine.look() == [{1: "inactive", 2: "inactive"}]
+    clock[0] += 101_000_000
+    await mine.post(clock[0], g2=4)
+    assert await mine.look() == [{1: "firing", 2: "inactive"}]
+    clock[0] += 999_000_000
+    await mine.post(clock[0], g2=4)
+    assert await mine.look() == [{1: "firing", 2: "inactive"}]
+    clock[0] += 1_000_000
+    assert await mine.look() == [{2: "inactive"}]
+    assert await mine.told() == [("1", "firing", 1), ("1", "resolved", 2)]
+    assert "no rows for 1000 s" in one.sent[-1]["alerts"][0]["annotations"]["description"]
+    await mine.post(clock[0], g1=1)  # it is back, and another alert
+    assert await mine.look() == [{1: "firing", 2: "inactive"}]
+    await mine.told()
+    assert len({each["id"] for each in one.sent}) == 2
+
+
+async def test_the_keys_of_groups_do_not_change_and_the_limit_may(
+    run: Run, clock: list[int]
+) -> None:
+    one = await run()
+    epoch = await defined(one, **BY_PART)
+    for by in (["v // 5"], None):
+        with pytest.raises(InvalidRequestError, match="by: monitor 'm' has groups by other keys"):
+            await defined(one, **BY_PART | {"by": by, "groups": 20 if by is None else 2,
+                          "group_retention_s": 86_400 if by is None else 5})  # fmt: skip
+    assert await defined(one, **BY_PART | {"groups": 100}) > epoch
+    mine = Grouped(one)
+    await mine.post(clock[0], **{f"g{k}": 1 for k in range(1, 60)})
+    await mine.post(clock[0], g7=9)
+    (shown,) = await mine.look()
+    assert (len(shown), [k for k, phase in shown.items() if phase == "firing"]) == (59, [7])
+    assert await defined(one, **BY_PART)
+    assert sorted((await mine.look())[0].values()) == ["firing", "inactive"]

@@ -33,6 +33,7 @@ AGGREGATES: dict[str, dict[str, Any]] = {
     "share-above": {"question": "share", "predicate": "v > 25", "above": 0.5},
     "rank-below": {"question": "rank", "value": 25, "below": 0.5},
     "stddev-above": {"question": "stddev", "above": 12.7},
+    "group-mean-above": {"question": "mean", "of": "v * 2", "by": ["w"], "above": 50},
 }
 #: Alerts that fire and clear by the number of rows, and by time alone.
 COUNTS: dict[str, dict[str, Any]] = {
@@ -42,7 +43,10 @@ COUNTS: dict[str, dict[str, Any]] = {
     "sum-above": {"question": "sum", "above": 10},
     "total-above": {"question": "total", "above": 200},
     "rate-above": {"question": "rate", "above": 10 / 3000},
+    "group-above": {"question": "count", "by": ["v > 25"], "where": "w > 0", "above": 10},
 }
+#: One of two groups fires.
+GROUPS = {"question": "count", "by": ["v > 25"], "above": 10}
 #: Key counts: calm (or firing, for `below`) after FEW_KEYS, the other state after HOT_KEYS. Shares
 #: are calm again after FEW_KEYS many times more.
 KEY_SHARES: dict[str, dict[str, Any]] = {
@@ -79,9 +83,10 @@ class Served:
         found: dict[str, Any] = self.http.get(f"{self.path}/monitors/{name}").json()
         return found
 
-    def history(self, name: str) -> list[dict[str, Any]]:
+    def history(self, name: str, group: str | None = None) -> list[dict[str, Any]]:
         path = f"{self.path}/monitors/{name}/history"
-        found: list[dict[str, Any]] = self.http.get(path).json()["states"]
+        params = {} if group is None else {"group": group}
+        found: list[dict[str, Any]] = self.http.get(path, params=params).json()["states"]
         return found
 
     def of_keys(self) -> Served:
@@ -103,6 +108,11 @@ def becomes(served: Served, name: str, state: str) -> float:
     began = time.monotonic()
     until(lambda: served.state(name)["state"] == state, f"{state} of {name}: {served.state(name)}")
     return time.monotonic() - began
+
+
+def group_states(served: Served) -> dict[bool, str]:
+    groups = served.state("groups")["groups"]
+    return {each["by"]["v > 25"]: each["state"] for each in groups}
 
 
 def delivered(served: Served, name: str, *statuses: str) -> None:
@@ -249,6 +259,8 @@ def test_what_fired_is_told_after_a_kill(one_server: Server, tmp_path: Path) -> 
                 send(HIGH)
                 becomes(served, "hot", "firing")
                 before = served.history("hot")
+                served.define("groups", **GROUPS)
+                becomes(served, "groups", "firing")
             keys = served.of_keys()
             with KEY_FEEDS["sketches"](http, served.url, tmp_path) as send:
                 keys.define("hot-key", **KEY_SHARES["key_share"])
@@ -261,11 +273,15 @@ def test_what_fired_is_told_after_a_kill(one_server: Server, tmp_path: Path) -> 
             served = Served(process, http, receiver)
             delivered(served, "hot", "firing")
             assert served.history("hot") == before
+            delivered(served, "groups", "firing")
             with FEEDS["sketches"](http, served.url, tmp_path) as send:
                 send(50 * LOW)
                 becomes(served, "hot", "calm")
             delivered(served, "hot", "firing", "resolved")
             assert served.history("hot")[:-2] == before[:-1]
+            until(lambda: {*group_states(served).values()} == {"firing"}, "both groups")
+            (kept,) = served.history("groups", '{"v > 25": true}')
+            assert (kept["state"], kept["until"]) == ("firing", None)  # of before the kill
             keys = served.of_keys()
             with KEY_FEEDS["sketches"](http, served.url, tmp_path) as send:
                 send(20 * FEW_KEYS)
@@ -284,8 +300,10 @@ def test_two_replicas_agree(one_server: Server, tmp_path: Path) -> None:
                 with FEEDS["sketches"](one.http, one.url, tmp_path) as send:
                     one.define("hot", question="mean", above=25)
                     send(HIGH)
+                    one.define("groups", **GROUPS)
                     for each in (one, two):
                         becomes(each, "hot", "firing")
+                        until(lambda each=each: group_states(each) == {True: "firing"}, "group")
                     keys = [each.of_keys() for each in (one, two)]
                     with KEY_FEEDS["sketches"](one.http, one.url, tmp_path) as send_keys:
                         keys[0].define("hot-key", **KEY_SHARES["key_share"])
@@ -299,6 +317,9 @@ def test_two_replicas_agree(one_server: Server, tmp_path: Path) -> None:
                 again = Served(*third, receiver)
                 assert again.history("hot") == one.history("hot")
                 delivered(one, "hot", "firing", "resolved")
+                until(lambda: group_states(again) == {True: "firing", False: "firing"}, "groups")
+                of_group = [each.history("groups", '{"v > 25": true}') for each in (one, again)]
+                assert of_group[0] == of_group[1]
                 states = [each["state"] for each in again.history("hot")]
     assert states == ["uncertain", "calm", "firing", "calm"]
 

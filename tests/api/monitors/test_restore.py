@@ -24,6 +24,8 @@ from decaysketch.topk import Heard, Post
 _TABLES = (
     "topk_words",
     "topk_lists",
+    "monitor_groups",
+    "monitor_group_states",
     "monitor_accounts",
     "monitor_states",
     "monitor_outbox",

@@ -1,0 +1,86 @@
+"""The groups of alerts as Prometheus gauges, with a label for each key.
+
+Their labels differ between monitors, so they are made for each scrape from the last evaluation of
+the process that answers. A group that is not tracked any more has no series any more. The groups of
+an alert bound their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import nan
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+
+from api.monitors.engine import Watched
+from api.service.group_labels import label_name, label_of
+from api.service.metrics import PHASES, STATES
+from decaysketch.monitor import group_of
+
+__all__ = ["groups_exposition"]
+
+_GAUGES = {
+    "state": "Of a group of a monitor: 0 calm, 1 uncertain, 2 firing",
+    "alert": "Alert of a group: 0 inactive, 1 pending, 2 firing",
+    "value": "The aggregate of a group",
+    "lower": "Lower bound of the interval of a group",
+    "upper": "Upper bound of the interval of a group",
+}
+_UNTRACKED = "Groups without a state, because the alert has as many as it may"
+
+
+def groups_exposition(monitors: Iterable[tuple[str, Watched]]) -> bytes:
+    """Return the samples in the text format. Empty if no monitor has groups.
+
+    Args:
+        monitors: each with the name of its stream.
+    """
+    grouped = [(stream, watched) for stream, watched in monitors if watched.read is not None]
+    if not grouped:
+        return b""
+    registry = CollectorRegistry()
+    registry.register(_Groups(grouped))
+    return generate_latest(registry)
+
+
+class _Groups:
+    def __init__(self, monitors: list[tuple[str, Watched]]) -> None:
+        self._monitors = monitors
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        gauges = {
+            name: Metric(f"decaysketch_monitor_group_{name}", text, "gauge")
+            for name, text in _GAUGES.items()
+        }
+        untracked = Metric("decaysketch_monitor_groups_untracked", _UNTRACKED, "gauge")
+        for stream, watched in self._monitors:
+            assert watched.read is not None
+            said = {"stream": stream, "monitor": watched.row.name}
+            for labels, values in _samples(said, watched):
+                for name, value in values.items():
+                    gauges[name].add_sample(f"decaysketch_monitor_group_{name}", labels, value)
+            more, _ = watched.read.untracked(watched.row.groups)
+            untracked.add_sample("decaysketch_monitor_groups_untracked", said, float(more))
+        yield from gauges.values()
+        yield untracked
+
+
+def _samples(
+    said: dict[str, str], watched: Watched
+) -> Iterator[tuple[dict[str, str], dict[str, float]]]:
+    """Yield the labels and numbers of each group."""
+    assert watched.read is not None
+    for key, group in watched.row.groups.items():
+        if (state := watched.read.states.get(key)) is None:
+            continue
+        labels = dict(said)
+        for name, value in group_of(key).items():
+            labels[label_name(name, labels)] = label_of(value)
+        ends = {"value": state.value, "lower": state.lower, "upper": state.upper}
+        numbers = {name: nan if end is None else end for name, end in ends.items()}
+        ranks = {"state": STATES.index(group.state), "alert": PHASES.index(group.alert.phase)}
+        yield labels, ranks | numbers
