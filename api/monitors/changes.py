@@ -25,7 +25,7 @@ from decaysketch.monitor import (
     explain_groups,
     group_of,
 )
-from decaysketch.monitor.alert import Verdict
+from decaysketch.monitor.alert import Phase, Verdict
 from decaysketch.monitor.groups import Left, step
 
 __all__ = ["Change", "Named", "grouped", "overall", "plain", "write"]
@@ -51,10 +51,10 @@ class Change:
 
     Attributes:
         before, after: the row.
-        entry: the state that the history of the monitor gets, and its explanation. None: none.
+        entry: a state for the monitor's history, with its explanation. None: none.
         groups: entries for the histories of groups, with the group's key.
         messages: for the outbox.
-        most_groups: how many groups the monitor may have.
+        most_groups: the monitor's limit.
     """
 
     before: MonitorRow
@@ -68,7 +68,7 @@ class Change:
 def plain(
     row: MonitorRow, stream: Named, monitor: Monitor, state: State, now_us: int
 ) -> Change | None:
-    """Return the change of a monitor without groups. None: nothing changes."""
+    """Return what changes without groups. None: nothing changes."""
     spec = monitor.spec
     alert = row.alert.step(
         state.verdict, now_us / 1e6, for_s=spec.for_s, keep_firing_s=spec.keep_firing_s
@@ -90,7 +90,7 @@ def plain(
 def grouped(
     row: MonitorRow, stream: Named, monitor: Monitor, read: GroupsRead, now_us: int
 ) -> Change | None:
-    """Return the change of a monitor with groups. None: nothing changes."""
+    """Return what changes with groups. None: nothing changes."""
     spec, now_s = monitor.spec, now_us / 1e6
     stepped = step(row.groups, read, spec, now_s)
     state = overall(monitor, stepped.groups, read)
@@ -167,7 +167,8 @@ def _message(
 def _alert_of(before: Alert, groups: Mapping[str, Tracked], now_s: float) -> Alert:
     """Return the alert of a monitor: the highest phase of its groups."""
     phases = {group.alert.phase for group in groups.values()}
-    phase = next((p for p in ("firing", "pending") if p in phases), "inactive")
+    phase: Phase = "firing" if "firing" in phases else "pending"
+    phase = phase if phase in phases else "inactive"
     return before if phase == before.phase else Alert(phase, now_s)
 
 

@@ -1,8 +1,8 @@
 """The groups of alerts as Prometheus gauges, with a label for each key.
 
-Their labels differ between monitors, so they are made for each scrape from the last evaluation of
-the process that answers. A group that is not tracked any more has no series any more. The groups of
-an alert bound their number.
+Their labels differ between monitors, so each scrape makes them from the last evaluation in the
+process that answers. A group that is not tracked any more has no series any more. The limit
+``groups`` bounds their number.
 """
 
 from __future__ import annotations

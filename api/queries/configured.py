@@ -1,7 +1,7 @@
 """Configured queries as they travel, and their results as Prometheus reads them.
 
 A scrape runs queries that were defined beforehand, never free text: its cost is bounded, and its
-labels are stable. Every estimate is a sample of five gauges, ``decaysketch_answer`` and the same
+labels are stable. Every estimate is a sample in five gauges, ``decaysketch_answer`` and the same
 with ``_lower``, ``_upper``, ``_stderr`` and ``_exact``. A value that JSON has no number for is
 infinite, or NaN. A query that cannot be answered now is skipped, and one more gauge reports it, so
 that one bad query does not blind the scrape.
@@ -177,7 +177,7 @@ class _Answers:
 def _samples(
     name: str, answer: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, str], dict[str, float]]]:
-    """Yield the labels and numbers of each estimate."""
+    """Yield labels and numbers for each estimate."""
     shape = QUESTIONS[answer["aggregate"]].shape
     key = None
     if shape.rows is not None and not shape.rows.single:  # the time of the last one is no label

@@ -334,10 +334,10 @@ class Threshold(Spec):
         where: a condition over the columns: the aggregate covers these rows alone. Sources that
             take part hold rows back only for count, sum and total, and only if the condition uses
             ``v`` and ``w`` alone.
-        of: the aggregated column, or an expression over the columns. Required for an aggregate of
-            values if the stream has declared columns. Sources hold nothing back for it.
+        of: the aggregated column, or an expression over the columns. Aggregates that need values
+            require it if the stream has declared columns. Sources hold nothing back for it.
         by: 1 to 4 keys. Each group has its own state and alert. Sources hold nothing back for it.
-        groups: maximum number of groups with a state, 1 to 100.
+        groups: maximum groups with a state, 1 to 100.
         group_retention_s: a group without rows is dropped after so long, and its alert ends.
         predicate: for a share.
         value: for a rank: the share of the weight with this value or less.
@@ -447,7 +447,7 @@ class Threshold(Spec):
                 )
 
     def _check_columns(self, recipe: Recipe) -> None:
-        """Bind the expressions to the columns of the stream."""
+        """Bind the expressions to the stream's columns."""
         params: Any = recipe.params
         columns = getattr(params, "columns", ())
         if columns and QUESTIONS[self.question].valued and self.of is None:
@@ -467,12 +467,12 @@ class Threshold(Spec):
 
     @property
     def aggregate(self) -> str:
-        """The name of the query."""
+        """The query's name."""
         return "selectivity" if self.question == "share" else self.question
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of the query."""
+        """The query's arguments."""
         if self.question == "share":
             return {"predicate": self.predicate}
         if self.question == "rank":
@@ -483,7 +483,7 @@ class Threshold(Spec):
 
     @cached_property
     def modifiers(self) -> Modifiers:
-        """The rows, values and groups of the query."""
+        """The query's rows, values and groups."""
         return Modifiers(of=self.of, where=self.where, by=self.by or ())
 
     def restricts(self, recipe: Recipe) -> bool:

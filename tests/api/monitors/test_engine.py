@@ -310,9 +310,9 @@ class Grouped:
         post = Post(first.stream.id, "a", sketch.to_bytes(), snapshot=sketch.snapshot())
         await first.aggregator.post({first.stream: [post]})
 
-    async def look(self) -> list[dict[int, str]]:
+    async def look(self) -> list[dict[int, Any]]:
         """The alert phases of all groups, as each process shows them."""
-        shown = []
+        shown: list[dict[int, Any]] = []
         for replica in self.replicas:
             await replica.monitors.look()
             groups = replica.monitors.watched(replica.stream, "m").row.groups

@@ -17,14 +17,13 @@ from decaysketch.monitor.groups import read_groups, step
 TIME = 1_790_000_000
 SITES = ["a"] * 60 + ["b"] * 30 + ["c"] * 10
 TEMPS = np.concatenate([np.linspace(0, 59, 60), np.full(30, 50.0), np.full(10, 80.0)])
-PARAMS = ds.SketchParams(
-    time_unit="s", id_bits=40, seed=3, columns="temp float64, site text, ok bool"
-)
+COLUMNS: Any = "temp float64, site text, ok bool"
+PARAMS = ds.SketchParams(time_unit="s", id_bits=40, seed=3, columns=COLUMNS)
 
 
 def sketched(capacity: int = 1000) -> ds.DecaySketch:
     sketch = ds.DecaySketch(replace(PARAMS, capacity=capacity))
-    rows = {"temp": TEMPS, "site": SITES, "ok": [k % 2 == 0 for k in range(100)]}
+    rows: Any = {"temp": TEMPS, "site": SITES, "ok": [k % 2 == 0 for k in range(100)]}
     sketch.update(rows, 1, [TIME] * 100, range(100))
     return sketch
 
