@@ -148,6 +148,8 @@ def test_one_restores_into_the_other(filled: Database, kind: str, tmp_path: Path
         "monitors": 0,
         "monitor_accounts": 0,
         "monitor_states": 0,
+        "monitor_groups": 0,
+        "monitor_group_states": 0,
         "monitor_outbox": 0,
         "configured_questions": 0,
         "topk_lists": 0,
