@@ -7,7 +7,8 @@ Each is a vectorised Python function: Arrow columns with up to 2,048 rows in, on
 arguments and results are the same as in :mod:`decaysketch.spark.functions`, from the same query
 table. The same functions compute them (:mod:`decaysketch.tables.sql`). DuckDB's Python functions
 cannot be aggregates, so you merge sketches as a list, ``sketch_merge(list(sketch))``, and build
-them with :func:`build`.
+them with :func:`build`. :func:`decayed_sample` gives a sketch's rows with their masses as a table,
+for your own SQL.
 
 It needs pyarrow and duckdb. ``docs/engines.md`` shows the SQL.
 """
@@ -25,6 +26,7 @@ from decaysketch.families import BuiltWith, Recipe
 from decaysketch.tables import ColumnMapping
 from decaysketch.tables.frames import Columns
 from decaysketch.tables.relations import build_relation
+from decaysketch.tables.samples import decayed_sample
 from decaysketch.tables.sql import queries, query_syntax, sources, time_ranges
 from decaysketch.tables.sql.queries import FUNCTIONS, FunctionError
 from decaysketch.tables.sql.signatures import NAMES, recipes_of
@@ -32,7 +34,7 @@ from decaysketch.tables.sql.signatures import NAMES, recipes_of
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-__all__ = ["build", "register"]
+__all__ = ["build", "decayed_sample", "register"]
 
 Function = Callable[..., pa.Array]
 

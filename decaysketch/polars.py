@@ -34,8 +34,9 @@ import pyarrow as pa
 
 from decaysketch.core.log_columns import LogColumnArguments
 from decaysketch.core.time_units import instant
-from decaysketch.families import BuiltWith
-from decaysketch.tables import ColumnMapping
+from decaysketch.decay import Decay
+from decaysketch.families import BuiltWith, Sketch
+from decaysketch.tables import ColumnMapping, samples
 from decaysketch.tables.frames import Columns
 from decaysketch.tables.relations import build_relation
 from decaysketch.tables.sql import aggregates, queries, query_syntax, sources, time_ranges
@@ -43,7 +44,7 @@ from decaysketch.tables.sql.arguments import text_of
 from decaysketch.tables.sql.queries import FunctionError
 from decaysketch.tables.sql.signatures import NAMES, Asked, asking, recipes_of
 
-__all__ = ["SketchExpr", "SketchSeries", "build"]
+__all__ = ["SketchExpr", "SketchSeries", "build", "decayed_sample"]
 
 _ARGUMENTS = """
 
@@ -309,6 +310,18 @@ def build(
         check_units=check_units,
     )  # fmt: skip
     return pl.DataFrame(built)
+
+
+def decayed_sample(
+    sketch: Sketch | bytes,
+    decay: Decay | str | None,
+    now: Any = None,
+    streams: Iterable[BuiltWith] = (),
+) -> pl.DataFrame:
+    """Return a sketch's rows with their masses. See
+    :func:`decaysketch.tables.samples.sample_table`. Expressions over it have no interval.
+    """
+    return pl.DataFrame(samples.decayed_sample(sketch, decay, now, streams))
 
 
 # ------------------------------------------------------------------------------ columns and values

@@ -252,6 +252,24 @@ class Sketch(Held):
             check_units=check_units,
         )  # fmt: skip
 
+    def to_arrow(self, decay: Decay | str | None = None, now: Instant | None = None) -> Any:
+        """Return the weighted sample as an Arrow table: the value or columns, ``weight``, ``time``,
+        ``mass``, ``variance``, ``jump`` and ``exact``. See
+        :func:`decaysketch.tables.samples.sample_table`. Needs pyarrow.
+
+        ``sum(mass * x) / sum(mass)`` is the decayed mean in any engine. It has no interval, and
+        ``count(*)`` counts stored rows. The methods of the sketch have intervals.
+
+        Args:
+            decay: a decay, or its text. None if the sketch has a fixed one.
+            now: query time, in the stream's unit or a moment. None: the latest time.
+
+        Raises:
+            ParameterError: the family stores no rows for samples, or an invalid decay or time.
+            UnanswerableQueryError: rows with weight were discarded.
+        """
+        return import_module("decaysketch.tables.samples").sample_table(self, decay, now)
+
     @abstractmethod
     def verdicts(self, *columns: Any, **options: Any) -> npt.NDArray[np.int8]:
         """Return the status that :meth:`update` would give to each row. Changes nothing.
