@@ -21,8 +21,9 @@ at the reported value.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
 
 __all__ = ["Charges"]
 
@@ -51,6 +52,23 @@ class Charges:
     def __init__(self, sites: Iterable[str], limit: float, start: float = math.inf) -> None:
         self.limit = limit
         self._accounts = {site: _Account(start, start) for site in sites}
+
+    def saved(self) -> dict[str, Any]:
+        """The record as JSON-ready form. An infinite charge is null."""
+        accounts = {site: asdict(account) for site, account in self._accounts.items()}
+        for account in accounts.values():
+            account["charge"] = _finite(account["charge"])
+        return {"limit": self.limit, "accounts": accounts}
+
+    @classmethod
+    def resumed(cls, saved: Mapping[str, Any]) -> Self:
+        """The record that :meth:`saved` returned."""
+        charges = cls((), saved["limit"])
+        charges._accounts = {
+            site: _Account(**account | {"charge": _or_infinite(account["charge"])})
+            for site, account in saved["accounts"].items()
+        }
+        return charges
 
     @property
     def total(self) -> float:
@@ -133,3 +151,11 @@ class Charges:
 
     def _share(self, account: _Account) -> float:
         return account.rate / math.fsum(each.rate for each in self._accounts.values())
+
+
+def _finite(number: float) -> float | None:
+    return number if number < math.inf else None
+
+
+def _or_infinite(number: float | None) -> float:
+    return math.inf if number is None else number

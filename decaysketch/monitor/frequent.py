@@ -28,9 +28,9 @@ until all sources are polled about it and have little of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from decaysketch.errors import ParameterError
 from decaysketch.monitor.charges import Charges
@@ -309,6 +309,49 @@ class FrequentHub:
             if known.missing and now - known.asked >= self._retry_s:
                 out += self._ask(item, known, known.missing, now)
         return out
+
+    def messages_for(self, site: str) -> list[ItemPoll]:
+        """Return the polls that the hub waits for this source to answer. O(items)."""
+        return [
+            ItemPoll(item, known.cells)
+            for item, known in self._known.items()
+            if site in known.missing
+        ]
+
+    def saved(self) -> dict[str, Any]:
+        """The complete state as JSON-ready form, for :meth:`resumed`. Items must be integers or
+        texts. O(items x sites).
+        """
+        items = [
+            {
+                "item": item, "cells": list(known.cells), "frequent": known.frequent,
+                "asked": known.asked if known.asked > -math.inf else None,
+                "missing": sorted(known.missing), "charges": known.charges.saved(),
+            }
+            for item, known in self._known.items()
+        ]  # fmt: skip
+        return {"incs": dict(self._incs), "polls": self.polls, "items": items}
+
+    @classmethod
+    def resumed(
+        cls, threshold: float, theta: float, saved: Mapping[str, Any], *, retry_s: float = 2.0
+    ) -> Self:
+        """Return the hub whose state :meth:`saved` returned.
+
+        Args:
+            threshold, theta, retry_s: as for the hub that was saved.
+            saved: the state. The times in it are on the present caller's clock, too.
+        """
+        hub = cls(saved["incs"], threshold, theta, retry_s=retry_s)
+        hub._incs, hub.polls = dict(saved["incs"]), saved["polls"]
+        for each in saved["items"]:
+            asked = -math.inf if each["asked"] is None else each["asked"]
+            hub._known[each["item"]] = _Known(
+                tuple(each["cells"]), Charges.resumed(each["charges"]), each["frequent"], asked,
+                set(each["missing"]),
+            )  # fmt: skip
+        hub._frequent = {each["item"] for each in saved["items"] if each["frequent"]}
+        return hub
 
     def _answer_default(self, report: ItemReport) -> ItemAnswer:
         return ItemAnswer(report.inc, report.seq, report.item, "below", self.default)

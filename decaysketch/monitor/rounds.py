@@ -23,6 +23,12 @@ no open report that the hub knows of.
 ``(1 - theta) f <= f(e) <= (1 + theta) f``. If all of a source's reports are lost, the hub names it
 as silent once its lease is over.
 
+*Stored elsewhere.* :meth:`RoundHub.saved` is the hub's complete state as JSON, and
+:meth:`RoundHub.resumed` builds the same hub from it, in any process: a hub that stores its state
+after each message, before it sends the responses, may be killed at any moment.
+:meth:`RoundHub.message_for` is the message that a source needs now, for a transport in which the
+hub only responds.
+
 State machines without I/O. Times are seconds on the caller's steady clock, and clocks of source and
 hub are never compared.
 """
@@ -30,9 +36,9 @@ hub are never compared.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -364,18 +370,55 @@ class RoundHub:
         """
         out: list[tuple[str, ToSite]] = []
         for site, account in self._accounts.items():
-            if now - account.asked < self._retry_s:
-                continue
-            if self.phase == "collecting":
-                waits = account.offered != self.epoch
-            else:
-                waits = account.epoch != self.epoch or (
-                    self.phase == "polling" and not account.polled
-                )
-            if waits:
+            if now - account.asked >= self._retry_s and self._waits_for(account):
                 account.asked = now
                 out.append((site, self._say(site, account)))
         return out
+
+    def message_for(self, site: str) -> ToSite | None:
+        """Return the message that the hub waits for this source to answer, or None. O(1)."""
+        account = self._accounts[site]
+        return self._say(site, account) if self._waits_for(account) else None
+
+    def _waits_for(self, account: _Account) -> bool:
+        if self.phase == "collecting":
+            return account.offered != self.epoch
+        return account.epoch != self.epoch or (self.phase == "polling" and not account.polled)
+
+    def saved(self) -> dict[str, Any]:
+        """The complete state as JSON-ready form, for :meth:`resumed`. O(sites x size)."""
+        accounts = {}
+        for site, account in self._accounts.items():
+            fields = {name: _stored(each) for name, each in asdict(account).items()}
+            accounts[site] = fields
+        return {
+            "epoch": self.epoch, "rounds": self.rounds, "polls": self.polls, "phase": self.phase,
+            "estimate": None if self.zone is None else self.zone.estimate.ravel().tolist(),
+            "charges": self._charges.saved(), "accounts": accounts,
+        }  # fmt: skip
+
+    @classmethod
+    def resumed(
+        cls, zone_of: ZoneMaker, shape: tuple[int, int, int], saved: Mapping[str, Any], *,
+        retry_s: float = 2.0, lease_s: float = math.inf,
+    ) -> Self:  # fmt: skip
+        """Return the hub whose state :meth:`saved` returned.
+
+        Args:
+            saved: the state. The times in it are on the present caller's clock, too.
+            zone_of, shape, retry_s, lease_s: as for the hub that was saved.
+        """
+        hub = cls(
+            saved["accounts"], zone_of, shape, epoch=saved["epoch"], retry_s=retry_s,
+            lease_s=lease_s,
+        )  # fmt: skip
+        hub.rounds, hub.polls, hub.phase = saved["rounds"], saved["polls"], saved["phase"]
+        if saved["estimate"] is not None:
+            hub.zone = zone_of(np.array(saved["estimate"], np.float64).reshape(shape))
+        hub._charges = Charges.resumed(saved["charges"])
+        for site, fields in saved["accounts"].items():
+            hub._accounts[site] = _Account(**{name: _read(name, x) for name, x in fields.items()})
+        return hub
 
     def state(self, now: float) -> RoundState:
         """The state that the hub vouches for now. O(sites)."""
@@ -510,3 +553,18 @@ class RoundHub:
             return Poll(self.epoch)
         assert self.zone is not None, "a round that began has a zone"
         return Start(account.inc, self.epoch, self.zone.estimate, account.first)
+
+
+_EVER = ("first", "heard", "asked")  # attributes of an account that may be before everything
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return None if value == -math.inf else value
+
+
+def _read(name: str, value: Any) -> Any:
+    if name in _EVER and value is None:
+        return -math.inf
+    return np.array(value, np.float64) if isinstance(value, list) else value
