@@ -7,7 +7,15 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from decaysketch.errors import ParameterError
 
-__all__ = ["MAX_COLUMNS", "MAX_COLUMN_NAME_BYTES", "ColumnType", "ColumnTypes", "read_column_types"]
+__all__ = [
+    "MAX_COLUMNS",
+    "MAX_COLUMN_NAME_BYTES",
+    "MAX_STRATUM_COLUMNS",
+    "ColumnType",
+    "ColumnTypes",
+    "read_column_types",
+    "read_strata",
+]
 
 ColumnType = Literal["float64", "int64", "bool", "text"]
 
@@ -16,6 +24,7 @@ ColumnTypes: TypeAlias = "tuple[tuple[str, ColumnType], ...]"
 
 MAX_COLUMNS = 32
 MAX_COLUMN_NAME_BYTES = 128
+MAX_STRATUM_COLUMNS = 2
 
 _TAKEN = {
     "w": "the weight of an observation",
@@ -50,6 +59,37 @@ def read_column_types(given: Any) -> ColumnTypes:
             raise ParameterError(f"columns has {name!r} twice; expected each name once")
         found[name] = kind
     return tuple(sorted(found.items(), key=lambda pair: pair[0].encode()))
+
+
+def read_strata(given: Any, columns: ColumnTypes) -> tuple[str, ...]:
+    """Return the stratum columns, names rising.
+
+    Args:
+        given: one or two text column names: a sequence, or one text, split at commas.
+        columns: the declared columns.
+
+    Raises:
+        ParameterError: a name is no declared text column, or occurs twice, or there are three.
+    """
+    if isinstance(given, str):
+        given = [name.strip() for name in given.split(",") if name.strip()]
+    if not isinstance(given, list | tuple):
+        raise ParameterError(f"strata is {given!r:.80}; expected one or two text column names")
+    kinds = dict(columns)
+    for name in given:
+        if not isinstance(name, str) or kinds.get(name) != "text":
+            kind = kinds.get(name, "no column") if isinstance(name, str) else "no name"
+            texts = ", ".join(known for known, kind in columns if kind == "text") or "none"
+            raise ParameterError(
+                f"strata has {name!r:.80}, which is {kind}; expected text columns, and there is "
+                f"{texts}"
+            )
+    if len(given) > MAX_STRATUM_COLUMNS or len(set(given)) < len(given):
+        raise ParameterError(
+            f"strata is {', '.join(given):.200}; expected at most {MAX_STRATUM_COLUMNS} columns, "
+            "each once"
+        )
+    return tuple(name for name, _ in columns if name in given)
 
 
 def _pairs_of(given: Any) -> list[tuple[Any, Any]]:

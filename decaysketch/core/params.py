@@ -27,14 +27,16 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core import hashing, sizing
-from decaysketch.core.column_types import ColumnTypes, read_column_types
+from decaysketch.core.column_types import ColumnTypes, read_column_types, read_strata
 from decaysketch.core.sizing import MAX_CAPACITY, MAX_COPIES, MAX_ID_BITS
 from decaysketch.errors import ParameterError
 
 __all__ = [
+    "DEFAULT_STRATA",
     "MAX_CAPACITY",
     "MAX_COPIES",
     "MAX_ID_BITS",
+    "MAX_STRATA",
     "MAX_WEIGHT",
     "OBJECTIVES",
     "OPTIONS",
@@ -64,6 +66,8 @@ MAX_WEIGHT = 1 << 31
 BY_WEIGHT: Objectives = ("weight",)
 BY_WEIGHT_AND_COUNT: Objectives = ("weight", "count")
 _OBJECTIVES = {",".join(each): each for each in (BY_WEIGHT, BY_WEIGHT_AND_COUNT)}
+DEFAULT_STRATA = 20_000
+MAX_STRATA = 1 << 20
 _TIME_UNIT = re.compile(r"[a-z]{1,8}")
 
 
@@ -77,6 +81,7 @@ class BuildParams(ABC):
     time_unit: str
     id_key: bytes | None = None  # the stream's secret, where ids are keyed by one
     objectives: Objectives = BY_WEIGHT
+    strata: tuple[str, ...] = ()  # columns that each have samples of their own
 
     @property
     @abstractmethod
@@ -156,6 +161,11 @@ class SketchParams(BuildParams):
             per level. Counts and totals of values then stay accurate although weights differ by
             orders of magnitude. With half the capacity, such a sketch takes about the space of a
             sample by weight alone. It has one hash function (``copies=1``).
+        strata: one or two text columns. The sketch then keeps a sample of its own, of ``capacity``
+            observations per level, for each of their values (a *stratum*), so that results for
+            each are as accurate. A name, or several.
+        max_strata: strata that a sketch accepts, 20,000 by default. An update with rows of more is
+            rejected, and no stratum is dropped for another.
         accuracy: replaces ``capacity``: error of a sum in 19 of 20 results, as 0.02 or "2%".
 
     Raises:
@@ -177,6 +187,8 @@ class SketchParams(BuildParams):
     id_key: bytes | None = field(default=None, repr=False)
     columns: ColumnTypes = field(default=(), repr=False)
     objectives: Objectives = field(default=BY_WEIGHT, repr=False)
+    strata: tuple[str, ...] = field(default=(), repr=False)
+    max_strata: int = field(default=DEFAULT_STRATA, repr=False)
     accuracy: InitVar[float | str | None] = None
 
     def __post_init__(self, accuracy: float | str | None) -> None:
@@ -197,6 +209,21 @@ class SketchParams(BuildParams):
         check_time_unit(self.time_unit)
         self._check_columns()
         self._check_objectives()
+        object.__setattr__(self, "strata", read_strata(self.strata, self.columns))
+        check_integer("max_strata", self.max_strata, 1, MAX_STRATA)
+        if self.strata and self.copies != 1:
+            raise ParameterError(
+                f"copies is {self.copies} and strata is {', '.join(self.strata)}; expected 1 copy"
+            )
+        if self.strata and self.objectives != BY_WEIGHT:
+            raise ParameterError(
+                f"objectives is {','.join(self.objectives)} and strata is "
+                f"{', '.join(self.strata)}; expected one of them"
+            )
+        if not self.strata and self.max_strata != DEFAULT_STRATA:
+            raise ParameterError(
+                f"max_strata is {self.max_strata} and there are no strata; leave it out"
+            )
         _check_choice("id_mix", self.id_mix, get_args(IdMix))
         if self.id_key is not None:
             if not isinstance(self.id_key, bytes) or not 16 <= len(self.id_key) <= 64:
@@ -303,6 +330,11 @@ class SketchParams(BuildParams):
             id_key=id_key,
         )
 
+    @property
+    def own_columns(self) -> ColumnTypes:
+        """Columns that a row stores: all but its stratum."""
+        return tuple(pair for pair in self.columns if pair[0] not in self.strata)
+
     # ------------------------------------------------------------------------ derived: the hash
 
     @property
@@ -384,6 +416,9 @@ class SketchParams(BuildParams):
             packed += b"".join(b"\0" + each.encode() for each in column)
         if self.objectives != BY_WEIGHT:
             packed += b"\0\0" + ",".join(self.objectives).encode()  # no column has an empty name
+        if self.strata:
+            packed += struct.pack("<I", self.max_strata)
+            packed += b"".join(b"\1" + each.encode() for each in self.strata)
         return hashlib.blake2b(packed, digest_size=8, person=b"ds-params-1").digest()
 
     def to_dict(self) -> dict[str, Any]:
@@ -394,6 +429,9 @@ class SketchParams(BuildParams):
             form["columns"] = dict(columns)
         if (objectives := form.pop("objectives")) != BY_WEIGHT:
             form["objectives"] = ",".join(objectives)
+        strata, max_strata = form.pop("strata"), form.pop("max_strata")
+        if strata:
+            form |= {"strata": list(strata), "max_strata": max_strata}
         form["keyed_by"] = "seed" if self.id_key is None else "secret"
         if self.id_key is not None:
             form["key_check"] = self.key_check.hex()

@@ -80,7 +80,7 @@ BoolArray = npt.NDArray[np.bool_]
 Function = Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], npt.ArrayLike]
 Predicate = Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], npt.ArrayLike]
 
-_TIE = 1e-12  # ranks this close are one rank: sums of masses are rounded
+TIE = 1e-12  # ranks this close are one rank: sums of masses are rounded
 OUTWEIGHED = 2.0**-64
 HINGES = 0.15  # a row with this share of the variance decides an answer
 _DECISIVE = 0.5  # an observation with this much of the variance, had it been seen, decides
@@ -1088,7 +1088,7 @@ def _quantile(sample: Sample, q: float, confidence: float) -> Estimate:
         return undefined(sample, confidence, -math.inf, math.inf)
     below = sample.cumulative  # masses of the values up to each, 0 first
     weight = float(below.mass[-1])
-    place = int(np.searchsorted(below.mass[1:], (q - _TIE) * weight))
+    place = int(np.searchsorted(below.mass[1:], (q - TIE) * weight))
     if q == 1.0:  # the largest, however little it weighs
         place = len(ranking.values) - 1
     value = float(ranking.values[place])
@@ -1111,7 +1111,7 @@ def _quantile(sample: Sample, q: float, confidence: float) -> Estimate:
         return rank_balance(a, c, q)
 
     # The rank of the k-th value may reach q from `lowest` on, and surely does from `highest` on.
-    slack = _TIE * weight
+    slack = TIE * weight
     lowest = _first_true(0, place + 1, lambda k: balance(k).upper >= -slack)
     highest = _first_true(place + 1, len(ranking.values) + 1, lambda k: balance(k).lower >= -slack)
     lower = float(ranking.values[lowest - 1]) if lowest > 0 else -math.inf
@@ -1152,7 +1152,7 @@ def heavy_hitters(sample: Sample, phi: float, *, confidence: float = 0.95) -> li
     sample = sample.of_values
     ranking = sample.ranking
     mass = ranking.exact + ranking.sampled
-    found = np.flatnonzero(mass > (phi + _TIE) * np.sum(mass))
+    found = np.flatnonzero(mass > (phi + TIE) * np.sum(mass))
     found = found[np.argsort(-mass[found], kind="stable")]
     if not len(found):
         return []

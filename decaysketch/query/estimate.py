@@ -34,6 +34,7 @@ __all__ = [
     "check_confidence",
     "contrast",
     "first_true",
+    "gamma_quantile",
     "inequality",
     "part_interval",
     "rank_balance",
@@ -305,11 +306,11 @@ def part_interval(
     # A hit that was seen is no larger than all that was seen: without this, a step far beyond the
     # sampled mass would lift the lower end up to the estimate.
     least = np.minimum(k if seen is None else np.asarray(seen, dtype=np.float64), y)
-    lower = _gamma_quantile(y, spread, least, 0.5, thinning, tail)
+    lower = gamma_quantile(y, spread, least, 0.5, thinning, tail)
     if unequal is None:
         unequal = 1.0 if skew is None else inequality(y, spread, skew)
     unseen = np.clip(0.5 * np.asarray(unequal) / _MILD, 0.5, 1.0)
-    upper = _gamma_quantile(y, spread, k, unseen, thinning, 1.0 - tail)
+    upper = gamma_quantile(y, spread, k, unseen, thinning, 1.0 - tail)
     lower = np.minimum(np.maximum(lower, certain), y)
     return Interval(known + y, known + lower, known + np.maximum(upper, y))
 
@@ -335,7 +336,7 @@ def inequality(
     return moment * mean / np.where(square > 0.0, square, np.inf)
 
 
-def _gamma_quantile(
+def gamma_quantile(
     y: Float64Array,
     variance: Float64Array,
     step: Float64Array,

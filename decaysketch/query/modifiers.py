@@ -293,7 +293,9 @@ def _filtering(where: Bound) -> Callable[[Sample], Sample]:
     def change(sample: Sample) -> Sample:
         first, last = where.times(sample.now)
         mask = where.holds(SampleTable(sample))
-        return replace(sample.only(mask, first=first, last=last), whole=lambda: sample)
+        strata = None if sample.strata is None else sample.strata.that_may(where)
+        found = sample.only(mask, first=first, last=last, strata=strata)
+        return replace(found, whole=lambda: sample)
 
     return change
 
@@ -359,6 +361,9 @@ def _largest_weighed(weight: Bound, sample: Sample) -> tuple[float, float]:
 
 
 def _valued(sample: Sample, of: Bound) -> Sample:
+    records = sample.records
+    if records is not None and dict(records.types).get(of.column) in ("float64", "int64"):
+        return sample.valued_by_column(of.column)
     column = of(SampleTable(sample))
     if of.kind == "text":
         return _named(sample, column)

@@ -33,6 +33,7 @@ from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
 from decaysketch.decay.functions import check_decay
 from decaysketch.errors import ParameterError, UnanswerableQueryError
+from decaysketch.query.strata import Strata
 from decaysketch.query.unseen_rows import Reach
 
 __all__ = [
@@ -68,6 +69,8 @@ Column = TypeVar("Column", bound=npt.NDArray[Any])
 CROWDED = 0.125
 
 FAINT = 2.0**-160  # beside a weight of 1
+
+_FEW_OF = 16  # of so many rows, one is read by itself
 
 
 # ----------------------------------------------------------------------- what estimators begin with
@@ -271,14 +274,37 @@ class Values:
         value_type: value type of the stream.
         labels: the labels of the keys, if values are labels.
         bound: the number that represents a range: its middle, lower or upper bound.
+        named: returns another number column of the same rows, by name. None: there is none.
     """
 
     def __init__(
         self, keys: Int64Array, value_type: str, labels: Labels | None = None,
-        bound: EndOfRange = "middle",
+        bound: EndOfRange = "middle", named: Callable[[str], Values] | None = None,
     ) -> None:  # fmt: skip
         self._keys, self._value_type, self._labels = keys, value_type, labels
         self._bound = bound
+        self.named = named
+
+    def _are_few(self, runs: Sequence[Run]) -> bool:
+        """Whether it costs less to read these rows than to prepare all for later queries."""
+        rows = sum(len(range(len(self._keys))[r]) if isinstance(r, slice) else len(r) for r in runs)
+        return rows * _FEW_OF < len(self._keys)
+
+    def read(self, runs: Sequence[Run]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Return the values of row runs, 0 where missing, and where they are missing."""
+        if self._are_few(runs) and "decoded" not in self.__dict__:
+            return self._values(self.keys(runs))
+        values, missing = (read(column, runs) for column in self.decoded)
+        return values, missing
+
+    def keys(self, runs: Sequence[Run]) -> Int64Array:
+        """Return the value keys of row runs."""
+        return read(self._keys, runs)
+
+    @property
+    def value_type(self) -> str:
+        """Value type of the column."""
+        return self._value_type
 
     @cached_property
     def ranged(self) -> npt.NDArray[np.bool_] | None:
@@ -333,6 +359,11 @@ class Values:
         """Return the rising distinct values in row runs, without missing ones, and the value number
         for each row that has one. As ``np.unique(..., return_inverse=True)``.
         """
+        if self._are_few(runs) and "_order" not in self.__dict__:
+            keys = self.keys(runs)[valued]
+            return Values(keys, self._value_type, self._labels, self._bound).distinct(
+                [slice(None)], np.ones(len(keys), np.bool_)
+            )
         distinct, number = self._order
         group = read(number, runs)
         if not valued.all():
@@ -347,12 +378,15 @@ class Values:
 class Unnamed(Values):
     """The values for rows with columns, as long as no column is named."""
 
-    def __init__(self, records: Records) -> None:
-        self._records = records
+    def __init__(self, records: Records, named: Callable[[str], Values]) -> None:
+        self._records, self.named = records, named
 
     @cached_property
     def ranged(self) -> None:
         return None
+
+    def read(self, runs: Sequence[Run]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        return self.decoded
 
     @cached_property
     def decoded(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
@@ -380,9 +414,15 @@ def values_among(
     if records is None:
         return Values(keys, value_type, labels)
     numbers = [name for name, kind in records.types if kind in ("float64", "int64")]
-    if len(numbers) != 1:
-        return Unnamed(records)
-    return Values(records.column(numbers[0]).keys[keys], dict(records.types)[numbers[0]])
+    known: dict[str, Values] = {}
+
+    def named(name: str) -> Values:
+        if name not in known:
+            column, kind = records.column(name).keys[keys], dict(records.types)[name]
+            known[name] = Values(column, kind, named=named)
+        return known[name]
+
+    return named(numbers[0]) if len(numbers) == 1 else Unnamed(records, named)
 
 
 class Ranking(NamedTuple):
@@ -565,6 +605,7 @@ class Sample:
         whole: for a restricted sample, returns the complete one, where few rows borrow the tail of
             their column. None for any other sample.
         weighted: whether observations may have other weights than 1.
+        strata: the strata of the stream, each with bands of its own. None if there are none.
         bound: the number that represents a value that is a range.
         per_observation: the largest hits of sums over observations, if the sketch has a sample by
             count in addition. None: they follow from ``step`` and the weights.
@@ -607,6 +648,8 @@ class Sample:
         sample. Otherwise it is the sample itself.
         """
         return self if self.per_observation is None else self.apply(_counted)
+
+    strata: Strata | None = None
 
     @property
     def exact(self) -> bool:
@@ -711,9 +754,7 @@ class Sample:
 
     @cached_property
     def _decoded(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        decoded, runs = self._source.values.decoded, self._source.runs
-        values, missing = (read(column, runs) for column in decoded)
-        return values, missing
+        return self._source.values.read(self._source.runs)
 
     @property
     def values(self) -> npt.NDArray[Any]:
@@ -831,6 +872,7 @@ class Sample:
         *,
         first: int | None = None,
         last: int | None = None,
+        strata: npt.NDArray[np.bool_] | None = None,
     ) -> Sample:
         """Return the rows in a mask, as a sample of the stream's observations that the mask
         selects.
@@ -843,6 +885,7 @@ class Sample:
             rows: bool[n], or a function that returns it for a sample. A function is called again
                 for the rows of a sample scaled for another time.
             first, last: the mask selects no row, and could select none, at another time.
+            strata: nor in another stratum than these: bool[strata]. None: in any.
 
         Raises:
             ParameterError: the mask has another shape or type.
@@ -851,8 +894,10 @@ class Sample:
         """
         if callable(rows):
             rule = rows
-            return changed([self], lambda sample: _masked(sample, rule(sample), first, last))[0]
-        return replace(_masked(self, rows, first, last), redraw=None, later=None)
+            return changed(
+                [self], lambda sample: _masked(sample, rule(sample), first, last, strata)
+            )[0]
+        return replace(_masked(self, rows, first, last, strata), redraw=None, later=None)
 
     def valued_by(
         self, value_keys: Int64Array, value_type: str, labels: Labels | None = None
@@ -868,6 +913,19 @@ class Sample:
         return replace(
             self, params=_Values(value_type), observed=observed, origin=None, labels=labels,
             records=None,
+        )  # fmt: skip
+
+    def valued_by_column(self, name: str) -> Sample:
+        """Return the same rows with the values of a number column, decoded and sorted once for all
+        samples of a state.
+        """
+        source = self._source
+        assert source.values.named is not None, "of a stream with columns"
+        values = source.values.named(name)
+        return replace(
+            self, params=_Values(values.value_type), labels=None, records=None,
+            origin=Origin(values, source.runs),
+            observed=lambda: self._observed._replace(value_keys=values.keys(source.runs)),
         )  # fmt: skip
 
     def weighed(self, factor: Float64Array, step: float, thinning: float) -> Sample:
@@ -889,6 +947,7 @@ class Sample:
             step=step,
             thinning=thinning,
             hits_within=None,
+            strata=None,
         )
 
     def apply(self, change: Change) -> Sample:
@@ -945,8 +1004,9 @@ def _scaled(hits_within: HitsWithin | None, by: float) -> HitsWithin | None:
 
 
 def _masked(
-    sample: Sample, rows: npt.NDArray[np.bool_], first: int | None, last: int | None
-) -> Sample:
+    sample: Sample, rows: npt.NDArray[np.bool_], first: int | None, last: int | None,
+    active: npt.NDArray[np.bool_] | None = None,
+) -> Sample:  # fmt: skip
     """See :meth:`Sample.only`."""
     mask = np.asarray(rows)
     if mask.shape != (len(sample),) or mask.dtype != np.bool_:
@@ -957,11 +1017,16 @@ def _masked(
     index = np.flatnonzero(mask)
     exact, known = index.searchsorted([sample.exact_rows, sample.known_rows]).tolist()
     step, thinning, per = sample.step, sample.thinning, sample.per_observation
-    if (first is not None or last is not None) and sample.hits_within is not None and step > 0.0:
-        step, thinning = _within(sample.hits_within, first, last)
-        if not step > 0.0:  # no sampled band meets these times
-            exact = known = len(index)
-    reach = sample.reach
+    strata, reach, hits_within = sample.strata, sample.reach, sample.hits_within
+    if strata is not None and step > 0.0:
+        strata = strata.restricted(first, last, active)
+        step, thinning = strata.largest()
+        hits_within, of_strata = strata.hits.within(strata.active), strata
+        reach = lambda: of_strata.hits.reach(of_strata.active)  # noqa: E731
+    elif (first is not None or last is not None) and hits_within is not None and step > 0.0:
+        step, thinning = _within(hits_within, first, last)
+    if sample.step > 0.0 and not step > 0.0:  # no sampled band meets these times, or strata
+        exact = known = len(index)
     columns = ("weights", "decayed", "masses", "variances", "jumps")
     taken: dict[str, Any] = {name: getattr(sample, name)[index] for name in columns}
     return replace(
@@ -973,6 +1038,8 @@ def _masked(
         known_rows=known,
         step=step,
         thinning=thinning,
+        hits_within=hits_within,
+        strata=strata,
         reach=None if reach is None else lambda: reach().within(first, last),
         per_observation=None if per is None else per.within(first, last),
     )

@@ -18,9 +18,11 @@ from decaysketch.query.dispatch import given_to
 from decaysketch.query.ensemble import Combine
 from decaysketch.query.estimate import Estimate, check_confidence
 from decaysketch.query.grouped import Estimates, Keys, Parts, number_groups
+from decaysketch.query.grouped_quantiles import EstimateLists, median_by, quantiles_by
 from decaysketch.query.modifiers import Modifiers, bound_to, modified, revalued
 from decaysketch.query.sample import FAINT, EndOfRange, Sample, changed, pool
 from decaysketch.query.shapes import SCALAR, Question
+from decaysketch.query.strata import Groups
 
 __all__ = [
     "MOST_ONE_BY_ONE",
@@ -35,9 +37,11 @@ MOST_ONE_BY_ONE = 100
 """Groups for which an aggregate is computed that is not computed for all groups at once."""
 
 #: Aggregates that are computed for all groups at once.
-_AT_ONCE: Mapping[str, Callable[..., Estimates]] = {
+_AT_ONCE: Mapping[str, Callable[..., Estimates | EstimateLists]] = {
     "count": grouped.count_by,
     "mean": grouped.mean_by,
+    "median": median_by,
+    "quantile": quantiles_by,
     "rate": grouped.rate_by,
     "selectivity": grouped.selectivity_by,
     "sum": grouped.sum_by,
@@ -86,7 +90,7 @@ class GroupTable:
         kinds: their types.
         values: for each key, its value in each group.
         answers: for each group: :class:`~decaysketch.query.grouped.Estimates`, columns for all
-            groups, or a list.
+            groups, several of these, or a list.
         rows: int64[groups], retained rows.
         certain: see :class:`GroupRow`.
         total_groups: the number of groups with a retained row, listed or not.
@@ -101,7 +105,7 @@ class GroupTable:
     names: tuple[str, ...]
     kinds: tuple[Kind, ...]
     values: tuple[list[Any], ...]
-    answers: Estimates | list[Any]
+    answers: Estimates | EstimateLists | list[Any]
     rows: npt.NDArray[np.int64]
     certain: npt.NDArray[np.bool_] | None
     total_groups: int
@@ -269,25 +273,43 @@ class GroupedView:
             self._pooled = pooled, number_groups(self._by, [pooled])
         return self._pooled
 
+    def _strata(self, sample: Sample, keys: Keys) -> Groups | None:
+        """Return the strata by group, if a key depends on the strata alone."""
+        if sample.strata is None or not sample.step > 0.0:
+            return None
+        return sample.strata.by_group(self._by, keys.values)
+
+    @staticmethod
+    def _unseen(sample: Sample, groups: Groups | None, confidence: float) -> float:
+        """Return the bound on groups without a retained row."""
+        if groups is None or not groups.complete:
+            return grouped.unseen_at_most(sample, confidence)
+        step, thinning = groups.unseen()
+        return grouped.unseen_at_most(replace(sample, step=step, thinning=thinning), confidence)
+
     # ------------------------------------------------------------------------------ all at once
 
     def _at_once(
-        self, question: Question[Any], given: dict[str, Any], aggregate: Callable[..., Estimates],
-        pooled: Sample, keys: Keys, confidence: float,
+        self, question: Question[Any], given: dict[str, Any],
+        aggregate: Callable[..., Estimates | EstimateLists], pooled: Sample, keys: Keys,
+        confidence: float,
     ) -> GroupTable:  # fmt: skip
         if pooled.labels is not None and self._modifiers.of is None:
             question.check_labels(given)
         sample = revalued(pooled, self._modifiers, self._schema)
         if sample.labels is not None:
             question.check_labels(given)
-        parts = _parts(_as_whole(sample), keys, confidence)._replace(span=self._span)
+        groups = self._strata(sample, keys)
+        parts = _parts(_as_whole(sample), keys, confidence, groups)._replace(span=self._span)
         found = aggregate(parts, **_arguments(question, given))
-        found = self._scaled_again(question, given, parts, keys, found)
         rows = np.bincount(keys.numbers[0], minlength=keys.size)
-        order = self._order(found.value, rows, keys)
-        unseen = grouped.unseen_at_most(pooled, confidence)
+        if isinstance(found, Estimates) and question.name != "median":
+            found = self._scaled_again(question, given, parts, keys, found)
+        sizes = np.full(keys.size, np.nan) if isinstance(found, EstimateLists) else found.value
+        order = self._order(sizes, rows, keys)
+        unseen = self._unseen(pooled, groups, confidence)
         certain = None
-        if self._modifiers.order == "largest" and len(found):
+        if self._modifiers.order == "largest" and len(found) and isinstance(found, Estimates):
             certain = _certain(found, order, _unseen_bound(question, parts, unseen))
         return self._table(question, given, keys, found.take(order), rows, order, certain, unseen)
 
@@ -358,7 +380,7 @@ class GroupedView:
         order = order[np.isin(order, chosen)]
         place = {number: k for k, number in enumerate(chosen.tolist())}
         listed = [found[place[number]] for number in order.tolist()]
-        unseen = grouped.unseen_at_most(pooled, confidence)
+        unseen = self._unseen(pooled, self._strata(pooled, keys), confidence)
         return self._table(question, given, keys, listed, rows, order, None, unseen)
 
     def _of_one(
@@ -383,7 +405,9 @@ class GroupedView:
             for sample, numbers in zip(samples, keys.numbers, strict=True)
         }
         wanted = [listed[number] for listed in keys.values]
-        first, last = None, None
+        first, last, strata = None, None, None
+        if (groups := self._strata(samples[0], keys)) is not None:
+            strata = groups.of(number)
         if keys.hulls is not None:
             first, last = (int(ends[number]) for ends in keys.hulls)
 
@@ -392,7 +416,8 @@ class GroupedView:
             if mask is None:
                 mask = _has_keys(self._by, sample, wanted)
             whole = sample.whole or (lambda: sample)
-            return replace(sample.only(mask, first=first, last=last), whole=whole)
+            found = sample.only(mask, first=first, last=last, strata=strata)
+            return replace(found, whole=whole)
 
         return changed(samples, change)
 
@@ -413,7 +438,7 @@ class GroupedView:
 
     def _table(
         self, question: Question[Any], given: Mapping[str, Any], keys: Keys,
-        answers: Estimates | list[Any], rows: npt.NDArray[np.int64],
+        answers: Estimates | EstimateLists | list[Any], rows: npt.NDArray[np.int64],
         order: npt.NDArray[np.intp], certain: npt.NDArray[np.bool_] | None, unseen: float,
     ) -> GroupTable:  # fmt: skip
         listed = order.tolist()
@@ -427,9 +452,11 @@ class GroupedView:
 # ------------------------------------------------------------------------------------------ common
 
 
-def _parts(sample: Sample, keys: Keys, confidence: float) -> Parts:
+def _parts(sample: Sample, keys: Keys, confidence: float, groups: Groups | None = None) -> Parts:
     step, thinning = np.full(keys.size, sample.step), np.full(keys.size, sample.thinning)
-    if keys.hulls is not None and sample.hits_within is not None and sample.step > 0.0:
+    if groups is not None:
+        step, thinning = groups.steps()
+    elif keys.hulls is not None and sample.hits_within is not None and sample.step > 0.0:
         step, thinning = sample.hits_within(*keys.hulls)
     level = 1.0 - (1.0 - confidence) / max(keys.size, 1)
     found = Parts(sample, keys.numbers[0], keys.size, step, thinning, level, confidence)

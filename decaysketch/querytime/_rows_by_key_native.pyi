@@ -11,6 +11,9 @@ _States = tuple[_Int64Array, _Int64Array, _Int64Array, _Int64Array]
 
 RECORD_FIELDS: int
 
+class Payloads:
+    def __init__(self, keys: _Int64Array, ranks: list[_Int64Array | None]) -> None: ...
+
 class ByKey:
     def __init__(
         self,
@@ -21,6 +24,7 @@ class ByKey:
         levels: int,
         salt: int,
         far: tuple[int, int],
+        records: bool = False,
     ) -> None: ...
     def take(
         self,
@@ -41,6 +45,7 @@ class ByKey:
         largest: int,
         after: _States,
         replaced: _Int64Array,
+        payloads: Payloads | None = None,
     ) -> None: ...
     def write(
         self,

@@ -26,6 +26,11 @@ cdef extern from "querytime/rows_by_key.h" nogil:
         uint64_t other, any
         int64_t rows
 
+    ctypedef struct ds_payloads:
+        const int64_t *keys
+        int64_t count
+        const int64_t *const *ranks
+
     ctypedef struct ds_scratch:
         ds_rows out
         uint32_t *words[2]
@@ -33,6 +38,7 @@ cdef extern from "querytime/rows_by_key.h" nogil:
         uint64_t *present
         ds_entry *entries[2]
         ds_replaced replaced
+        const ds_payloads *payloads
 
     ctypedef struct ds_record:
         pass
@@ -80,6 +86,7 @@ cdef extern from "querytime/rows_by_key.h" nogil:
         ) noexcept nogil
 
     const ds_by_key_kernels *ds_by_key_at(int level)
+    const ds_by_key_kernels *ds_record_by_key_at(int level)
     int ds_level()
     int ds_slot_bits(int64_t)
 
@@ -87,6 +94,7 @@ cdef extern from "core/sort.h" nogil:
     enum: DS_MAX_ROWS
 
 cdef const ds_by_key_kernels *kernels = ds_by_key_at(ds_level())
+cdef const ds_by_key_kernels *of_records = ds_record_by_key_at(ds_level())
 
 cdef enum:
     FIELDS = 4  # 64-bit numbers of a record
@@ -161,6 +169,34 @@ cdef ds_record *_records(int64_t[:, ::1] records) except? NULL:
     return <ds_record *> &records[0, 0]
 
 
+cdef class Payloads:
+    """Columns of rows, to compare them.
+
+    Args:
+        keys: int64[payloads, columns]; a row's value is a number of these.
+        ranks: for each column the rank of each text number, int64; None for one without texts.
+    """
+
+    cdef ds_payloads c
+    cdef const int64_t *rank_pointers[64]
+    cdef object held  # what they point to
+
+    def __cinit__(self, const int64_t[:, ::1] keys not None, list ranks not None):
+        cdef const int64_t[::1] found
+        cdef int column
+        if len(ranks) != keys.shape[1] or len(ranks) > 64:
+            raise ValueError(f"ranks of {len(ranks)} columns; expected {keys.shape[1]}")
+        for column in range(len(ranks)):
+            self.rank_pointers[column] = NULL
+            if ranks[column] is not None and len(ranks[column]):
+                found = ranks[column]
+                self.rank_pointers[column] = &found[0]
+        self.held = keys, ranks
+        self.c = ds_payloads(NULL, keys.shape[1], &self.rank_pointers[0])
+        if keys.shape[0] and keys.shape[1]:
+            self.c.keys = &keys[0, 0]
+
+
 cdef class ByKey:
     """Sketches of many keys under one hash function.
 
@@ -169,19 +205,21 @@ cdef class ByKey:
         max_weight, capacity, levels: of every sketch.
         salt: an odd number that keys tables of identities.
         far: see :class:`decaysketch.querytime._native.Rows`.
+        records: whether values are payload numbers.
     """
 
     cdef Hash hash
     cdef ds_common c
     cdef uint64_t far_other, far_any
+    cdef const ds_by_key_kernels *kernels
 
     def __init__(
         self, Hash hash not None, *, int64_t max_weight, int64_t capacity, int levels,
-        uint64_t salt, tuple far,
+        uint64_t salt, tuple far, bint records=False,
     ):
         if levels != hash.c.top + 1:
             raise ValueError(f"{levels} levels of a hash function that has {hash.c.top + 1}")
-        self.hash = hash
+        self.hash, self.kernels = hash, of_records if records else kernels
         self.c = ds_common(&hash.c, max_weight, capacity, levels, salt)
         self.far_other, self.far_any = far
 
@@ -210,12 +248,12 @@ cdef class ByKey:
         if n:
             rows = ds_incoming(&codes[0], &values[0], &weights[0], &times[0], &ids[0], n)
             with nogil:
-                taken = kernels.take(&self.c, &rows, marks, records)
+                taken = self.kernels.take(&self.c, &rows, marks, records)
         return taken
 
     def build(
         self, before, int64_t[:, ::1] records, const int64_t[::1] partitions, int shift,
-        int64_t largest, after, int64_t[::1] replaced,
+        int64_t largest, after, int64_t[::1] replaced, Payloads payloads=None,
     ):
         """The state of every key.
 
@@ -227,6 +265,7 @@ cdef class ByKey:
             after: like ``before``, out, with room for all.
             replaced: int64[keys]; readings that a later one of their identity replaced, far away
                 in time, are added.
+            payloads: of rows with columns.
         """
         cdef _States old = _States(*before), new = _States(*after)
         cdef ds_record *incoming = _records(records)
@@ -237,8 +276,11 @@ cdef class ByKey:
         cdef _Room room = _Room(largest, (<int64_t> 1) << shift)
         room.c.replaced = &replaced[0]
         room.c.scratch.replaced = ds_replaced(self.far_other, self.far_any, 0)
+        if (payloads is None) != (self.kernels == kernels):
+            raise ValueError("payloads and kernels do not belong together")
+        room.c.scratch.payloads = NULL if payloads is None else &payloads.c
         with nogil:
-            kernels.build(&self.c, &old.c, incoming, &partitions[0], shift, &new.c, &room.c)
+            self.kernels.build(&self.c, &old.c, incoming, &partitions[0], shift, &new.c, &room.c)
 
     def write(
         self, states, int64_t largest, int64_t[::1] times, int64_t[::1] ids, int64_t[::1] weights,
@@ -258,7 +300,7 @@ cdef class ByKey:
         cdef _Room room = _Room(largest, 0)
         if n:
             with nogil:
-                kernels.write(
+                self.kernels.write(
                     &self.c, &given.c, &room.c, &times[0], &ids[0], &weights[0], &values[0]
                 )
 

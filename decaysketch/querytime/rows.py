@@ -25,8 +25,11 @@ from decaysketch.errors import ObservationError, ParameterError
 from decaysketch.minhit import plan
 from decaysketch.querytime._native import RecordRows, Rows, release_scratch
 from decaysketch.querytime.state import SketchState
+from decaysketch.querytime.strata_rows import RetainedStrata
+from decaysketch.querytime.strata_state import StrataState
 
 __all__ = [
+    "Retained",
     "RetainedRecords",
     "RetainedRows",
     "columns_of",
@@ -306,11 +309,18 @@ class RetainedRecords(_Retained, RecordRows):
         )
 
 
-def rows_like(params: SketchParams, copy: int = 0) -> RetainedRows | RetainedRecords:
+Retained = RetainedRows | RetainedRecords | RetainedStrata
+
+
+def rows_like(params: SketchParams, copy: int = 0) -> Retained:
     """Return empty rows for a sketch's parameters."""
+    if params.strata:
+        return RetainedStrata(params)
     return RetainedRecords(params, copy) if params.columns else RetainedRows(params, copy)
 
 
-def rows_of(state: SketchState) -> RetainedRows | RetainedRecords:
+def rows_of(state: SketchState) -> Retained:
     """Return rows that contain exactly a canonical state."""
+    if isinstance(state, StrataState):
+        return RetainedStrata.from_state(state)
     return (RetainedRecords if state.params.columns else RetainedRows).from_state(state)

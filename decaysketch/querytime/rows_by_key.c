@@ -13,6 +13,7 @@
 #include "querytime/rows_by_key.h"
 
 #include "querytime/identity.h"
+#include "querytime/values.h"
 
 enum {
     KEY_BITS = 32,
@@ -21,7 +22,11 @@ enum {
 
 #define UNKNOWN (-1)
 
+#ifdef DS_RECORDS
+static const ds_rows_kernels *const one = &DS_PASTE(ds_record_rows, DS_LEVEL);
+#else
 static const ds_rows_kernels *const one = &DS_PASTE(ds_rows, DS_LEVEL);
+#endif
 
 static inline int64_t key_of(const ds_record *r) { return (int64_t)(r->tag & 0xFFFFFFFF); }
 
@@ -101,11 +106,16 @@ static inline ds_rows from_row(const ds_rows *bag, int64_t row) {
 
 /* Row `row` is a copy of an earlier one: keep the larger by (time, value) there. */
 static inline void keep_larger(
-    const ds_rows *bag, int64_t copy, int64_t row, ds_replaced *replaced
+    const ds_rows *bag, int64_t copy, int64_t row, ds_scratch *scratch
 ) {
+    const ds_payloads *payloads = scratch->payloads;
     const int64_t time = bag->times[row], value = bag->facts[row].value;
-    ds_count_replaced(replaced, time, value, bag->times[copy], bag->facts[copy].value);
-    if (time > bag->times[copy] || (time == bag->times[copy] && value > bag->facts[copy].value)) {
+    const int64_t other = bag->facts[copy].value;
+    ds_count_replaced(
+        &scratch->replaced, time, value, bag->times[copy], as_value(payloads, value, other)
+    );
+    if (time > bag->times[copy] ||
+        (time == bag->times[copy] && is_larger(payloads, value, other))) {
         bag->facts[copy].value = value;
         bag->times[copy] = time;
     }
@@ -127,7 +137,7 @@ static int64_t drop_copies(const ds_rows *bag, int64_t n, uint64_t salt, ds_scra
         while ((copy = ds_next(&table, &at)) >= 0)
             if (bag->facts[copy].identity == identity) break;
         if (copy >= 0) {
-            keep_larger(bag, copy, k, &scratch->replaced);
+            keep_larger(bag, copy, k, scratch);
         } else {
             move(bag, out, k);
             ds_put(&table, &at, out++);
@@ -138,13 +148,13 @@ static int64_t drop_copies(const ds_rows *bag, int64_t n, uint64_t salt, ds_scra
 
 /* The same of few rows, of which the first `kept` are no copies of one another. */
 static int64_t drop_few_copies(
-    const ds_rows *bag, int64_t kept, int64_t n, ds_replaced *replaced
+    const ds_rows *bag, int64_t kept, int64_t n, ds_scratch *scratch
 ) {
     for (int64_t k = kept; k < n; k++) {
         int64_t copy = 0;
         while (copy < kept && bag->facts[copy].identity != bag->facts[k].identity) copy++;
         if (copy < kept)
-            keep_larger(bag, copy, k, replaced);
+            keep_larger(bag, copy, k, scratch);
         else
             move(bag, kept++, k);
     }
@@ -177,7 +187,7 @@ static void build_key(
     const ds_rows *from = bag;
     int64_t mark_at = after->mark_offsets[key], at = after->offsets[key];
     if (n <= c->capacity && marks_before == 0) {
-        n = n <= FEW ? drop_few_copies(bag, kept, n, &scratch->replaced)
+        n = n <= FEW ? drop_few_copies(bag, kept, n, scratch)
                      : drop_copies(bag, n, c->salt, scratch);
         memset(bag->levels, UNKNOWN, (size_t)n);
     } else {
@@ -296,7 +306,11 @@ static void write(
     }
 }
 
+#ifdef DS_RECORDS
+DS_TABLE(ds_by_key_kernels, ds_record_by_key) = {
+#else
 DS_TABLE(ds_by_key_kernels, ds_by_key) = {
+#endif
     .take = take,
     .count = count,
     .scatter = scatter,

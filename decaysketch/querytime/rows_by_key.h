@@ -64,5 +64,7 @@ typedef struct {
 } ds_by_key_kernels;
 
 DS_TABLES(ds_by_key_kernels, ds_by_key)
+/* The same for rows with columns (record_rows_by_key.c): a value is a payload number. */
+DS_TABLES(ds_by_key_kernels, ds_record_by_key)
 
 #endif

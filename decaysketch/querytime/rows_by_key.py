@@ -12,7 +12,7 @@ A key with ten rows takes some 350 bytes. With the working memory for compaction
 from __future__ import annotations
 
 import secrets
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -72,9 +72,12 @@ class RowsByKey:
     Args:
         params: parameters of every sketch, with one repetition.
         limit: rows at which a bag with few rows is compacted. None: two millions.
+        records: whether rows have columns. See :mod:`~decaysketch.querytime.records_by_key`.
     """
 
-    def __init__(self, params: SketchParams, limit: int | None = None) -> None:
+    def __init__(
+        self, params: SketchParams, limit: int | None = None, *, records: bool = False
+    ) -> None:
         self.params = params
         self._kernels = ByKey(
             plan(params).native,
@@ -83,6 +86,7 @@ class RowsByKey:
             levels=params.levels + 1,
             salt=_SALT,
             far=far_apart(params.time_unit),
+            records=records,
         )
         self._smallest_limit = min(limit or _SMALLEST_LIMIT, _SMALLEST_LIMIT)
         self._incoming = _no_records(0)  # with room for more than there are
@@ -192,13 +196,17 @@ class RowsByKey:
         if len(records) < rows:
             records = _no_records(rows)
         after = _States(records, offsets, mark_offsets, marks)
-        self._kernels.build(before, incoming, partitions, shift, largest, after, self._replaced)
+        self._build(before, incoming, partitions, shift, largest, after, self._replaced)
         self._came = 0
         self._spare = before.records if before.records.base is None else before.records.base
         self._kept = after._replace(
             records=records[: offsets[-1]], marks=marks[: mark_offsets[-1]].copy()
         )
         self._turns_away = bool(len(self._kept.marks))
+
+    def _build(self, *arguments: Any) -> None:
+        """Bring every key to its state. See ``ByKey.build``."""
+        self._kernels.build(*arguments)
 
     def _by_partition(self, shift: int, count: int) -> tuple[Int64Array, Int64Array]:
         """Return the new records, in partitions by their keys, and each partition's start."""

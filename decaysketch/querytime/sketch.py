@@ -51,9 +51,11 @@ from decaysketch.query import aggregates
 from decaysketch.query.catalog import AskedOfValues, AskedOfWeights, View, questions_of
 from decaysketch.query.sample import Sample
 from decaysketch.querytime import wire
-from decaysketch.querytime.rows import RetainedRecords, RetainedRows, rows_like, rows_of
+from decaysketch.querytime.rows import Retained, RetainedRecords, RetainedRows, rows_like, rows_of
 from decaysketch.querytime.snapshot import Estimator, QueryTimeSnapshot
 from decaysketch.querytime.state import SketchState, params_of_copies
+from decaysketch.querytime.strata_rows import RetainedStrata
+from decaysketch.querytime.strata_state import StrataState
 
 __all__ = ["DecaySketch", "SketchStats"]
 
@@ -68,6 +70,9 @@ class SketchStats(Stats):
             each counts as several observations. In most streams a message has one weight.
         label_collisions: labels that arrived, here or in merged sketches, with the code of another
             label. The two are one, by the smaller name.
+        strata: strata stored. 0 in a stream without strata.
+        ids_in_several_strata: ids stored in more than one stratum. Each counts as an observation in
+            each of them, as where duplicates disagree on the stratum.
         warnings: reasons to trust results less than they state, as far as the stored rows show:
             ids that fill their space, weights too unequal for counts and totals of old times.
         advice: parameters that would make results accurate, see
@@ -77,6 +82,8 @@ class SketchStats(Stats):
     zero_weight: int
     ids_with_several_weights: int
     label_collisions: int = 0
+    strata: int = 0
+    ids_in_several_strata: int = 0
     warnings: tuple[str, ...] = ()
     advice: str | None = None
 
@@ -103,7 +110,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
     questions = questions_of("values", "numbers", "weights", "chosen decay")
     snapshot_type = QueryTimeSnapshot
 
-    _bags: Sequence[RetainedRows | RetainedRecords]
+    _bags: Sequence[Retained]
     _pending: PendingRows
 
     if TYPE_CHECKING:
@@ -190,7 +197,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         batch = prepare(self.params, values, weights, timestamps, ids)
         taken = self._in_time(batch, not_after)
         for bag in self._bags:
-            bag.admit(*taken, checked=True)
+            cast(RetainedRows, bag).admit(*taken, checked=True)
         self._changed()
 
     def _in_time(self, batch: Observations, not_after: Instant | None) -> Observations:
@@ -216,14 +223,15 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         self._changed()
 
     @property
-    def _record_bags(self) -> Sequence[RetainedRecords]:
-        return cast("Sequence[RetainedRecords]", self._bags)
+    def _record_bags(self) -> Sequence[RetainedRecords | RetainedStrata]:
+        return cast("Sequence[RetainedRecords | RetainedStrata]", self._bags)
 
     def _admit(self, values: Any, weights: Any, timestamps: Any, ids: Any) -> int:
         """See ``Rows.admit``: every repetition admits the same rows."""
-        zero_weight = self._bags[0].admit(values, weights, timestamps, ids)
+        first, *others = cast("Sequence[RetainedRows]", self._bags)
+        zero_weight = first.admit(values, weights, timestamps, ids)
         if zero_weight >= 0:
-            for bag in self._bags[1:]:
+            for bag in others:
                 bag.admit(values, weights, timestamps, ids)
             if self._snapshot is not None:
                 self._changed()
@@ -346,12 +354,19 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         weights = np.int64(self.params.max_weight)
         pairs = [np.empty(0, np.int64), *(s.ids * weights + (s.weights - 1) for s in held)]
         ids = np.unique(np.concatenate(pairs)) // weights
+        state = snapshot.states[0]
+        several = state.ids_in_several() if isinstance(state, StrataState) else 0
         return SketchStats(
             **self._counted(),
             zero_weight=self._zero_weight,
             ids_with_several_weights=len(np.unique(ids[1:][ids[1:] == ids[:-1]])),
             label_collisions=self._collisions,
-            warnings=aggregates.warnings(snapshot.everything),
+            strata=len(state.strata) if isinstance(state, StrataState) else 0,
+            ids_in_several_strata=several,
+            warnings=(
+                *aggregates.warnings(snapshot.everything),
+                *_in_several(self.params, several),
+            ),
             advice=snapshot.advice,
         )
 
@@ -417,3 +432,14 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         summary["id_bits"] = params.id_bits
         summary["seed"] = params.seed if params.id_key is None else "(secret id key)"
         return summary
+
+
+def _in_several(params: SketchParams, ids: int) -> tuple[str, ...]:
+    """Return the warning about ids in several strata."""
+    if not ids:
+        return ()
+    one = "1 id is" if ids == 1 else f"{ids:,} ids are"
+    return (
+        f"{one} stored in several strata, and count in each: duplicates disagree on "
+        f"{', '.join(params.strata)}, or ids name different messages; make it part of the id",
+    )

@@ -35,6 +35,8 @@ from decaysketch.query.catalog import SampleView
 from decaysketch.query.sample import Sample, pool
 from decaysketch.querytime import cohen_strauss, objectives, stratified, wire
 from decaysketch.querytime.state import SketchState, digest_of, with_joint_records
+from decaysketch.querytime.strata_bands import StrataBands, bands_of_strata, draw_strata
+from decaysketch.querytime.strata_state import StrataState
 from decaysketch.querytime.verdicts import verdicts_of
 
 __all__ = ["Estimator", "QueryTimeSnapshot"]
@@ -67,7 +69,18 @@ class _Copy:
     def ladder(self) -> cohen_strauss.Ladder:
         return cohen_strauss.ladder_of(self.state, bands=self.bands)
 
+    @cached_property
+    def strata(self) -> StrataBands:
+        assert isinstance(self.state, StrataState)
+        return bands_of_strata(self.state)
+
     def sample(self, decay: Decay | None, now: int, estimator: Estimator) -> Sample:
+        if isinstance(self.state, StrataState):
+            if estimator != "stratified":
+                raise ParameterError(
+                    f"estimator is {estimator!r} and the stream has strata; expected 'stratified'"
+                )
+            return draw_strata(self.state, decay, now, bands=self.strata)
         if estimator == "stratified":
             return stratified.draw(self.state, decay, now, bands=self.bands)
         return cohen_strauss.draw(self.state, decay, now, ladder=self.ladder)

@@ -25,7 +25,7 @@ state has the levels that weight 1 would give (:mod:`decaysketch.querytime.objec
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,6 +84,10 @@ class SketchState:
     def __len__(self) -> int:
         return len(self.times)
 
+    def digest_parts(self) -> Iterable[Any]:
+        """Return more bytes that differ if states differ."""
+        return ()
+
     def digest(self) -> str:
         """SHA-256 over parameters, watermarks and rows, in hex. It stays the same in later wire
         versions.
@@ -98,6 +102,8 @@ def digest_of(states: Sequence[SketchState]) -> str:
     digest.update(params.capacity.to_bytes(8, "little"))
     for s in states:
         digest.update(len(s).to_bytes(8, "little"))
+        for part in s.digest_parts():
+            digest.update(part)
         for column in (s.watermarks, s.times, s.ids, s.weights):
             digest.update(np.ascontiguousarray(column, "<i8").data)
         if s.records is None:

@@ -25,7 +25,16 @@ from decaysketch.core.row_status import (
     VerdictCounts,
 )
 from decaysketch.errors import IncompatibleSketchError
+from decaysketch.querytime.rows_by_key import state_of
 from decaysketch.querytime.state import SketchState
+from decaysketch.querytime.strata_rows import strata_of
+from decaysketch.querytime.strata_state import (
+    StrataState,
+    by_stratum,
+    columns_of,
+    empty_state,
+    plain_params,
+)
 
 __all__ = ["count_verdicts", "verdicts_of"]
 
@@ -45,6 +54,9 @@ def verdicts_of(
     Returns:
         int8[n], :class:`Verdict` of each row.
     """
+    if isinstance(states[0], StrataState):
+        assert records is not None
+        return _verdicts_by_stratum(states[0], batch, records)
     weighted = batch.weights > 0
     verdicts = np.full(len(weighted), Verdict.BELOW_WATERMARK, np.int8)
     rows = batch if weighted.all() else Observations(*(column[weighted] for column in batch))
@@ -60,6 +72,31 @@ def verdicts_of(
         found = _judge(state, judged, levels, state.watermarks, state.params.capacity)
         np.minimum(best, found, out=best)
     verdicts[weighted] = best
+    return verdicts
+
+
+def _verdicts_by_stratum(state: StrataState, batch: Observations, records: Records) -> VerdictArray:
+    """Return the same for a sketch with strata: stratum by stratum."""
+    params, (held, order) = state.params, by_stratum(state)
+    types = params.own_columns
+    keys = [np.zeros(len(state), np.int64), np.zeros(len(batch.ids), np.int64)]
+    if types:
+        known = np.isin(state.ids, batch.ids)
+        own, given = state.own_records, columns_of(records, types)
+        assert own is not None
+        keys[0][known], keys[1] = comparable_keys([own[known], given])
+    held = held._replace(value_keys=keys[0][order])
+    named = strata_of([records.column(name) for name in params.strata])
+    numbers = {state.names(number): number for number in range(len(state.strata))}
+    plain = plain_params(params)
+    verdicts = np.empty(len(batch.ids), np.int8)
+    rows = np.argsort(named.codes, kind="stable")
+    ends = np.cumsum(np.bincount(named.codes, minlength=len(named.names)))
+    for name, places in zip(named.names, np.split(rows, ends[:-1]), strict=True):
+        number = numbers.get(name)
+        one = empty_state(plain) if number is None else state_of(plain, held, number)
+        part = Observations(*(column[places] for column in batch))
+        verdicts[places] = verdicts_of([one], part._replace(value_keys=keys[1][places]))
     return verdicts
 
 

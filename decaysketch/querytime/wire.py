@@ -70,12 +70,12 @@ from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import CorruptSketchError
 from decaysketch.minhit._top_level import observations_of_top_level
 from decaysketch.querytime import _wire_native as _native
-from decaysketch.querytime import objectives
+from decaysketch.querytime import objectives, strata_wire
 from decaysketch.querytime.state import SketchState, params_of_copies
+from decaysketch.querytime.strata_state import StrataState
+from decaysketch.querytime.stream import FAMILY, stream_of
 
 __all__ = ["FAMILY", "MAGIC", "VERSION", "decode", "encode", "peek"]
-
-FAMILY = 1  # decay chosen at query time
 
 _IMPLAUSIBLE = 1e-9
 _WEIGHTS_OF_AN_ID = 32  # more of them at the coarsest level are not believed either
@@ -100,6 +100,8 @@ def encode(*states: SketchState, embed_params: bool = True) -> bytes:
         ParameterError: not exactly the repetitions of one sketch.
     """
     params = params_of_copies(states)
+    if isinstance(states[0], StrataState):
+        return strata_wire.encode_strata(states[0], embed_params=embed_params)
     body = fields.begin(FAMILY, params, embed_params=embed_params)
     marks = [state.watermarks[state.watermarks != NO_WATERMARK].tolist() for state in states]
     if len(params.objectives) > 1:
@@ -144,7 +146,10 @@ def peek(blob: bytes | bytearray | memoryview) -> Header:
         TypeError: not bytes at all.
     """
     blob = fields.as_bytes(blob)
-    header = _read_header(fields.open_blob(blob, FAMILY))
+    opening = fields.open_blob(blob, FAMILY)
+    if opening.strata:
+        return _strata_header(opening, blob)
+    header = _read_header(opening)
     if header.by_count:
         _check_union(header.copies, header.capacity, blob)
         return header
@@ -168,6 +173,11 @@ def _read_header(opening: fields.Opening) -> Header:
     if by_count is not None:  # either sample may have all the rows
         copies.append(CopyHeader(by_count, copies[0].rows, copies[0].newest))
     return Header.behind(opening, copies)
+
+
+def _strata_header(opening: fields.Opening, blob: bytes) -> Header:
+    rows, newest, strata = strata_wire.peek_strata(opening.reader, blob, opening.capacity)
+    return Header.behind(opening, [CopyHeader((), rows, newest)], strata=strata)
 
 
 def decode(
@@ -201,8 +211,16 @@ def decode(
     """
     blob = fields.as_bytes(blob)
     opening = fields.open_blob(blob, FAMILY)
-    header = _read_header(opening)
+    header = _strata_header(opening, blob) if opening.strata else _read_header(opening)
     params = fields.params_of(opening, params, id_key)
+    if header.strata is not None:
+        (copy,), plausible = header.copies, check_plausible and params.id_mix == "keyed"
+        counts = copy.rows, copy.newest, header.strata
+        state, at = strata_wire.read_strata(
+            blob, params, header.columns_at, counts, plausible=plausible
+        )
+        fields.skip_optional_sections(blob, header.optional_flags, at)
+        return (state,)
     plausible = check_plausible and params.id_mix == "keyed"
     if header.by_count:
         states, at = _read_union(blob, header, params)
@@ -281,14 +299,6 @@ def _with_records(
         replace(state, value_keys=np.arange(len(state), dtype=np.int64), records=part)
         for state, part in zip(states, parts, strict=True)
     ], at
-
-
-def stream_of(params: SketchParams, copy: int = 0, *, plausible: bool = True) -> _native.Stream:
-    """Return the sketch parameters that the kernels need to check it."""
-    return _native.Stream(
-        minhit.plan(params, copy).native, max_weight=params.max_weight, capacity=params.capacity,
-        floats=params.value_type == "float64", plausible=plausible,
-    )  # fmt: skip
 
 
 def _read_flawless(

@@ -162,6 +162,7 @@ def of_decay() -> Iterator[Case]:
     yield from _of_labels()
     yield from _of_columns()
     yield from _of_objectives()
+    yield from _of_strata()
     yield _case("three_copies_by_fingerprint", "the same three copies", overflowed, False)
 
 
@@ -211,6 +212,30 @@ def _of_columns() -> Iterator[Case]:
         rows = 0 if name == "columns_empty" else 300
         sketch.update(_values_of_columns(rows), *_observations(params, rows, span=500))
         yield Case("decay", name, about, sketch, name != "columns_by_fingerprint")
+
+
+def _of_strata() -> Iterator[Case]:
+    types = "site text, temp float64, level int64, ok bool, empty text, single float64, raw float64"
+    for name, about, more in (
+        ("strata", "columns in strata by site, capacity 20 after 300 observations", {}),
+        ("strata_two_by_fingerprint", "strata by site and an empty column, a lower limit of strata",
+         {"strata": "site, empty", "max_strata": 300}),
+        ("strata_secret_key", "strata by site, under a secret key", {"id_key": bytes(range(32))}),
+        ("strata_empty", "strata without observations", {}),
+    ):  # fmt: skip
+        given: dict[str, Any] = {"strata": "site"} | more
+        params = SketchParams(
+            max_weight=20, id_bits=16, capacity=20, seed=7, columns=types, **given
+        )  # fmt: skip
+        sketch = DecaySketch(params)
+        rows = 0 if name == "strata_empty" else 300
+        weights, times, ids = _observations(params, rows, span=500)
+        values = _values_of_columns(rows)
+        sketch.update(values, weights, times, ids)
+        if rows:  # as many at one time that nothing of a stratum is left but its watermarks
+            tied = {"site": ["tied"] * 900}
+            sketch.update(tied, 1, [7] * 900, range(30_000, 30_900))
+        yield Case("decay", name, about, sketch, name != "strata_two_by_fingerprint")
 
 
 def _values_of_columns(rows: int) -> dict[str, list[Any]]:

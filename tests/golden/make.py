@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.ecm.state import CollectionState
 from decaysketch.families import Recipe, recipe_from_dict
 from decaysketch.querytime import wire
+from decaysketch.querytime.strata_state import StrataState
 
 DIRECTORY = Path(__file__).parent / f"v{wire.VERSION}"
 
@@ -57,6 +59,11 @@ def description(case: Case) -> dict[str, Any]:
         said |= {"decay": states[0].decay.to_dict(), "decay digest": digest}
     said |= {"embed_params": case.embed_params, "fingerprint": params.fingerprint.hex()}
     floor = getattr(states[0], "clock", NO_WATERMARK)
+    if isinstance(states[0], StrataState):  # names and watermarks of each
+        said["strata"] = [
+            [list(states[0].names(k)), states[0].marks[start:stop].tolist()]
+            for k, (start, stop) in enumerate(pairwise(states[0].mark_offsets.tolist()))
+        ]
     said |= {"clock": None if floor == NO_WATERMARK else floor, "digest": case.sketch.digest()}
     if getattr(states[0], "labels", None) is not None:
         said["labels"] = list(states[0].labels.texts)
@@ -109,6 +116,21 @@ def sketch_said(family: str, said: Mapping[str, Any]) -> Any:
     return recipe.sketch_type.from_state(states if hasattr(empty, "states") else states[0])
 
 
+def _strata_said(recipe: Recipe, said: Mapping[str, Any], records: Any) -> dict[str, Any]:
+    params: Any = recipe.params
+    types = tuple((name, "text") for name in params.strata)
+    columns = {name: [names[k] for names, _ in said["strata"]] for k, (name, _) in enumerate(types)}
+    number = {tuple(names): k for k, (names, _) in enumerate(said["strata"])}
+    rows = zip(*(column_values(records, name) for name in params.strata), strict=True)
+    marks = [each for _, each in said["strata"]]
+    return {
+        "strata": encode_records(columns, types, len(marks)).canonical(),
+        "stratum": np.array([number[row] for row in rows], np.int32),
+        "mark_offsets": np.cumsum([0, *map(len, marks)]),
+        "marks": np.array([mark for each in marks for mark in each], np.int64),
+    }
+
+
 def _state_said(recipe: Recipe, said: Mapping[str, Any], empty: Any) -> Any:
     copy = getattr(empty, "copy", 0)
     of_copy = f" of copy {copy}" if getattr(recipe.params, "samples", 1) > 1 else ""
@@ -141,6 +163,8 @@ def _state_said(recipe: Recipe, said: Mapping[str, Any], empty: Any) -> Any:
         rows = len(known.get("time", ()))
         changes["records"] = encode_records(columns, types, rows).canonical()
         changes["value_keys"] = np.arange(rows)
+    if "strata" in said:
+        changes |= _strata_said(recipe, said, changes["records"])
     if "labels" in said:
         names = {code_of(each, recipe.params.id_key): each for each in said["labels"]}
         changes["labels"] = Labels.of(names, np.array(sorted(names), np.int64))

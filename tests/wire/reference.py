@@ -233,6 +233,7 @@ class Blob:
     labels: Sequence[bytes] | None = None  # behind the rows, in the order of their codes
     table: bytes = b""  # the columns of a stream that has them, section 4.6
     by_count: Sequence[int] | None = None  # watermarks of a sample by count; rows are of both
+    strata: bytes | None = None  # of a sketch with strata, section 4.7: all behind the capacity
     listed: int | None = None  # how many these are, where it is not to be the right number
 
     def to_bytes(self) -> bytes:
@@ -243,6 +244,7 @@ class Blob:
         if required is None:
             required = int(self.params is not None) + 2 * int(several)
             required += 4 * int(self.by_count is not None)
+            required += 8 * int(self.strata is not None)
         out = self.magic + bytes((self.version, self.family, required, self.optional))
         out += self.fingerprint + (self.params or b"")
         out += varint(self.capacity)
@@ -250,8 +252,11 @@ class Blob:
             out += bytes((len(copies) if self.copies is None else self.copies,))
         if self.by_count is not None:
             out += watermarks_to_bytes(self.by_count)
-        out += b"".join(copy.head() for copy in copies)
-        out += b"".join(copy.packed(self.floats) for copy in copies)
+        if self.strata is not None:
+            out += self.strata
+        else:
+            out += b"".join(copy.head() for copy in copies)
+            out += b"".join(copy.packed(self.floats) for copy in copies)
         if self.labels is not None:
             out += varint(len(self.labels) if self.listed is None else self.listed)
             out += b"".join(varint(len(text)) + text for text in self.labels)
@@ -279,6 +284,10 @@ def params_to_bytes(fields: dict[str, Any], check: bytes = b"") -> bytes:
     for name in sorted(types, key=str.encode):
         number = ("float64", "int64", "bool", "text").index(types[name])
         schema += varint(len(name.encode())) + name.encode() + bytes((number,))
+    if strata := fields.get("strata"):
+        names = sorted(types, key=str.encode)
+        schema += varint(fields["max_strata"]) + varint(len(strata))
+        schema += b"".join(varint(names.index(name)) for name in strata)
     unit = fields["time_unit"].encode()
     return (
         bytes((fields["id_bits"], fields["copies"], choices))
@@ -321,6 +330,9 @@ def blob_of(*states: Any, embed_params: bool = True) -> Blob:
         table = table_to_bytes(types, tables)
         copies = [replace(copy, rows=[(*row[:3], MISSING) for row in copy.rows]) for copy in copies]
     first, *others = copies
+    strata = None
+    if params.strata:
+        strata, table = strata_to_bytes(states[0]), b""
     return Blob(
         fingerprint=params.fingerprint,
         params=params_to_bytes(params.to_dict(), check) if embed_params else None,
@@ -332,7 +344,37 @@ def blob_of(*states: Any, embed_params: bool = True) -> Blob:
         labels=texts,
         table=table,
         by_count=by_count,
+        strata=strata,
     )
+
+
+def strata_to_bytes(state: Any) -> bytes:
+    """Section 4.7: everything behind the capacity."""
+    params = state.params
+    times = state.times.tolist()
+    out = varint(len(times)) + (varint(zigzag(times[0])) if times else b"")
+    rows = list(zip(times, state.ids.tolist(), state.weights.tolist(), strict=True))
+    held = tuples_of(state.records)
+    names = [name for name, _ in params.columns]
+    keys = [state.names(k) for k in range(len(state.strata))]
+    out += varint(len(keys))
+    if not keys:
+        return out
+    out += table_to_bytes(["text"] * len(params.strata), [list(zip(*keys, strict=True))])
+    bodies, order = [], []
+    for k, name in enumerate(keys):
+        where = [names.index(each) for each in params.strata]
+        mine = [r for r in range(len(rows)) if tuple(held[r][c] for c in where) == name]
+        marks = state.marks[slice(*state.mark_offsets[k : k + 2])].tolist()
+        copy = Copy(marks, [(*rows[r], MISSING) for r in mine])
+        bodies.append(copy.head() + (copy.packed(False) if mine else b""))
+        order += mine
+    out += values_to_bytes([len(body) for body in bodies], False) + b"".join(bodies)
+    own = [c for c, name in enumerate(names) if name not in params.strata]
+    if own:
+        types = [params.columns[c][1] for c in own]
+        out += table_to_bytes(types, [[[held[r][c] for r in order] for c in own]])
+    return out
 
 
 def table_to_bytes(types: Sequence[str], copies: Sequence[Sequence[Sequence[Any]]]) -> bytes:
@@ -468,6 +510,9 @@ class Derived:
             data += f"\0{name}\0{types[name]}".encode()
         if "objectives" in f:
             data += b"\0\0" + f["objectives"].encode()
+        if strata := f.get("strata"):
+            data += f["max_strata"].to_bytes(4, "little")
+            data += b"".join(b"\1" + name.encode() for name in strata)
         return personal_hash(data, b"ds-params-1")
 
     @property

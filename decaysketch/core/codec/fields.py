@@ -17,7 +17,12 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core.column_types import MAX_COLUMN_NAME_BYTES, MAX_COLUMNS, ColumnTypes
+from decaysketch.core.column_types import (
+    MAX_COLUMN_NAME_BYTES,
+    MAX_COLUMNS,
+    MAX_STRATUM_COLUMNS,
+    ColumnTypes,
+)
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.params import MAX_COPIES, SketchParams, differing
 from decaysketch.core.watermarks import NO_WATERMARK
@@ -57,7 +62,8 @@ QUERY_TIME_FAMILY = 1
 _PARAMS_IN_FULL = 0b01
 _SEVERAL_COPIES = 0b10
 _TWO_OBJECTIVES = 0b100  # samples by weight and by count, of one hash function
-_KNOWN_REQUIRED_FLAGS = _PARAMS_IN_FULL | _SEVERAL_COPIES | _TWO_OBJECTIVES
+_STRATA = 0b1000
+_KNOWN_REQUIRED_FLAGS = _PARAMS_IN_FULL | _SEVERAL_COPIES | _TWO_OBJECTIVES | _STRATA
 
 # The byte of choices in the parameters.
 _VALUE_TYPES = ("int64", "float64", "label")  # bit 0 of the number, and bit 3 of the byte
@@ -112,6 +118,8 @@ def begin(family: int, params: SketchParams, *, embed_params: bool) -> bytearray
     required = (_PARAMS_IN_FULL if embed_params else 0) | (_SEVERAL_COPIES if several else 0)
     if len(params.objectives) > 1:
         required |= _TWO_OBJECTIVES
+    if params.strata:
+        required |= _STRATA
     body = bytearray(_FIXED.pack(MAGIC, VERSION, family, required, 0, params.fingerprint))
     if embed_params:
         _put_params(body, params)
@@ -149,6 +157,8 @@ def _put_params(body: bytearray, params: SketchParams) -> None:
         body += params.key_check
     if params.columns:
         _put_column_types(body, params.columns)
+    if params.strata:
+        _put_strata(body, params)
 
 
 def put_varint(body: bytearray, number: int) -> None:
@@ -271,6 +281,7 @@ class Opening:
         copies: number of hash functions, 1..64.
         by_count: whether there is a sample by count in addition.
         reader: positioned after all of these.
+        strata: whether the sketch has strata.
     """
 
     version: int
@@ -282,6 +293,7 @@ class Opening:
     copies: int
     by_count: bool
     reader: Reader
+    strata: bool = False
 
 
 def as_bytes(blob: bytes | bytearray | memoryview) -> bytes:
@@ -334,7 +346,10 @@ def open_blob(blob: bytes, family: int) -> Opening:
             f"known are {_KNOWN_REQUIRED_FLAGS:#010b}"
         )
     reader = Reader(body, _FIXED.size)
+    strata = bool(required & _STRATA)
     params = _read_params(reader) if required & _PARAMS_IN_FULL else None
+    if params is not None and strata:
+        params |= _read_strata(reader, params)
     capacity = reader.varint("capacity")
     copies = 1
     if required & _SEVERAL_COPIES:
@@ -347,6 +362,11 @@ def open_blob(blob: bytes, family: int) -> Opening:
             f"required flags are {required:#010b}, of two objectives, with family {family} and "
             f"{copies} copies; expected family {QUERY_TIME_FAMILY} and 1"
         )
+    if strata and (family != QUERY_TIME_FAMILY or copies > 1 or by_count):
+        refuse(
+            f"required flags are {required:#010b}, with strata, with family {family} and {copies} "
+            f"copies; expected family {QUERY_TIME_FAMILY}, 1 and one objective"
+        )
     if params is not None:
         if by_count:
             params["objectives"] = "weight,count"
@@ -354,7 +374,7 @@ def open_blob(blob: bytes, family: int) -> Opening:
         if params["copies"] != copies:
             refuse(f"number of copies is {copies}; the parameters say {params['copies']}")
     return Opening(
-        version, family, optional, fingerprint, params, capacity, copies, by_count, reader
+        version, family, optional, fingerprint, params, capacity, copies, by_count, reader, strata
     )
 
 
@@ -437,6 +457,28 @@ def _read_column_types(reader: Reader) -> dict[str, str]:
     return found
 
 
+def _put_strata(body: bytearray, params: SketchParams) -> None:
+    """Encode the strata limit, then how many columns the strata have, and each column's number."""
+    names = [name for name, _ in params.columns]
+    put_varint(body, params.max_strata)
+    put_varint(body, len(params.strata))
+    for name in params.strata:
+        put_varint(body, names.index(name))
+
+
+def _read_strata(reader: Reader, params: dict[str, Any]) -> dict[str, Any]:
+    """Undo :func:`_put_strata`."""
+    names = list(params.get("columns", ()))
+    most = reader.varint("limit of strata")
+    count = reader.varint("number of stratum columns")
+    if not 1 <= count <= MAX_STRATUM_COLUMNS:
+        refuse(f"number of stratum columns is {count}; expected 1 to {MAX_STRATUM_COLUMNS}")
+    found = [reader.varint(f"stratum column {number}") for number in range(count)]
+    if found != sorted(set(found)) or found[-1] >= len(names):
+        refuse(f"stratum columns are {found}; expected rising ones below {len(names)}")
+    return {"strata": [names[number] for number in found], "max_strata": most}
+
+
 def text_of(encoded: bytes, field: str) -> str:
     """Decode UTF-8."""
     try:
@@ -501,11 +543,14 @@ def params_of(
     Raises:
         CorruptSketchError, IncompatibleSketchError, ParameterError: see ``wire.decode``.
     """
-    if ours is None:
-        return _embedded_params(opening, id_key, kind)
-    if id_key is not None:
+    if ours is not None and id_key is not None:
         raise ParameterError("give params or id_key, not both: params carry their key")
-    return _expected_params(opening, ours)
+    found = (
+        _embedded_params(opening, id_key, kind) if ours is None else _expected_params(opening, ours)
+    )
+    if opening.strata != bool(found.strata):
+        refuse(f"required flags say strata: {opening.strata}; the parameters have {found.strata}")
+    return found
 
 
 def _expected_params(opening: Opening, ours: P) -> P:

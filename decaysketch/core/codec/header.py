@@ -53,6 +53,7 @@ class Header:
         columns_at: offset of the first column byte.
         by_count: whether the second entry of ``copies`` is a sample by count, of rows that are
             written once for both.
+        strata: number of strata, or None in a sketch without them.
     """
 
     version: int
@@ -65,6 +66,7 @@ class Header:
     copies: tuple[CopyHeader, ...]
     columns_at: int
     by_count: bool = False
+    strata: int | None = None
 
     @classmethod
     def behind(

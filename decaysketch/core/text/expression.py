@@ -31,7 +31,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -206,6 +206,7 @@ class Bound:
         names: names of the columns that it reads.
         within: the first and the last time, int64[k] each, of a row for which the result is one of
             k values. None: any time.
+        conjuncts: conditions that all hold wherever this one does.
     """
 
     text: str
@@ -215,6 +216,12 @@ class Bound:
     within: Within | None
     _typed: _Typed
     _hull: _Hull
+    conjuncts: tuple[Bound, ...] = ()
+
+    @property
+    def column(self) -> str:
+        """The name of the column that the text is, else empty."""
+        return self._typed.name
 
     def __call__(self, table: Table) -> Any:
         """Return the result for each row in a table. O(operations * n).
@@ -284,10 +291,25 @@ class _Reader(Formula):
         tree = self.tree()
         typed = self._typed(tree, MAX_DEPTH, *kinds) if kinds else self._read(tree, MAX_DEPTH)
         hull = self._hull(tree) if typed.kind == "truth" else _ANY_TIME
-        return Bound(
+        found = Bound(
             self.given, typed.kind, MAX_OPERATIONS - self._left, frozenset(self._used),
             typed.within, typed, hull,
         )  # fmt: skip
+        return replace(found, conjuncts=self._conjuncts(tree, found))
+
+    def _conjuncts(self, tree: ast.expr, whole: Bound) -> tuple[Bound, ...]:
+        """Return the parts of a condition that are joined by ``and``, or the condition itself."""
+        if whole.kind != "truth":
+            return ()
+        if not (isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And)):
+            return (whole,)
+        found: list[Bound] = []
+        for part in tree.values:
+            self._left, self._used = MAX_OPERATIONS, set()  # they were counted with the whole
+            typed = self._typed(part, MAX_DEPTH, "truth")
+            bound = replace(whole, names=frozenset(self._used), _typed=typed, _hull=_ANY_TIME)
+            found += self._conjuncts(part, bound)
+        return tuple(found)
 
     # ------------------------------------------------------------------------------------- types
 
