@@ -44,6 +44,7 @@ __all__ = [
     "check_how",
     "given_to",
     "modified_question",
+    "needed_by",
     "questions_of",
     "read_predicate",
 ]
@@ -212,11 +213,16 @@ class OwnView(View):
 
 _HELD: Mapping[Held, str] = {
     "rows": "a sample of rows",
-    "keys": "counters of keys",
-    "extremes": "the rows that no later one rules out, as a sketch of the family 'extremes' has",
+    "keys": "key counters, as a sketch of the family 'ecm' has",
+    "extremes": "extremes of windows, as a sketch of the family 'extremes' has",
     "series": "a sample of series, as a sketch of the family 'series' has",
     "sources": "one sketch for each of several sources",
 }
+
+
+def needed_by(question: Question[Any]) -> str:
+    """Return a description of the data that a query reads."""
+    return _HELD[question.asked_of]
 
 
 def check_how(question: Question[Any], how: Mapping[str, Any], known: Iterable[str]) -> None:
@@ -256,7 +262,7 @@ def given_to(
         question = _named(question)
     if question.asked_of != of:
         raise ParameterError(
-            f"{question.name} is asked of {_HELD[question.asked_of]}; this sketch has {_HELD[of]}"
+            f"{question.name} needs {needed_by(question)}; this sketch has {_HELD[of]}"
         )
     known = {argument.name: argument for argument in question.arguments}
     if unknown := [name for name in arguments if name not in known]:
@@ -360,6 +366,12 @@ class Views(ABC):
 
     #: Names of the questions that it answers.
     questions: ClassVar[frozenset[str]]
+
+    def __getattr__(self, name: str) -> Any:
+        """Name the family whose sketches answer a query that this sketch does not have."""
+        found = QUESTIONS.get(name)
+        hint = "" if found is None else f": {name} needs {needed_by(found)}"
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     @abstractmethod
     def at(

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from decaysketch.core.text.expression import MAX_EXPRESSION
 from decaysketch.core.text.grammar import PIECE, split_commas
 from decaysketch.errors import ParameterError
-from decaysketch.query.dispatch import QUESTIONS, modified_question, read_predicate
+from decaysketch.query.dispatch import QUESTIONS, modified_question, needed_by, read_predicate
 from decaysketch.query.modifiers import Modifiers
 from decaysketch.query.shapes import Argument, Question
 
@@ -170,6 +170,7 @@ def _head(text: str) -> tuple[Question[Any], dict[str, Any], str | None]:
             raise ParameterError(
                 f"{question.name} is given {places[0][:80]!r}; expected "
                 + (f"{question.name}(column)" if takes_column else f"{question.name}()")
+                + (f", which needs {needed_by(question)}" if question.asked_of != "rows" else "")
             )
         found[leading.name] = _read(question, leading, places)
     plain = of == "v" and question.name != "sum"

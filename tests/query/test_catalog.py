@@ -312,9 +312,13 @@ def test_what_cannot_be_asked_is_refused_by_name(sketches: dict[str, Any]) -> No
             view.ask(arguments[0], **arguments[1])
     keyed = CASES["ecm"].view(sketches["ecm"])
     for asked_of, message, name in (
-        (view, "key_total is asked of counters of keys; this sketch has a sample", "key_total"),
-        (keyed, "mean is asked of a sample of rows; this sketch has counters", "mean"),
-        (view, "max is asked of the rows that no later one rules out", "max"),
+        (
+            view,
+            "key_total needs key counters, as a sketch of the family 'ecm' has",
+            "key_total",
+        ),
+        (keyed, "mean needs a sample of rows; this sketch has key counters", "mean"),
+        (view, "max needs extremes of windows, as a sketch of the family 'extremes' has", "max"),
     ):
         with pytest.raises(ParameterError, match=message):
             asked_of.ask(name)

@@ -10,6 +10,7 @@ import pytest
 import decaysketch as ds
 from decaysketch.asyncwindow import MedianParams, MedianSampler
 from decaysketch.extremes import ExtremesParams, ExtremesSketch
+from decaysketch.query.query_syntax import query_of
 from decaysketch.series import SeriesParams, SeriesSketch
 
 ROWS = np.arange(20)
@@ -55,3 +56,13 @@ def test_of_a_selection_of_one_level() -> None:
     for estimator in ("single-level", "stratified"):
         with pytest.raises(ds.ParameterError, match="has no argument 'confidnce'"):
             sampler.median("window(10)", estimator=estimator, confidnce=0.9)  # type: ignore[call-arg]
+
+
+def test_a_query_of_another_family_names_it() -> None:
+    sketch: Any = _decay()
+    with pytest.raises(AttributeError, match=r"no attribute 'max': max needs .*family 'extremes'"):
+        sketch.max("none")
+    with pytest.raises(AttributeError, match=r"no attribute 'maxx'$"):
+        sketch.maxx("none")
+    with pytest.raises(ds.ParameterError, match=r"expected max\(\), which needs .*'extremes'"):
+        query_of("max(temp)")

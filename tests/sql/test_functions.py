@@ -648,7 +648,7 @@ class TestLabels:
             ask("heavy_hitters", labelled, 0.1, "none", 9)
         with pytest.raises(FunctionError, match="are numbers; expected heavy_hitters"):
             ask("heavy_hitters_of_labels", sketch, 0.1, "none", 9)
-        with pytest.raises(FunctionError, match=r"decayed_mean: .* mean is of numbers"):
+        with pytest.raises(FunctionError, match=r"decayed_mean: .* mean needs numbers"):
             ask("decayed_mean", labelled, "none", 9)
 
     def test_what_is_no_text_is_refused(self) -> None:
