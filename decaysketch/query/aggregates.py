@@ -283,7 +283,7 @@ def _sum(
     if sample.per_observation is not None:
         sample, columns = sample.counted, columns.counted
     with np.errstate(over="ignore", invalid="ignore"):  # huge values: the answer is infinite
-        x = function / columns.weights
+        x = over_weights(sample, columns, function)
         first, tail = slice(0, columns.exact), slice(columns.exact, None)
         exact = float((columns.masses[first] * x[first]).sum())
         if sample.exact:
@@ -300,6 +300,11 @@ def _sum(
         ends = Interval(*(exact + end for end in interval))
         found = approximate(sample, ends, spread, step, confidence, len(x), caveats)
         return found.over(sample.magnitude)
+
+
+def over_weights(sample: Sample, columns: Columns, function: Float64Array) -> Float64Array:
+    """Return a function's values for a unit of weight. O(1) if all weights are 1."""
+    return function / columns.weights if sample.weighted else function
 
 
 def of_values(
@@ -574,7 +579,7 @@ def has_unequal_weights(sample: Sample, columns: Columns, function: Float64Array
         function: the summed value for each observation.
     """
     tail = slice(columns.exact, None)
-    x = function[tail] / columns.weights[tail]
+    x = over_weights(sample, columns, function)[tail]
     variances = columns.variances[tail] * x * x * as_shown(sample, columns)
     jumps = columns.jumps[tail] * x
     return "unequal-weights" in _hinges(sample, columns, function, variances, jumps, sample.step)
@@ -619,6 +624,8 @@ def as_shown(sample: Sample, columns: Columns) -> float:
     hash has chosen. The mean over both is used if it is larger than the value from the sampled rows
     alone.
     """
+    if not sample.weighted:
+        return 1.0
     shown, weights = _shown(sample, columns), columns.weights[columns.exact :]
     counted = columns.masses[columns.exact :] / weights
     seen = float((counted / weights).sum())
@@ -767,12 +774,15 @@ def borrowed_sizes(
     if not weight > 0.0:
         return 0.0, 0.0
     distances = numbers - _weighted_mean(numbers, columns.masses, weight)
-    sizes = []
-    for side in (np.maximum(distances, 0.0), np.maximum(-distances, 0.0)):
-        amount = float(np.sum(columns.masses * side))
-        square = float(np.sum(columns.masses * side * side))
-        sizes.append(square / amount if amount > 0.0 else 0.0)
-    up, down = sizes
+    terms = columns.masses * distances
+    above = np.maximum(terms, 0.0)
+    below = above - terms
+    squares = float((above * distances).sum()), -float((below * distances).sum())
+    amounts = float(above.sum()), float(below.sum())
+    up, down = (
+        square / amount if amount > 0.0 else 0.0
+        for square, amount in zip(squares, amounts, strict=True)
+    )
     return up, down
 
 

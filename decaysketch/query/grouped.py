@@ -118,17 +118,20 @@ def number_rows(by: Sequence[Bound], tables: Sequence[Table]) -> Keys:
             cells = len(found)
         whole = whole * len(distinct) + code
         cells *= max(len(distinct), 1)
-    first, numbers = _dense(whole, cells)
-    if len(first) > MAX_GROUPS:
+    if len(by) == 1:  # whose values are the groups
+        numbers, listed = whole, values
+    else:
+        first, numbers = _dense(whole, cells)
+        listed = [
+            [distinct[place] for place in code[first].tolist()]
+            for code, distinct in zip(codes, values, strict=True)
+        ]
+    if len(listed[0]) > MAX_GROUPS:
         raise ParameterError(
-            f"by gives {len(first)} groups; expected at most {MAX_GROUPS}: say where, or give a "
-            "coarser key"
+            f"by gives {len(listed[0])} groups; expected at most {MAX_GROUPS}: say where, or give "
+            "a coarser key"
         )
     ends = np.cumsum([len(table) for table in tables])[:-1]
-    listed = [
-        [distinct[place] for place in code[first].tolist()]
-        for code, distinct in zip(codes, values, strict=True)
-    ]
     return Keys(np.split(numbers, ends), listed, _hulls(by, listed))
 
 
@@ -200,8 +203,12 @@ def _distinct_texts(columns: Sequence[Column]) -> tuple[IntArray, list[Any]]:
             for column in columns
         ]
     )
-    null = bool(len(numbers)) and int(numbers.max()) == len(texts)
-    return numbers, [*texts, None] if null else list(texts)
+    listed = [*texts, None]
+    present = np.zeros(len(listed), np.bool_)
+    present[numbers] = True
+    if not present[:-1].all():  # the rows of a filter may lack some
+        numbers = (np.cumsum(present) - 1)[numbers]
+    return numbers, [listed[place] for place in np.flatnonzero(present).tolist()]
 
 
 def _hulls(
@@ -449,9 +456,8 @@ def _level(group: IntArray, column: Float64Array, size: int) -> BoolArray:
     """Return the groups whose entries are all equal."""
     one = np.full(size, np.nan)
     one[group] = column  # an entry of each group
-    differs = np.zeros(size, np.bool_)
-    differs[group[column != one[group]]] = True
-    return np.asarray(~differs & ~np.isnan(one))
+    differs = np.bincount(group, column != one[group], size)
+    return np.asarray((differs == 0.0) & ~np.isnan(one))
 
 
 def _sums(
@@ -462,7 +468,7 @@ def _sums(
     if parts.counted is not None:
         parts, columns = parts.counted(), columns.counted
     sample = parts.sample
-    x = function / columns.weights
+    x = aggregates.over_weights(sample, columns, function)
     head, tail = slice(0, columns.exact), slice(columns.exact, None)
     exact = parts.sum(group[head], columns.masses[head] * x[head])
     rows = np.bincount(group, minlength=parts.size)
@@ -657,8 +663,8 @@ def unseen_at_most(sample: Sample, confidence: float) -> float:
     """
     if sample.exact:
         return 0.0
-    most = aggregates.count(sample, confidence=confidence).upper
-    return unseen_within(sample.counted, most, confidence)
+    most = aggregates.count if sample.weighted else aggregates.sum  # which are equal there
+    return unseen_within(sample.counted, most(sample, confidence=confidence).upper, confidence)
 
 
 def unseen_within(sample: Sample, most: float, confidence: float) -> float:
