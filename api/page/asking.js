@@ -125,6 +125,7 @@ export class AnyQuestion {
 function valuesOf({ kind, many }, text) {
   if (kind === "predicate" || kind === "sketch") return [text];
   if (kind === "keys" && text.startsWith("[")) return [keyOf(text)].flat();
+  if (kind === "column") return text.split(/,(?![^(]*\))/).map((each) => each.trim()).filter(Boolean);
   const parts = many === "no" ? [text] : text.split(/[\s,;]+/).filter(Boolean);
   return parts.map(kind === "keys" ? keyOf : Number);
 }

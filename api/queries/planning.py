@@ -36,6 +36,7 @@ from decaysketch.families import Recipe
 from decaysketch.query.catalog import read_predicate
 from decaysketch.query.columns import schema_of
 from decaysketch.query.covering import SOURCE_QUESTIONS
+from decaysketch.query.relations import KINDS
 from decaysketch.query.series_groups import attribute_schema
 from decaysketch.sources.expression import read_expression
 
@@ -48,7 +49,7 @@ MAX_STEPS = 5000
 """Maximum steps in all decays of one request together."""
 
 _KINDS: Mapping[str, tuple[Kind, ...]] = {
-    "where": ("truth",), "versus.where": ("truth",), "weight": ("number",),
+    "where": ("truth",), "weight": ("number",), "column": KINDS,
 }  # fmt: skip
 _NO_PART_OF_IT = {"name", "now", "times"}
 
@@ -324,9 +325,8 @@ def _decays(recipe: Recipe, texts: Texts) -> tuple[Decay | None, ...]:
                 read_predicate(predicate)
             for name, text in each.expressions.items():
                 field = f"queries[{position}].{name}"
-                kinds: tuple[Kind, ...] = _KINDS.get(name, ())
-                role = name.partition("[")[0].removeprefix("versus.")
-                bind(role, text, _schema(recipe), *kinds)
+                role = name.partition("[")[0].removeprefix("versus.").removesuffix("s")
+                bind(role, text, _schema(recipe), *_KINDS.get(role, ()))
             for name, text in each.sets.items():
                 field = f"queries[{position}].{name}"
                 read_expression(text, name)

@@ -247,7 +247,13 @@ class Modified(RequestModel):
         given |= {place: key for place, key in keys.items() if key not in SOURCE_KEYS}
         if (versus := getattr(self, "versus", None)) is not None:
             given["versus.where"] = versus.where
+        given |= {f"columns[{place}]": text for place, text in enumerate(self._columns)}
         return {name: text for name, text in given.items() if text is not None}
+
+    @property
+    def _columns(self) -> list[str]:
+        """Return the columns of a query about several."""
+        return list(getattr(self, "columns", ()))
 
     @model_validator(mode="before")
     @classmethod
@@ -565,7 +571,7 @@ def _field(argument: Argument) -> Any:
     bounds = {"ge": argument.least, "le": argument.most, "lt": argument.below}
     kinds: dict[str, Any] = {
         "number": AnyNumber, "share": float, "integer": int, "predicate": str, "keys": _AnyKey,
-        "flag": bool, "sketch": StreamText, "set": _Set,
+        "flag": bool, "sketch": StreamText, "set": _Set, "column": _Expression,
     }  # fmt: skip
     bounded: dict[str, Any] = {name: each for name, each in bounds.items() if each is not None}
     kind: Any = kinds[argument.kind]

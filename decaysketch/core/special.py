@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["binomial_at_most", "gammaincinv", "gammaln", "load", "log_ndtr", "ndtri"]
+__all__ = ["binomial_at_most", "gammaincinv", "gammaln", "load", "log_ndtr", "ndtri", "stdtrit"]
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -48,6 +48,11 @@ def load() -> None:
 def ndtri(probability: float) -> float:
     """Return the standard normal quantile."""
     return float(_scipy().ndtri(probability))
+
+
+def stdtrit(freedom: float, probability: float) -> float:
+    """Return the quantile of Student's t distribution."""
+    return float(_scipy().stdtrit(freedom, probability))
 
 
 def log_ndtr(x: Float64Array) -> Float64Array:

@@ -291,7 +291,7 @@ def _sum(
         # What was seen is a bound, if nothing can be taken away from it.
         one_sign = function.min(initial=0.0) >= 0.0 or function.max(initial=0.0) <= 0.0
         certain = columns.decayed[tail] * np.abs(function[tail]) if one_sign else None
-        hits = _hits(sample, columns, x, function, unseen, others)
+        hits = hits_of(sample, columns, x, function, unseen, others)
         interval, spread, step, caveats = signed_sum(
             sample, columns, x, certain, confidence, hits, function
         )
@@ -348,7 +348,7 @@ class Hits(NamedTuple):
     step: float
 
 
-def _hits(
+def hits_of(
     sample: Sample, columns: Columns, x: Float64Array, function: Float64Array | None,
     unseen: tuple[float, float], others: Float64Array | None = None,
 ) -> Hits:  # fmt: skip
@@ -739,11 +739,13 @@ def _ratio(
         return exactly(sample, value, confidence, len(numbers))
     if math.isfinite(value) and numbers[0] == value and np.all(numbers == value):
         return unbounded(sample, value, least, math.inf, confidence, len(numbers), "equal-values")
-    if _is_outweighed(sample, weight):
+    if is_outweighed(sample, weight):
         return unbounded(sample, value, least, math.inf, confidence, len(numbers), "faded")
     # The residuals of all rows, exact ones included, have mean 0: only distances matter.
     residuals = (numbers - value) / np.maximum(1.0 - columns.masses / weight, LEAST_REST)
-    hits = _hits(sample, columns, residuals, None, (0.0, 0.0), of(_of_later(sample, None)) - value)
+    hits = hits_of(
+        sample, columns, residuals, None, (0.0, 0.0), of(_of_later(sample, None)) - value
+    )
     up, down = (sample.step * size for size in borrowed_sizes(sample, of))
     hits = hits._replace(usual=(max(hits.usual[0], up), max(hits.usual[1], down)))
     around, spread, step, caveats = signed_sum(sample, columns, residuals, None, confidence, hits)
@@ -865,7 +867,7 @@ def _in_band(sample: Sample, ends: Sequence[int], confidence: float) -> list[Est
     """Return ranks, and the same distance from all of them."""
     found = _shares_between(sample, [0] * len(ends), ends, confidence)
     whole = _amount(sample.valued[1])
-    if sample.exact or not whole.mass > 0.0 or _is_outweighed(sample, float(whole.mass)):
+    if sample.exact or not whole.mass > 0.0 or is_outweighed(sample, float(whole.mass)):
         return found
     # The rank of equal rows varies most in the middle, half as much as their weight. Where much of
     # the weight is exact, some rank may vary as much as the weight itself.
@@ -1037,7 +1039,7 @@ def _shares(
             exactly(sample, float(q), confidence, n)
             for q, n in zip(np.atleast_1d(share), rows, strict=True)
         ]
-    if _is_outweighed(sample, float(np.min(weight))):
+    if is_outweighed(sample, float(np.min(weight))):
         return [
             unbounded(sample, float(q), 0.0, 1.0, confidence, n, "faded")
             for q, n in zip(np.atleast_1d(share), rows, strict=True)
@@ -1104,7 +1106,7 @@ def _quantile(sample: Sample, q: float, confidence: float) -> Estimate:
     value = float(ranking.values[place])
     if sample.exact:
         return exactly(sample, value, confidence, rows)
-    if _is_outweighed(sample, weight):
+    if is_outweighed(sample, weight):
         return unbounded(sample, value, -math.inf, math.inf, confidence, rows, "faded")
 
     def balance(k: npt.NDArray[np.intp]) -> Interval:
@@ -1291,7 +1293,7 @@ def exactly(sample: Sample, value: float, confidence: float, rows: int) -> Estim
     )
 
 
-def _is_outweighed(sample: Sample, weight: float) -> bool:
+def is_outweighed(sample: Sample, weight: float) -> bool:
     """Return whether one more hit may outweigh all stored rows so much that ratios have no meaning.
     This happens if the stored rows are many half-lives older than the rows that may be missing.
     """

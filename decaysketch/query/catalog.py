@@ -28,7 +28,7 @@ from decaysketch.core.text.predicate import Predicate as ReadPredicate
 from decaysketch.core.time_units import Instant
 from decaysketch.decay import Decay, window
 from decaysketch.errors import ParameterError
-from decaysketch.query import aggregates, ensemble
+from decaysketch.query import aggregates, ensemble, relations
 from decaysketch.query.aggregates import Function, HeavyHitter, Histogram, Last, Predicate
 from decaysketch.query.buckets import reads_ranges, widened
 from decaysketch.query.covering import SOURCE_QUESTIONS
@@ -130,10 +130,13 @@ class SampleView(View):
             question.check_labels(given)
         samples = self._read(combine)
         found = question.answer(samples, confidence=confidence, combine=combine, **given)
-        if not reads_ranges(question, self._drawn, self._modifiers.texts):
+        if not reads_ranges(question, self._drawn, self._texts(question, given)):
             return found
         how: dict[str, Any] = {"confidence": confidence, "combine": combine}
         return widened(found, lambda bound: self._at_bound(bound).ask(question, **how, **given))
+
+    def _texts(self, question: Question[Any], given: Mapping[str, Any]) -> list[str]:
+        return [*self._modifiers.texts, *question.columns(given)]
 
     def _at_bound(self, bound: EndOfRange) -> SampleView:
         """Return the same view with every range at its lower or upper bound."""
@@ -146,7 +149,7 @@ class SampleView(View):
         question, given = given_to(question, arguments)
         given |= {"combine": combine}
         cost_s = sum(question.cost_s(sample, given) for sample in self._read(combine))
-        times = 3 if reads_ranges(question, self._drawn, self._modifiers.texts) else 1
+        times = 3 if reads_ranges(question, self._drawn, self._texts(question, given)) else 1
         return times * cost_s
 
     def modified(self, modifiers: Modifiers) -> Any:
@@ -182,12 +185,17 @@ _ANSWER_S = 2e-4
 _ROW_S = 30e-9
 _RANKED_ROW_S = 150e-9
 _OPERATION_S = 4e-9
+_COLUMN_ROW_S = 15e-9
 _QUANTILE_S = 1.7e-3
 _VALUE_S = 15e-6
 
 
 def _by_row_s(sample: Sample, _given: Mapping[str, Any]) -> float:
     return _ANSWER_S + len(sample) * _ROW_S
+
+
+def _relation_s(sample: Sample, columns: int) -> float:
+    return 2 * _ANSWER_S + len(sample) * (10 + columns * columns) * _COLUMN_ROW_S
 
 
 def _quantiles_s(sample: Sample, count: int) -> float:
@@ -305,6 +313,84 @@ _MEDIAN = _scalar(
     partial(aggregates.quantile, q=0.5), needs=_NUMBERS,
     cost_s=lambda sample, _: _quantiles_s(sample, 1),
 )  # fmt: skip
+
+
+def _relating(name: str, doc: str, ask: Callable[..., Estimate], said: str) -> Question[Estimate]:
+    """Enter a query about two columns."""
+    return _scalar(
+        name, doc, ask,
+        Argument(
+            "columns", "column", said, "yes", fewest=2, longest=2, leading=True,
+            example=["v", "age"],
+        ),
+        cost_s=lambda sample, _: _relation_s(sample, 2),
+        check=lambda given: relations.fault_of_columns(given["columns"], 2, 2),
+    )  # fmt: skip
+
+
+_RATIO = _relating(
+    "ratio", "Decayed sum of one column over the decayed sum of another.", relations.ratio,
+    "Two columns, or expressions over columns: the numerator and the denominator.",
+)  # fmt: skip
+_COVARIANCE = _relating(
+    "covariance", "Covariance of two columns, weighted by decayed weight.", relations.covariance,
+    "Two columns, or expressions over columns.",
+)  # fmt: skip
+_CORRELATION = _relating(
+    "correlation", "Pearson's correlation of two columns, weighted by decayed weight.",
+    relations.correlation, "Two columns, or expressions over columns.",
+)  # fmt: skip
+
+
+def _terms(found: list[Estimate], given: Mapping[str, Any]) -> dict[str, Any]:
+    terms = ["intercept", *given["columns"][1:]]
+    return {
+        "coefficients": [
+            {"term": term, "estimate": each} for term, each in zip(terms, found, strict=True)
+        ]
+    }
+
+
+_REGRESSION = _enter(
+    Question(
+        "regression",
+        "Linear regression of a column on others by least squares, weighted by decayed weight: the "
+        "intercept, then the slope of each other column.",
+        lambda samples, columns, *, confidence, combine: ensemble.estimates(
+            samples, lambda s: relations.regression(s, columns, confidence=confidence), combine
+        ),
+        lambda sample, given: _relation_s(sample, len(given["columns"])),
+        Shape(
+            "Regression",
+            "Coefficients, in the order asked, after the intercept.",
+            Rows(
+                "coefficients",
+                "CoefficientEstimate",
+                "One coefficient.",
+                (
+                    Column("term", "key", "`intercept`, or the column."),
+                    Column("estimate", "estimate", label="coefficient of {term}"),
+                ),
+                each="columns",
+            ),
+        ),
+        _terms,
+        (
+            Argument(
+                "columns",
+                "column",
+                "The explained column, then the columns that explain it.",
+                "yes",
+                fewest=2,
+                longest=relations.MOST_COLUMNS,
+                leading=True,
+                example=["v", "age", "age ** 2"],
+            ),
+        ),
+        check=lambda given: relations.fault_of_columns(given["columns"], 2, relations.MOST_COLUMNS),
+        most=lambda given: len(given["columns"]),
+    )
+)
 
 
 def _each(ask: Callable[..., list[Estimate]], name: str) -> Callable[..., list[Estimate]]:
@@ -836,6 +922,35 @@ class Asked(AskedOfSamples):
     ) -> Estimate:
         return self._ask(_SELECTIVITY, decay, now, how, predicate=predicate)
 
+    @_asks(_RATIO)
+    def ratio(
+        self, x: str, y: str, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
+        return self._ask(_RATIO, decay, now, how, columns=[x, y])
+
+    @_asks(_COVARIANCE)
+    def covariance(
+        self, x: str, y: str, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
+        return self._ask(_COVARIANCE, decay, now, how, columns=[x, y])
+
+    @_asks(_CORRELATION)
+    def correlation(
+        self, x: str, y: str, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
+        return self._ask(_CORRELATION, decay, now, how, columns=[x, y])
+
+    @_asks(_REGRESSION)
+    def regression(
+        self,
+        columns: Sequence[str],
+        decay: Decay | str,
+        *,
+        now: Instant | None = None,
+        **how: Unpack[How],
+    ) -> list[Estimate]:
+        return self._ask(_REGRESSION, decay, now, how, columns=columns)
+
 
 class AskedOfWeights(Asked):
     """Queries about weights."""
@@ -1075,6 +1190,32 @@ class AskedOfItsDecay(AskedOfSamples):
         self, edges: Sequence[float], *, now: Instant | None = None, **how: Unpack[How]
     ) -> Histogram:
         return self._ask(_HISTOGRAM, None, now, how, edges=edges)
+
+    @_asks(_RATIO)
+    def ratio(self, x: str, y: str, *, now: Instant | None = None, **how: Unpack[How]) -> Estimate:
+        return self._ask(_RATIO, None, now, how, columns=[x, y])
+
+    @_asks(_COVARIANCE)
+    def covariance(
+        self, x: str, y: str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
+        return self._ask(_COVARIANCE, None, now, how, columns=[x, y])
+
+    @_asks(_CORRELATION)
+    def correlation(
+        self, x: str, y: str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
+        return self._ask(_CORRELATION, None, now, how, columns=[x, y])
+
+    @_asks(_REGRESSION)
+    def regression(
+        self,
+        columns: Sequence[str],
+        *,
+        now: Instant | None = None,
+        **how: Unpack[How],
+    ) -> list[Estimate]:
+        return self._ask(_REGRESSION, None, now, how, columns=columns)
 
 
 class Between(AskedOfItsDecay):

@@ -197,6 +197,11 @@ class Modifiers:
                 "divides by the integral of the decay" if name == "rate" else "is one observation"
             )
             raise ParameterError(f"{name} {because}, and has no weight: leave it out")
+        if self.of is not None and any(each.kind == "column" for each in question.arguments):
+            raise ParameterError(
+                f"{name} has columns of its own, and no of: leave it out, or write "
+                f"{name}(column, column)"
+            )
         if self.of is not None and not ("values" in question.needs or name == "last"):
             raise ParameterError(
                 f"{name} is not computed from a column, and has no of: leave it out, or say where"

@@ -198,6 +198,8 @@ def _read(question: Question[Any], argument: Argument, pieces: list[str]) -> Any
             return numbers if argument.many != "no" else numbers[0]
         if argument.kind == "set":
             return ", ".join(pieces).strip()
+        if argument.kind == "column":
+            return [piece.strip() for piece in pieces]
         return argument_of(question, ",".join(piece.strip() for piece in pieces))[argument.name]
     except (ValueError, KeyError) as fault:
         if isinstance(fault, ParameterError):
@@ -232,7 +234,7 @@ def argument_of(question: Question[Any], text: str) -> dict[str, Any]:
         if text:
             raise ValueError(f"it takes no argument, not {text!r}")
         return {}
-    if not text and leading.kind in ("share", "number"):
+    if not text and leading.kind in ("share", "number", "column"):
         one = leading.example
         shown = ",".join(map(str, one)) if isinstance(one, list) else one
         raise ValueError(f"it takes {leading.name} after a colon, as in {question.name}:{shown}")
@@ -244,6 +246,8 @@ def argument_of(question: Question[Any], text: str) -> dict[str, Any]:
         return {leading.name: text or leading.default}
     if leading.kind == "keys":
         return {leading.name: _keys(text)}
+    if leading.kind == "column":
+        return {leading.name: [piece.strip() for piece in _pieces(text)]}
     read = float if leading.kind == "share" else _number
     if leading.many == "no":
         return {leading.name: read(text)}

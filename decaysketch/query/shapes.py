@@ -50,7 +50,8 @@ class Argument:
             "keys" are integers or texts, in Python also bytes or tuples, as ``update`` accepts
             them. A "sketch" is a sketch
             of another stream: in Python itself, elsewhere its substitute. A "set" is an expression
-            over sources (:mod:`decaysketch.sources.expression`).
+            over sources (:mod:`decaysketch.sources.expression`). A "column" is an expression over
+            the columns (:mod:`decaysketch.core.text.expression`).
         doc: a sentence that describes it.
         many: whether it accepts several entries. "either" accepts a single one as well.
         least, most, below: bounds of each entry, if it has any. ``below`` is exclusive.
@@ -64,7 +65,16 @@ class Argument:
 
     name: str
     kind: Literal[
-        "number", "share", "integer", "predicate", "function", "keys", "flag", "sketch", "set"
+        "number",
+        "share",
+        "integer",
+        "predicate",
+        "function",
+        "keys",
+        "flag",
+        "sketch",
+        "set",
+        "column",
     ]
     doc: str
     many: Literal["no", "yes", "either"] = "no"
@@ -249,6 +259,11 @@ class Question(Generic[A]):
     def of_keys(self) -> bool:
         """Whether the query reads key counters instead of row samples."""
         return self.asked_of == "keys"
+
+    def columns(self, given: Arguments) -> list[str]:
+        """Return the expressions over columns among its arguments."""
+        named = (each.name for each in self.arguments if each.kind == "column")
+        return [text for name in named for text in given[name]]
 
     @property
     def travelling(self) -> Sequence[Argument]:

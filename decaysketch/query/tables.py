@@ -217,7 +217,8 @@ class GroupedView:
         found, given = given_to(question, arguments)
         self._modifiers.check(found)
         table = self._answered(found, given, confidence, combine)
-        if not reads_ranges(found, self._drawn, self._modifiers.texts):
+        texts = [*self._modifiers.texts, *found.columns(given)]
+        if not reads_ranges(found, self._drawn, texts):
             return table
         bounds = [
             self._at_bound(bound)._answered(found, given, confidence, combine).by_key()

@@ -314,6 +314,8 @@ def _arguments(form: Form, given: Any, recipes: Recipes) -> dict[str, Any]:
         return {argument.name: opened(given, recipes).snapshot()}
     if argument.kind == "keys":
         read = _one_key
+    if argument.kind == "column":
+        read = _text_of
     if argument.many == "no":
         return {argument.name: read(argument.name, given)}
     if form.one:
@@ -321,6 +323,12 @@ def _arguments(form: Form, given: Any, recipes: Recipes) -> dict[str, Any]:
     if not isinstance(given, list):
         raise ParameterError(f"{argument.name} is {given!r}; expected an array")
     return {argument.name: [read(argument.name, each) for each in given]}
+
+
+def _text_of(name: str, given: Any) -> str:
+    if not isinstance(given, str):
+        raise ParameterError(f"{name} has {given!r}; expected texts")
+    return given
 
 
 def _one_key(name: str, given: Any) -> Any:
