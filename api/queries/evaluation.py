@@ -120,7 +120,7 @@ class Evaluation:
                 try:
                     if isinstance(view, CoverageView):
                         self._spend(view.reading_s([query.set or "any"]))
-                    if query.versus is None:
+                    if not query.at_another_moment:
                         self._spend(query.modifiers.cost_s(len(self._plan.snapshot)))
                         prepared = query.prepared(view)
                         self._spend(query.work_s(prepared, self._plan.others))

@@ -353,7 +353,7 @@ def _versus(
     found: list[Other | None] = []
     for position, (each, decay) in enumerate(zip(texts.request.queries, chosen, strict=True)):
         found.append(None)
-        if each.versus is None:
+        if each.versus is None or not each.at_another_moment:
             continue
         field = f"queries[{position}].versus"
         if recipe.decay is not None:

@@ -8,6 +8,7 @@ module defines no aggregate.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, Union
 
 from pydantic import (
@@ -34,9 +35,10 @@ from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
 from decaysketch.query.catalog import QUESTIONS, View
 from decaysketch.query.difference import Comparison
+from decaysketch.query.dispatch import check_compared
 from decaysketch.query.ensemble import Combine
 from decaysketch.query.modifiers import MAX_GROUPS, MAX_KEYS, SOURCE_KEYS, Modifiers, Order
-from decaysketch.query.pair_view import PairView, RangeView, check_compared, range_moment
+from decaysketch.query.pair_view import PairView, RangeView, range_moment
 from decaysketch.query.query_syntax import query_of
 from decaysketch.query.shapes import REQUIRED, SCALAR, Argument, Question
 from decaysketch.query.tables import GroupTable
@@ -143,6 +145,11 @@ class Versus(RequestModel):
         examples=["v <= 3"],
     )
 
+    @property
+    def is_of_rows(self) -> bool:
+        """Return whether it is of other rows at the same moment."""
+        return self.now is None and self.ago is None and self.decay is None
+
     @model_validator(mode="after")
     def _is_one_moment(self) -> Self:
         given = [self.now, self.ago].count(None)
@@ -229,9 +236,19 @@ class Modified(RequestModel):
     def modifiers(self) -> Modifiers:
         """Return the modifiers as library objects."""
         groups = self.groups if self.groups is not None or not self.by else MOST_GROUPS
-        return Modifiers(
+        found = Modifiers(
             self.of, tuple(self.by), self.where, self.weight, groups, self.order, self.set
         )
+        versus = getattr(self, "versus", None)
+        if versus is None or not versus.is_of_rows:
+            return found
+        return replace(found, versus=versus.where, how=getattr(self, "how", "difference"))
+
+    @property
+    def at_another_moment(self) -> bool:
+        """Return whether it compares two moments."""
+        versus = getattr(self, "versus", None)
+        return versus is not None and not versus.is_of_rows
 
     @property
     def sets(self) -> dict[str, str]:
@@ -294,13 +311,14 @@ class Query(Modified):
     stop: Moment | None = Field(default=None, alias="to", description="See `from`.")
     versus: Versus | None = Field(
         default=None,
-        description="Compare the answer with that at another moment; the estimate is then the "
-        "difference or the ratio of the two. Of count, rate, sum, total, mean and rank.",
+        description="Compare the answer with that at another moment, or of other rows; the "
+        "estimate is then the difference or the ratio of the two. Of count, rate, sum, total, mean "
+        "and rank.",
     )
     how: Comparison = Field(
         default="difference",
-        description="Of `versus`: this less that, or this over that (of count, rate, sum, and "
-        "total of values that are not negative).",
+        description="Of `versus`: this less that, or this over that (of values that are not "
+        "negative).",
     )
     confidence: float = Field(default=0.95, gt=0, lt=1, description="Of the intervals.")
     combine: Combine = Field(
@@ -365,7 +383,10 @@ class Query(Modified):
     def _range_is_a_window(cls, fields: Any) -> Any:
         if not isinstance(fields, dict) or not {"from", "to"} & fields.keys():
             return fields
-        if beside := {"decay", "now", "times", "versus"} & fields.keys():
+        excluded = {"decay", "now", "times", "versus"}
+        if isinstance(versus := fields.get("versus"), dict) and versus.keys() == {"where"}:
+            excluded.remove("versus")
+        if beside := excluded & fields.keys():
             raise PydanticCustomError(
                 "range_and_more",
                 "from and to say which observations count: leave {beside} out",
@@ -431,8 +452,8 @@ class Query(Modified):
         if not fault:
             try:
                 self.modifiers.check(self.question)
-                if self.versus is not None and (self.by or self.of or self.weight):
-                    fault = "versus compares with where alone: leave by, of and weight out"
+                if self.at_another_moment and (self.by or self.weight):
+                    fault = "two moments are compared without by and weight: leave them out"
             except ParameterError as error:
                 fault = str(error)
         if fault:
@@ -548,7 +569,7 @@ class Query(Modified):
         found = pair.ask(
             self.question, self.how, confidence=self.confidence, combine=self.combine,
             where=self.where, versus=None if self.versus is None else self.versus.where,
-            **self.arguments,
+            of=self.of, **self.arguments,
         )  # fmt: skip
         answer: PointAnswer = PointAnswer.of(self.question, found, self.arguments, view)
         return answer
@@ -673,6 +694,8 @@ def spelled_out(fields: Any) -> Any:
     said: dict[str, Any] = {"aggregate": question.name} | modifiers.to_dict()
     if "limit" in said:
         said["groups"] = said.pop("limit")
+    if "versus" in said:
+        said["versus"] = {"where": said["versus"]}
     for name, value in arguments.items():
         said[named[name]] = getattr(value, "text", value)
     if both := sorted(said.keys() & rest.keys()):

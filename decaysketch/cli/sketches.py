@@ -51,7 +51,7 @@ from decaysketch.tables import merge_blobs
 __all__ = ["inspect", "merge", "query"]
 
 # A query with brackets or clauses, see decaysketch.query.query_syntax.
-_SPELLED = re.compile(r"\(|\b(by|where|weight|limit|order)\b")
+_SPELLED = re.compile(r"\(|\b(by|where|versus|weight|limit|order)\b")
 _SHOWN = 20  # rows of a table, where as many are found as there are values
 
 
@@ -287,6 +287,7 @@ def query(
             "rows",
         )
         questions = [_read(opened, aggregate, id_key) for aggregate in aggregates]
+        compared |= any(asked.modifiers.versus is not None for asked in questions)
         if any(asked.question.of_keys for asked in questions):
             table.add_column("surely at most")
         if compared:
@@ -314,7 +315,7 @@ def query(
                         sure = estimate.sure_upper
                         cells.append("" if sure is None else number(sure))
                     if compared:
-                        cells.append("yes" if estimate.changed else "no")
+                        cells.append({None: "", True: "yes", False: "no"}[estimate.changed])
                     table.add_row(label, name, *cells)
                     which = f"{label} under {name}" if several else label
                     caveats |= dict.fromkeys(

@@ -8,7 +8,7 @@ or a comparison reads like its query.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -189,11 +189,13 @@ def _ask(view: View, question: Question[Any], *, modifiers: Modifiers, **given: 
 def _ask_pair(
     pair: PairView, how: Any, question: Question[Any], *, modifiers: Modifiers, **given: Any
 ) -> Any:
-    if modifiers:
+    more = {name: getattr(modifiers, name) for name in ("where", "of", "versus")}
+    if replace(modifiers, **dict.fromkeys(more)):
         raise CommandError(
-            "two moments are compared without where, of, by and weight; query each moment alone"
+            "two moments are compared without set, by and weight; query each moment alone"
         )
-    return pair.ask(question, how, **given)
+    how = how if modifiers.versus is None else modifiers.how
+    return pair.ask(question, how, **more, **given)
 
 
 def _time(sketch: Sketch, option: str, text: str) -> int:

@@ -17,9 +17,10 @@ ones. Its needs decide which families answer it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack, cast, overload
 
 import numpy as np
 
@@ -30,7 +31,8 @@ from decaysketch.decay import Decay, window
 from decaysketch.errors import ParameterError
 from decaysketch.query import aggregates, ensemble, relations
 from decaysketch.query.aggregates import Function, HeavyHitter, Histogram, Last, Predicate
-from decaysketch.query.buckets import reads_ranges, widened
+from decaysketch.query.buckets import ENDS, as_far_apart, reads_ranges, widened
+from decaysketch.query.comparisons import against
 from decaysketch.query.covering import SOURCE_QUESTIONS
 from decaysketch.query.difference import Comparison
 from decaysketch.query.dispatch import (
@@ -38,6 +40,7 @@ from decaysketch.query.dispatch import (
     View,
     Views,
     asked_by,
+    check_compared,
     check_how,
     given_to,
     modified_question,
@@ -126,14 +129,45 @@ class SampleView(View):
     ) -> Any:
         question, given = given_to(question, arguments)
         self._modifiers.check(question)
-        if self.samples[0].labels is not None:
+        if self.samples[0].labels is not None and not self._compares_a_column:
             question.check_labels(given)
         samples = self._read(combine)
-        found = question.answer(samples, confidence=confidence, combine=combine, **given)
+        found = self._compared(question).answer(
+            samples, confidence=confidence, combine=combine, **given
+        )
         if not reads_ranges(question, self._drawn, self._texts(question, given)):
             return found
         how: dict[str, Any] = {"confidence": confidence, "combine": combine}
+        if self._modifiers.versus is not None:
+            return self._far_apart(found, question, how | given)
         return widened(found, lambda bound: self._at_bound(bound).ask(question, **how, **given))
+
+    @property
+    def _compares_a_column(self) -> bool:
+        return self._modifiers.versus is not None and self._modifiers.of is not None
+
+    def _compared(self, question: Question[Any]) -> Question[Any]:
+        """Return the query that compares the parts of the modifiers, if they have any."""
+        if self._modifiers.versus is None:
+            return question
+        return against(question, self._modifiers, schema_of_sample(self._drawn[0]))
+
+    def _far_apart(
+        self, found: Estimate, question: Question[Any], asked: dict[str, Any]
+    ) -> Estimate:
+        """Return a comparison with bounds for the ranges in either part."""
+        modifiers = self._modifiers
+        bounds: tuple[EndOfRange, ...] = ("middle", *ENDS)
+        first, second = (
+            [
+                SampleView([sample.at_bound(bound) for sample in self._drawn])
+                .modified(replace(modifiers, where=side, versus=None))
+                .ask(question, **asked)
+                for bound in bounds
+            ]
+            for side in (modifiers.where, modifiers.versus)
+        )
+        return as_far_apart(found, modifiers.how, first, second)
 
     def _texts(self, question: Question[Any], given: Mapping[str, Any]) -> list[str]:
         return [*self._modifiers.texts, *question.columns(given)]
@@ -148,7 +182,8 @@ class SampleView(View):
     ) -> float:
         question, given = given_to(question, arguments)
         given |= {"combine": combine}
-        cost_s = sum(question.cost_s(sample, given) for sample in self._read(combine))
+        asked = self._compared(question)
+        cost_s = sum(asked.cost_s(sample, given) for sample in self._read(combine))
         times = 3 if reads_ranges(question, self._drawn, self._texts(question, given)) else 1
         return times * cost_s
 
@@ -165,7 +200,9 @@ class SampleView(View):
         found = modified(self._drawn, together, schema)
         if together.by:
             return GroupedView(found, together, schema, self._drawn)
-        view = SampleView([revalued(sample, together, schema) for sample in found])
+        if together.versus is None:  # parts are read from the stream's own values
+            found = [revalued(sample, together, schema) for sample in found]
+        view = SampleView(found)
         view._drawn, view._modifiers = self._drawn, together
         return view
 
@@ -751,6 +788,8 @@ class How(TypedDict, total=False):
     weight: str | None
     groups: int | None
     order: Order
+    versus: str | None
+    how: Comparison
 
 
 _HOW = (
@@ -763,6 +802,8 @@ _HOW = (
     ("weight", None, "str | None"),
     ("groups", None, "int | None"),
     ("order", "largest", "Order"),
+    ("versus", None, "str | None"),
+    ("how", "difference", "Comparison"),
 )
 
 
@@ -776,6 +817,7 @@ def modifiers_of(how: Mapping[str, Any]) -> Modifiers:
     return Modifiers(
         of=how.get("of"), by=by, where=how.get("where"),
         weight=how.get("weight"), limit=how.get("groups"), order=how.get("order", "largest"),
+        versus=how.get("versus"), how=how.get("how", "difference"),
     )  # fmt: skip
 
 
@@ -785,7 +827,8 @@ def _asks(question: Question[Any]) -> Callable[[F], F]:
         ":meth:`decaysketch.query.dispatch.View.ask`. ``where``, ``of`` and ``weight``: see\n"
         ":meth:`decaysketch.query.dispatch.View.given`. ``by`` (keys), ``groups`` (how many are\n"
         "listed) and ``order``: see :meth:`decaysketch.query.dispatch.View.by`. With ``by`` the\n"
-        "result is a :class:`decaysketch.GroupTable`."
+        "result is a :class:`decaysketch.GroupTable`. ``versus`` (a condition) and ``how``\n"
+        "compare two parts: see :meth:`decaysketch.query.dispatch.View.versus`."
     )
     return asked_by(question, _HOW, said)
 
@@ -852,52 +895,63 @@ class Asked(AskedOfSamples):
     def compare(
         self,
         aggregate: str,
+        decay: Decay | str = "none",
         *,
-        now: tuple[Decay | str, Instant | None],
+        now: Instant | tuple[Decay | str, Instant | None] | None = None,
         then: tuple[Decay | str, Instant | timedelta | None] | None = None,
-        how: Comparison = "difference",
-        confidence: float = 0.95,
-        combine: Combine = "average",
-        where: str | None = None,
         versus: str | None = None,
-        **arguments: Any,
-    ) -> Estimate:
-        """Compare an aggregate at one moment with another moment, from one sample for both.
+        how: Comparison = "difference",
+        **more: Any,
+    ) -> Any:
+        """Compare an aggregate of two parts of the rows, or at two moments, from one sample.
 
         Args:
             aggregate: "count", "rate", "sum", "total", "mean", or "rank" with a ``value``.
-            now, then: the moment to compare, and the moment to compare it with. Each is a decay and
-                a time. None is the newest time. The time of ``then`` may be a length, "1d" or a
-                ``timedelta``: that long before the time of ``now``. Without ``then`` both sides
-                have the moment ``now``.
-            how: "difference", now less then, or "ratio", now over then. Means and ranks have
-                differences only.
-            confidence: confidence of the interval.
-            combine: see :mod:`decaysketch.query.ensemble`.
-            where: a condition for the rows on the first side, such as "v > 3". See
+            decay: the decay. Default: none, all observations count.
+            now: the time, or both decay and time. None is the newest time.
+            then: the moment to compare with, a decay and a time. The time may be a length, "1d" or
+                a ``timedelta``: that long before ``now``.
+            versus: the condition for the rows to compare with, such as "variant == 'A'". None: the
+                same rows.
+            how: "difference" (the first less the second) or "ratio" (the first over the second, of
+                values that are not negative).
+            more: ``where``, a condition for the rows on the first side, ``of``, the compared
+                values, ``confidence``, ``combine``, ``estimator``, and arguments of the aggregate.
+                Without ``then`` also ``weight``, ``by``, ``groups`` and ``order``. See
                 :meth:`decaysketch.query.dispatch.View.given`.
-            versus: the condition for the second side, to compare two parts. None: the same.
-            arguments: arguments of the aggregate.
 
         Returns:
-            The difference or ratio. ``changed`` is true if 0, or 1, lies outside its interval.
+            The difference or ratio. ``changed`` is true if 0, or 1, lies outside its interval. With
+            ``by`` a :class:`decaysketch.GroupTable`.
 
         Raises:
-            ParameterError: an aggregate that cannot be compared. The message names an alternative.
+            ParameterError: an aggregate that cannot be compared, or neither ``then`` nor
+                ``versus``. The message names an alternative.
             UnanswerableQueryError: the sketch cannot answer at one of the moments.
 
         Example:
             >>> import decaysketch as ds
             >>> sketch = ds.DecaySketch(ds.SketchParams(max_weight=1, id_bits=40, capacity=100))
             >>> sketch.update([1.0, 3.0, 8.0, 10.0], 1, [1, 2, 11, 12], [1, 2, 3, 4])
+            >>> sketch.compare("mean", where="v > 5", versus="v < 5")
+            Estimate(7, exact, 4 rows, now=12)
             >>> sketch.compare("mean", now=("window(5)", 12), then=("window(5)", 2))
             Estimate(7, exact, 4 rows)
         """
-        view: PairView = self.against(now, now if then is None else then)
-        return view.ask(
-            aggregate, how, confidence=confidence, combine=combine, where=where, versus=versus,
-            **arguments,
-        )  # fmt: skip
+        first: tuple[Decay | str, Instant | None] = now if isinstance(now, tuple) else (decay, now)
+        if then is not None:
+            pair: PairView = self.against(first, then)
+            return pair.ask(aggregate, how, versus=versus, **more)
+        if versus is None:
+            raise ParameterError(
+                "compare has neither versus nor then: give versus, the condition of the rows to "
+                "compare with, or then, a decay and a time"
+            )
+        question = check_compared(aggregate)
+        view = {name: more.pop(name) for name in How.__annotations__ if name in more}
+        return self._ask(
+            question, first[0], first[1], cast(How, view | {"versus": versus, "how": how}), **more
+        )
 
     @_asks(_RATE)
     def rate(

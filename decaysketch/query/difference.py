@@ -17,8 +17,10 @@ ratios         each ``r`` for which the ``A - r B`` interval contains 0 (Fieller
 ============== =================================================================================
 
 ``g1`` and ``g2`` are the decay weights for a row at each result's time. They are 0 for later
-rows. Quantiles are not such sums: compare ranks at a fixed value, or two quantiles at confidence
-``1 - delta / 2`` each.
+rows. Two parts of the rows at one time (:func:`compare_parts`) need no undecayed sample: there the
+masses are decayed, and ``g1`` and ``g2`` are 1 for the rows of a part and 0 for others. So every
+sample can compare parts. Quantiles are not such sums: compare ranks at a fixed value, or two
+quantiles at confidence ``1 - delta / 2`` each.
 
 The intervals' coverage is measured (``python -m quality.intervals --part contrasts``), not
 proved. See ``docs/estimators.md``.
@@ -29,7 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -50,10 +52,11 @@ from decaysketch.query.aggregates import (
 )
 from decaysketch.query.columns import SampleTable
 from decaysketch.query.estimate import Estimate, Interval, check_confidence
+from decaysketch.query.modifiers import valued_by
 from decaysketch.query.sample import Columns, Fading, Sample, pool
 from decaysketch.query.unseen_rows import ApartGrid, Grid, Reach
 
-__all__ = ["Comparison", "Filters", "Moment", "Pair", "compare"]
+__all__ = ["Comparison", "Filters", "Moment", "Pair", "Parts", "compare", "compare_parts"]
 
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -65,6 +68,7 @@ Comparison = Literal["difference", "ratio"]
 Filters = tuple[Bound | None, Bound | None]
 """Of either side of a comparison."""
 
+_COUNTED = ("count", "rate", "total")  # sums over observations, not over their weights
 _HALVINGS = 50  # of a bisection: 15 digits
 _FARTHEST = 1e12  # times the ratio: an end that lies further off is none
 
@@ -92,6 +96,33 @@ class Pair(NamedTuple):
     def pooled(cls, pairs: Sequence[Pair]) -> Pair:
         """Pool several hash functions. See :func:`~decaysketch.query.sample.pool`."""
         return cls(*(pool(samples) for samples in zip(*pairs, strict=True)))
+
+
+class Parts(NamedTuple):
+    """Two parts of the rows in a sample, and the compared values.
+
+    Attributes:
+        where, versus: the conditions of either part. None: all rows.
+        of: the values. None: the sample's values.
+    """
+
+    where: Bound | None
+    versus: Bound | None
+    of: Bound | None = None
+
+    def masks(self, table: SampleTable) -> tuple[BoolArray, BoolArray]:
+        """Return the rows of either part."""
+        everything = np.ones(len(table), np.bool_)
+        first, second = (
+            everything if each is None else each.holds(table) for each in (self.where, self.versus)
+        )
+        return first, second
+
+    def values(self, sample: Sample) -> Float64Array:
+        """Return the values, NaN where there is none."""
+        if self.of is not None:
+            return np.asarray(self.of(SampleTable(sample)).floats)
+        return np.where(sample.missing, np.nan, sample.values.astype(np.float64))
 
 
 class _Side(NamedTuple):
@@ -128,6 +159,15 @@ class _Side(NamedTuple):
         return weights
 
 
+class _Flat(NamedTuple):
+    """A :class:`~decaysketch.query.unseen_rows.ApartGrid` of one hit size, for decayed masses."""
+
+    step: float
+
+    def largest(self, alpha: float, beta: float) -> float:
+        return self.step * max(alpha, -beta, 0.0)
+
+
 @dataclass(frozen=True, eq=False)
 class _Rows:
     """The rows in an aggregate, and the weights that either side gives them.
@@ -144,15 +184,21 @@ class _Rows:
     columns: Columns
     first: _Side
     second: _Side
-    grid: Grid
-    gaps: Grid
+    grid: Grid | _Flat
+    gaps: Grid | _Flat
 
     @classmethod
-    def of(cls, pair: Pair, now: Moment, then: Moment, filters: Filters, *, valued: bool) -> _Rows:
+    def of(
+        cls, pair: Pair, now: Moment, then: Moment, filters: Filters, of: Bound | None, *,
+        valued: bool,
+    ) -> _Rows:  # fmt: skip
         sample = pair.both
+        table = sample  # which conditions are read from
+        if of is not None:
+            sample = valued_by(sample, of)
         times = sample.beside(sample.times, valued=valued)
         first, second = (
-            _Side.of(moment, times, _kept(sample, moment, where, valued=valued))
+            _Side.of(moment, times, _kept(table, sample, moment, where, valued=valued))
             for moment, where in zip((now, then), filters, strict=True)
         )
         assert sample.reach is not None, "of an estimator by bands"
@@ -165,6 +211,25 @@ class _Rows:
         if values is not None:
             values = values.astype(np.float64, copy=False)
         return cls(sample, values, columns, first, second, grid, gaps)
+
+    @classmethod
+    def of_parts(cls, sample: Sample, parts: Parts, *, valued: bool) -> _Rows:
+        """Return the rows of either part, with decayed masses."""
+
+        def counted(each: Sample) -> BoolArray:
+            first, second = parts.masks(SampleTable(each))
+            kept = first | second
+            return kept & ~np.isnan(parts.values(each)) if valued else kept
+
+        sample = sample.only(counted)
+        fading = Fading(cast(Decay, sample.decay), sample.now, 0, sample.magnitude)
+        first, second = (
+            _Side(fading, sample.beside(mask.astype(np.float64), valued=False))
+            for mask in parts.masks(SampleTable(sample))
+        )
+        values = sample.beside(parts.values(sample), valued=False) if valued else None
+        gaps = _Flat(sample.step if sample.weighted else 0.0)
+        return cls(sample, values, sample.columns, first, second, _Flat(sample.step), gaps)
 
     def linear(
         self, c: Float64Array, confidence: float, hits: Hits, function: Float64Array | None = None
@@ -207,11 +272,20 @@ def _gaps(sample: Sample, reach: Reach) -> Reach:
     return reach.gaps(sample.times[sample.exact_rows :], usual)
 
 
-def _kept(sample: Sample, moment: Moment, where: Bound | None, *, valued: bool) -> BoolArray | None:
-    """Return the rows that a side's filter keeps, with ages at its moment."""
+def _kept(
+    plain: Sample, sample: Sample, moment: Moment, where: Bound | None, *, valued: bool
+) -> BoolArray | None:
+    """Return the rows that a side's filter keeps, with ages at its moment.
+
+    Args:
+        plain: the sample with the stream's values, which the filter reads.
+        sample: the same rows with the compared values.
+        moment, where: the side.
+        valued: only rows with a compared value.
+    """
     if where is None:
         return None
-    table = SampleTable(replace(sample, now=moment.now))
+    table = SampleTable(replace(plain, now=moment.now))
     return sample.beside(where.holds(table), valued=valued)
 
 
@@ -225,6 +299,7 @@ class _Linear(NamedTuple):
 def compare(
     pair: Pair, aggregate: str, now: Moment, then: Moment, how: Comparison = "difference", *,
     confidence: float = 0.95, value: float | None = None, filters: Filters = (None, None),
+    of: Bound | None = None,
 ) -> Estimate:  # fmt: skip
     """Compare an aggregate at one moment with another moment, or between two parts of the rows.
 
@@ -236,31 +311,80 @@ def compare(
         confidence: confidence of the interval.
         value: the value for a rank.
         filters: the condition for the rows on each side. None: all.
+        of: the compared values. None: the sample's values.
 
     Returns:
         The estimate. Its ``changed`` is true if 0 (for a ratio, 1) lies outside the interval.
 
     Raises:
-        ParameterError: an unknown ``how``, or a ratio of means, ranks or values that may be
-            negative.
+        ParameterError: an unknown ``how``, or a ratio of values that may be negative.
 
     Complexity: O(n log n). A ratio takes about a hundred times as long as a difference.
     """
-    confidence = check_confidence(confidence)
+    confidence = _checked(how, confidence)
+    valued = aggregate in ("mean", "rank", "total")
+    if aggregate in _COUNTED:
+        pair = Pair(*(each.counted for each in pair))
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = _Rows.of(pair, now, then, filters, of, valued=valued)
+        spans = [span_of(side.decay) if aggregate == "rate" else 1.0 for side in (now, then)]
+        found = _compared(rows, aggregate, spans, how, confidence, value)
+    same = now == then and filters[0] == filters[1]
+    return _told(found, how, same=same)
+
+
+def compare_parts(
+    sample: Sample, aggregate: str, parts: Parts, how: Comparison = "difference", *,
+    confidence: float = 0.95, value: float | None = None, span: float | None = None,
+) -> Estimate:  # fmt: skip
+    """Compare an aggregate of a part of the rows with the same of another part, at one time.
+
+    Args:
+        sample: the rows, with the stream's values.
+        aggregate, how, confidence, value: see :func:`compare`.
+        parts: both parts, and the compared values.
+        span: the divisor of a rate. None: the integral of the decay.
+
+    Returns:
+        The estimate. Its ``changed`` is true if 0 (for a ratio, 1) lies outside the interval.
+
+    Raises:
+        ParameterError: see :func:`compare`.
+
+    Complexity: O(n). A ratio takes about a hundred times as long as a difference.
+    """
+    confidence = _checked(how, confidence)
+    valued = aggregate in ("mean", "rank", "total")
+    if aggregate in _COUNTED:
+        sample = sample.counted
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = _Rows.of_parts(sample, parts, valued=valued)
+        if aggregate == "rate":
+            span = span_of(sample.decay) if span is None else span
+        spans = [1.0 if span is None else span] * 2
+        found = _compared(rows, aggregate, spans, how, confidence, value)
+    first, second = (each if each is None else each.text for each in parts[:2])
+    return _told(found, how, same=first == second)
+
+
+def _checked(how: Comparison, confidence: float) -> float:
     if how not in get_args(Comparison):
         raise ParameterError(f"how is {how!r}; expected one of {', '.join(get_args(Comparison))}")
-    with np.errstate(over="ignore", invalid="ignore"):
-        if aggregate in ("mean", "rank"):
-            rows = _Rows.of(pair, now, then, filters, valued=True)
-            found = _of_means(rows, how, confidence, value)
-        else:
-            if aggregate != "sum":
-                pair = Pair(*(each.counted for each in pair))
-            rows = _Rows.of(pair, now, then, filters, valued=aggregate == "total")
-            spans = [span_of(side.decay) if aggregate == "rate" else 1.0 for side in (now, then)]
-            found = _of_sums(rows, aggregate, spans, how, confidence)
+    return check_confidence(confidence)
+
+
+def _compared(
+    rows: _Rows, aggregate: str, spans: Sequence[float], how: Comparison, confidence: float,
+    value: float | None,
+) -> Estimate:  # fmt: skip
+    if aggregate in ("mean", "rank"):
+        return _of_means(rows, how, confidence, value)
+    return _of_sums(rows, aggregate, spans, how, confidence)
+
+
+def _told(found: Estimate, how: Comparison, *, same: bool) -> Estimate:
+    """Return a comparison with its ``changed``. A part compared with itself is the same."""
     neutral = 1.0 if how == "ratio" else 0.0
-    same = now == then and filters[0] == filters[1]
     if same and not math.isnan(found.value):  # whatever it is, it is the same
         found = replace(
             found, value=neutral, lower=neutral, upper=neutral, stderr=0.0, exact=True, caveats=()
@@ -291,11 +415,7 @@ def _of_sums(
         if aggregate == "total" and not rows.sample.exact:
             found = found._replace(caveats=of_values(columns, f, factors, found.caveats))
         return rows.estimate(found.ends, found, 1.0, confidence).over(magnitude)
-    if np.any(f < 0.0):
-        raise ParameterError(
-            f"value {f.min():g} is negative: a ratio is one of totals that cannot be; compare by "
-            "how='difference'"
-        )
+    _check_positive(f, "totals")
     unit = 1.0 if function is None else 1.0 / columns.weights
     a, b = f * first.weights, f * second.weights
     above, below = (float((columns.masses * side * unit).sum()) for side in (a, b))
@@ -381,6 +501,14 @@ def _roots(ratio: float, balance: Callable[[float], Interval]) -> Interval:
     return Interval(ratio, least, high)
 
 
+def _check_positive(values: Float64Array, name: str) -> None:
+    if np.any(values < 0.0):
+        raise ParameterError(
+            f"value {values.min():g} is negative: a ratio is one of {name} that cannot be; compare "
+            "by how='difference'"
+        )
+
+
 # ------------------------------------------------------------------------------------------- means
 
 
@@ -388,15 +516,13 @@ def _of_means(rows: _Rows, how: Comparison, confidence: float, at_most: float | 
     """Compare means or, given a value, the shares that are not above it."""
     sample, columns, v = rows.sample, rows.columns, rows.values
     assert v is not None
-    shares = at_most is not None
-    if how == "ratio":
-        raise ParameterError(
-            f"how is 'ratio'; {'ranks' if shares else 'means'} are compared by 'difference': their "
-            "ratio is no contrast of one sample"
-        )
+    shares, ratio = at_most is not None, how == "ratio"
     least, most = (-1.0, 1.0) if shares else (-math.inf, math.inf)
+    if ratio:
+        _check_positive(v, "ranks" if shares else "means")
+        least, most = 0.0, math.inf
     if shares:
-        v = (sample.valued[0] <= at_most).astype(np.float64)
+        v = (v <= at_most).astype(np.float64)
     g1, g2 = rows.first.weights, rows.second.weights
     a, b = (float((columns.masses * g).sum()) for g in (g1, g2))
     if not (a > 0.0 and b > 0.0):
@@ -404,20 +530,35 @@ def _of_means(rows: _Rows, how: Comparison, confidence: float, at_most: float | 
     m1, m2 = (float((columns.masses * g * v).sum()) / weight for g, weight in ((g1, a), (g2, b)))
     seen = v[(g1 > 0.0) | (g2 > 0.0)]
     lowest, highest = (0.0, 1.0) if shares else (float(seen.min()), float(seen.max()))
+    if ratio and not m2 > 0.0:
+        return undefined(sample, confidence, least, most)
     if lowest == highest:
         if sample.exact:
-            return exactly(sample, 0.0, confidence, len(seen))
-        return unbounded(sample, 0.0, least, most, confidence, len(seen), "equal-values")
-    # A hit may have any value that was seen, though none was such.
-    ends_of = [((value - m1) / a, (value - m2) / b) for value in (lowest, highest)]
-    up = max(rows.grid.largest(*each) for each in ends_of)
-    down = max(rows.grid.largest(-one, -other) for one, other in ends_of)
-    hits = Hits((up, down), (up, down), max(up, down))
-    # The residuals of either side have mean 0: only distances matter.
-    c = g1 / a * (v - m1) - g2 / b * (v - m2)
-    around = rows.linear(c, confidence, hits)
+            return exactly(sample, float(ratio), confidence, len(seen))
+        return unbounded(sample, float(ratio), least, most, confidence, len(seen), "equal-values")
+
+    def balance(r: float) -> _Linear:
+        """Return the interval for ``m1 - r m2``."""
+        # A hit may have any value that was seen, though none was such.
+        ends_of = [((value - m1) / a, r * (value - m2) / b) for value in (lowest, highest)]
+        up = max(rows.grid.largest(*each) for each in ends_of)
+        down = max(rows.grid.largest(-one, -other) for one, other in ends_of)
+        hits = Hits((up, down), (up, down), max(up, down))
+        # The residuals of either side have mean 0: only distances matter.
+        found = rows.linear(g1 / a * (v - m1) - r * g2 / b * (v - m2), confidence, hits)
+        (value, lower, upper), middle = found.ends, m1 - r * m2
+        return found._replace(
+            ends=Interval(middle, middle - (value - lower), middle + (upper - value))
+        )
+
+    if ratio:
+        by, value = 1.0 / m2, m1 / m2
+        around = balance(value)
+        ends = Interval(value, value, value)
+        if not sample.exact:
+            ends = _roots(value, lambda r: balance(r).ends)
+        return rows.estimate(ends, around, by, confidence)
+    around = balance(1.0)
     value, lower, upper = around.ends
-    ends = Interval(
-        m1 - m2, max(least, m1 - m2 - (value - lower)), min(most, m1 - m2 + (upper - value))
-    )
+    ends = Interval(value, max(least, lower), min(most, upper))
     return rows.estimate(ends, around, 1.0, confidence)

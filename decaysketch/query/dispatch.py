@@ -41,6 +41,7 @@ __all__ = [
     "Views",
     "asked_by",
     "asked_of_own",
+    "check_compared",
     "check_how",
     "given_to",
     "modified_question",
@@ -148,6 +149,25 @@ class View(ABC):
             ParameterError: an expression cannot be parsed, or the sketch stores no rows.
         """
         view: View = self.modified(Modifiers(of=of, where=where, weight=weight, set=set))
+        return view
+
+    def versus(
+        self,
+        other: str,
+        where: str | None = None,
+        how: Literal["difference", "ratio"] = "difference",
+    ) -> View:
+        """Return a view that compares two parts of the rows.
+
+        Args:
+            other: the condition of the part to compare with.
+            where: the condition of the compared part. None: all rows.
+            how: "difference", the part less the other, or "ratio", the part over the other.
+
+        Raises:
+            ParameterError: a condition cannot be parsed, or the sketch stores no rows.
+        """
+        view: View = self.modified(Modifiers(where=where, versus=other, how=how))
         return view
 
     def by(
@@ -315,6 +335,27 @@ def read_predicate(text: str) -> ReadPredicate:
     return ReadPredicate(text)
 
 
+_QUANTILES = ("median", "quantile")
+
+
+def check_compared(question: Question[Any] | str) -> Question[Any]:
+    """Return a query that can compare two moments, or two parts of the rows.
+
+    Raises:
+        ParameterError: the query cannot be compared. The message gives the reason and the remedy.
+    """
+    found = question if isinstance(question, Question) else _named(question)
+    if found.compared:
+        return found
+    if found.name in _QUANTILES:
+        raise ParameterError(
+            f"{found.name} cannot be compared: it is no sum over a sample. Compare the rank of a "
+            "fixed value, or ask for both, each at confidence 1 - (1 - confidence) / 2"
+        )
+    listed = ", ".join(name for name, each in QUESTIONS.items() if each.compared)
+    raise ParameterError(f"{found.name} cannot be compared; {listed} can")
+
+
 def modified_question(question: Question[Any] | str, modifiers: Modifiers) -> Question[Any]:
     """Return the aggregate that a query with modifiers means: a column sum is the total.
 
@@ -326,6 +367,8 @@ def modified_question(question: Question[Any] | str, modifiers: Modifiers) -> Qu
         found = QUESTIONS["total"]
     if modifiers:
         modifiers.check(found)
+    if modifiers.versus is not None:
+        check_compared(found)
     return found
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ESTIMATED", "frame_of", "frame_of_groups", "rows_of", "times_of"]
 
-#: Columns of an estimate.
-ESTIMATED = ("value", "lower", "upper", "stderr", "exact", "rows", "caveats")
+#: Columns of an estimate. The last is there for comparisons.
+ESTIMATED = ("value", "lower", "upper", "stderr", "exact", "rows", "caveats", "changed")
 
 
 def frame_of(columns: Mapping[str, Any]) -> Any:
@@ -74,6 +74,8 @@ def rows_of(
 
 def _columns_of(estimate: Estimate) -> dict[str, Any]:
     found = {name: getattr(estimate, name) for name in ESTIMATED}
+    if estimate.changed is None:
+        del found["changed"]
     return found | {"caveats": " ".join(estimate.caveats)}
 
 
@@ -83,9 +85,7 @@ def frame_of_groups(table: GroupTable) -> Any:
     if isinstance(table.answers, Estimates):
         places = np.arange(len(table))
         caveats = [" ".join(table.answers[k].caveats) for k in range(len(table))]
-        found: dict[str, Any] = {
-            name: getattr(table.answers, name) for name in ESTIMATED if name != "caveats"
-        }
+        found: dict[str, Any] = {name: getattr(table.answers, name) for name in ESTIMATED[:-2]}
         found["caveats"] = caveats
     else:
         listed = [

@@ -1,4 +1,4 @@
-"""Modifiers of a sample before a query: ``where``, ``set``, ``of``, ``weight`` and ``by``.
+"""Modifiers of a sample before a query: ``where``, ``set``, ``of``, ``weight``, ``by``, ``versus``.
 
 A modified sample is a :class:`~decaysketch.query.sample.Sample`, so every aggregate accepts it.
 
@@ -12,6 +12,8 @@ A modified sample is a :class:`~decaysketch.query.sample.Sample`, so every aggre
 ``weight`` multiplies the decay weight by a number of 0 or more for each row. It may rise with the
            age
 ``by``     groups, see :mod:`~decaysketch.query.grouped`
+``versus`` compares the part that ``where`` keeps with the part that this condition keeps, see
+           :mod:`~decaysketch.query.comparisons`
 ========== =====================================================================================
 
 The largest ``weight`` among rows that were not retained is unknown. If it depends on time alone, it
@@ -48,6 +50,7 @@ __all__ = [
     "modified",
     "revalued",
     "schema_of_sample",
+    "valued_by",
 ]
 
 MAX_KEYS = 4
@@ -77,6 +80,8 @@ class Modifiers:
         limit: the maximum number of listed groups. None: all.
         order: "largest" or "smallest" result first, or by "key".
         set: a set expression over source names. None: all messages.
+        versus: the condition of the part to compare with. None: no comparison.
+        how: "difference" or "ratio" of the parts.
 
     Raises:
         ParameterError: there are too many keys, the order is unknown, or a limit has no keys.
@@ -89,18 +94,22 @@ class Modifiers:
     limit: int | None = None
     order: Order = "largest"
     set: str | None = None
+    versus: str | None = None
+    how: Literal["difference", "ratio"] = "difference"
 
     def __post_init__(self) -> None:
         by: Any = self.by
         keys = [key.strip() for key in split_commas(by)] if isinstance(by, str) else by
         object.__setattr__(self, "by", tuple(keys))
-        for name in ("of", "where", "weight", "set"):
+        for name in ("of", "where", "weight", "set", "versus"):
             if (text := getattr(self, name)) is not None and not isinstance(text, str):
                 raise ParameterError(f"{name} is {text!r:.80}; expected a text")
         if len(self.by) > MAX_KEYS or not all(isinstance(key, str) and key for key in self.by):
             raise ParameterError(
                 f"by is {str(list(self.by))[:200]}; expected at most {MAX_KEYS} texts, none empty"
             )
+        if self.how not in ("difference", "ratio"):
+            raise ParameterError(f"how is {self.how!r:.80}; expected one of difference, ratio")
         if self.order not in get_args(Order):
             raise ParameterError(
                 f"order is {self.order!r:.80}; expected one of {', '.join(get_args(Order))}"
@@ -113,7 +122,8 @@ class Modifiers:
 
     def __bool__(self) -> bool:
         """Return whether anything is modified."""
-        return bool(self.of or self.by or self.where or self.weight or self.set)
+        given = (self.of, self.by, self.where, self.weight, self.set, self.versus)
+        return any(each for each in given)
 
     @property
     def of_sources(self) -> bool:
@@ -123,7 +133,8 @@ class Modifiers:
     @property
     def texts(self) -> list[str]:
         """The given expressions."""
-        return [text for text in (self.of, self.where, self.weight, *self.by) if text]
+        given = (self.of, self.where, self.weight, *self.by, self.versus)
+        return [text for text in given if text]
 
     def with_more(self, more: Modifiers) -> Modifiers:
         """Combine both: conditions joined by ``and``, sets by ``&``, weights multiplied. Values and
@@ -144,7 +155,17 @@ class Modifiers:
             limit=more.limit,
             order=more.order,
             set=both[2] or more.set or self.set,
+            versus=self._versus_with(more),
+            how=self.how if more.versus is None else more.how,
         )
+
+    def _versus_with(self, more: Modifiers) -> str | None:
+        """Return the other part's condition: a side without one of its own has ``where``."""
+        if self.versus is None and more.versus is None:
+            return None
+        sides = (each.where if each.versus is None else each.versus for each in (self, more))
+        conditions = [each for each in sides if each is not None]
+        return conditions[0] if len(conditions) == 1 else " and ".join(f"({c})" for c in conditions)
 
     def cost_s(self, rows: int) -> float:
         """Approximate processor time to apply them, in seconds."""
@@ -157,8 +178,9 @@ class Modifiers:
         """Return the given modifiers."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         given["by"] = list(self.by)
-        if self.order == "largest":
-            del given["order"]
+        for name, usual in (("order", "largest"), ("how", "difference")):
+            if given[name] == usual:
+                del given[name]
         return {name: value for name, value in given.items() if value not in (None, [])}
 
     def check(self, question: Question[Any]) -> None:
@@ -169,7 +191,8 @@ class Modifiers:
         """
         name = question.name
         if question.asked_of == "sources":
-            if columns := [each for each in ("where", "of", "weight") if getattr(self, each)]:
+            others = ("where", "of", "weight", "versus")
+            if columns := [each for each in others if getattr(self, each)]:
                 raise ParameterError(
                     f"{name} compares sets of messages, and has no {', '.join(columns)}: use set"
                 )
@@ -220,6 +243,8 @@ def bound_to(modifiers: Modifiers, schema: Schema) -> dict[str, Bound | tuple[Bo
     found: dict[str, Bound | tuple[Bound, ...]] = {}
     if modifiers.where is not None:
         found["where"] = bind("where", modifiers.where, schema, "truth")
+    if modifiers.versus is not None:
+        found["versus"] = bind("versus", modifiers.versus, schema, "truth")
     if modifiers.of is not None:
         found["of"] = bind("of", modifiers.of, schema)
     if modifiers.weight is not None:
@@ -234,15 +259,16 @@ def bound_to(modifiers: Modifiers, schema: Schema) -> dict[str, Bound | tuple[Bo
     operations = sum(bound.operations for bound in each)
     if operations > MAX_OPERATIONS:
         raise ParameterError(
-            f"where, of, by and weight have {operations} operations together; expected at most "
-            f"{MAX_OPERATIONS}"
+            f"where, of, by, weight and versus have {operations} operations together; expected at "
+            f"most {MAX_OPERATIONS}"
         )
     return found
 
 
 def modified(samples: Sequence[Sample], modifiers: Modifiers, schema: Schema) -> list[Sample]:
     """Return the samples for one query, one per hash function, with ``where`` and ``weight``
-    applied. Their values are still the stream's values, see :func:`revalued`.
+    applied. With ``versus`` they have the rows of both parts. Their values are still the stream's
+    values, see :func:`revalued`.
 
     Args:
         samples: the drawn samples.
@@ -255,10 +281,11 @@ def modified(samples: Sequence[Sample], modifiers: Modifiers, schema: Schema) ->
     Complexity: O(operations * n).
     """
     found = bound_to(modifiers, schema)
-    where, weight = found.get("where"), found.get("weight")
+    weight = found.get("weight")
+    conditions = [found[name] for name in ("where", "versus") if name in found]
     changes: list[Callable[[Sample], Sample]] = []
-    if isinstance(where, Bound):
-        changes.append(_filtering(where))
+    if conditions and (modifiers.versus is None or modifiers.where is not None):
+        changes.append(_filtering([each for each in conditions if isinstance(each, Bound)]))
     if isinstance(weight, Bound):
         changes.append(_weighing(weight))
     if not changes:
@@ -285,24 +312,37 @@ def revalued(sample: Sample, modifiers: Modifiers, schema: Schema) -> Sample:
     bound = of
 
     def change(each: Sample) -> Sample:
-        found = _valued(each, bound)
+        found = valued_by(each, bound)
         if each.whole is None:
             return found
         base = each.whole
-        return replace(found, whole=lambda: _valued(base(), bound))
+        return replace(found, whole=lambda: valued_by(base(), bound))
 
     return sample.apply(change)
 
 
-def _filtering(where: Bound) -> Callable[[Sample], Sample]:
+def _filtering(conditions: Sequence[Bound]) -> Callable[[Sample], Sample]:
+    """Return the change that keeps rows for which one of some conditions holds."""
+
     def change(sample: Sample) -> Sample:
-        first, last = where.times(sample.now)
-        mask = where.holds(SampleTable(sample))
-        strata = None if sample.strata is None else sample.strata.that_may(where)
-        found = sample.only(mask, first=first, last=last, strata=strata)
+        table = SampleTable(sample)
+        mask = np.any([each.holds(table) for each in conditions], axis=0)
+        firsts, lasts = zip(*(each.times(sample.now) for each in conditions), strict=True)
+        first = None if None in firsts else min(firsts)
+        last = None if None in lasts else max(lasts)
+        found = sample.only(mask, first=first, last=last, strata=_strata_of(sample, conditions))
         return replace(found, whole=lambda: sample)
 
     return change
+
+
+def _strata_of(sample: Sample, conditions: Sequence[Bound]) -> npt.NDArray[np.bool_] | None:
+    """Return the strata in which one of some conditions may hold. None: any."""
+    if sample.strata is None:
+        return None
+    each = [sample.strata.that_may(condition) for condition in conditions]
+    some = [strata for strata in each if strata is not None]
+    return None if len(some) < len(each) else np.any(some, axis=0)
 
 
 def _weighing(weight: Bound) -> Callable[[Sample], Sample]:
@@ -365,7 +405,8 @@ def _largest_weighed(weight: Bound, sample: Sample) -> tuple[float, float]:
     return float(steps[place]), float(thinnings[place])
 
 
-def _valued(sample: Sample, of: Bound) -> Sample:
+def valued_by(sample: Sample, of: Bound) -> Sample:
+    """Return the same rows with the values of an expression."""
     records = sample.records
     if records is not None and dict(records.types).get(of.column) in ("float64", "int64"):
         return sample.valued_by_column(of.column)

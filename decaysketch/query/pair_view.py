@@ -15,18 +15,17 @@ from decaysketch.core.text.expression import bind
 from decaysketch.errors import ParameterError
 from decaysketch.query import ensemble
 from decaysketch.query.buckets import ENDS, as_far_apart, reads_ranges
+from decaysketch.query.comparisons import ROW_S, check_given, of_repetitions
 from decaysketch.query.difference import Comparison, Moment, Pair, compare
-from decaysketch.query.dispatch import QUESTIONS, View, given_to
+from decaysketch.query.dispatch import View, check_compared, given_to, modified_question
 from decaysketch.query.ensemble import Combine
 from decaysketch.query.estimate import Estimate
-from decaysketch.query.modifiers import Modifiers, modified, schema_of_sample
+from decaysketch.query.modifiers import Modifiers, modified, revalued, schema_of_sample
+from decaysketch.query.relations import KINDS
 from decaysketch.query.sample import pool
 from decaysketch.query.shapes import Question
 
-__all__ = ["PairView", "RangeView", "check_compared", "range_moment"]
-
-_ROW_S, _RATIO_ROW_S = 400e-9, 10e-6  # a ratio is about a hundred passes
-_QUANTILES = ("median", "quantile")
+__all__ = ["PairView", "RangeView", "range_moment"]
 
 
 def range_moment(start: int, stop: int) -> tuple[int, int]:
@@ -51,6 +50,7 @@ class RangeView(View):
     def __init__(self, view: View, length: int) -> None:
         self._view = view
         self._length = length
+        self._unitless = False  # as the ratio of two rates is
 
     @property
     def now(self) -> int:
@@ -76,6 +76,8 @@ class RangeView(View):
         if name != "rate":
             return self._view.ask(question, confidence=confidence, combine=combine, **arguments)
         count = self._view.ask("count", confidence=confidence, combine=combine, **arguments)
+        if self._unitless:
+            return count
         ends = ("value", "lower", "upper", "stderr")
         return replace(count, **{end: getattr(count, end) / self._length for end in ends})
 
@@ -86,31 +88,11 @@ class RangeView(View):
 
     def modified(self, modifiers: Modifiers) -> Any:
         found = self._view.modified(modifiers)
-        return found.over(self._length) if modifiers.by else RangeView(found, self._length)
-
-
-def check_compared(question: Question[Any] | str) -> Question[Any]:
-    """Return a query that can compare two moments.
-
-    Raises:
-        ParameterError: the query cannot be compared. The message gives the reason and the remedy.
-    """
-    found = question if isinstance(question, Question) else _named(question)
-    if found.compared:
-        return found
-    if found.name in _QUANTILES:
-        raise ParameterError(
-            f"{found.name} cannot be compared: it is no sum over a sample. Compare the rank of a "
-            "fixed value, or ask for both, each at confidence 1 - (1 - confidence) / 2"
-        )
-    listed = ", ".join(name for name, each in QUESTIONS.items() if each.compared)
-    raise ParameterError(f"{found.name} cannot be compared; {listed} can")
-
-
-def _named(name: str) -> Question[Any]:
-    if name not in QUESTIONS:
-        raise ParameterError(f"aggregate is {name!r}; expected one of {', '.join(QUESTIONS)}")
-    return QUESTIONS[name]
+        if modifiers.by:
+            return found.over(self._length)
+        view = RangeView(found, self._length)
+        view._unitless = modifiers.versus is not None and modifiers.how == "ratio"
+        return view
 
 
 class PairView:
@@ -132,7 +114,7 @@ class PairView:
 
     def cost_s(self, how: Comparison = "difference") -> float:
         """Approximate processor time to draw the samples and to answer, in seconds."""
-        return self.rows * (_RATIO_ROW_S if how == "ratio" else _ROW_S)
+        return self.rows * ROW_S[how]
 
     def ask(
         self,
@@ -143,6 +125,7 @@ class PairView:
         combine: Combine = "average",
         where: str | None = None,
         versus: str | None = None,
+        of: str | None = None,
         **arguments: Any,
     ) -> Estimate:
         """Compare the result now with the result then, and set ``changed``.
@@ -154,51 +137,53 @@ class PairView:
             combine: see :mod:`decaysketch.query.ensemble`.
             where: a condition for the rows of the first side. None: all.
             versus: the condition for the rows of the second side. None: the same.
+            of: the compared values, an expression over the columns. None: the stream's values.
             arguments: arguments of the query.
 
         Raises:
-            ParameterError: a condition cannot be parsed, the query is not in the list, the ratio is
-                of means, ranks or values that may be negative, or the total is of a function.
+            ParameterError: an expression cannot be parsed, the query is not in the list, the ratio
+                is of values that may be negative, or the total is of a function.
         """
         ensemble.check_combine(combine)
-        found, given = given_to(check_compared(question), arguments)
-        if self._pairs[0][0].labels is not None:
+        modifiers = Modifiers(of=of, where=where, versus=versus)
+        asked_for = modified_question(check_compared(question), modifiers)
+        found, given = given_to(asked_for, arguments)
+        if self._pairs[0][0].labels is not None and of is None:
             found.check_labels(given)
-        if given.pop("function", None) is not None:
-            raise ParameterError("function cannot be compared; totals of values can")
+        check_given(given)
+        given.pop("function", None)
         schema = schema_of_sample(self._pairs[0][0])
         sides = (where, where if versus is None else versus)
         one, other = (
             None if text is None else bind("where", text, schema, "truth") for text in sides
         )
         filters = one, other
-        asked = given | {"confidence": confidence}
+        column = None if of is None else bind("of", of, schema, *KINDS)
+        asked = given | {"confidence": confidence, "of": column}
         pairs = [Pair.pooled(self._pairs)] if combine == "average" else self._pairs
         answers = [
             compare(pair, found.name, *self._moments, how, filters=filters, **asked)
             for pair in pairs
         ]
-        texts = [text for text in sides if text is not None]
+        texts = [text for text in (*sides, of) if text is not None]
         if reads_ranges(found, [pair.both for pair in self._pairs], texts):
             first, second = (
-                self._at_bounds(found, given, name, text)
+                self._at_bounds(found, given, name, Modifiers(of=of, where=text))
                 for name, text in zip(("first", "second"), sides, strict=True)
             )
             answers = [as_far_apart(answer, how, first, second) for answer in answers]
-        if len(answers) == 1:
-            return answers[0]
-        middle, neutral = ensemble.median_estimate(answers), 1.0 if how == "ratio" else 0.0
-        return replace(middle, changed=not middle.lower <= neutral <= middle.upper)
+        return of_repetitions(answers, how)
 
     def _at_bounds(
-        self, question: Question[Any], given: dict[str, Any], side: str, where: str | None
+        self, question: Question[Any], given: dict[str, Any], side: str, modifiers: Modifiers
     ) -> list[Estimate]:
         """Return one side's result for middles and for both bounds."""
         found = []
         for bound in ("middle", *ENDS):
             samples = [getattr(pair, side).at_bound(bound) for pair in self._pairs]
-            if where is not None:
-                samples = modified(samples, Modifiers(where=where), schema_of_sample(samples[0]))
+            schema = schema_of_sample(samples[0])
+            samples = modified(samples, modifiers, schema)
+            samples = [revalued(each, modifiers, schema) for each in samples]
             found.append(
                 question.answer([pool(samples)], confidence=0.95, combine="average", **given)
             )

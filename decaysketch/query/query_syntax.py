@@ -2,6 +2,7 @@
 
     ``quantile(v, 0.9) by bucket(time, '1h') where v > 3 weight exp(-v) limit 20 order key``
     ``mean(v) set gw7 - gw8 by source where v > -90``
+    ``mean(v) where w == 1 versus w == 2 how ratio``
 
 The parts stand in this order. All but the aggregate are optional. A column is any expression
 (:mod:`decaysketch.core.text.expression`). Without a column, or without brackets, the aggregate is
@@ -73,7 +74,7 @@ class Spelled(NamedTuple):
     modifiers: Modifiers
 
 
-_CLAUSES = ("set", "by", "where", "weight", "limit", "order")
+_CLAUSES = ("set", "by", "where", "versus", "how", "weight", "limit", "order")
 _HEAD = re.compile(r"\s*([A-Za-z_][0-9A-Za-z_]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 _NAMED = re.compile(r"\s*([a-z_]+)\s*=(?!=)\s*(.*)", re.DOTALL)
 _NUMBER = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
@@ -103,7 +104,8 @@ def query_of(text: str) -> Spelled:
         of=of, by=by, where=parts.get("where"), weight=parts.get("weight"),
         limit=None if limit is None else int(limit),
         order=parts.get("order", "largest"),  # type: ignore[arg-type]  # which is checked
-        set=parts.get("set"),
+        set=parts.get("set"), versus=parts.get("versus"),
+        how=parts.get("how", "difference"),  # type: ignore[arg-type]  # which is checked
     )  # fmt: skip
     return Spelled(modified_question(question, modifiers), arguments, modifiers)
 
@@ -121,12 +123,13 @@ def parts_of(text: str) -> dict[str, str]:
     parts, clause, depth, at = {"": ""}, "", 0, 0
     for piece in PIECE.findall(text):
         depth += (piece == "(") - (piece == ")")
-        if depth == 0 and piece in _CLAUSES:
+        if depth == 0 and piece in _CLAUSES and (piece != "how" or "versus" in parts):
             order = ("", *_CLAUSES)
             if order.index(piece) <= order.index(clause):
                 raise ParameterError(
                     f"the query has {piece!r} at character {at}; expected an aggregate, then set, "
-                    "by, where, weight, limit and order, each at most once and in this order"
+                    "by, where, versus, how, weight, limit and order, each at most once and in "
+                    "this order"
                 )
             clause = piece
             parts[clause] = ""
@@ -247,7 +250,7 @@ def argument_of(question: Question[Any], text: str) -> dict[str, Any]:
     if leading.kind == "keys":
         return {leading.name: _keys(text)}
     if leading.kind == "column":
-        return {leading.name: [piece.strip() for piece in _pieces(text)]}
+        return {leading.name: [piece.strip() for piece in split_commas(text)]}
     read = float if leading.kind == "share" else _number
     if leading.many == "no":
         return {leading.name: read(text)}

@@ -198,7 +198,7 @@ def ratio(sample: Sample, columns: Sequence[str], *, confidence: float = 0.95) -
 
     Complexity: O(operations * n).
     """
-    rows = _read(sample, columns, confidence)
+    rows = _read(sample.counted, columns, confidence)
     x, y = (_of_unit(rows, column) for column in rows.data)
     below = rows.sum(y)
     if not below:

@@ -14,6 +14,7 @@ from decaysketch.core.text.expression import Bound, Kind, Schema
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 from decaysketch.query import aggregates, ensemble, grouped
 from decaysketch.query.buckets import ENDS, by_group, reads_ranges
+from decaysketch.query.comparisons import against
 from decaysketch.query.dispatch import given_to
 from decaysketch.query.ensemble import Combine
 from decaysketch.query.estimate import Estimate, check_confidence
@@ -220,6 +221,11 @@ class GroupedView:
         texts = [*self._modifiers.texts, *found.columns(given)]
         if not reads_ranges(found, self._drawn, texts):
             return table
+        if self._modifiers.versus is not None:
+            raise ParameterError(
+                "by and versus: these values are ranges, whose comparison has no joint interval; "
+                "leave by out, and say the group in where and versus"
+            )
         bounds = [
             self._at_bound(bound)._answered(found, given, confidence, combine).by_key()
             for bound in ENDS
@@ -232,7 +238,7 @@ class GroupedView:
         self, question: Question[Any], given: dict[str, Any], confidence: float, combine: Combine
     ) -> GroupTable:
         pooled, keys = self._grouped()
-        at_once = _AT_ONCE.get(question.name)
+        at_once = None if self._modifiers.versus is not None else _AT_ONCE.get(question.name)
         single = combine == "average" or len(self._samples) == 1
         if at_once is not None and single:
             return self._at_once(question, given, at_once, pooled, keys, confidence)
@@ -257,8 +263,10 @@ class GroupedView:
         pooled, keys = self._grouped()
         rows = len(pooled) * (2 + len(self._by))
         at_once = _TABLE_S + rows * _ROW_S + keys.size * _GROUP_S
-        if found.name in _AT_ONCE and combine == "average":
+        compared = self._modifiers.versus is not None
+        if found.name in _AT_ONCE and combine == "average" and not compared:
             return at_once
+        found = against(found, self._modifiers, self._schema)
         listed = min(keys.size, self._limit(keys))
         each = found.cost_s(pooled, given | {"combine": combine})
         # The rows of the groups are all rows; what an aggregate costs besides, it costs each time.
@@ -365,13 +373,16 @@ class GroupedView:
             )
         chosen = np.argsort(-rows, kind="stable")[:limit]
         level = 1.0 - (1.0 - confidence) / max(keys.size, 1)
-        valued = [revalued(each, self._modifiers, self._schema) for each in samples]
-        if valued[0].labels is not None:
+        valued = list(samples)
+        asked = against(question, self._modifiers, self._schema, self._span)
+        if asked is question:  # parts are read from the stream's own values
+            valued = [revalued(each, self._modifiers, self._schema) for each in samples]
+        if valued[0].labels is not None and (asked is question or self._modifiers.of is None):
             question.check_labels(given)
         wholes = [_as_whole(each) for each in valued]
         found = []
         for number in chosen.tolist():
-            answer = self._of_one(question, given, wholes, keys, number, level, combine)
+            answer = self._of_one(asked, given, wholes, keys, number, level, combine)
             small = int(rows[number]) < grouped.FEW
             found.append(as_group(answer, confidence, small))
         sizes = np.full(keys.size, np.nan)

@@ -176,8 +176,6 @@ def test_copies_make_one_comparison(combine: Any) -> None:
         ("quantile", {}, "each at confidence"),
         ("variance", {}, "sum, count, rate, total, mean, rank, share can"),
         ("nothing", {}, "expected one of"),
-        ("mean", {"how": "ratio"}, "means are compared by 'difference'"),
-        ("rank", {"how": "ratio", "value": 20.0}, "ranks are compared by 'difference'"),
         ("rank", {}, "rank needs value"),
         ("count", {"how": "sum"}, "how is 'sum'; expected one of difference, ratio"),
         ("total", {"function": lambda v, w: v}, "function cannot be compared"),
@@ -197,8 +195,9 @@ def test_a_ratio_of_what_may_be_negative_is_refused() -> None:
     made = ds.DecaySketch(SAMPLED.params)
     made.update(VALUES - 30.0, 1, TIMES, TIMES)
     now, then = PAIRS["apart"]
-    with pytest.raises(ds.ParameterError, match="is negative: a ratio is one of totals"):
-        made.compare("total", now=now, then=then, how="ratio")
+    for aggregate, more in (("total", {}), ("mean", {}), ("rank", {"value": 5.0})):
+        with pytest.raises(ds.ParameterError, match=f"is negative: a ratio is one of {aggregate}s"):
+            made.compare(aggregate, now=now, then=then, how="ratio", **more)
 
 
 def test_what_either_moment_cannot_answer_is_not_answered() -> None:

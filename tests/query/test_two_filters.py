@@ -84,4 +84,8 @@ def test_parts_at_two_moments() -> None:
 
 def test_a_condition_that_cannot_be_read_is_named() -> None:
     with pytest.raises(ParameterError, match="'x' at character 0"):
-        build(1).compare("mean", **NOW, where="x > 1")
+        build(1).compare("mean", **NOW, where="x > 1", versus="v > 1")
+    with pytest.raises(ParameterError, match="versus has 'x'"):
+        build(1).compare("mean", versus="x > 1")
+    with pytest.raises(ParameterError, match="give versus, .* or then"):
+        build(1).compare("mean", DECAY, where="v > 1")

@@ -31,11 +31,18 @@ HEADS = (
     "median(v)", "quantile(v, 0.5)", "quantile(v, 0.1, 0.9)", "rank(v, 2)", "cdf(v, 1, 2)",
     "selectivity(v > 1 and w > 1)", "selectivity(at_least=1, at_most=2)",
     "heavy_hitters(v // 1, 0.05)", "group_by(v // 1, limit=5)", "histogram(v, 0, 1, 2)",
+    "ratio(v, w)", "covariance(v, age)", "correlation(v, min(age, 86400))",
+    "regression(v, age, v > 1)",
 )  # fmt: skip
 MODIFIERS = (
-    "", " where v > 0.5 and hour(time, 'Europe/Paris') < 18",
+    "",
+    " where v > 0.5 and hour(time, 'Europe/Paris') < 18",
     " by w where v > 0.5 weight exp(-age / 86400) order key",
     " by bucket(time, '12h'), v is null limit 3",
+)
+COMPARED = (
+    " where w == 1 versus w == 2", " by w where v > 1 versus v < 1 how ratio order key",
+    " by hour(time) // 12 versus w == 2 weight exp(-age / 86400)",
 )  # fmt: skip
 
 
@@ -68,6 +75,8 @@ def expected(text: str) -> list[dict[str, Any]]:
 
 def texts() -> list[str]:
     found = [head + more for head in HEADS for more in MODIFIERS]
+    compared = (head for head in HEADS if query_of(head).question.compared)
+    found += [head + more for head in compared for more in COMPARED]
     return [text for text in found if not (text.startswith("rate") and "weight" in text)]
 
 
@@ -81,7 +90,7 @@ def plain(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
         (
             [(key, json.dumps(value) if value is not None else None) for key, value in by(row)],
             *(None if np.isnan(row[end]) else row[end] for end in ("value", "lower", "upper")),
-            row["exact"], row["rows"], row["caveats"].split(),
+            row["exact"], row["rows"], row["caveats"].split(), row.get("changed"),
         )
         for row in rows
     ]  # fmt: skip
@@ -90,7 +99,7 @@ def plain(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 def shown(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [
         ([(each["key"], each["value"]) for each in row["by"]], row["value"], row["lower"],
-         row["upper"], row["exact"], row["rows"], row["caveats"])
+         row["upper"], row["exact"], row["rows"], row["caveats"], row["changed"])
         for row in rows
     ]  # fmt: skip
 
@@ -103,6 +112,7 @@ def test_sql_has_the_rows_of_the_library() -> None:
     for text, rows in zip(asked, found, strict=True):
         assert shown(rows) == plain(expected(text)), text
     assert any(row["small"] for rows in found for row in rows)
+    assert {row["changed"] for rows in found for row in rows} == {None, True, False}
     connection = duckdb.connect()
     decaysketch.duckdb.register(connection)
     table = pa.table({"sketch": columns[0], "decay": columns[1], "now": columns[2], "query": asked})
@@ -159,6 +169,7 @@ def test_the_program_has_the_rows_of_the_library(tmp_path: Path) -> None:
         assert one.get("by", {}) == row["by"]
         assert one["value"] == (None if np.isnan(row["value"]) else row["value"])
         assert one["rows"] == row["rows"]
+        assert one.get("changed") == row.get("changed")
     table = CliRunner().invoke(app, [*command[:2], "mean(v) by w", "--decay", DECAY])
     assert "w = 3" in table.stdout
 

@@ -106,6 +106,20 @@ def test_a_null_gives_a_null(sketch: ds.DecaySketch, connection: Any) -> None:
     ).fetchall() == [(None,)]
 
 
+def test_modifiers_restrict_both_moments(sketch: ds.DecaySketch) -> None:
+    blob = sketch.to_bytes()
+    text = "mean(v * 2) where v > 1 versus v > 2"
+    given = [blob, text, "window(50)", 1_100, "window(50)", 1_050]
+    columns = [pa.array([each]) for each in given]
+    (found,) = time_ranges.answer(time_ranges.COMPARE, (), columns, {}).to_pylist()
+    moments: dict[str, Any] = {"now": ("window(50)", 1_100), "then": ("window(50)", 1_050)}
+    expected = sketch.compare("mean", of="v * 2", where="v > 1", versus="v > 2", **moments)
+    assert (found["value"], found["upper"]) == (expected.value, expected.upper)
+    columns = [pa.array([each]) for each in (blob, "count where v > 1", 1_000, 1_100)]
+    (found,) = time_ranges.answer(time_ranges.BETWEEN, (), columns, {}).to_pylist()
+    assert found["value"] == sketch.between(1_000, 1_100).count(where="v > 1").value
+
+
 def refused(function: str, *given: Any, expected: str) -> None:
     with pytest.raises(FunctionError, match=expected):
         time_ranges.answer(function, (), [pa.array([each]) for each in given], {})

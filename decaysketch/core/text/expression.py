@@ -223,11 +223,6 @@ class Bound:
         """The name of the column that the text is, else empty."""
         return self._typed.name
 
-    @property
-    def column(self) -> str:
-        """The column's name, if the text is a column alone. Otherwise empty."""
-        return self._typed.name
-
     def __call__(self, table: Table) -> Any:
         """Return the result for each row in a table. O(operations * n).
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from decaysketch.decay import Decay
 from decaysketch.errors import DecaySketchError, ParameterError
 from decaysketch.query.dispatch import View
-from decaysketch.query.frames import rows_of
+from decaysketch.query.frames import ESTIMATED, rows_of
 from decaysketch.query.query_syntax import Spelled, query_of
 from decaysketch.query.tables import GroupTable
 from decaysketch.sources import SourceSet
@@ -54,6 +54,7 @@ ROW = pa.struct(
         ("rows", pa.int64()),
         ("small", pa.bool_()),
         ("caveats", pa.list_(pa.string())),
+        ("changed", pa.bool_()),
     ]
 )
 #: Of results.
@@ -71,7 +72,8 @@ def query_table() -> str:
         f"| `{QUERY}({', '.join(_NAMES)}[, confidence])` | `array<struct<{fields}>>` | "
         "A query as one text, such as `'mean(v) by hour(time) where v > 3'`: a row for each "
         "estimate. `by` has the keys of its group and their values as texts, `of` says which "
-        "estimate of a result of several it is. |\n"
+        "estimate of a result of several it is. `changed` belongs to comparisons, as in "
+        "`'mean(v) where w == 1 versus w == 2'`. |\n"
     )
 
 
@@ -167,11 +169,7 @@ def _asked(text: str) -> Spelled:
 def _row(by: Mapping[str, Any], small: bool | None, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a result row from a row of :func:`~decaysketch.query.frames.rows_of`."""
     estimated = "lower" in row
-    keys = {
-        name: value
-        for name, value in row.items()
-        if name not in ("value", "lower", "upper", "stderr", "exact", "rows", "caveats", "of")
-    }
+    keys = {name: value for name, value in row.items() if name not in (*ESTIMATED, "of")}
     of = [_text(value) for value in keys.values()] + [row["of"] for _ in range("of" in row)]
     value = row["value"]
     number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -187,6 +185,7 @@ def _row(by: Mapping[str, Any], small: bool | None, row: Mapping[str, Any]) -> d
         "rows": row["rows"] if estimated else None,
         "small": small,
         "caveats": row["caveats"].split() if estimated else [],
+        "changed": row.get("changed"),
     }
 
 

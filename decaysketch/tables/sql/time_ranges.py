@@ -1,6 +1,6 @@
 """Ranges of times, and comparisons of two moments, for columns of sketches: Arrow in, Arrow out.
 
-The query is a text, as on the command line: ``'mean'``, ``'rank:20'``, ``'quantile:0.9'``
+The query is a text, as on the command line: ``'mean'``, ``'rank:20'``, ``'mean(v) where w == 1'``
 (:mod:`decaysketch.query.query_syntax`), if its result is one estimate. Everything else is as in the
 query functions (:mod:`~decaysketch.tables.sql.queries`).
 """
@@ -8,6 +8,7 @@ query functions (:mod:`~decaysketch.tables.sql.queries`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,10 +16,11 @@ import pyarrow as pa
 
 from decaysketch.decay import window
 from decaysketch.errors import DecaySketchError, ParameterError
+from decaysketch.query.dispatch import QUESTIONS
 from decaysketch.query.estimate import Estimate
+from decaysketch.query.modifiers import Modifiers
 from decaysketch.query.pair_view import RangeView, range_moment
-from decaysketch.query.query_syntax import question_of
-from decaysketch.query.shapes import Question
+from decaysketch.query.query_syntax import Spelled, query_of, question_of
 from decaysketch.tables.columns import is_text
 from decaysketch.tables.sql.arguments import decay_of
 from decaysketch.tables.sql.decoded import OpenedSketch, opened
@@ -56,7 +58,13 @@ _CHANGED = ("changed", pa.bool_())
 _TIMES = ("start", "stop", "now", "then_now")
 _TEXTS = ("aggregate", "decay", "then_decay", "how")
 
-_question_of = lru_cache(maxsize=256)(question_of)
+
+@lru_cache(maxsize=256)
+def _query_of(text: str) -> Spelled:
+    """Return the query that a text means, in the older form or with modifiers."""
+    if text.partition(":")[0] in QUESTIONS:
+        return Spelled(*question_of(text), Modifiers())
+    return query_of(text)
 
 
 def answer_type(function: str) -> pa.DataType:
@@ -120,20 +128,20 @@ def answer(
     return pa.array(answers, answer_type(function))
 
 
-def _asked(sketch: OpenedSketch, aggregate: str) -> tuple[Question[Any], dict[str, Any]]:
-    question, arguments = _question_of(aggregate)
-    check_has(sketch, question)
+def _asked(sketch: OpenedSketch, aggregate: str) -> Spelled:
+    spelled = _query_of(aggregate)
+    check_has(sketch, spelled.question)
     if sketch.has_fixed_decay:
         raise ParameterError("the decay of this sketch was fixed when it was built")
-    return question, dict(arguments)
+    return spelled
 
 
 def _between(
     sketch: OpenedSketch, aggregate: str, start: int, stop: int, confidence: Any = 0.95
 ) -> Estimate:
-    question, arguments = _asked(sketch, aggregate)
+    question, arguments, modifiers = _asked(sketch, aggregate)
     width, now = range_moment(start, stop)
-    view = RangeView(sketch.at(window(width), now), stop - start)
+    view = RangeView(sketch.at(window(width), now), stop - start).modified(modifiers)
     found = view.ask(question, confidence=number_of("confidence", confidence), **arguments)
     if isinstance(found, list) and len(found) == 1:  # one quantile
         (found,) = found
@@ -155,9 +163,15 @@ def _compared(
     how: Any = "difference",
     confidence: Any = 0.95,
 ) -> Estimate:
-    question, arguments = _asked(sketch, aggregate)
+    question, arguments, modifiers = _asked(sketch, aggregate)
+    more = {name: getattr(modifiers, name) for name in ("where", "of", "versus")}
+    if replace(modifiers, **dict.fromkeys(more)):
+        raise ParameterError(
+            f"aggregate is {aggregate!r}; two moments are compared without by, set and weight: "
+            "leave them out"
+        )
     unit = sketch.time_unit
     moments = (decay_of(decay, unit), now), (decay_of(then_decay, unit), then_now)
     pair = sketch.snapshot().against(*moments)
     confidence = number_of("confidence", confidence)
-    return pair.ask(question, how, confidence=confidence, **arguments)
+    return pair.ask(question, how, confidence=confidence, **more, **arguments)

@@ -165,7 +165,7 @@ def test_a_table_has_a_column_for_each_key(holding: TestClient) -> None:
         ({"groups": 0, "by": ["v"]}, "queries[0].groups", "greater than or equal to 1"),
         ({"where": "v" * 1001}, "queries[0].where", "at most 1000"),
         ({"where": "v > 1 or " * 80 + "w > 1"}, "queries[0].where", "more than 64 operations"),
-        ({"by": ["v"], "versus": {"ago": 9}}, "queries[0]", "leave by, of and weight out"),
+        ({"by": ["v"], "versus": {"ago": 9}}, "queries[0]", "by and weight: leave them out"),
         ({"aggregate": "rate", "weight": "2"}, "queries[0]", "leave it out"),
         ({"aggregate": "count", "of": "v"}, "queries[0]", "has no of"),
         ({"aggregate": "stddev", "by": ["v", "time"], "groups": 101}, "queries[0]", "at most 100"),
@@ -189,6 +189,10 @@ def test_two_filters_are_compared(holding: TestClient) -> None:
         base | {"aggregate": "count", "versus": {"where": "v <= 20"}, "how": "ratio"},
         base | {"versus": {"ago": 600}},
         base | {"times": [NOW - 9, NOW], "versus": {"where": "w > 1", "ago": 600}},
+        base | {"of": "v * 2", "by": ["w > 50"], "weight": "2", "versus": {"where": "v <= 20"}},
+        {"ask": "mean(v * 2) where v > 20 versus v <= 20 how ratio", "decay": DECAY, "now": NOW},
+        base | {"of": "v * 2", "versus": {"ago": 600}},
+        {"ask": "rate() where v > 20 versus v <= 20", "from": NOW - 600, "to": NOW},
     ]
     del queries[3]["now"]
     answers = asked(holding, *queries).json()["answers"]
@@ -201,6 +205,18 @@ def test_two_filters_are_compared(holding: TestClient) -> None:
     assert answers[2]["estimate"] == then.to_dict()
     assert answers[0]["estimate"]["changed"] is True
     assert len(answers[3]["points"]) == 2
+    parts: dict[str, Any] = {"where": "v > 20", "versus": "v <= 20", "of": "v * 2"}
+    table = SKETCH.compare("mean", DECAY, now=NOW, by="w > 50", weight="2", **parts)
+    assert [row["estimate"] for row in answers[4]["groups"]] == [r.answer.to_dict() for r in table]
+    assert len(table) == 2
+    ratio = SKETCH.compare("mean", DECAY, now=NOW, how="ratio", **parts)
+    assert answers[5]["estimate"] == ratio.to_dict()
+    assert ratio.lower < ratio.value < ratio.upper
+    twice = SKETCH.compare("mean", now=now, then=(DECAY, NOW - 600), where="v > 20", of="v * 2")
+    assert answers[6]["estimate"] == twice.to_dict()
+    assert twice.value == pytest.approx(2 * then.value)
+    rate = SKETCH.between(NOW - 600, NOW).rate(where="v > 20", versus="v <= 20")
+    assert answers[7]["estimate"] == rate.to_dict()
     refused = asked(holding, base | {"versus": {"where": "x > 1"}})
     assert refused.status_code == 422
     assert refused.json()["errors"][0]["field"] == "queries[0].versus.where"
