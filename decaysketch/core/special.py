@@ -21,7 +21,7 @@ Float64Array = npt.NDArray[np.float64]
 
 _NEGLIGIBLE = 1e-17  # of a sum
 _MANY = 32  # shapes from which on arrays are faster than SciPy's search
-_STEP = 1e-3  # of a standard deviation
+_STEP = 1e-3  # in standard deviations
 _UPPER = 0.9
 
 
@@ -51,7 +51,7 @@ def ndtri(probability: float) -> float:
 
 
 def stdtrit(freedom: float, probability: float) -> float:
-    """Return the quantile of Student's t distribution."""
+    """Return a quantile for Student's t distribution."""
     return float(_scipy().stdtrit(freedom, probability))
 
 
@@ -68,10 +68,10 @@ def gammaln(x: float) -> float:
 def gammaincinv(shape: Float64Array, probability: float) -> Float64Array:
     """Return the quantile for the gamma distribution with scale 1, for each shape.
 
-    For many shapes it starts from the cube root of the quantile (Wilson and Hilferty 1931), as a
-    series in ``c = 1 / (9 shape)`` up to ``c^2`` (Cornish and Fisher), and makes one Halley step.
-    That takes a third of the time of SciPy's search, with a relative error below 1e-9. Shapes for
-    which the step is too long, and shapes too small for the series, go to SciPy.
+    For many shapes it starts from the quantile's cube root (Wilson and Hilferty 1931), as a series
+    in ``c = 1 / (9 shape)`` up to ``c^2`` (Cornish and Fisher), and makes one Halley step. This is
+    three times as fast as SciPy's search, with a relative error below 1e-9. If a shape is too small
+    for the series, or its step too long, SciPy finds the quantile.
     """
     special = _scipy()
     shape = np.asarray(shape, dtype=np.float64)

@@ -25,14 +25,14 @@ from decaysketch.query.shapes import Question
 
 __all__ = ["ROW_S", "against", "of_repetitions"]
 
-#: Processor seconds for a row: of a difference, and of a ratio, which is about a hundred passes.
+#: Processor seconds for a row. A ratio takes about a hundred passes.
 ROW_S: Mapping[Comparison, float] = {"difference": 400e-9, "ratio": 10e-6}
 
 
 def against(
     question: Question[Any], modifiers: Modifiers, schema: Schema, span: float | None = None
 ) -> Question[Any]:
-    """Return the query that compares the parts of modifiers, or the query itself without them.
+    """Return the query that compares the modifiers' parts, or the query itself without them.
 
     Args:
         question: the query.

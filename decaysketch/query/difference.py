@@ -213,21 +213,26 @@ class _Rows:
         return cls(sample, values, columns, first, second, grid, gaps)
 
     @classmethod
-    def of_parts(cls, sample: Sample, parts: Parts, *, valued: bool) -> _Rows:
-        """Return the rows of either part, with decayed masses."""
+    def of_parts(cls, sample: Sample, parts: Parts, *, valued: bool, counted: bool) -> _Rows:
+        """Return the rows of either part, with decayed masses. With ``counted``, sums are over
+        observations.
+        """
 
-        def counted(each: Sample) -> BoolArray:
+        def read(each: Sample) -> BoolArray:
             first, second = parts.masks(SampleTable(each))
             kept = first | second
             return kept & ~np.isnan(parts.values(each)) if valued else kept
 
-        sample = sample.only(counted)
+        sample = sample.only(read)
+        masks = parts.masks(SampleTable(sample))
+        values = parts.values(sample) if valued else None
+        if counted:  # after conditions are read, since it has weights of 1
+            sample = sample.counted
         fading = Fading(cast(Decay, sample.decay), sample.now, 0, sample.magnitude)
         first, second = (
-            _Side(fading, sample.beside(mask.astype(np.float64), valued=False))
-            for mask in parts.masks(SampleTable(sample))
+            _Side(fading, sample.beside(mask.astype(np.float64), valued=False)) for mask in masks
         )
-        values = sample.beside(parts.values(sample), valued=False) if valued else None
+        values = None if values is None else sample.beside(values, valued=False)
         gaps = _Flat(sample.step if sample.weighted else 0.0)
         return cls(sample, values, sample.columns, first, second, _Flat(sample.step), gaps)
 
@@ -355,10 +360,8 @@ def compare_parts(
     """
     confidence = _checked(how, confidence)
     valued = aggregate in ("mean", "rank", "total")
-    if aggregate in _COUNTED:
-        sample = sample.counted
     with np.errstate(over="ignore", invalid="ignore"):
-        rows = _Rows.of_parts(sample, parts, valued=valued)
+        rows = _Rows.of_parts(sample, parts, valued=valued, counted=aggregate in _COUNTED)
         if aggregate == "rate":
             span = span_of(sample.decay) if span is None else span
         spans = [1.0 if span is None else span] * 2

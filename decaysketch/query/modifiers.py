@@ -203,7 +203,8 @@ class Modifiers:
                 )
             return
         if question.asked_of == "series":
-            if others := [each for each in ("of", "weight", "set") if getattr(self, each)]:
+            refused = ("of", "weight", "set", "versus")
+            if others := [each for each in refused if getattr(self, each)]:
                 raise ParameterError(
                     f"{name} is read from complete series, so it has no {', '.join(others)}: use "
                     "where and by, which select series by their attributes"

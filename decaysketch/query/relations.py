@@ -1,9 +1,8 @@
 """How columns relate: ratio, covariance, correlation and linear regression.
 
-Each is a smooth function of decayed sums. Its interval comes from its linearisation: the
-*influence* of a row is the amount by which a unit of the row's mass moves the result. The interval
-is the one for every signed sum (:func:`~decaysketch.query.aggregates.signed_sum`), around the
-result.
+Each is a smooth function over decayed sums. Its interval comes from its linearisation: a row's
+*influence* is the shift in the result per unit mass. The interval is the one for every signed sum
+(:func:`~decaysketch.query.aggregates.signed_sum`), around the result.
 
 ============= ==================================================================================
 ratio         ``(x - R y) / Y``
@@ -14,14 +13,14 @@ regression    ``(X' M X)^-1 x e`` with the residual ``e``, from a QR factorisati
               scaled columns
 ============= ==================================================================================
 
-``M`` contains the masses, ``W`` is their sum, and ``Y`` the decayed sum of ``y``.
+``M`` contains the masses, ``W`` is their sum, and ``Y`` the decayed sum over ``y``.
 
 *Few rows.* A row pulls the fit towards itself. So each influence is over ``1 - leverage``, as if
 the row were not in the fit (the jackknife, MacKinnon and White 1985, HC3). The variance is an
 estimate too. So bounds are wider by Student's t over the normal quantile, with ``2 V^2 / sum v^2``
-degrees of freedom, where ``v`` are the parts of the variance ``V`` (Satterthwaite 1946).
+degrees of freedom, for a variance ``V`` with the parts ``v`` (Satterthwaite 1946).
 
-Rows in which a column is null do not count. A condition counts as 1 or 0.
+Rows with a null do not count. A condition counts as 1 or 0.
 """
 
 from __future__ import annotations
@@ -63,25 +62,25 @@ __all__ = [
 ]
 
 MOST_COLUMNS = 9
-"""Columns of a regression: the explained one, and those that explain it."""
+"""Columns in a regression, with the explained one."""
 
 KINDS: tuple[Kind, ...] = ("number", "truth", "time")
-"""Types of a column that relates to another."""
+"""Types that a column may have."""
 
 Float64Array = npt.NDArray[np.float64]
 
-_NEARLY = 1e-12  # of a standard deviation: rounding
-_CONDITION = 1e8  # of scaled columns, above which one is a combination of others
+_NEARLY = 1e-12  # rounding, in standard deviations
+_CONDITION = 1e8  # above it, a scaled column is a combination of others
 
 
 class _Rows(NamedTuple):
-    """The rows of a sample in which no column is null.
+    """Sample rows without a null.
 
     Attributes:
         sample: these rows, known masses first.
         columns: their masses.
         data: float64[n] for each column.
-        confidence: confidence of the intervals.
+        confidence: the intervals' confidence.
     """
 
     sample: Sample
@@ -98,7 +97,7 @@ class _Rows(NamedTuple):
         return float(self.masses.sum())
 
     def sum(self, column: Float64Array) -> float:
-        """Return the decayed sum of a column."""
+        """Return a column's decayed sum."""
         return float((self.masses * column).sum())
 
     def undefined(self, least: float = -math.inf, most: float = math.inf) -> Estimate:
@@ -115,12 +114,12 @@ class _Rows(NamedTuple):
         self, value: float, influence: Float64Array, leverage: Float64Array, *,
         of_unit: bool = False,
     ) -> Estimate:  # fmt: skip
-        """Return the estimate for a smooth function of sums.
+        """Return the estimate for a smooth function over sums.
 
         Args:
             value: the result.
-            influence: float64[n], by how much a unit of each row's mass moves it.
-            leverage: float64[n], the share that each row has in its own fit.
+            influence: float64[n], the shift in the result per unit mass.
+            leverage: float64[n], each row's share in its own fit.
             of_unit: the sums are over observations, not over their weights.
         """
         sample, columns = self.sample, self.columns
@@ -141,7 +140,7 @@ class _Rows(NamedTuple):
 
 
 def _wider(parts: Float64Array, confidence: float) -> float:
-    """Return Student's quantile over the normal one, for a variance that is the sum of parts."""
+    """Return Student's quantile over the normal one, for a variance with these parts."""
     squares = float((parts * parts).sum())
     if not squares > 0.0:
         return 1.0
@@ -150,8 +149,10 @@ def _wider(parts: Float64Array, confidence: float) -> float:
     return stdtrit(freedom, level) / ndtri(level)
 
 
-def _read(sample: Sample, columns: Sequence[str], confidence: float) -> _Rows:
-    """Return the rows in which no column is null.
+def _read(
+    sample: Sample, columns: Sequence[str], confidence: float, *, counted: bool = False
+) -> _Rows:
+    """Return the rows without a null. With ``counted``, sums are over observations.
 
     Raises:
         ParameterError: a text cannot be read, is no number, or is infinite for a row.
@@ -168,8 +169,10 @@ def _read(sample: Sample, columns: Sequence[str], confidence: float) -> _Rows:
     if np.isnan(data).any():
         sample = sample.only(lambda each: ~np.isnan(_evaluated(each, bounds)).any(axis=0))
         data = _evaluated(sample, bounds)
-    data = [sample.beside(column, valued=False) for column in data]  # type: ignore[assignment]
-    return _Rows(sample, sample.columns, list(data), confidence)
+    if counted:  # after the columns are read, since it has weights of 1
+        sample = sample.counted
+    beside = [sample.beside(column, valued=False) for column in data]
+    return _Rows(sample, sample.columns, beside, confidence)
 
 
 def _evaluated(sample: Sample, bounds: Sequence[Bound]) -> Float64Array:
@@ -186,19 +189,19 @@ def _evaluated(sample: Sample, bounds: Sequence[Bound]) -> Float64Array:
 
 
 def ratio(sample: Sample, columns: Sequence[str], *, confidence: float = 0.95) -> Estimate:
-    """Return the decayed sum of a column over the decayed sum of another.
+    """Return a column's decayed sum over another's.
 
     Args:
         sample: observations and masses.
         columns: two expressions: the numerator and the denominator.
-        confidence: confidence of the interval.
+        confidence: the interval's confidence.
 
     Raises:
         ParameterError: an expression cannot be read, is no number, or is infinite for a row.
 
     Complexity: O(operations * n).
     """
-    rows = _read(sample.counted, columns, confidence)
+    rows = _read(sample, columns, confidence, counted=True)
     x, y = (_of_unit(rows, column) for column in rows.data)
     below = rows.sum(y)
     if not below:
@@ -243,11 +246,11 @@ def _is_level(column: Float64Array) -> bool:
 
 
 def covariance(sample: Sample, columns: Sequence[str], *, confidence: float = 0.95) -> Estimate:
-    """Return the covariance of two columns, weighted by decayed weight (divided by W).
+    """Return the covariance between two columns, weighted by decayed weight (divided by W).
 
     Args, errors and complexity are as in :func:`ratio`. As in
-    :func:`~decaysketch.query.aggregates.variance`, the result adds the covariance of the fitted
-    means, by which the products are too small.
+    :func:`~decaysketch.query.aggregates.variance`, the result adds the covariance between the
+    fitted means, since the products are too small by it.
     """
     rows = _read(sample, columns, confidence)
     weight = rows.weight
@@ -268,7 +271,7 @@ def covariance(sample: Sample, columns: Sequence[str], *, confidence: float = 0.
 
 
 def correlation(sample: Sample, columns: Sequence[str], *, confidence: float = 0.95) -> Estimate:
-    """Return Pearson's correlation of two columns, weighted by decayed weight.
+    """Return Pearson's correlation between two columns, weighted by decayed weight.
 
     Args, errors and complexity are as in :func:`ratio`.
     """
@@ -321,7 +324,7 @@ class _Fit(NamedTuple):
 
     @classmethod
     def of(cls, rows: _Rows) -> _Fit | None:
-        """Return the fit, or None if a column is a combination of the others."""
+        """Return the fit, or None if a column is a combination from others."""
         y, *xs = rows.data
         weight, root = rows.weight, np.sqrt(rows.masses)
         centres = np.array([rows.sum(x) / weight for x in xs])
@@ -351,15 +354,15 @@ class _Fit(NamedTuple):
 def regression(
     sample: Sample, columns: Sequence[str], *, confidence: float = 0.95
 ) -> list[Estimate]:
-    """Return the coefficients of a linear regression by least squares, weighted by decayed weight.
+    """Return the coefficients for a linear regression by least squares, by decayed weight.
 
     Args:
         sample: observations and masses.
         columns: the explained column, then 1 to 8 columns that explain it.
-        confidence: confidence of each interval.
+        confidence: each interval's confidence.
 
     Returns:
-        The intercept, then the slope of each explaining column.
+        The intercept, then the slope for each explaining column.
 
     Raises:
         ParameterError: see :func:`ratio`.
@@ -390,7 +393,7 @@ def regression(
 
 
 def fault_of_columns(given: Any, fewest: int, most: int) -> str | None:
-    """Return why an argument is no list of columns, or None."""
+    """Return the reason why an argument lists no columns, or None."""
     listed = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else None
     expected = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     if listed is None or not all(isinstance(each, str) and each for each in listed):

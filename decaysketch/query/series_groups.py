@@ -92,6 +92,8 @@ def restricted(view: SeriesView, modifiers: Modifiers) -> Any:
     Raises:
         ParameterError: the stream has no attributes, or an expression cannot be parsed.
     """
+    if modifiers.versus is not None:
+        raise ParameterError("versus compares rows of a sample; a sketch of series has none")
     schema = attribute_schema(view.attributes, view.time_unit)
     bound = bound_to(modifiers, schema)
     where = bound.get("where")

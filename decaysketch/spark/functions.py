@@ -17,9 +17,10 @@ functions: an aggregate makes the bytes, scalar functions read them.
 ``decayed_coverage``, and so on             tables for a map from source names to sketches
 ==========================================  ======================================================
 
-Each query has two forms: ``decayed_mean`` gives ``struct<value, lower, upper, exact>`` and
-``decayed_mean_value`` the value alone. A NULL argument gives a NULL result. An undefined value,
-such as the mean of nothing, is NULL too. If an input cannot be read or has no result, an
+Each query has two forms: ``decayed_mean`` gives
+``struct<value, lower, upper, exact, rows, caveats>`` and ``decayed_mean_value`` the value alone. A
+NULL argument gives a NULL result. An undefined value, such as the mean of nothing, is NULL too. If
+an input cannot be read or has no result, an
 error names the function and the reason.
 
 Everything is DataFrame API and works under Spark Connect. Executors need this package installed.
@@ -124,7 +125,8 @@ def decayed_between(
     confidence: float | None = None,
     streams: Iterable[BuiltWith] = (),
 ) -> Column:
-    """Query the observations in ``[start, stop)``: ``struct<value, lower, upper, exact>``.
+    """Query the observations in ``[start, stop)``:
+    ``struct<value, lower, upper, exact, rows, caveats>``.
 
     Args:
         sketch: column of sketch bytes whose decay is chosen at query time.
@@ -150,7 +152,7 @@ def decayed_compare(
     streams: Iterable[BuiltWith] = (),
 ) -> Column:
     """Compare a query at one moment with the same query at another, from one sample of both:
-    ``struct<value, lower, upper, exact, changed>``.
+    ``struct<value, lower, upper, exact, rows, caveats, changed>``.
 
     Args:
         sketch: column of sketch bytes.
@@ -179,7 +181,8 @@ def decayed_query(
     streams: Iterable[BuiltWith] = (),
 ) -> Column:
     """Run a query written as one text, such as ``"mean(v) by hour(time) where v > 3"``: an array
-    with a struct ``by, of, value, lower, upper, exact, rows, small, caveats`` for each estimate.
+    with a struct ``by, of, value, lower, upper, exact, rows, small, caveats, changed``
+    for each estimate.
 
     Args:
         sketch: column of sketch bytes.
@@ -198,7 +201,7 @@ def decayed_coverage(
     confidence: float | None = None, streams: Iterable[BuiltWith] = (),
 ) -> Column:  # fmt: skip
     """Return each source's share in all heard messages: an array with a struct
-    ``source, value, lower, upper, exact`` for each source.
+    ``source, value, lower, upper, exact, rows, caveats`` for each source.
 
     Args:
         sketches: column with a map from source names to sketch bytes, such as
@@ -213,7 +216,8 @@ def decayed_delivery(
     confidence: float | None = None, streams: Iterable[BuiltWith] = (),
 ) -> Column:  # fmt: skip
     """Return each pair's delivery ratio, the share that ``source`` heard among the messages that
-    ``other`` heard: an array with structs ``source, other, value, lower, upper, exact``. Arguments
+    ``other`` heard: an array with structs ``source, other, value, lower, upper, exact,
+    rows, caveats``. Arguments
     as :func:`decayed_coverage`.
     """
     return _of_sources("decayed_delivery", sketches, [], decay, now, confidence, streams)
@@ -224,7 +228,7 @@ def decayed_exclusive(
     confidence: float | None = None, streams: Iterable[BuiltWith] = (),
 ) -> Column:  # fmt: skip
     """Return the messages that each source alone heard: an array with structs
-    ``source, value, lower, upper, exact``. Arguments as :func:`decayed_coverage`.
+    ``source, value, lower, upper, exact, rows, caveats``. Arguments as :func:`decayed_coverage`.
     """
     return _of_sources("decayed_exclusive", sketches, [], decay, now, confidence, streams)
 
@@ -234,7 +238,8 @@ def decayed_overlap(
     confidence: float | None = None, streams: Iterable[BuiltWith] = (),
 ) -> Column:  # fmt: skip
     """Return the messages that two sources both heard: an array with structs
-    ``source, other, value, lower, upper, exact``. Arguments as :func:`decayed_coverage`.
+    ``source, other, value, lower, upper, exact,
+    rows, caveats``. Arguments as :func:`decayed_coverage`.
     """
     return _of_sources("decayed_overlap", sketches, [], decay, now, confidence, streams)
 
@@ -243,7 +248,7 @@ def decayed_set_count(
     sketches: Column | str, set: Column | str, decay: Any, now: Any, *,
     confidence: float | None = None, streams: Iterable[BuiltWith] = (),
 ) -> Column:  # fmt: skip
-    """Return the messages in a source set: ``struct<value, lower, upper, exact>``.
+    """Return the messages in a source set: ``struct<value, lower, upper, exact, rows, caveats>``.
 
     Args:
         sketches: as in :func:`decayed_coverage`.

@@ -193,9 +193,9 @@ def test_sql_and_the_command_join_with_the_bytes_of_another(
     blobs = [pa.array([sketch.to_bytes()]) for sketch in (ours, theirs)]
     rest = [pa.array([repr(WINDOW)]), pa.array([NOW])]
     (answer,) = queries.answer("inner_product", (), [*blobs, *rest], {}).to_pylist()
-    assert answer == {
-        name: getattr(found, name) for name in ("value", "lower", "upper", "exact", "sure_upper")
-    }
+    names = ("value", "lower", "upper", "exact", "rows", "sure_upper")
+    expected = {name: getattr(found, name) for name in names}
+    assert answer == expected | {"caveats": list(found.caveats)}
     for given, message in (
         (pa.array(["text"]), "other is 'text'; expected the bytes of a sketch"),
         (pa.array([b"damaged"]), "CorruptSketchError"),
@@ -225,7 +225,8 @@ def expected_numbers(parts: dict[str, Any], alone: bool, question: Question[Any]
     found: list[Any] = []
 
     def add(estimate: Estimate) -> None:
-        ends = [estimate.value, estimate.lower, estimate.upper, estimate.exact]
+        ends = [estimate.value, estimate.lower, estimate.upper, estimate.exact, estimate.rows]
+        ends.extend(estimate.caveats)
         if question.of_keys:
             ends.append(estimate.sure_upper)
         found.extend(ends[:1] if alone else ends)

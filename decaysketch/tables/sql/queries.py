@@ -60,6 +60,8 @@ ESTIMATE = (
     ("lower", pa.float64()),
     ("upper", pa.float64()),
     ("exact", pa.bool_()),
+    ("rows", pa.int64()),
+    ("caveats", pa.list_(pa.string())),
 )
 _SURE = ("sure_upper", pa.float64())
 
@@ -145,12 +147,11 @@ def functions_table() -> str:
 def _sql(kind: pa.DataType) -> str:
     """Return a type as SQL writes it. For an estimate, the names are enough."""
     if pa.types.is_struct(kind):
-        inner = (
-            f"{each.name} {_sql(each.type)}" if pa.types.is_nested(each.type) else each.name
-            for each in kind
-        )  # fmt: skip
+        inner = (f"{each.name} {_sql(each.type)}".rstrip() for each in kind)
         return f"struct<{', '.join(inner)}>"
-    return f"array<{_sql(kind.value_type)}>"
+    if pa.types.is_list(kind) and (of := _sql(kind.value_type)):
+        return f"array<{of}>"
+    return ""
 
 
 def _names(form: Form) -> tuple[str, ...]:
@@ -368,12 +369,13 @@ def finite(number: float) -> float | None:
     return None if math.isnan(number) else number
 
 
-def estimate_of(estimate: Estimate) -> tuple[float | bool | None, ...]:
+def estimate_of(estimate: Estimate) -> tuple[Any, ...]:
+    """Return an estimate's fields, as in :data:`ESTIMATE`."""
     ends = (estimate.value, estimate.lower, estimate.upper)
-    return (*map(finite, ends), estimate.exact)
+    return (*map(finite, ends), estimate.exact, estimate.rows, list(estimate.caveats))
 
 
-def _estimate_of_keys(estimate: Estimate) -> tuple[float | bool | None, ...]:
+def _estimate_of_keys(estimate: Estimate) -> tuple[Any, ...]:
     sure = estimate.sure_upper
     return (*estimate_of(estimate), None if sure is None else finite(sure))
 
