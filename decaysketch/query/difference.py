@@ -189,16 +189,18 @@ class _Rows:
 
     @classmethod
     def of(
-        cls, pair: Pair, now: Moment, then: Moment, filters: Filters, of: Bound | None, *,
-        valued: bool,
+        cls, plain: Sample, now: Moment, then: Moment, filters: Filters, of: Bound | None, *,
+        valued: bool, counted: bool,
     ) -> _Rows:  # fmt: skip
-        sample = pair.both
-        table = sample  # which conditions are read from
-        if of is not None:
-            sample = valued_by(sample, of)
+        """Return the rows for two moments, with undecayed masses. Conditions read the plain
+        sample, before compared values and unit weights replace its own.
+        """
+        sample = plain if of is None else valued_by(plain, of)
+        if counted:
+            sample = sample.counted
         times = sample.beside(sample.times, valued=valued)
         first, second = (
-            _Side.of(moment, times, _kept(table, sample, moment, where, valued=valued))
+            _Side.of(moment, times, _kept(plain, sample, moment, where, valued=valued))
             for moment, where in zip((now, then), filters, strict=True)
         )
         assert sample.reach is not None, "of an estimator by bands"
@@ -328,10 +330,9 @@ def compare(
     """
     confidence = _checked(how, confidence)
     valued = aggregate in ("mean", "rank", "total")
-    if aggregate in _COUNTED:
-        pair = Pair(*(each.counted for each in pair))
+    counted = aggregate in _COUNTED
     with np.errstate(over="ignore", invalid="ignore"):
-        rows = _Rows.of(pair, now, then, filters, of, valued=valued)
+        rows = _Rows.of(pair.both, now, then, filters, of, valued=valued, counted=counted)
         spans = [span_of(side.decay) if aggregate == "rate" else 1.0 for side in (now, then)]
         found = _compared(rows, aggregate, spans, how, confidence, value)
     same = now == then and filters[0] == filters[1]

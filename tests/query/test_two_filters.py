@@ -89,3 +89,27 @@ def test_a_condition_that_cannot_be_read_is_named() -> None:
         build(1).compare("mean", versus="x > 1")
     with pytest.raises(ParameterError, match="give versus, the condition"):
         build(1).compare("mean", DECAY, where="v > 1")
+
+
+def test_conditions_on_weights_read_them_in_samples_by_count() -> None:
+    """Such a sample counts each observation once, whatever its weight is."""
+    rng = np.random.default_rng(5)
+    params = ds.SketchParams(
+        max_weight=1000, id_bits=40, capacity=400, objectives=("weight", "count"), seed=3
+    )
+    sketch = ds.DecaySketch(params)
+    weights = rng.integers(1, 1001, 4_000)
+    sketch.update(rng.lognormal(size=4_000), weights, np.arange(4_000), np.arange(4_000))
+    light, heavy = "w <= 100", "w > 100"
+    moments: dict[str, Any] = {"now": ("window(3000)", 3_999), "then": ("window(3000)", 3_990)}
+    for more in ({"now": 3_999}, moments):
+        found = sketch.compare("count", "window(3000)", where=heavy, versus=light, **more)
+        then = 3_990 if "then" in more else 3_999
+        one, other = (
+            sketch.count("window(3000)", now=now, where=where)
+            for now, where in ((3_999, heavy), (then, light))
+        )
+        assert found.value == pytest.approx(one.value - other.value)
+        assert one.value > 5 * other.value > 0
+    ratio = sketch.ratio("w", "1", "none")
+    assert ratio.lower < float(weights.mean()) < ratio.upper
