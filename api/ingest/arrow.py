@@ -36,6 +36,7 @@ from decaysketch.ingest.columns import (
     value_column,
 )
 from decaysketch.ingest.series_rows import NO_START, SeriesFields
+from decaysketch.tables.columns import decoded
 from decaysketch.tables.texts import local_to_utc
 
 __all__ = ["MAX_TEXT_BYTES", "read_arrow"]
@@ -43,6 +44,7 @@ __all__ = ["MAX_TEXT_BYTES", "read_arrow"]
 _MOST_BATCHES = 1024
 _LONGEST_SCHEMA_BYTES = 1 << 16
 _CONTINUATION = 0xFFFFFFFF
+_FILE = b"ARROW1"
 _HEADER_FIELD, _COMPRESSION_FIELD = 2, 3  # of the flatbuffers Message and RecordBatch
 _DATA_FIELD = 1  # of DictionaryBatch
 
@@ -78,11 +80,14 @@ def _is_zoneless(body: bytes) -> bool:
 
 
 def _batches(body: bytes, form: Form) -> list[pa.RecordBatch]:
+    if body.startswith(_FILE):
+        raise ValueError("it is an Arrow file (Feather); send the stream format (new_stream)")
     if len(body) >= 8:
         marker, length = struct.unpack_from("<Ii", body)
-        length = length if marker == _CONTINUATION else marker
-        if length > _LONGEST_SCHEMA_BYTES:
+        if marker == _CONTINUATION and length > _LONGEST_SCHEMA_BYTES:
             raise ValueError(f"the schema has {length} bytes, at most {_LONGEST_SCHEMA_BYTES}")
+        if marker != _CONTINUATION and marker > _LONGEST_SCHEMA_BYTES:  # text, or another format
+            raise ValueError(f"it begins with {body[:8]!r}; expected a schema")
     reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(body))
     first = _next(reader)
     if first is None or first.type != "schema":
@@ -152,8 +157,7 @@ def _plain(batch: pa.RecordBatch, form: Form) -> pa.RecordBatch:
 
 
 def _plain_column(column: pa.Array, form: Form) -> pa.Array:
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    column = decoded(column)
     kind = column.type
     if pa.types.is_string_view(kind):
         return column.cast(pa.large_string())

@@ -32,7 +32,7 @@ from decaysketch.cli.dialect import Dialect, TextOptions, dialect_of, encoding_o
 from decaysketch.cli.options import group
 from decaysketch.cli.output import CommandError
 from decaysketch.core.text_values import PLAIN
-from decaysketch.tables.columns import holds_text, in_plain_text, is_text
+from decaysketch.tables.columns import decoded, holds_text, in_plain_text, is_text
 from decaysketch.tables.rejections import Refusals
 from decaysketch.tables.texts import numbers
 
@@ -260,8 +260,7 @@ def texts_of(rows: pa.Table | None, column: str) -> pa.Array | None:
     values = rows.column(column).combine_chunks()
     if not holds_text(values.type) or values.null_count == len(values):
         return None
-    values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
-    return in_plain_text(values)
+    return in_plain_text(decoded(values))
 
 
 def otherwise_written(

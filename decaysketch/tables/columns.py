@@ -24,6 +24,7 @@ __all__ = [
     "Entry",
     "as_text",
     "column_of",
+    "decoded",
     "holds_text",
     "id_column",
     "in_plain_text",
@@ -55,9 +56,19 @@ def column_of(table: pa.Table, name: str) -> pa.Array:
     column = table.column(name).combine_chunks()
     if isinstance(column, pa.ChunkedArray):  # an empty one, or more text than one array can hold
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    column = decoded(column)
     views = column.type in (pa.string_view(), pa.binary_view())
     return in_plain_text(column) if views else column
+
+
+def decoded(column: pa.Array) -> pa.Array:
+    """Return a dictionary's entries, and any other column as it is. O(rows)."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    if column.type.value_type in (pa.string_view(), pa.binary_view()):  # which Arrow cannot decode
+        texts = in_plain_text(column.dictionary)
+        column = pa.DictionaryArray.from_arrays(column.indices, texts)
+    return column.dictionary_decode()
 
 
 def as_text(column: pa.Array, name: str) -> pa.Array:

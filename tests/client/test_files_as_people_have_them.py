@@ -337,6 +337,10 @@ CASES: dict[str, Case] = {
         arrow(TABLE.set_column(0, "dev", TABLE["dev"].cast(pa.string_view())).set_column(
             3, "v", pa.array(["20.5", "21.5"]).dictionary_encode())), ROWS, suffix=".arrow",
     ),
+    "Arrow with dictionaries of views": Case(
+        arrow(TABLE.set_column(3, "v", pa.array(["20.5", "21.5"], pa.string_view())
+                               .dictionary_encode())), ROWS, suffix=".arrow",
+    ),
     "a stream of Arrow": Case(arrow(TABLE, stream=True), ROWS, suffix=".arrows"),
     "no Arrow": Case(csv(), "cannot be read as arrow", suffix=".arrow"),
 }  # fmt: skip
