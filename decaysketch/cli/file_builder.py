@@ -129,6 +129,7 @@ class _Files:
         reading = Reading(
             builder.columns, (*builder.mapping.naming, *builder.keys), self.texts, self.options,
             None if self.kept is None else partial(self._keep, path, None, None, reason), progress,
+            repeated=builder.text_columns,
         )  # fmt: skip
         first_row, before = 0, (self.rows, self.refused)
         for batch, typed, faults in batches(path, format, reading):

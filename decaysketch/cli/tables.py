@@ -82,6 +82,7 @@ class Reading(NamedTuple):
         torn: called for dropped lines; None: such a line is an error.
         progress: called with the share of the file that was read, if it is known.
         everything: read all columns.
+        repeated: texts with few distinct entries, which Parquet reads as dictionaries.
     """
 
     columns: Sequence[str]
@@ -91,6 +92,7 @@ class Reading(NamedTuple):
     torn: Torn | None = None
     progress: Callable[[float], None] = lambda _share: None
     everything: bool = False
+    repeated: Sequence[str] = ()
 
     def chosen(self, there: Sequence[str]) -> list[str]:
         """Return a file's columns that are read."""
@@ -595,8 +597,20 @@ def _as_texts(cells: list[Any]) -> pa.Array:
 # -------------------------------------------------------------------------------- Parquet and Arrow
 
 
+def _opened_parquet(path: Path, repeated: Sequence[str]) -> pq.ParquetFile:
+    """Open a file, and read some texts as dictionaries."""
+    options: dict[str, Any] = {"coerce_int96_timestamp_unit": "us"}
+    file = pq.ParquetFile(path, **options)
+    found = [each.name for each in file.schema_arrow if each.type == pa.string()]
+    chosen = [name for name in repeated if found.count(name) == 1]
+    if not chosen:
+        return file
+    with file:
+        return pq.ParquetFile(path, metadata=file.metadata, read_dictionary=chosen, **options)
+
+
 def _parquet(path: Path, reading: Reading) -> Rows:
-    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+    with _opened_parquet(path, reading.repeated) as file:
         names = file.schema_arrow.names
         there = reading.chosen(names)
         if not {*reading.columns} <= {*there} or len({*there}) < len(there):

@@ -233,7 +233,9 @@ def labels_of(
     """Return a text column as labels, each stored once. None where it is null."""
     column = _encoded_text(table, name)
     if column is None:
-        plain = in_plain_text(column_of(table, name))
+        plain = column_of(table, name)
+        if not is_text(plain.type):
+            plain = in_plain_text(plain)
         if pa.types.is_null(plain.type):
             return EncodedLabels((), np.full(len(plain), -1, np.int64))
         if not is_text(plain.type):

@@ -217,6 +217,12 @@ class KeyedBuilder:
         compared = self.only.columns if self.only is not None else ()
         return list(dict.fromkeys((*self.mapping.names, *self.keys, *compared)))
 
+    @property
+    def text_columns(self) -> list[str]:
+        """The log's columns for declared texts. They are best read as dictionaries."""
+        kinds = dict(getattr(self.recipe.params, "columns", ()))
+        return [column for name, column in self.mapping.columns if kinds[name] == "text"]
+
     def add(self, table: pa.Table | pa.RecordBatch) -> None:
         """Merge a table. Amortised O(rows log max_weight).
 

@@ -74,8 +74,10 @@ def _read(
         column = numbers(column, source, numerals, refusals, integers=kind == "int64")
     missing = nulls_of(column)
     if pa.types.is_floating(column.type):
-        missing = missing | pc.is_nan(column).fill_null(False).to_numpy(zero_copy_only=False)
-        column = pc.if_else(pa.array(missing), pa.scalar(None, column.type), column)
+        nan = pc.is_nan(column)
+        if pc.any(nan).as_py():
+            missing = missing | nan.fill_null(False).to_numpy(zero_copy_only=False)
+            column = pc.if_else(pa.array(missing), pa.scalar(None, column.type), column)
     found = numbers_of(column, source, kind, refusals, f"column {name!r} as int64")
     return np.ma.MaskedArray(found, missing) if missing.any() else found
 

@@ -144,9 +144,8 @@ def file_builder(
 
 def _read_split(split: FileSplit, builder: KeyedBuilder) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield batches of the required columns, each with its first row number in the file."""
-    with open_parquet(
-        split.path, (*builder.mapping.ids, *builder.mapping.key, *builder.keys)
-    ) as file:
+    named = (*builder.mapping.ids, *builder.mapping.key, *builder.keys, *builder.text_columns)
+    with open_parquet(split.path, named) as file:
         schema = file.schema_arrow
         for name in builder.columns:
             if name not in schema.names:
