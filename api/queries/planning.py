@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from api.errors import Fault, InvalidRequestError, UnsupportedAggregateError
 from api.queries.caching import etag
@@ -339,7 +339,7 @@ def _decays(recipe: Recipe, texts: Texts) -> tuple[Decay | None, ...]:
 
 def _schema(recipe: Recipe) -> Schema:
     """Return a stream's columns."""
-    params = recipe.params
+    params: Any = recipe.params
     if recipe.kind.input.series:
         return attribute_schema(params.attributes, params.time_unit)
     return schema_of(params.value_type, params.time_unit, getattr(params, "columns", ()))

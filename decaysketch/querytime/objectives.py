@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -80,7 +81,9 @@ def top_levels(state: SketchState, copy: int) -> npt.NDArray[np.int8]:
 
 def _taken(state: SketchState, rows: BoolArray | npt.NDArray[np.intp]) -> SketchState:
     """Return some rows."""
-    columns = {name: np.ascontiguousarray(getattr(state, name)[rows]) for name in _COLUMNS}
+    columns: dict[str, Any] = {
+        name: np.ascontiguousarray(getattr(state, name)[rows]) for name in _COLUMNS
+    }
     if state.records is None:
         return replace(state, **columns)
     records = state.records[columns["value_keys"]].canonical()
@@ -91,10 +94,10 @@ def _taken(state: SketchState, rows: BoolArray | npt.NDArray[np.intp]) -> Sketch
 def _merged(first: SketchState, second: SketchState) -> tuple[SketchState, npt.NDArray[np.intp]]:
     """Return both states' rows in canonical order, and that order."""
     pairs = {name: (getattr(first, name), getattr(second, name)) for name in _COLUMNS}
-    columns = {name: np.concatenate(pair) for name, pair in pairs.items()}
+    columns: dict[str, Any] = {name: np.concatenate(pair) for name, pair in pairs.items()}
     records = first.records
     if first.records is not None and second.records is not None:
-        records = concatenated([s.records[s.value_keys] for s in (first, second)])
+        records = concatenated([first.records[first.value_keys], second.records[second.value_keys]])
         columns["value_keys"] = np.arange(len(records), dtype=np.int64)
     order = np.lexsort((columns["weights"], columns["ids"], columns["times"]))[::-1]
     return _taken(replace(first, **columns, records=records), order), order
@@ -111,7 +114,7 @@ def bands_of_both(by_weight: SketchState, by_count: SketchState) -> tuple[Sketch
     """
     heavy = _taken(by_weight, ~_is_read_by_count(by_weight, by_count, by_weight))
     light = _taken(by_count, _is_read_by_count(by_weight, by_count, by_count))
-    pairs = zip(estimates_of(heavy), _counted(light), strict=True)
+    pairs: Any = zip(estimates_of(heavy), _counted(light), strict=True)
     union, order = _merged(heavy, light)
     found = RowEstimates(*(np.concatenate(pair)[order] for pair in pairs))
     # A time that either sample has discarded at every level cannot be answered for.
