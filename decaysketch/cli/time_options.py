@@ -190,7 +190,7 @@ def _ask_pair(
     pair: PairView, how: Any, question: Question[Any], *, modifiers: Modifiers, **given: Any
 ) -> Any:
     more = {name: getattr(modifiers, name) for name in ("where", "of", "versus")}
-    if replace(modifiers, **dict.fromkeys(more)):
+    if replace(modifiers, where=None, of=None, versus=None):
         raise CommandError(
             "two moments are compared without set, by and weight; query each moment alone"
         )

@@ -525,7 +525,7 @@ def _of_means(rows: _Rows, how: Comparison, confidence: float, at_most: float | 
     if ratio:
         _check_positive(v, "ranks" if shares else "means")
         least, most = 0.0, math.inf
-    if shares:
+    if at_most is not None:
         v = (v <= at_most).astype(np.float64)
     g1, g2 = rows.first.weights, rows.second.weights
     a, b = (float((columns.masses * g).sum()) for g in (g1, g2))

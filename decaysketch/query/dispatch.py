@@ -151,25 +151,6 @@ class View(ABC):
         view: View = self.modified(Modifiers(of=of, where=where, weight=weight, set=set))
         return view
 
-    def versus(
-        self,
-        other: str,
-        where: str | None = None,
-        how: Literal["difference", "ratio"] = "difference",
-    ) -> View:
-        """Return a view that compares two parts of the rows.
-
-        Args:
-            other: the condition of the part to compare with.
-            where: the condition of the compared part. None: all rows.
-            how: "difference", the part less the other, or "ratio", the part over the other.
-
-        Raises:
-            ParameterError: a condition cannot be parsed, or the sketch stores no rows.
-        """
-        view: View = self.modified(Modifiers(where=where, versus=other, how=how))
-        return view
-
     def by(
         self, keys: str | Sequence[str], limit: int | None = None, order: Order = "largest"
     ) -> Any:

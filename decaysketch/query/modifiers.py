@@ -204,9 +204,9 @@ class Modifiers:
             return
         if question.asked_of == "series":
             refused = ("of", "weight", "set", "versus")
-            if others := [each for each in refused if getattr(self, each)]:
+            if found := [each for each in refused if getattr(self, each)]:
                 raise ParameterError(
-                    f"{name} is read from complete series, so it has no {', '.join(others)}: use "
+                    f"{name} is read from complete series, so it has no {', '.join(found)}: use "
                     "where and by, which select series by their attributes"
                 )
             return

@@ -167,7 +167,7 @@ def _read(
         )
     data = _evaluated(sample, bounds)
     if np.isnan(data).any():
-        sample = sample.only(lambda each: ~np.isnan(_evaluated(each, bounds)).any(axis=0))
+        sample = sample.only(lambda each: np.all(~np.isnan(_evaluated(each, bounds)), axis=0))
         data = _evaluated(sample, bounds)
     if counted:  # after the columns are read, since it has weights of 1
         sample = sample.counted

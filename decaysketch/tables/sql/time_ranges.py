@@ -165,7 +165,7 @@ def _compared(
 ) -> Estimate:
     question, arguments, modifiers = _asked(sketch, aggregate)
     more = {name: getattr(modifiers, name) for name in ("where", "of", "versus")}
-    if replace(modifiers, **dict.fromkeys(more)):
+    if replace(modifiers, where=None, of=None, versus=None):
         raise ParameterError(
             f"aggregate is {aggregate!r}; two moments are compared without by, set and weight: "
             "leave them out"
