@@ -31,9 +31,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from decaysketch.core.column_types import MAX_COLUMNS, MAX_STRATUM_COLUMNS, ColumnType
-from decaysketch.core.params import DEFAULT_STRATA, OBJECTIVES, Option, SketchParams
-from decaysketch.core.sizing import DEFAULT_CAPACITY, MAX_CAPACITY, capacity_for
+from decaysketch.core.column_types import MAX_COLUMNS, ColumnType
+from decaysketch.core.params import OBJECTIVES, Option, SketchParams
+from decaysketch.core.sizing import DEFAULT_CAPACITY, MAX_CAPACITY, capacity_for, least_id_bits
 from decaysketch.families import DEFAULT, FAMILIES, Family
 from decaysketch.ingest.formats import Mappings
 from decaysketch.ingest.views import MAX_PART, MAX_PARTS
@@ -157,6 +157,10 @@ class RequestModel(BaseModel):
 _ACCURACY = "In place of the capacity: how far off a sum is at most, in 19 of 20 answers; a share."
 
 
+_EXPECTED = (
+    "Replaces `id_bits`: distinct observations expected in the stream's life. Ids then have the "
+    "fewest bits for which collisions cost less than a tenth of the standard error."
+)
 _COLUMNS = "Columns of an observation by name, in place of one value (family `decay`)."
 
 
@@ -174,8 +178,22 @@ class _Params(RequestModel):
                     "accuracy_and_capacity", "accuracy and capacity are given; expected one of them"
                 )
             self.__dict__["capacity"] = capacity_for(accuracy)
+        self._check_expected()
         self.to_library()
         return self
+
+    def _check_expected(self) -> None:
+        """Replace ``expected`` by the id bits for it."""
+        expected = getattr(self, "expected", None)
+        if expected is None:
+            return
+        if "id_bits" in self.model_fields_set:
+            raise PydanticCustomError(
+                "expected_and_id_bits", "expected and id_bits are given; expected one of them"
+            )
+        sized: Any = self  # of the library's ``SketchParams``
+        bits = least_id_bits(expected, sized.capacity, sized.max_weight)
+        self.__dict__["id_bits"] = bits
 
     def to_library(self) -> Any:
         """Return the library's parameters. Their class checks the domains."""
@@ -197,21 +215,13 @@ def _params_model(family: Family) -> type[_Params]:
             dict[str, ColumnType],
             Field(default={}, max_length=MAX_COLUMNS, description=_COLUMNS),
         )
-        fields["strata"] = (
-            list[str],
-            Field(
-                default=[],
-                max_length=MAX_STRATUM_COLUMNS,
-                description="Text columns that each keep samples of their own, one or two.",
-            ),
-        )
-        fields["max_strata"] = (
-            int,
-            Field(default=DEFAULT_STRATA, description="Strata that the stream accepts."),
-        )
         fields["accuracy"] = (
             float | None,
             Field(default=None, exclude=True, description=_ACCURACY),
+        )
+        fields["expected"] = (
+            int | None,
+            Field(default=None, exclude=True, ge=1, description=_EXPECTED),
         )
     library = family.params.__name__
     model = create_model(

@@ -117,6 +117,14 @@ class Configuration(NamedTuple):
         Path | None, typer.Option(help="Parameters as JSON, instead of their options.")
     ] = None
     accuracy: Accuracy = None
+    expected: Annotated[
+        int | None,
+        typer.Option(
+            help="Distinct observations that you expect in the stream's life, such as 1000000, "
+            "replaces --id-bits: ids then take the fewest bits for it. All sketches in a stream "
+            "need the same number."
+        ),
+    ] = None
     id_key_file: IdKeyFile = None
 
 
@@ -135,7 +143,7 @@ def recipe_from_options(
             of JSON with parameters or ``{"family", "params", "decay"}`` (None: they are in
             ``given``), an integral decay in any spelling (:mod:`decaysketch.decay.read`) or the
             path of a file that contains one, the accuracy, which gives the capacity for hashed ids,
-            and the file of the stream's secret.
+            the expected volume, which gives their bits, and the file of the stream's secret.
         given: parameters of any family.
         defaults: defaults for parameters that were not given, in families that have them.
         by_key: whether there will be a sketch for each key; then they are smaller by default.
@@ -150,8 +158,9 @@ def recipe_from_options(
     if family is not None and family not in FAMILIES:
         raise CommandError(f"--family is {family!r}; expected one of {', '.join(FAMILIES)}")
     if params_file is not None:
-        if accuracy is not None:
-            raise CommandError("--accuracy has no use beside --params")
+        for name, value in (("accuracy", accuracy), ("expected", chosen.expected)):
+            if value is not None:
+                raise CommandError(f"--{name} has no use beside --params")
         if given:
             raise CommandError(f"{_option(next(iter(given)))} has no use beside --params")
         form = json_object(str(params_file), params_file.read_text(encoding="utf-8"), _LONGEST_FILE)
@@ -166,12 +175,7 @@ def recipe_from_options(
             if name not in own:
                 raise CommandError(f"{_option(name)} has no use for the family {family}")
         params = {name: value for name, value in defaults.items() if name in own} | given
-        if FAMILIES[family].params is SketchParams:
-            params |= _capacity(given, accuracy, by_key)
-            if "accuracy" in params:
-                params.pop("capacity", None)  # a default
-        elif accuracy is not None:
-            raise CommandError(f"--accuracy has no use for the family {family}")
+        params = _sized(params, given, chosen, family, by_key=by_key)
         if columns:
             if FAMILIES[family].params is not SketchParams:
                 raise CommandError(f"--columns has no use for the family {family}")
@@ -189,6 +193,26 @@ def recipe_from_options(
             raise CommandError(f"--decay has no use for the family {named}")
         form["decay"] = _decay_text(decay)
     return recipe_from_dict(form, id_key=id_key)
+
+
+def _sized(
+    params: Parameters, given: Parameters, chosen: Configuration, family: str, *, by_key: bool
+) -> Parameters:
+    """Return the parameters with the size that accuracy and expected volume give."""
+    if FAMILIES[family].params is not SketchParams:
+        for name, value in (("accuracy", chosen.accuracy), ("expected", chosen.expected)):
+            if value is not None:
+                raise CommandError(f"--{name} has no use for the family {family}")
+        return params
+    params = params | _capacity(given, chosen.accuracy, by_key)
+    if "accuracy" in params:
+        params.pop("capacity", None)  # a default
+    if chosen.expected is not None:
+        if "id_bits" in given:
+            raise CommandError("--expected has no use beside --id-bits")
+        params.pop("id_bits", None)  # a default
+        params["expected"] = chosen.expected
+    return params
 
 
 def _capacity(given: Parameters, accuracy: str | None, by_key: bool) -> Parameters:

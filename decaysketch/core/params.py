@@ -166,6 +166,10 @@ class SketchParams(BuildParams):
             each are as accurate. A name, or several.
         max_strata: strata that a sketch accepts, 20,000 by default. An update with rows of more is
             rejected, and no stratum is dropped for another.
+        expected: replaces ``id_bits``: the number of distinct observations that you expect in the
+            stream's life. Ids then have the fewest bits for which hashed ids that collide cost less
+            than a tenth of the standard error. This makes sketches smaller by up to half. Every
+            sketch in the stream needs the same ``id_bits``, so give all the same number.
         accuracy: replaces ``capacity``: error of a sum in 19 of 20 results, as 0.02 or "2%".
 
     Raises:
@@ -174,6 +178,8 @@ class SketchParams(BuildParams):
     Example:
         >>> SketchParams(accuracy="5%").capacity
         3074
+        >>> SketchParams(expected=1_000_000).id_bits
+        29
     """
 
     max_weight: int = 1
@@ -190,8 +196,9 @@ class SketchParams(BuildParams):
     strata: tuple[str, ...] = field(default=(), repr=False)
     max_strata: int = field(default=DEFAULT_STRATA, repr=False)
     accuracy: InitVar[float | str | None] = None
+    expected: InitVar[int | None] = None
 
-    def __post_init__(self, accuracy: float | str | None) -> None:
+    def __post_init__(self, accuracy: float | str | None, expected: int | None) -> None:
         if accuracy is not None:
             if self.capacity != sizing.DEFAULT_CAPACITY:
                 raise ParameterError(
@@ -200,10 +207,18 @@ class SketchParams(BuildParams):
                 )
             object.__setattr__(self, "capacity", sizing.capacity_for(accuracy))
         check_integer("max_weight", self.max_weight, 1, MAX_WEIGHT)
+        check_integer("capacity", self.capacity, 1, MAX_CAPACITY)
+        if expected is not None:
+            if self.id_bits is not None:
+                raise ParameterError(
+                    f"expected is {expected!r} and id_bits is {self.id_bits!r}; expected one of "
+                    "them"
+                )
+            bits = sizing.least_id_bits(expected, self.capacity, self.max_weight)
+            object.__setattr__(self, "id_bits", bits)
         if self.id_bits is None:
             object.__setattr__(self, "id_bits", sizing.most_id_bits(self.max_weight))
         check_integer("id_bits", self.id_bits, 0, MAX_ID_BITS)
-        check_integer("capacity", self.capacity, 1, MAX_CAPACITY)
         check_integer("copies", self.copies, 1, MAX_COPIES)
         check_integer("seed", self.seed, 0, (1 << 64) - 1)
         check_time_unit(self.time_unit)
@@ -444,7 +459,8 @@ class SketchParams(BuildParams):
         Args:
             fields: the result of :meth:`to_dict`, or with ``accuracy``, such as 0.02 or "2%", which
                 replaces the capacity that is derived from it
-                (:func:`decaysketch.core.sizing.capacity_for`).
+                (:func:`decaysketch.core.sizing.capacity_for`), and with ``expected``, which
+                replaces ``id_bits``.
             id_key: the secret, if ``keyed_by`` is "secret".
 
         Raises:

@@ -137,6 +137,42 @@ def most_id_bits(max_weight: int) -> int:
     return min(MAX_ID_BITS, (UNIVERSE_LIMIT // max_weight).bit_length() - 1)
 
 
+def least_id_bits(expected: int, capacity: int, max_weight: int) -> int:
+    """Return the fewest id bits for an expected volume. A row stores its id, so fewer bits make
+    smaller sketches.
+
+    Hashed ids that collide lose a share ``expected / 2^(id_bits + 1)`` of the observations. The
+    result allows a tenth of the standard error that the capacity leaves (:data:`KAPPA`), and at
+    most a quarter of the id space in use.
+
+    Args:
+        expected: number of distinct observations in the stream's life, at least 1.
+        capacity: rows per level.
+        max_weight: largest weight.
+
+    Raises:
+        ParameterError: ``expected`` is no such number, or needs more bits than ``max_weight``
+            leaves. The message names the largest number that fits.
+
+    Example:
+        >>> least_id_bits(1_000_000, DEFAULT_CAPACITY, 1)
+        29
+    """
+    if isinstance(expected, bool) or not isinstance(expected, int) or expected < 1:
+        raise ParameterError(f"expected is {expected!r:.40}; expected an integer of 1 or more")
+    allowed = _BIAS_SHARE * math.sqrt(KAPPA["sum"] / capacity)
+    allowed = min(allowed, 2.0**-3)  # a quarter of the space is in use: n / 2^(bits + 1) = 1 / 8
+    most = most_id_bits(max_weight)
+    for bits in range(most + 1):
+        if expected <= allowed * 2.0 ** (bits + 1):
+            return bits
+    raise ParameterError(
+        f"expected is {expected}; expected at most {int(allowed * 2.0 ** (most + 1))}: ids have at "
+        f"most {most} bits with max_weight {max_weight}, and collisions of more would lose a share "
+        f"above {allowed:.2g}, a tenth of the standard error at capacity {capacity}"
+    )
+
+
 def read_accuracy(text: str) -> float:
     """Parse an accuracy as people write it: ``2%`` or ``0.02``.
 

@@ -39,13 +39,13 @@ class ExtremesParams(SketchParams):
 
     capacity: int = DEFAULT_CAPACITY
 
-    def __post_init__(self, accuracy: float | str | None) -> None:
+    def __post_init__(self, accuracy: float | str | None, expected: int | None) -> None:
         if accuracy is not None:
             raise ParameterError(
                 f"accuracy is {accuracy!r}; expected none: for_window says how far off a window "
                 "may begin"
             )
-        super().__post_init__(accuracy)
+        super().__post_init__(accuracy, expected)
         if self.copies != 1:
             raise ParameterError(f"copies is {self.copies}; expected 1: extremes hash nothing")
         if self.value_type == "label":

@@ -23,6 +23,7 @@ from decaysketch.core.observations import prepare
 from decaysketch.core.params import SketchParams
 from decaysketch.core.records import prepare_records
 from decaysketch.core.row_status import Identified
+from decaysketch.core.sizing import most_id_bits
 from decaysketch.core.time_units import Instant
 from decaysketch.core.warning_location import warn_caller
 from decaysketch.decay import Decay, none, window
@@ -173,13 +174,6 @@ class QueryTimeSnapshot(Sampled):
         return marks_of(np.max([state.watermarks for state in self.states], axis=0))
 
     @property
-    def strata(self) -> Sequence[tuple[str | None, ...]]:
-        state = self.states[0]
-        if not isinstance(state, StrataState):
-            return ()
-        return [state.names(number) for number in range(len(state.strata))]
-
-    @property
     def newest(self) -> int | None:
         return max((int(s.times[0]) for s in self.states if len(s)), default=None)
 
@@ -211,22 +205,15 @@ class QueryTimeSnapshot(Sampled):
 
     @cached_property
     def advice(self) -> str | None:
-        """The second objective, if counts then err by less than half in the same space. None if
-        not, or if the parameters do not allow it.
+        """More id bits, if collisions cost as much as sampling. Or the second objective, if counts
+        then err by less than half in the same space.
         """
-        params = self.params
-        if params.max_weight == 1 or params.samples > 1 or params.capacity < 2:
-            return None
-        half = params.capacity // 2
-        expected = 1.0 / math.sqrt(half)
         for sample in self.everything:
-            found = aggregates.count(sample)
-            if found.value > 0.0 and found.stderr > _UNEQUAL * expected * found.value:
-                return (
-                    f"weights are unequal, so counts and totals of all times have a standard error "
-                    f"of {found.stderr / found.value:.1%}; with objectives 'weight,count' and "
-                    f"capacity {half} it would be about {expected:.1%} in the same space"
-                )
+            found = _on_ids(self.params, sample.collision_bias)
+            if found is None:
+                found = _on_objectives(self.params, sample)
+            if found is not None:
+                return found
         return None
 
     @property
@@ -326,3 +313,31 @@ class QueryTimeSnapshot(Sampled):
             ParameterError: ``now`` is no integer time, ``decay`` no decay, or another estimator.
         """
         return pool(self.samples(*self.asked(decay, now), estimator=estimator))
+
+
+def _on_ids(params: SketchParams, bias: float) -> str | None:
+    error = math.sqrt(1.0 / params.capacity)
+    more = params.id_bits < most_id_bits(params.max_weight)
+    if bias <= error or not more:
+        return None
+    seen = bias * 2.0 ** (params.id_bits + 1)
+    return (
+        f"hashed keys with {params.id_bits} bits lose {bias:.1%} of about {seen:,.0f} observations "
+        f"to collisions, more than the standard error of {error:.1%}; give a new stream more "
+        "id_bits, or expected with that many observations or more"
+    )
+
+
+def _on_objectives(params: SketchParams, sample: Sample) -> str | None:
+    if params.max_weight == 1 or params.samples > 1 or params.strata or params.capacity < 2:
+        return None
+    half = params.capacity // 2
+    expected = 1.0 / math.sqrt(half)
+    found = aggregates.count(sample)
+    if not found.value > 0.0 or found.stderr <= _UNEQUAL * expected * found.value:
+        return None
+    return (
+        f"weights are unequal, so counts and totals of all times have a standard error of "
+        f"{found.stderr / found.value:.1%}; with objectives 'weight,count' and capacity {half} it "
+        f"would be about {expected:.1%} in the same space"
+    )

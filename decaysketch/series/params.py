@@ -57,8 +57,8 @@ class SeriesParams(SketchParams):
     resolution: int = 1
     attributes: tuple[str, ...] = ()
 
-    def __post_init__(self, accuracy: float | str | None) -> None:
-        super().__post_init__(accuracy)
+    def __post_init__(self, accuracy: float | str | None, expected: int | None) -> None:
+        super().__post_init__(accuracy, expected)
         check_integer("resolution", self.resolution, 1, MOST_RESOLUTION)
         if self.copies != 1:
             raise ParameterError(f"copies is {self.copies}; expected 1: a sample of series has one")

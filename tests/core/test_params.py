@@ -100,6 +100,40 @@ def test_what_is_left_out_is_as_large_as_an_accuracy_takes() -> None:
             read_accuracy(text)
 
 
+@pytest.mark.parametrize("capacity", [1, 20, 800, 19_208, 1 << 20])
+@pytest.mark.parametrize("expected", [1, 10, 999, 10**6, 2**33, 10**10])
+def test_an_expected_volume_gives_the_fewest_bits_that_collide_little(
+    expected: int, capacity: int
+) -> None:
+    params = ds.SketchParams(expected=expected, capacity=capacity)
+    allowed = min(0.1 * (2.0 / capacity) ** 0.5, 0.125)
+    assert expected / 2.0 ** (params.id_bits + 1) <= allowed
+    assert params.id_bits == 0 or expected / 2.0**params.id_bits > allowed
+    assert params == ds.SketchParams(id_bits=params.id_bits, capacity=capacity)
+    assert params == ds.SketchParams.from_dict({"expected": expected, "capacity": capacity})
+
+
+def test_an_expected_volume_that_does_not_fit_is_refused_with_what_fits() -> None:
+    with pytest.raises(ds.ParameterError, match="expected at most 68478: ids have at most 25"):
+        ds.SketchParams(expected=10**6, max_weight=1 << 31)
+    assert ds.SketchParams(expected=68_478, max_weight=1 << 31).id_bits == 25
+    for given in (0, -1, True, 1.5, "9"):
+        with pytest.raises(ds.ParameterError, match="expected is"):
+            ds.SketchParams(expected=given)  # type: ignore[arg-type]
+    with pytest.raises(ds.ParameterError, match="expected is 9 and id_bits is 30"):
+        ds.SketchParams(expected=9, id_bits=30)
+
+
+def test_a_short_id_is_the_beginning_of_a_long_one() -> None:
+    """So any builder recognises duplicates, and collisions depend on keys and seed alone."""
+    short, long = ds.SketchParams(expected=10_000), ds.SketchParams()
+    keys = [f"device-{k}" for k in range(500)]
+    ids = [ds.observation_ids(keys, range(500), params=each) for each in (short, long)]
+    np.testing.assert_array_equal(ids[0], ids[1] >> (long.id_bits - short.id_bits))
+    with pytest.raises(ds.IncompatibleSketchError, match="id_bits"):
+        ds.DecaySketch(short).merge(ds.DecaySketch(long))
+
+
 def test_exchange_refuses_what_it_does_not_know() -> None:
     fields = ds.SketchParams(max_weight=9).to_dict()
     with pytest.raises(ds.ParameterError, match="unknown parameter 'colour'"):

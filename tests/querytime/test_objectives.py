@@ -337,5 +337,8 @@ def test_sql_and_the_command_line_build_the_bytes_of_the_library(tmp_path: Path)
     assert "advice" not in json.loads(ran.stdout)
     alone = [*command[:-6], "--any-time", "--out", str(tmp_path / "one.sketch"), "--json"]
     alone = [each for each in alone if each not in ("--objectives", "weight,count")]
+    alone[alone.index("--id-bits") : alone.index("--id-bits") + 2] = ["--expected", "5000"]
     ran = CliRunner().invoke(program, alone)
     assert "objectives 'weight,count' and capacity 30" in json.loads(ran.stdout)["advice"]
+    read = ds.DecaySketch.from_bytes((tmp_path / "one.sketch").read_bytes())
+    assert read.params.id_bits == ds.SketchParams(expected=5000, capacity=60).id_bits < 30

@@ -25,3 +25,15 @@ def test_rows_grow_with_the_logarithm_of_the_stream(capacity: int, weight: int) 
     expected = capacity * (1 + math.log2(observations / capacity) / 2)
     assert abs(len(sketch) - expected) < 0.1 * expected + 7 * math.sqrt(expected)
     assert len(sketch) <= (params.levels + 1) * capacity
+
+
+def test_a_stream_that_outgrows_its_ids_says_so() -> None:
+    params = ds.SketchParams(expected=1_000, capacity=400)
+    sketch = ds.DecaySketch(params)
+    for count, advised in ((1_000, False), (60_000, True)):
+        ids = ds.observation_ids(np.arange(count), params=params)
+        sketch.update(None, 1, np.arange(count), ids)
+        advice = sketch.stats().advice or ""
+        assert ("collisions" in advice) == advised, advice
+    bias = sketch.at("none").ask("count").collision_bias
+    assert f"lose {bias:.1%}" in advice

@@ -42,6 +42,12 @@ def test_what_is_left_out_has_the_default_of_the_library(client: TestClient) -> 
     assert read.root.params.to_library() == SketchParams(max_weight=7)
 
 
+def test_an_expected_volume_replaces_the_id_bits(client: TestClient) -> None:
+    created = client.put("/v1/streams/s", json={"params": {"expected": 1_000_000}})
+    assert created.status_code == 201, created.text
+    assert created.json()["params"] == SketchParams(id_bits=29).to_dict()
+
+
 def test_a_new_stream_is_empty(stream: TestClient) -> None:
     read = stream.get("/v1/streams/s").json()
     assert (read["rows"], read["posts"], read["posted_bytes"], read["sources"]) == (0, 0, 0, [])
@@ -153,6 +159,8 @@ def test_what_has_not_changed_is_not_told_again(stream: TestClient, path: str) -
     ("params", "field", "named"),
     [
         ({"accuracy": 2}, "params", ["accuracy is 2.0; expected a number between 0 and 1"]),
+        ({"expected": 9, "id_bits": 9}, "params", ["expected and id_bits are given"]),
+        ({"expected": 10**12, "max_weight": 1 << 31}, "params", ["expected at most 68478"]),
         ({"accuracy": 0.1, "capacity": 9}, "params", ["expected one of them"]),
         ({"max_weight": 0}, "params", ["max_weight is 0", "1 to"]),
         ({"max_weight": "9"}, "params.max_weight", ["valid integer"]),
