@@ -107,7 +107,7 @@ def recipe_from_rows(
     declared: ColumnTypes = ()
     if configuration.params is not None:
         check_no_types(columns, "--params")
-    elif columns.text("columns"):
+    elif columns.text("columns") and not parameters.get("attributes"):
         declared = _declared(columns, first, numerals)
     elif "value_type" not in parameters and (value := columns.text("value")):
         family = FAMILIES.get(configuration.family or DEFAULT)

@@ -82,7 +82,7 @@ class Reading(NamedTuple):
         torn: called for dropped lines; None: such a line is an error.
         progress: called with the share of the file that was read, if it is known.
         everything: read all columns.
-        repeated: texts with few distinct entries, which Parquet reads as dictionaries.
+        repeated: declared texts. Parquet reads dictionaries, NDJSON the text of any value.
     """
 
     columns: Sequence[str]
@@ -533,7 +533,11 @@ def _table_of(path: Path, block: bytes, reading: Reading, known: Kinds) -> tuple
     """
     names = [each for each in reading.columns if each in reading.naming]
     try:
-        table = pyarrow.json.read_json(pa.BufferReader(block))
+        # A number in a column of texts is an error here, and then read line by line: as its text.
+        texts = [name for name in reading.repeated if json.dumps(name).encode() in block]
+        schema = pa.schema([(name, pa.string()) for name in texts])
+        options = pyarrow.json.ParseOptions(explicit_schema=schema)
+        table = pyarrow.json.read_json(pa.BufferReader(block), parse_options=options)
         other = [
             name for name in names
             if name in known and name in table.schema.names
@@ -570,6 +574,8 @@ def _by_lines(path: Path, block: bytes, reading: Reading, known: Kinds) -> tuple
         cells, kind = [row.get(name) for row in rows], known.get(name)
         if name in reading.naming and kind is not None and not is_text(kind):
             columns[name], kinds[name] = _as_texts(cells), kind
+        elif name in reading.repeated:
+            columns[name] = _as_texts(cells)
         else:
             columns[name] = _column(cells, kind if name in reading.naming else None)
     return pa.table(columns), kinds
@@ -598,7 +604,7 @@ def _as_texts(cells: list[Any]) -> pa.Array:
 
 
 def _opened_parquet(path: Path, repeated: Sequence[str]) -> pq.ParquetFile:
-    """Open a file, and read some texts as dictionaries."""
+    """Open a file and read some texts as dictionaries."""
     options: dict[str, Any] = {"coerce_int96_timestamp_unit": "us"}
     file = pq.ParquetFile(path, **options)
     found = [each.name for each in file.schema_arrow if each.type == pa.string()]

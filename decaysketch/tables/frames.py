@@ -47,6 +47,7 @@ from decaysketch.tables.duplicates import doubt_of_ids
 from decaysketch.tables.mapping import (
     ColumnMapping,
     LogColumns,
+    declared_columns,
     refuse_other_unit,
     zoneless,
 )
@@ -152,7 +153,7 @@ def feed(
         mapping = replace(mapping, weight=None)
     if isinstance(mapping.weight, int) and not weighed:
         raise ParameterError(f"weight is {mapping.weight!r}; expected none: elements have none")
-    if getattr(recipe.params, "columns", ()) and not mapping.columns:
+    if declared_columns(recipe.params) and not mapping.columns:
         frame = table_of(frame)
         mapping = mapping.complete(recipe, frame.column_names)
     mapping.check(recipe)

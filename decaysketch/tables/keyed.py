@@ -31,6 +31,7 @@ from decaysketch.tables.filters import RowFilter
 from decaysketch.tables.mapping import (
     ColumnMapping,
     LogColumns,
+    declared_columns,
     doubt_of_log,
     refuse_other_unit,
     zoneless,
@@ -220,7 +221,7 @@ class KeyedBuilder:
     @property
     def text_columns(self) -> list[str]:
         """The log's columns for declared texts. They are best read as dictionaries."""
-        kinds = dict(getattr(self.recipe.params, "columns", ()))
+        kinds = dict(declared_columns(self.recipe.params))
         return [column for name, column in self.mapping.columns if kinds[name] == "text"]
 
     def add(self, table: pa.Table | pa.RecordBatch) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from decaysketch.core.arrays import Column
+from decaysketch.core.column_types import ColumnTypes
 from decaysketch.core.hashing import HashedKeys
 from decaysketch.core.labels import EncodedLabels
 from decaysketch.core.log_columns import FIELDS, check_arguments
@@ -50,7 +51,14 @@ from decaysketch.tables.texts import (
 from decaysketch.tables.texts import numbers as numbers_of_texts
 from decaysketch.tables.texts import ticks as ticks_of_texts
 
-__all__ = ["ColumnMapping", "LogColumns", "doubt_of_log", "refuse_other_unit", "zoneless"]
+__all__ = [
+    "ColumnMapping",
+    "LogColumns",
+    "declared_columns",
+    "doubt_of_log",
+    "refuse_other_unit",
+    "zoneless",
+]
 
 Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
@@ -147,9 +155,10 @@ class ColumnMapping:
         sequence: the integers that a source gives its elements as numbers.
         value: the measured number, or the label. Null is a missing value. None: every value is
             missing. A sampler needs it, and a key has none.
-        columns: the declared columns of a stream, each with the log's column that fills it: a
-            mapping ``{"temp": "t_degc"}``, or names if they are equal. Declared columns without one
-            are null. None at all: each is filled from the column with its name.
+        columns: the declared columns of a stream, or the attributes of its series, each with the
+            log's column that fills it: a mapping ``{"temp": "t_degc"}``, or names if they are
+            equal. Declared columns without one are null. None at all: each is filled from the
+            column with its name.
         weight: integers 0..max_weight, or one number for all rows. None: every weight is 1. A
             sampler accepts none. For key events any integers from 0.
         fallback_time: a time for rows without ``time``, such as the arrival.
@@ -309,7 +318,7 @@ class ColumnMapping:
         Raises:
             ParameterError: the log has none of them.
         """
-        declared = [name for name, _ in getattr(recipe_of(params).params, "columns", ())]
+        declared = [name for name, _ in declared_columns(recipe_of(params).params)]
         if not declared or self.columns:
             return self
         found = [name for name in declared if there is None or name in there]
@@ -383,13 +392,8 @@ class ColumnMapping:
             raise ParameterError(f"weight is {self.weight!r}; expected None: elements have none")
 
     def _check_values(self, params: Params) -> None:
-        if attributes := getattr(params, "attributes", ()):
-            raise ParameterError(
-                f"attributes is {', '.join(attributes)!r}; expected none: a build from a table "
-                "does not fill them, update(attributes=...) does"
-            )
-        declared = dict(getattr(params, "columns", ()))
-        if declared and self.value is not None:
+        declared = dict(declared_columns(params))
+        if getattr(params, "columns", ()) and self.value is not None:
             raise ParameterError(
                 f"value is {self.value!r}; expected None: the stream has the columns "
                 f"{', '.join(declared)}"
@@ -491,9 +495,12 @@ class ColumnMapping:
             missing = nulls_of(column)
             values = numbers_of(column, self.value, params.value_type, refusals)
             _refuse_outside(values, kind.value_bound, self.value, params, refusals)
-        if declared := getattr(params, "columns", ()):
-            values = records_of_table(table, self.columns, declared, self._numerals, refusals)
-            missing = np.zeros(rows, dtype=bool)
+        if declared := declared_columns(params):
+            records = records_of_table(table, self.columns, declared, self._numerals, refusals)
+            if getattr(params, "attributes", ()):
+                columns["attributes"] = records
+            else:
+                values, missing = records, np.zeros(rows, dtype=bool)
         if kind.value == "none":  # so none is missing
             missing = np.zeros(rows, dtype=bool)
         else:
@@ -660,6 +667,13 @@ class ColumnMapping:
             lambda row: (f"is {column[row]}, which clocks in {self.time_zone} skip", None),
         )  # fmt: skip
         return moments
+
+
+def declared_columns(params: Params) -> ColumnTypes:
+    """Return a stream's columns, or its series' attributes, which are texts."""
+    attributes: tuple[str, ...] = getattr(params, "attributes", ())
+    columns: ColumnTypes = getattr(params, "columns", ())
+    return columns or tuple((name, "text") for name in attributes)
 
 
 def _pairs(name: str, given: Any) -> tuple[tuple[str, Any], ...]:

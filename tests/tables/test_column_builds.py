@@ -23,6 +23,7 @@ import decaysketch.polars
 from decaysketch.cli import app
 from decaysketch.core.log_columns import FIELDS, LogColumnArguments
 from decaysketch.families import decode
+from decaysketch.series import SeriesParams, SeriesSketch
 from decaysketch.tables import ColumnMapping, KeyedBuilder, sketches_by_key
 from decaysketch.tables.records import read_columns
 
@@ -272,3 +273,42 @@ def test_columns_as_programs_read_them() -> None:
     for given in ("a,,b", "a=", "a,a"):
         with pytest.raises(ds.ParameterError):
             read_columns(given)
+
+
+def test_a_number_in_a_text_of_ndjson_does_not_depend_on_its_neighbours(tmp_path: Path) -> None:
+    blobs = set()
+    for fill in ([1, 2, 3.5, True], ["1", "2", "3.5", "true"], [1, "2", 3.5, True]):
+        log, out = tmp_path / "log.ndjson", tmp_path / "out.sketch"
+        lines = [{"time": AT + k, "id": k, "site": site} for k, site in enumerate(fill)]
+        log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        command("build", log, "--out", out, "--columns", "site text", "--overwrite")
+        blobs.add(out.read_bytes())
+    log.write_text("".join(json.dumps(line) + "\n" for line in reversed(lines)))
+    command("build", log, "--out", out, "--columns", "site text", "--overwrite")
+    assert blobs == {out.read_bytes()}
+
+
+def test_attributes_of_series_are_filled_as_columns_are(tmp_path: Path) -> None:
+    params = SeriesParams(attributes="site, fw")
+    given: dict[str, Any] = {"time": "at", "id": "dev", "value": "t_degc"}
+    rows = LOG.filter(pa.compute.is_valid(LOG["t_degc"]))
+    sketch = SeriesSketch(params)
+    ids = ds.observation_ids(rows["dev"].to_pylist(), params=params)
+    texts = {name: rows[name].to_pylist() for name in ("site", "fw")}
+    sketch.update(rows["t_degc"].to_numpy(), 1, rows["at"].to_numpy(), ids, attributes=texts)
+    blob = sketch.to_bytes()
+    assert SeriesSketch.from_frame(rows, params=params, **given).to_bytes() == blob
+    renamed = rows.rename_columns(["at", "dev", "n", "t_degc", "place", "fw", "ok"])
+    mapping = ColumnMapping(
+        time="at", ids=("dev",), value="t_degc", columns={"site": "place", "fw": "fw"}
+    )
+    assert SeriesSketch.from_frame(renamed, mapping, params=params).to_bytes() == blob
+    options = ("--time-column", "at", "--id-columns", "dev", "--value-column", "t_degc")
+    options += ("--family", "series", "--attributes", "site, fw", "--text-columns", "fw")
+    for columns in ((), ("--columns", "site=place, fw")):
+        table, out = renamed if columns else rows, tmp_path / "series.sketch"
+        log = written(tmp_path, "csv", table)
+        command("build", log, "--out", out, *options, *columns, "--overwrite")
+        assert out.read_bytes() == blob
+    with pytest.raises(ds.ParameterError, match="columns has 'place'; the stream has the columns"):
+        SeriesSketch.from_frame(renamed, params=params, **given, columns=["place"])
