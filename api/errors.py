@@ -55,6 +55,7 @@ __all__ = [
     "TooManyRowsError",
     "TooManySketchRowsError",
     "TooManySourcesError",
+    "TooManyStrataError",
     "TooManyStreamsError",
     "TooMuchAskedError",
     "UnanswerableQueriesError",
@@ -292,6 +293,17 @@ class NoRoomError(ServiceError):
             f"{where} would hold {rows} rows with this (of 25 bytes each, labels included); it may "
             f"hold {limit} ({field}); nothing was taken",
             [Fault(field=field, reason="no room", value=rows, expected=limit)],
+        )
+
+
+class TooManyStrataError(ServiceError):
+    """A post has a new stratum, and the stream's strata are at their limit."""
+
+    def __init__(self, stream: str, stratum: str, new: int, limit: int) -> None:
+        super().__init__(
+            f"the post has {new} new strata, and stream {stream!r} has no space for {stratum}; it "
+            f"may have {limit} (max_strata); nothing was taken",
+            [Fault(field="max_strata", reason="no room", value=stratum, expected=limit)],
         )
 
 

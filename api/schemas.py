@@ -31,8 +31,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from decaysketch.core.column_types import MAX_COLUMNS, ColumnType
-from decaysketch.core.params import OBJECTIVES, Option, SketchParams
+from decaysketch.core.column_types import MAX_COLUMNS, MAX_STRATUM_COLUMNS, ColumnType
+from decaysketch.core.params import DEFAULT_STRATA, OBJECTIVES, Option, SketchParams
 from decaysketch.core.sizing import DEFAULT_CAPACITY, MAX_CAPACITY, capacity_for, least_id_bits
 from decaysketch.families import DEFAULT, FAMILIES, Family
 from decaysketch.ingest.formats import Mappings
@@ -214,6 +214,18 @@ def _params_model(family: Family) -> type[_Params]:
         fields["columns"] = (
             dict[str, ColumnType],
             Field(default={}, max_length=MAX_COLUMNS, description=_COLUMNS),
+        )
+        fields["strata"] = (
+            list[str],
+            Field(
+                default=[],
+                max_length=MAX_STRATUM_COLUMNS,
+                description="Text columns that each keep samples of their own, one or two.",
+            ),
+        )
+        fields["max_strata"] = (
+            int,
+            Field(default=DEFAULT_STRATA, description="Strata that the stream accepts."),
         )
         fields["accuracy"] = (
             float | None,

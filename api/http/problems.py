@@ -171,6 +171,7 @@ TABLE: dict[type[Exception], _Kind] = {
     library.CapacityError: _Kind(507, "no-capacity", "The stream holds as much as it may"),
     errors.NoRoomError: _Kind(507, "no-room", "No room for the rows of this post"),
     errors.TooManySourcesError: _Kind(507, "too-many-sources", "No room for another source"),
+    errors.TooManyStrataError: _Kind(507, "too-many-strata", "No room for another stratum"),
 }
 
 _LONGEST_WORD = 40  # that is compared with others

@@ -27,7 +27,14 @@ from decaysketch.core.plausible_times import count_undated, dated
 from decaysketch.core.records import Records
 from decaysketch.core.row_status import Verdict
 from decaysketch.families import Sketch
-from decaysketch.ingest.columns import Batch, Columns, Form, Raw, check
+from decaysketch.ingest.columns import (
+    Batch,
+    Columns,
+    Form,
+    Raw,
+    check,
+    without_new_strata,
+)
 from decaysketch.ingest.readings import Steps
 from decaysketch.ingest.record_columns import Dropped
 from decaysketch.ingest.views import ViewOf, of_devices
@@ -115,6 +122,8 @@ class Ingestion:
         raw = found if isinstance(found, Raw) else (yield from found)
         yield
         self.batch, self.dropped = check(raw, self.form), raw.dropped
+        if self.stream.recipe.params.strata:
+            self.batch = without_new_strata(self.batch, self.form, self.stream.strata)
         self.statuses = np.full(self.batch.rows, REJECTED, dtype=np.int8)
         if self.check_times is not None:
             self.check_times(self.batch.columns.times)

@@ -193,6 +193,7 @@ def _read(
 ) -> Snapshot:
     """Return the sketch in a body, decoded and checked."""
     sketch = stream.decode_post(body)
+    stream.check_strata(sketch)
     check_times(
         sketch,
         stream=stream.name,

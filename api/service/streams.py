@@ -23,6 +23,7 @@ from api.errors import (
     InvalidRequestError,
     ObservationsOnlyError,
     RevokedSourceError,
+    TooManyStrataError,
     UnknownSourceError,
     UnknownStreamError,
 )
@@ -33,6 +34,7 @@ from api.service.merging import MergeBuffer
 from api.service.suspicious_readings import Notes
 from decaysketch import Snapshot
 from decaysketch.core.params import Form
+from decaysketch.core.strata import Stratum, told
 from decaysketch.families import Recipe, peek, recipe_from_dict
 from decaysketch.ingest.formats import Mappings, mappings_of
 
@@ -95,6 +97,7 @@ class Stream:
         self.accepted = Accepted(self.recipe) if conflicts else None
         self._left_out: list[LeftOut] = []
         self._sources: dict[str, _Source] = {}
+        self.strata: set[Stratum] = set()  # also of sources that were deleted since the start
         self._source_names: list[str] = []  # in order
         self._totals = Totals()
         self._all = self._new_buffer()
@@ -177,6 +180,20 @@ class Stream:
         return peek(body).cost
 
     # ------------------------------------------------------------- what the journal says happened
+
+    def check_strata(self, post: Snapshot) -> None:
+        """Reject a post with a new stratum if the stream has no space for it.
+
+        Raises:
+            TooManyStrataError: naming the first new stratum.
+        """
+        new = [name for name in post.strata if name not in self.strata]
+        if not new:
+            return
+        params: Any = self.recipe.params
+        if len(self.strata) + len(new) > params.max_strata:
+            name = told(params, new[max(params.max_strata - len(self.strata), 0)])
+            raise TooManyStrataError(self.name, name, len(new), params.max_strata)
 
     def take(self, row: Row, post: Snapshot) -> None:
         """Add a journal row. Nothing is merged yet."""
@@ -284,6 +301,7 @@ class Stream:
                 self._all.add(part)
                 if source.buffer.is_large:
                     self._large.add(source.buffer)
+        self.strata.update(sketch.strata)
         self.generation += 1
         source.generation += 1
 

@@ -123,6 +123,11 @@ class Snapshot(ABC):
         return None
 
     @property
+    def strata(self) -> Sequence[tuple[str | None, ...]]:
+        """The strata with rows or watermarks, each by its texts. None if the stream has none."""
+        return ()
+
+    @property
     @abstractmethod
     def newest(self) -> int | None:
         """The latest time of a row. None if there are none."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from functools import partial
 from typing import Any, NamedTuple
@@ -42,6 +42,7 @@ from decaysketch.core.observations import TIME_LIMIT, encode_values, observation
 from decaysketch.core.plausible_times import in_another_unit
 from decaysketch.core.ranges import EncodedValues, Range, key_of
 from decaysketch.core.records import encode_records
+from decaysketch.core.strata import Strata, beyond_limit
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
@@ -386,6 +387,37 @@ def check(raw: Raw, form: Form) -> Batch:
         sorted(checks.refusals),
         raw.zoneless,
         _more(raw, ids, form, checks.good),
+    )
+
+
+def without_new_strata(batch: Batch, form: Form, known: Strata) -> Batch:
+    """Reject the rows with a new stratum beyond the stream's limit. O(rows).
+
+    Args:
+        batch: the checked rows.
+        form: the required row form, with strata.
+        known: strata that the stream has.
+    """
+    params, records = form.params, batch.columns.values
+    if not len(batch.positions):
+        return batch
+    beyond = beyond_limit(params, known, records)
+    if not beyond.any():
+        return batch
+    rows, column = np.flatnonzero(beyond), records.column(params.strata[0])
+    refusals = [
+        Refusal(
+            int(batch.positions[row]), f"columns.{params.strata[0]}", "too many strata",
+            None if column.keys[row] < 0 else column.texts[column.keys[row]],
+            f"at most {params.max_strata} strata, and there are {len(known)}",
+        )
+        for row in rows.tolist()
+    ]  # fmt: skip
+    return replace(
+        batch,
+        columns=Columns(*(each[~beyond] for each in batch.columns)),
+        positions=batch.positions[~beyond],
+        refusals=sorted([*batch.refusals, *refusals]),
     )
 
 

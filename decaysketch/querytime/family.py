@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from decaysketch.contract.family import Blob, Family, Head, Input, Joining, Promises
 from decaysketch.contract.recipe import Own, Recipe, refuse_decay, take_fields
+from decaysketch.core.codec.header import Header
 from decaysketch.core.params import OBJECTIVES, OPTIONS, Form, SketchParams
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import ParameterError
@@ -16,6 +17,8 @@ from decaysketch.querytime.snapshot import QueryTimeSnapshot
 from decaysketch.querytime.together import many_keys
 
 __all__ = ["FAMILY", "DecayRecipe"]
+
+_STRATUM_ROWS = 8  # memory that a stratum takes in addition to its rows, in rows
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,12 @@ class DecayRecipe(Recipe):
         return cls(SketchParams.from_dict(form["params"], id_key=id_key))
 
 
+def _head(header: Header) -> Head:
+    """Return a sketch's cost. A stratum takes memory in addition to its rows."""
+    found = Head.of(DecayRecipe.family, header)
+    return replace(found, beside=_STRATUM_ROWS * (header.strata or 0))
+
+
 FAMILY = Family(
     name=DecayRecipe.family,
     doc="the decay is chosen by each query.",
@@ -59,7 +68,7 @@ FAMILY = Family(
     sketch=DecaySketch,
     params=SketchParams,
     recipe=DecayRecipe,
-    peek=lambda blob: Head.of(DecayRecipe.family, wire.peek(blob)),
+    peek=lambda blob: _head(wire.peek(blob)),
     input=Input(
         named_by="ids",
         value="optional",

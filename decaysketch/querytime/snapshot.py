@@ -174,6 +174,13 @@ class QueryTimeSnapshot(Sampled):
         return marks_of(np.max([state.watermarks for state in self.states], axis=0))
 
     @property
+    def strata(self) -> Sequence[tuple[str | None, ...]]:
+        state = self.states[0]
+        if not isinstance(state, StrataState):
+            return ()
+        return [state.names(number) for number in range(len(state.strata))]
+
+    @property
     def newest(self) -> int | None:
         return max((int(s.times[0]) for s in self.states if len(s)), default=None)
 

@@ -7,7 +7,6 @@ rows. Strata are numbered in arrival order. Numbers never enter a state or bytes
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from decaysketch.core.observations import MISSING_KEY
 from decaysketch.core.params import SketchParams
 from decaysketch.core.records import MAX_TEXTS, Record, Records
+from decaysketch.core.strata import Stratum, check_strata, strata_of
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import ObservationError
 from decaysketch.querytime.records_by_key import RecordsByKey
@@ -25,50 +25,10 @@ from decaysketch.querytime.strata_state import (
     strata_state,
 )
 
-__all__ = ["RetainedStrata", "check_strata", "strata_of"]
+__all__ = ["RetainedStrata"]
 
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
-Name = tuple[str | None, ...]
-
-_DENSE = 1 << 20  # text combinations that are counted in a table, without a sort
-
-
-class _Named(NamedTuple):
-    """The strata for some rows.
-
-    Attributes:
-        names: the texts that name each stratum.
-        first: each stratum's first row.
-        codes: intp[n], each row's stratum.
-    """
-
-    names: list[Name]
-    first: npt.NDArray[np.intp]
-    codes: npt.NDArray[np.intp]
-
-
-def strata_of(columns: list[Record]) -> _Named:
-    """Return strata by their key columns. O(n)."""
-    whole, cells = np.zeros(len(columns[0].keys), np.int64), 1
-    for column in columns:
-        whole = whole * (len(column.texts) + 1) + (np.maximum(column.keys, -1) + 1)
-        cells *= len(column.texts) + 1
-    if cells > max(_DENSE, 4 * len(whole)):
-        found, first, codes = np.unique(whole, return_index=True, return_inverse=True)
-    else:
-        place = np.full(cells, -1, np.intp)
-        place[whole[::-1]] = np.arange(len(whole) - 1, -1, -1)
-        found = np.flatnonzero(place >= 0)
-        first = place[found]
-        place[found] = np.arange(len(found))
-        codes = place[whole]
-    parts: list[list[str | None]] = []
-    for column in reversed(columns):
-        texts = [None, *column.texts]
-        found, numbers = np.divmod(found, len(texts))
-        parts.append([texts[number] for number in numbers.tolist()])
-    return _Named(list(zip(*reversed(parts), strict=True)), first, codes)
 
 
 class RetainedStrata:
@@ -82,7 +42,7 @@ class RetainedStrata:
 
     def __init__(self, params: SketchParams) -> None:
         self.params = params
-        self._numbers: dict[Name, int] = {}
+        self._numbers: dict[Stratum, int] = {}
         self._rows = RecordsByKey(params)
         self._replaced = 0  # counted at an earlier capacity
 
@@ -108,7 +68,7 @@ class RetainedStrata:
         for name in self.params.strata:
             more *= len(records.column(name).texts) + 1
         if len(self._numbers) + min(more, len(records)) > self.params.max_strata:
-            check_strata(self.params, self._numbers.keys(), records)
+            check_strata(self.params, self._numbers, records)
         for number, (name, kind) in enumerate(self.params.own_columns):
             texts = records.column(name).texts
             if kind != "text" or len(texts) <= MAX_TEXTS // 2:
@@ -138,7 +98,7 @@ class RetainedStrata:
         )  # fmt: skip
         self._rows.sweep()
 
-    def _number(self, names: list[Name]) -> Int32Array:
+    def _number(self, names: list[Stratum]) -> Int32Array:
         known = self._numbers
         return np.array([known.setdefault(name, len(known)) for name in names], np.int32)
 
@@ -221,35 +181,3 @@ class RetainedStrata:
         made._add_state(state, np.arange(len(state.strata)))
         made._rows.compact()
         self._numbers, self._rows, self._replaced = made._numbers, made._rows, replaced
-
-
-def check_strata(params: SketchParams, known: Iterable[Name], records: Records) -> None:
-    """Reject rows with more strata than a sketch accepts.
-
-    Args:
-        params: sketch parameters.
-        known: the strata that the sketch has.
-        records: the rows.
-
-    Raises:
-        ObservationError: with the first row beyond the limit, and its stratum.
-    """
-    found = set(known)
-    named = strata_of([records.column(name) for name in params.strata])
-    for place in np.argsort(named.first).tolist():
-        if named.names[place] in found:
-            continue
-        found.add(named.names[place])
-        if len(found) > params.max_strata:
-            row, name = int(named.first[place]), _said(params, named.names[place])
-            raise ObservationError(
-                f"row {row} has the new stratum {name}, and the sketch has {params.max_strata}; "
-                f"expected at most max_strata = {params.max_strata}: give the column fewer "
-                "distinct texts, or build with a larger max_strata",
-                column=params.strata[0], row=row, value=named.names[place][0],
-            )  # fmt: skip
-
-
-def _said(params: SketchParams, name: Name) -> str:
-    pairs = zip(params.strata, name, strict=True)
-    return ", ".join(f"{column} = {text!r:.80}" for column, text in pairs)

@@ -24,10 +24,10 @@ from decaysketch.core.row_status import (
     VerdictArray,
     VerdictCounts,
 )
+from decaysketch.core.strata import strata_of
 from decaysketch.errors import IncompatibleSketchError
 from decaysketch.querytime.rows_by_key import state_of
 from decaysketch.querytime.state import SketchState
-from decaysketch.querytime.strata_rows import strata_of
 from decaysketch.querytime.strata_state import (
     StrataState,
     by_stratum,
