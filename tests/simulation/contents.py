@@ -22,6 +22,7 @@ from decaysketch import DecaySketch, IntegralDecaySketch, SketchParams, decay
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
 from decaysketch.ecm import ECMCollection, ECMParams
 from decaysketch.families import Recipe, recipe_of
+from decaysketch.series import SeriesParams, SeriesSketch
 
 __all__ = ["KINDS", "START", "Body", "Kind", "Observation", "Rows"]
 
@@ -141,6 +142,31 @@ class _Decay(Kind):
         sketch = DecaySketch(self.params)
         if seen:
             sketch.update(*_columns(seen))
+        return sketch
+
+    def all_of(self, bodies: Iterable[Body]) -> Any:
+        return self.build("", [each for body in bodies for each in body.observations], 0, 0)
+
+
+class _Series(Kind):
+    """A few series of a few devices. A value is an attribute too."""
+
+    name = "series"
+
+    def __init__(self) -> None:
+        self.params = SeriesParams(
+            max_weight=3, id_bits=40, capacity=8, resolution=5, seed=82, attributes="job"
+        )
+        self.recipe = recipe_of(self.params)
+
+    def build(self, source: str, seen: Sequence[Observation], now: int, first: int) -> Any:
+        sketch = SeriesSketch(self.params)
+        if seen:
+            values, weights, times, ids = _columns(seen)
+            jobs = [f"j{value:.0f}" for value in values]
+            ids = [each % 7 for each in ids]
+            entities = [each // 2 for each in ids]
+            sketch.update(values, weights, times, ids, entities=entities, attributes={"job": jobs})
         return sketch
 
     def all_of(self, bodies: Iterable[Body]) -> Any:
@@ -301,5 +327,5 @@ def _columns(seen: Sequence[Observation]) -> tuple[list[Any], ...]:
 
 
 KINDS: dict[str, Kind] = {
-    kind.name: kind for kind in (_Decay(), _Integral(), _Sum(), _Median(), _ECM())
+    kind.name: kind for kind in (_Decay(), _Integral(), _Sum(), _Median(), _ECM(), _Series())
 }
