@@ -206,6 +206,8 @@ def mapping_from_options(recipe: Recipe, given: Columns) -> ColumnMapping:
     return ColumnMapping(
         time=text("time") or "",
         ids=names(text("ids") or "") if taken.named_by == "ids" else (),
+        entity=names(text("entity") or ""),
+        start=text("start"),
         key=names(text("key") or "") if counted else (),
         source=text("source") if numbered else site,
         sequence=text("sequence") if numbered else None,

@@ -24,8 +24,11 @@ class LogColumnArguments(TypedDict, total=False):
     Attributes:
         time: the event time.
         value: the measured number, or the label.
-        columns: the stream's declared columns: names, or the log's column for each name.
+        columns: the stream's declared columns or series attributes: names, or the log's column for
+            each name.
         id: the column, or columns, that together identify an observation.
+        entity: of series: the column, or columns, that together identify the sampled device.
+        start: of series: the time at which a counter began.
         key: the column, or columns, of the counted key.
         source, sequence: the source, and its number for an element.
         weight: column with integer weights, or one weight for all rows.
@@ -43,6 +46,8 @@ class LogColumnArguments(TypedDict, total=False):
     value: str | None
     columns: str | Sequence[str] | Mapping[str, str]
     id: str | Sequence[str]
+    entity: str | Sequence[str]
+    start: str | None
     key: str | Sequence[str]
     source: str | None
     sequence: str | None

@@ -160,7 +160,7 @@ def feed(
     table = table_of(frame, mapping.names)
     if mapping.value is not None:
         table = _without_nan(table, mapping.value)
-    optional = {mapping.value, *(column for _, column in mapping.columns)}
+    optional = {mapping.value, mapping.start, *(column for _, column in mapping.columns)}
     needed = [name for name in mapping.names if name not in optional]
     if mapping.fallback_time is not None:
         needed = [name for name in needed if name not in (mapping.time, mapping.fallback_time)]

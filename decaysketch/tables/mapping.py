@@ -39,7 +39,7 @@ from decaysketch.tables.columns import (
     without_gaps,
 )
 from decaysketch.tables.filters import RowFilter
-from decaysketch.tables.records import records_of_table
+from decaysketch.tables.records import records_of_table, refuse_long
 from decaysketch.tables.rejections import Refusals
 from decaysketch.tables.row_sources import Sites, by_code, read_sites
 from decaysketch.tables.texts import (
@@ -64,6 +64,10 @@ Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
 BoolArray = npt.NDArray[np.bool_]
 
+NO_START = -(1 << 63)
+"""The start of a counter that names none."""
+
+_TUPLES = ("ids", "key", "entity")
 _WORDS = "keys"  # the argument of ``update`` whose column is of hashes
 
 
@@ -147,6 +151,9 @@ class ColumnMapping:
         ids: the columns that together identify the event, such as (source, sequence number):
             integers, text or bytes. Never a column that differs between duplicates. A sampler needs
             none. In a family of series they identify the entity.
+        entity: in a family of series, the columns that together identify the sampled device. None:
+            each series is a device.
+        start: in a family of series, the time at which a counter began, or null.
         key: the columns that together are the key of the counted events: integers, text or bytes.
             Only for families that count keys. Single events have no name there.
         source: the source: integers, text or bytes. With ``sequence`` the name of a sampler's
@@ -182,6 +189,14 @@ class ColumnMapping:
         "Columns that together identify an observation, with commas; in the same order for all "
         "sketches that are merged.",
         (),
+    )
+    entity: tuple[str, ...] = _column(
+        "entity_columns",
+        "In the family series: columns that together identify the sampled device, with commas.",
+        (),
+    )
+    start: str | None = _column(
+        "start_column", "In the family series: the time at which a counter began to count."
     )
     key: tuple[str, ...] = _column(
         "key_columns", "Columns that together are the key, if keys are counted.", ()
@@ -230,7 +245,7 @@ class ColumnMapping:
     torn: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("ids", "key"):
+        for name in _TUPLES:
             if isinstance(given := getattr(self, name), str):
                 raise ParameterError(f"{name} is {given!r}; expected a tuple of column names")
         object.__setattr__(self, "columns", _pairs("columns", self.columns))
@@ -272,10 +287,10 @@ class ColumnMapping:
             return mapping
         check_arguments(arguments)
         named = {FIELDS.get(name, name): given for name, given in arguments.items()}
-        for name in ("ids", "key"):
+        for name in _TUPLES:
             if isinstance(given := named.get(name), str):
                 named[name] = (given,)
-        return cls(**named | {name: tuple(named.get(name, ())) for name in ("ids", "key")})
+        return cls(**named | {name: tuple(named.get(name, ())) for name in _TUPLES})
 
     @classmethod
     def from_dict(cls, form: Mapping[str, Any]) -> Self:
@@ -287,7 +302,7 @@ class ColumnMapping:
                 outside of its domain.
         """
         try:
-            given = {name: form.get(name, ()) for name in ("ids", "key")}
+            given = {name: form.get(name, ()) for name in _TUPLES}
             lists = {
                 name: each if isinstance(each, str) else tuple(each) for name, each in given.items()
             }
@@ -302,8 +317,9 @@ class ColumnMapping:
         """The columns that are read, each once."""
         weight = self.weight if isinstance(self.weight, str) else None
         named = (
-            self.time, self.fallback_time, *self.ids, *self.key, self.source, self.sequence,
-            self.value, *(column for _, column in self.columns), weight, self.torn,
+            self.time, self.fallback_time, *self.ids, *self.entity, self.start, *self.key,
+            self.source, self.sequence, self.value, *(column for _, column in self.columns), weight,
+            self.torn,
         )  # fmt: skip
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
@@ -332,7 +348,8 @@ class ColumnMapping:
     @property
     def naming(self) -> tuple[str, ...]:
         """The columns with entries that are hashed or name the source. Their types matter."""
-        return (*self.ids, *self.key, *(() if self.source is None else (self.source,)))
+        source = () if self.source is None else (self.source,)
+        return (*self.ids, *self.entity, *self.key, *source)
 
     def typed_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return a log's schema with :attr:`casts` applied."""
@@ -383,6 +400,11 @@ class ColumnMapping:
                 "column each: elements that a sampler numbers itself would count again whenever "
                 "they are read again"
             )
+        for name in ("entity", "start"):
+            if (given := getattr(self, name)) and not kind.series:
+                raise ParameterError(
+                    f"{name} is {given!r}; expected none: only the family 'series' has it"
+                )
         self._check_values(recipe_of(params).params)
         if kind.value == "required" and self.value is None:
             raise ParameterError("value is None; expected a column: a sampler samples values")
@@ -471,6 +493,8 @@ class ColumnMapping:
             keys = (id_column(table, name, refusals) for name in self.ids)
             assert isinstance(params, SketchParams)  # as ``named_by`` says
             columns["ids"] = observation_ids(*keys, params=params)
+            if kind.series:
+                columns |= self._of_series(table, params, refusals)
         elif kind.named_by == "key":
             columns[_WORDS] = self._words(table, params, refusals)
         elif self.source is not None and self.sequence is not None:  # which :meth:`check` has seen
@@ -498,6 +522,7 @@ class ColumnMapping:
         if declared := declared_columns(params):
             records = records_of_table(table, self.columns, declared, self._numerals, refusals)
             if getattr(params, "attributes", ()):
+                refuse_long(records, refusals)
                 columns["attributes"] = records
             else:
                 values, missing = records, np.zeros(rows, dtype=bool)
@@ -518,6 +543,38 @@ class ColumnMapping:
                 _refuse_outside(weights, kind.weight_bound, self._weight_name, params, refusals)
                 columns["weights"] = weights
         return columns, missing
+
+    def _of_series(
+        self, table: pa.Table, params: SketchParams, refusals: Refusals
+    ) -> dict[str, Column]:
+        """Return the arguments for ``update`` that only series have."""
+        columns: dict[str, Any] = {}
+        if self.entity:
+            keys = (id_column(table, name, refusals) for name in self.entity)
+            columns["entities"] = observation_ids(*keys, params=params)
+        if self.start is not None:
+            starts, none = self._starts(column_of(table, self.start), params, refusals)
+            times, _ = self._times(table, params, Refusals(table.num_rows, raises=False))
+            refusals.refuse(
+                ~none & (starts > times), self.start,
+                lambda row: (f"is {starts[row]}, after the time, {times[row]}", int(starts[row])),
+            )  # fmt: skip
+            columns["starts"] = np.where(none, NO_START, starts)
+        return columns
+
+    def _starts(
+        self, column: pa.Array, params: SketchParams, refusals: Refusals
+    ) -> tuple[Int64Array, BoolArray]:
+        """Return starts, and which rows have none: null, or an empty cell."""
+        assert self.start is not None
+        if is_text(column.type):
+            empty = pc.equal(pc.utf8_trim_whitespace(column), "")
+            column = pc.if_else(empty, pa.scalar(None, column.type), column)
+        none = nulls_of(column)
+        if none.all():
+            return np.zeros(len(column), np.int64), none
+        filled = column.fill_null(column.drop_null()[0])  # any time, for it is not read
+        return self._ticks(filled, self.start, params, refusals), none
 
     @property
     def _weight_name(self) -> str:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from decaysketch.core.column_types import ColumnType, ColumnTypes, read_column_types
+from decaysketch.core.labels import MAX_LABEL_BYTES
 from decaysketch.core.records import Records, encode_records
 from decaysketch.core.text_values import Numerals
 from decaysketch.errors import ObservationError, ParameterError
@@ -26,9 +27,28 @@ from decaysketch.tables.columns import (
 from decaysketch.tables.rejections import Refusals
 from decaysketch.tables.texts import holds_numbers, numbers
 
-__all__ = ["ALL", "read_columns", "records_of_table", "types_of"]
+__all__ = [
+    "ALL",
+    "read_columns",
+    "records_of_table",
+    "refuse_long",
+    "types_of",
+]
 
 Pairs = Sequence[tuple[str, str]]
+
+
+def refuse_long(attributes: Records, refusals: Refusals) -> None:
+    """Reject rows whose attributes have more than 1,024 bytes together."""
+    sizes = np.zeros(len(attributes), np.int64)
+    for column in attributes.columns:
+        of_text = np.array([*(len(text.encode()) for text in column.texts), 0], np.int64)
+        sizes += of_text[np.maximum(column.keys, -1)]
+    names = ", ".join(name for name, _ in attributes.types)
+    refusals.refuse(
+        sizes > MAX_LABEL_BYTES, names,
+        lambda row: (f"have {sizes[row]} bytes together; expected at most {MAX_LABEL_BYTES}", None),
+    )  # fmt: skip
 
 
 def records_of_table(
