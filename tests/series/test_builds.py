@@ -63,11 +63,11 @@ def by_command(path: Path) -> Any:
         "--value-column", "n", "--time-unit", "s", "--any-time", "--out", str(out),
     ]  # fmt: skip
     ran = CliRunner().invoke(app, command)
-    assert ran.exit_code == 0, ran.output
+    assert ran.exit_code == 0, (ran.output, ran.exc_info)
     asked = ["query", str(out), "increase by job", "--decay", "window(300s)", "--now", "300",
              "--json"]  # fmt: skip
     ran = CliRunner().invoke(app, asked)
-    assert ran.exit_code == 0, ran.output
+    assert ran.exit_code == 0, (ran.output, ran.exc_info)
     assert "j1" in ran.stdout
     return decode(out.read_bytes())
 
