@@ -37,7 +37,6 @@ from decaysketch.tables.mapping import (
     zoneless,
 )
 from decaysketch.tables.numbering import KeyNumbers
-from decaysketch.tables.records import declared_columns
 from decaysketch.tables.row_sources import by_code, epochs_of_keys
 
 __all__ = ["RESULT_FIELDS", "KeyedBuilder", "key_fields", "sketches_by_key", "warnings_of"]

@@ -565,7 +565,7 @@ class ColumnMapping:
     def _starts(
         self, column: pa.Array, params: SketchParams, refusals: Refusals
     ) -> tuple[Int64Array, BoolArray]:
-        """Return starts, and which rows have none: null, or an empty cell."""
+        """Return starts, and a mask for rows without one: null, or an empty cell."""
         assert self.start is not None
         if is_text(column.type):
             empty = pc.equal(pc.utf8_trim_whitespace(column), "")
