@@ -1,8 +1,8 @@
 """Bodies of requests that no client wrote, beside the messages of :mod:`quality.messages`.
 
-Observations as JSON, NDJSON and Arrow, time series for a stream of the family ``series``, and
-queries with filters, columns, weights and groups. Each kind changes sound bodies at random, and
-reads the result as the server does.
+Observations as JSON, NDJSON and Arrow, time series for a stream of the family ``series``, every
+format in a stream with columns, and queries with filters, columns, weights and groups. Each kind
+changes sound bodies at random, and reads the result as the server does.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from api.ingest.building import READERS
 from decaysketch import DecaySketch, SketchParams
 from decaysketch.errors import DecaySketchError
 from decaysketch.families import recipe_from_dict, recipe_of
-from decaysketch.ingest.columns import Form, Raw, check, points_to_columns
-from decaysketch.ingest.formats import Mappings
+from decaysketch.ingest.columns import Form, Raw, check, points_to_columns, to_columns
+from decaysketch.ingest.documents import Message
+from decaysketch.ingest.formats import Mappings, check_suits, parse_message
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import UnreadableError, finished
 from decaysketch.query.query_syntax import query_of
@@ -163,6 +164,75 @@ def series_kind(
 ) -> Kind:
     """Return the kind of a format of time series, in a stream that stores series."""
     return Kind(lambda draw: changed(draw, format), partial(_read_series, format, parse))
+
+
+# ----------------------------------------------------------------------------------------- columns
+
+
+_COLUMNS: Final = {"t": "float64", "f": "float64", "n": "int64", "a": "text", "open": "bool",
+                   "value": "float64", "metric": "text", "gps.alt": "float64"}  # fmt: skip
+_JSON: Final[dict[str, Any]] = {"id": ["seq"], "time": "ts", "time_unit": "ms"}
+_FILLING: Final[Mapping[str, list[dict[str, Any]]]] = {
+    "influx": [
+        {"columns": "*", "drop_tags": ["host"]},
+        {"measurement": "w,x", "columns": {"t": "f", "a": "measurement", "n": "g"}, "dedup": "10s"},
+    ],
+    "otlp": [{"columns": "*", "drop_attributes": ["host"], "resource_keys": ["r"]}],
+    "prometheus": [{"columns": "*", "drop_labels": ["replica"], "missing": [2.0]}],
+    "chirpstack": [
+        {"columns": {"*": "object.*", "a": "deviceInfo.applicationName"}, "reset": "30d"},
+        {"columns": {"n": "rssi", "a": "gatewayId"}, "each": "rxInfo",
+         "id": ["$lorawan", "gatewayId"]},
+    ],
+    "tts": [{"columns": "uplink_message.decoded_payload.*", "missing": ["", 7]}],
+    "json": [
+        {**_JSON, "columns": "*", "texts": {"ON": 1}, "decimal": ",", "thousands": "."},
+        {**_JSON, "columns": {"f": "@.v", "a": "@.k", "*": "named.*"}, "each": "rows",
+         "id": ["$.seq", "@key"], "time": "$.ts"},
+    ],
+    "text": [{"columns": {"f": "$", "a": "topic[1]"}, "id": ["topic"], "time": "arrival"}],
+}  # fmt: skip
+SERIES: Final = ("influx", "otlp", "prometheus")
+
+
+@cache
+def _filling(format: str) -> tuple[Mappings, Form]:
+    maps = [{"format": format} | each for each in _FILLING[format]]
+    params = SketchParams(max_weight=10, id_bits=40, time_unit="ms", capacity=100, columns=_COLUMNS)
+    mappings, recipe = Mappings.model_validate({"map": maps}), recipe_of(params)
+    check_suits(mappings, recipe)
+    return mappings, Form(recipe, "s", _LATEST, _ROWS)
+
+
+def _read_columns(format: str, parse: Callable[[bytes, str, Any], Points], body: bytes) -> str:
+    mappings, form = _filling(format)
+    refused = 0
+    if format in SERIES:
+        try:
+            points = parse(body, format, mappings.indexes(form.columns)[format])
+        except UnreadableError:
+            return "refused"
+        raw, refused = points_to_columns(points, form), points.told.refusals
+    else:
+        parsed = parse_message(Message(body, "a/event/up", 1), format, mappings.map)
+        raw, refused = to_columns(parsed.readings, form), parsed.refusals
+    batch = check(raw, form)
+    assert len(batch.columns.ids) + len(batch.refusals) == raw.rows
+    assert len(raw.dropped) <= _MOST_DROPPED
+    DecaySketch(form.params).update(*batch.columns)
+    return _word(len(batch.columns.ids), len(batch.refusals) + refused)
+
+
+_MOST_DROPPED = 50  # names and reasons of a body
+
+
+def columns_kind(
+    format: str,
+    changed: Callable[[random.Random, str], bytes],
+    parse: Callable[[bytes, str, Any], Points],
+) -> Kind:
+    """Return the kind of a format in a stream with columns."""
+    return Kind(lambda draw: changed(draw, format), partial(_read_columns, format, parse))
 
 
 # ----------------------------------------------------------------------------------------- queries

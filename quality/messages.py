@@ -35,7 +35,7 @@ from decaysketch.ingest.documents import Message
 from decaysketch.ingest.formats import Mappings, parse_message
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import UnreadableError
-from quality.bodies import KINDS, Kind, series_kind
+from quality.bodies import KINDS, SERIES, Kind, columns_kind, series_kind
 from quality.damage import damage
 
 __all__ = ["FORMATS", "MAPS", "SOUND", "changed", "main", "outcome", "study"]
@@ -330,12 +330,12 @@ def _points(body: bytes, format: str, maps: Any) -> Points:
     return otlp.parse(body, maps, as_json=as_json, max_weight=10, most=10_000)
 
 
-_SERIES = ("influx", "otlp", "prometheus")
 _KINDS: Final[Mapping[str, Kind]] = {
     **{
         each: Kind(partial(changed, format=each), partial(outcome, format=each)) for each in FORMATS
     },
-    **{f"series-{each}": series_kind(each, changed, _points) for each in _SERIES},
+    **{f"series-{each}": series_kind(each, changed, _points) for each in SERIES},
+    **{f"columns-{each}": columns_kind(each, changed, _points) for each in FORMATS},
     **KINDS,
 }
 """Every kind of body, by name."""

@@ -24,7 +24,6 @@ from decaysketch.contract.snapshot import Rowed
 from decaysketch.core.conflicting_duplicates import between, joined, replaced_between, within
 from decaysketch.core.hashing import HashedKeys
 from decaysketch.core.plausible_times import count_undated, dated
-from decaysketch.core.records import Records
 from decaysketch.core.row_status import Verdict
 from decaysketch.families import Sketch
 from decaysketch.ingest.columns import (
@@ -185,10 +184,7 @@ def _undated(before: Snapshot, columns: Columns, stream: Stream) -> int:
 
 
 def _disagreeing(before: Snapshot, taken: Snapshot, columns: Columns) -> int:
-    values: Any = columns.values
-    if isinstance(values, Records):
-        values = values.hashes()
-    found = within(columns.ids, columns.weights, columns.times, values)
+    found = within(columns.ids, columns.weights, columns.times, columns.values)
     if isinstance(before, Rowed) and isinstance(taken, Rowed):
         found += between(before.identified, taken.identified)
     return found

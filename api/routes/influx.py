@@ -283,12 +283,12 @@ async def _write(
     if (commas := body.count(b",")) > _MOST_PARTS * most_lines:
         raise TooManyRowsError(commas, _MOST_PARTS * most_lines, "tags and fields")
     unit = _UNITS[precision]
-    possible = [1 + len(maps) * (len(body) // _LEAST_BYTES) for _, maps in read]
+    possible = [1 + len(maps) * min(lines + 1, len(body) // _LEAST_BYTES) for _, maps in read]
     forms = [
         form_of(aggregator, stream, source, settings, most)
         for (stream, _), most in zip(read, possible, strict=True)
     ]
-    most = max(form.max_rows for form in forms)
+    most = min(sum(form.max_rows for form in forms), settings.max_post_rows)
     parser = _Parser([maps for _, maps in read], PRECISIONS[precision], most, partial)
     ingestions = []
     for place, ((stream, maps), form) in enumerate(zip(read, forms, strict=True)):
@@ -329,7 +329,7 @@ class _Parser:
     Attributes:
         maps: mappings by stream.
         precision_ns: nanoseconds in the body's time unit.
-        most: maximum readings for all streams together.
+        most: maximum readings for all streams together. Each stream has its own limit as well.
         partial: whether sound lines are stored if others are rejected.
     """
 

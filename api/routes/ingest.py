@@ -172,8 +172,8 @@ async def ingest(
         request: the client's request. The client must stay connected while its body is read.
         ingestions: the same body for one stream, or for each of several streams.
         body: plain bytes.
-        rows: most rows that all streams together get from it. The most that their forms admit, if
-            not given.
+        rows: most rows that all streams together get from it. The sum of their forms' limits, at
+            most ``max_post_rows``, if not given.
         cost: the cost per row, in sketch rows that take as long to decode.
 
     Returns:
@@ -184,7 +184,8 @@ async def ingest(
     """
     aggregator: Aggregator = request.app.state.aggregator
     if rows is None:
-        rows = max(copies_of(each.stream) * each.form.max_rows for each in ingestions)
+        together = sum(copies_of(each.stream) * each.form.max_rows for each in ingestions)
+        rows = min(together, request.app.state.settings.max_post_rows)
     caller = caller_of(request)
     source = ingestions[0].form.source
     streams = [each.stream for each in ingestions]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.core.records import Records, comparable
 from decaysketch.core.replaced import far_apart
 from decaysketch.core.row_status import Identified, hashes_of
 from decaysketch.core.time_units import NANOSECONDS
@@ -25,22 +26,23 @@ Int64Array = npt.NDArray[np.int64]
 
 
 def within(
-    ids: Int64Array, weights: Int64Array, times: Int64Array, values: npt.NDArray[Any]
+    ids: Int64Array, weights: Int64Array, times: Int64Array, values: npt.NDArray[Any] | Records
 ) -> int:
     """Return how many rows, with any repetition, have another value than the largest for their
     identity and time. O(n log n), and without repetition the cost to sort n integers.
 
     Args:
         ids, weights, times: int64[n].
-        values: n numbers or labels, masked where missing, which is less than any.
+        values: n numbers or labels, masked where missing, which is less than any, or columns.
     """
     ordered = np.sort(ids)
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     if not len(repeated):
         return 0
     some = np.isin(ids, repeated)
-    _, codes = np.unique(np.ma.getdata(values)[some], return_inverse=True)
-    codes[np.ma.getmaskarray(values)[some]] = -1
+    given = comparable(values, some)
+    _, codes = np.unique(np.ma.getdata(given), return_inverse=True)
+    codes[np.ma.getmaskarray(given)] = -1
     order = np.lexsort((codes, times[some], weights[some], ids[some]))
     codes = codes[order]
     ends = np.zeros(len(order), np.bool_)  # of an identity and a time
@@ -97,8 +99,9 @@ def replaced_between(held: Identified, offered: Identified, unit: str) -> int:
     matched = order[np.minimum(found, len(order) - 1)]
     same = (held.first == offered.first[matched]) & (held.second == offered.second[matched])
     apart = np.abs(held.times - offered.times[matched])
-    differ = held.values != offered.values[matched]
-    return int(np.count_nonzero(same & ((apart > whatever) | ((apart > other) & differ))))
+    far = np.flatnonzero(same & (apart > other))
+    differ = comparable(held.values, far) != comparable(offered.values, matched[far])
+    return int(np.count_nonzero((apart[far] > whatever) | differ))
 
 
 def between(held: Identified, offered: Identified) -> int:
@@ -124,4 +127,6 @@ def between(held: Identified, offered: Identified) -> int:
     same = np.ones(len(near), np.bool_)
     for mine, theirs in zip(held[:3], offered[:3], strict=True):
         same &= mine == theirs[others]
-    return int(np.count_nonzero(same & (held.values != offered.values[others])))
+    both = np.flatnonzero(same)
+    differ = comparable(held.values, both) != comparable(offered.values, others[both])
+    return int(np.count_nonzero(differ))

@@ -39,6 +39,7 @@ __all__ = [
     "MAX_TEXTS",
     "Record",
     "Records",
+    "comparable",
     "comparable_keys",
     "concatenated",
     "encode_records",
@@ -121,13 +122,17 @@ class Records:
         return found
 
     def hashes(self) -> Int64Array:
-        """Return 64 bits for each row's columns: equal for equal rows in any two sketches."""
+        """Return 64 bits for each row's columns: equal for equal rows in any two sketches.
+        O(rows * columns), and a hash for each text that a row has.
+        """
         found = np.zeros(len(self), np.uint64)
         for each, (_, kind) in zip(self.columns, self.types, strict=True):
             keys = each.keys
             if kind == "text":
-                codes = [code_of(text) for text in each.texts]
-                keys = np.array([*codes, MISSING_KEY], np.int64)[np.maximum(keys, -1)]
+                codes = np.full(len(each.texts) + 1, MISSING_KEY, np.int64)
+                used = np.unique(keys[keys >= 0])
+                codes[used] = [code_of(each.texts[place]) for place in used.tolist()]
+                keys = codes[np.maximum(keys, -1)]
             found = (found ^ keys.view(np.uint64)) * _ODD
             found ^= found >> np.uint64(32)
         return found.view(np.int64)
@@ -147,6 +152,12 @@ def _canonical(column: Record) -> Record:
     rank = np.full(len(column.texts) + 1, MISSING_KEY, np.int64)
     rank[places] = np.arange(len(places))
     return Record(rank[np.maximum(column.keys, -1)], tuple(column.texts[k] for k in places))
+
+
+def comparable(values: Any, rows: Any) -> npt.NDArray[Any]:
+    """Return the values of some rows, and hashes of their columns if they have columns."""
+    chosen = values[rows]
+    return chosen.hashes() if isinstance(chosen, Records) else chosen
 
 
 def concatenated(parts: Sequence[Records]) -> Records:
@@ -277,6 +288,8 @@ def _nearest(name: object, known: Sequence[str]) -> str:
 def _encoded(name: str, kind: ColumnType, given: Any, rows: int) -> Record:
     if given is None:
         return Record(np.full(rows, MISSING_KEY, np.int64))
+    if isinstance(given, Record):  # encoded and checked already
+        return given
     given = _plain(given, kind)
     try:
         if kind == "text":

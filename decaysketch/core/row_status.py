@@ -18,12 +18,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core import _native
+from decaysketch.core.records import comparable
 from decaysketch.errors import ParameterError
 
 __all__ = [
@@ -67,13 +68,13 @@ class VerdictCounts(NamedTuple):
 
 class Identified(NamedTuple):
     """Rows by identity, int64[n] each: two columns that identify, then the columns that order
-    duplicates.
+    duplicates. Values may be columns, which few rows need: they are hashed when they are compared.
     """
 
     first: Int64Array
     second: Int64Array
     times: Int64Array
-    values: Int64Array
+    values: Any
 
     def contiguous(self) -> Identified:
         """Return the same rows, with contiguous columns."""
@@ -125,7 +126,7 @@ def count_replacing(parts: Sequence[Identified]) -> list[int]:
     found = [_among(shared, each) for each in hashes]
     rows = Identified(
         *(
-            np.concatenate([column[places] for column, places in zip(columns, found, strict=True)])
+            np.concatenate([comparable(*each) for each in zip(columns, found, strict=True)])
             for columns in zip(*parts, strict=True)
         )
     )

@@ -629,13 +629,15 @@ def _cells(read: _Reader, shape: _Shape, group: _Group) -> _Cells:
     times = [int(stamp) * read.precision_ns for stamp in group.stamps]
     for target in dict.fromkeys(group.targets):
         read.code(target)
-    values: list[Any] | None = _numbers(group.texts)
-    if values is None:
-        values = [_value(text) for text in group.texts]
-    if shape.map.missing:
-        values = [shape.map.present(value) for value in values]
     step = len(shape.columns)
-    return times, [values[begin::step] for begin in range(step)]
+    cells = []
+    for begin in range(step):
+        texts = group.texts[begin::step]
+        values: list[Any] = _numbers(texts) or [_value(text) for text in texts]
+        if shape.map.missing:
+            values = [shape.map.present(value) for value in values]
+        cells.append(values)
+    return times, cells
 
 
 def _append_cells(
@@ -724,13 +726,24 @@ def _by_stream(read: _Reader, targets: Sequence[_Target]) -> list[list[int] | No
 
 def _numbers(texts: Sequence[bytes]) -> list[float | int | None] | None:
     """Return finite numbers of fields. None if some are not numbers. Raises ValueError likewise."""
-    left = b"".join(texts).translate(None, b"+-.eE" + _DIGITS)
+    together = b"".join(texts)
+    left = together.translate(None, b"+-.eE" + _DIGITS)
     if left.strip(b"iu"):
         return None
     if left:
-        return [_number(text) for text in texts]
+        return _integers(texts, together) or [_number(text) for text in texts]
     floats = list(map(float, texts))
     return list(floats) if isfinite(sum(floats)) else None
+
+
+def _integers(texts: Sequence[bytes], together: bytes) -> list[float | int | None] | None:
+    """Return integers such as ``40i``. None if not all texts are such."""
+    if together.translate(None, _DIGITS) != b"i" * len(texts) or max(map(len, texts)) > 20:
+        return None
+    parts = together.split(b"i")
+    if b"" in parts[:-1] or parts[-1]:
+        return None
+    return list(map(int, parts[:-1]))
 
 
 # --------------------------------------------------------------------------------------- one line

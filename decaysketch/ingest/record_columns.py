@@ -34,8 +34,9 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core.column_types import ColumnType, ColumnTypes
-from decaysketch.core.labels import MAX_LABEL_BYTES, EncodedLabels, fault_of_label
-from decaysketch.core.records import Records, encode_records
+from decaysketch.core.labels import MAX_LABEL_BYTES, fault_of_label
+from decaysketch.core.observations import MISSING_KEY
+from decaysketch.core.records import Record, Records, encode_records
 from decaysketch.core.text_values import TextError, number_of
 from decaysketch.errors import ParameterError
 
@@ -256,11 +257,14 @@ def records_of(
     _count_constants(codes, layouts, dropped)
     given: dict[str, Any] = {}
     for number, (name, kind) in enumerate(types):
-        constants = [each.constants[number] for each in layouts]
         rows, values = cells.get(name, ([], ()))
-        if rows is None and len(values) == len(codes):
+        if kind != "text" and len(values) == len(codes):
             given[name] = _column(values, kind, name, dropped)
+            if rows is not None:
+                order = np.asarray(rows, np.int64)
+                given[name][order] = given[name].copy()
             continue
+        constants = [each.constants[number] for each in layouts]
         if kind == "text":
             given[name] = _texts(constants, codes, rows, values, name, dropped)
             continue
@@ -297,23 +301,23 @@ def _numbers(values: Sequence[Any], kind: ColumnType) -> Any:
 def _texts(
     constants: Sequence[Any],
     codes: npt.NDArray[np.int64],
-    rows: Sequence[int],
+    rows: Sequence[int] | None,
     values: Sequence[Any],
     name: str,
     dropped: Dropped,
-) -> EncodedLabels:
-    number: dict[Any, int] = {None: -1}
-    for each in dict.fromkeys(constants):
-        number.setdefault(each, len(number) - 1)
+) -> Record:
+    distinct = dict.fromkeys(constants)
+    distinct.pop(None, None)
+    number: dict[Any, int] = {None: -1, **dict(zip(distinct, range(len(distinct)), strict=True))}
     numbers = np.fromiter(map(number.__getitem__, constants), np.int64, len(constants))[codes]
     if len(values):
         fitted = _slowly(values, "text", name, dropped)
         for each in dict.fromkeys(fitted):
             number.setdefault(each, len(number) - 1)
         found = np.fromiter(map(number.__getitem__, fitted), np.int64, len(fitted))
-        numbers[np.asarray(rows, np.int64)] = found
+        numbers[slice(None) if rows is None else np.asarray(rows, np.int64)] = found
     del number[None]
-    return EncodedLabels(list(number), numbers)
+    return Record(np.where(numbers < 0, np.int64(MISSING_KEY), numbers), list(number))
 
 
 def _column(

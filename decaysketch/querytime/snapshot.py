@@ -226,7 +226,7 @@ class QueryTimeSnapshot(Sampled):
     @property
     def identified(self) -> Identified:
         state = self.states[0]
-        values = state.value_keys if state.records is None else state.records.hashes()
+        values = state.value_keys if state.records is None else state.records
         return Identified(state.ids, state.weights, state.times, values)
 
     def verdicts(

@@ -139,14 +139,18 @@ def _comparable(
     state: SketchState, offered: Identified, records: Records | None
 ) -> tuple[SketchState, Batch]:
     """Return a state and a batch with comparable value keys. With columns they are ranks among the
-    rows with an id in the batch.
+    rows with an id that the batch has twice, or that both have. Other rows are never compared.
     """
     if records is None or state.records is None:
         return state, Batch(offered)
     known = np.isin(state.ids, offered.first)
-    held, given = comparable_keys([state.records[state.value_keys[known]], records])
-    keys = np.zeros(len(state), np.int64)
-    keys[known] = held
+    ordered = np.sort(offered.first)
+    shared = np.union1d(ordered[1:][ordered[1:] == ordered[:-1]], state.ids[known])
+    some = np.isin(offered.first, shared)
+    parts = state.records[state.value_keys[known]], records[some]
+    keys, given = np.zeros(len(state), np.int64), np.zeros(len(some), np.int64)
+    if some.any():
+        keys[known], given[some] = comparable_keys([part.canonical() for part in parts])
     return replace(state, value_keys=keys), Batch(offered._replace(values=given))
 
 

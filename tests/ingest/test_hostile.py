@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quality.bodies import KINDS
+from quality.bodies import KINDS, SERIES
 from quality.messages import FORMATS, SOUND, changed, outcome, study
 
 _JSON = st.recursive(
@@ -28,7 +28,10 @@ def test_changed_messages_are_taken_or_refused(format: str) -> None:
     assert set(outcomes) == {"taken", "skipped", "refused", "partly refused"}
 
 
-@pytest.mark.parametrize("name", [*KINDS, "series-influx", "series-otlp", "series-prometheus"])
+@pytest.mark.parametrize(
+    "name",
+    [*KINDS, *(f"series-{each}" for each in SERIES), *(f"columns-{each}" for each in FORMATS)],
+)
 def test_changed_bodies_are_taken_or_refused(name: str) -> None:
     """Bodies of :mod:`quality.bodies`. A study with one outcome would reach no reader."""
     outcomes, _, faults = study(name, 60, seed=1)

@@ -266,6 +266,17 @@ def test_too_many_readings_are_413_which_some_clients_cut_in_halves(
     assert client.post(WRITE, content=lines(0, 10)).status_code == 204
 
 
+def test_each_stream_of_a_bucket_has_a_limit_of_its_own(start: Callable[..., TestClient]) -> None:
+    client = start(max_rows=10)
+    for name in ("ward", "hall"):
+        put(client, TEMP, name=name)
+    both = WRITE.replace("bucket=ward", "bucket=ward,hall")
+    assert client.post(both, content=lines(0, 10)).status_code == 204
+    told(client.post(both, content=lines(10, 21)), 413, "too-many-rows")
+    for name in ("ward", "hall"):
+        assert client.get(f"/v1/streams/{name}").json()["rows"] == 10
+
+
 def test_lines_that_are_skipped_cost_what_others_do_and_are_counted_alike(
     start: Callable[..., TestClient],
 ) -> None:
