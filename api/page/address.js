@@ -9,6 +9,8 @@ const VIEWS = ["answers", "alerts", "lists", "sources", "coverage"];
 
 const REMEMBERED = { halfLife: Number, width: Number, scale: Number, exponent: Number, text: String };
 
+const WRITTEN = ["where", "of", "by"];
+
 let remembering = 0;
 
 // Browsers limit how often the address may change.
@@ -17,11 +19,21 @@ export function remember() {
   remembering = setTimeout(writeAddress, REMEMBER_MS);
 }
 
+// At once, to be copied.
+export function addressNow() {
+  clearTimeout(remembering);
+  writeAddress();
+  return location.href;
+}
+
 function writeAddress() {
   if (!state.stream) return; // it is gone: the address still says which it was
   const { decay } = state;
   const parts = new URLSearchParams({ stream: state.stream.name });
   if (state.source) parts.set("source", state.source);
+  for (const name of WRITTEN) if (state[name]) parts.set(name, state[name]);
+  if (state.by && state.aggregate !== "count") parts.set("aggregate", state.aggregate);
+  if (state.by && state.times) parts.set("times", "1");
   if (state.touched && !fixedDecay()) {
     parts.set("kind", decay.kind);
     for (const field of Object.keys(REMEMBERED)) parts.set(field, decay[field]);
@@ -45,6 +57,9 @@ export function recall() {
   }
   if (VIEWS.includes(parts.get("view"))) state.view = parts.get("view");
   state.alert = parts.get("alert");
+  for (const name of WRITTEN) state[name] = parts.get(name) ?? "";
+  state.aggregate = parts.get("aggregate") ?? "count";
+  state.times = parts.get("times") === "1";
   if (parts.get("now") === "live") state.wished.mode = "live";
   const chosen = parts.get("now");
   return { stream: parts.get("stream"), source: parts.get("source") ?? "", chosen: /^-?[0-9]+$/.test(chosen ?? "") ? Number(chosen) : null };

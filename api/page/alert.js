@@ -7,7 +7,7 @@ import { described } from "./decay.js";
 import { follow } from "./events.js";
 import { change, Newest, request, streamPath } from "./http.js";
 import { confirmed } from "./dialogs.js";
-import { facts } from "./nodes.js";
+import { element, facts } from "./nodes.js";
 import { askStates, askValues } from "./past.js";
 import { $, state } from "./state.js";
 import { SortedTable } from "./tables.js";
@@ -34,6 +34,7 @@ export class OneAlert {
   #states = []; // as the service retains them
   #asked = ""; // for which state the past was asked for, and when
   #askedAt = 0;
+  #group = null; // whose states are shown, as JSON; null: those of the alert
 
   // `gone()`: it is no more; `failed(error)`.
   constructor(panel, { gone, failed }) {
@@ -47,9 +48,12 @@ export class OneAlert {
     this.changes = new SortedTable(panel.querySelector(".changes"), {
       caption: "States of the alert", cls: "cards", data: (each) => ({ state: each.state, since: each.since }),
     });
+    this.groups = new SortedTable(panel.querySelector(".groups-of"), {
+      caption: "Groups of the alert", cls: "cards", data: (each) => ({ group: JSON.stringify(each.by), state: each.state }),
+    });
     this.past = new Newest(
       async (signal, stream, name, answer) => {
-        const { states } = await askStates(stream, name, signal);
+        const { states } = await askStates(stream, name, signal, this.#group);
         const values = await askValues(state.stream?.name === stream ? state.stream : null, answer, states, signal);
         return { states, values };
       },
@@ -95,7 +99,7 @@ export class OneAlert {
       });
     }
     this.#shown = null;
-    [this.#live, this.#past, this.#states, this.#asked] = [[], [], [], ""];
+    [this.#live, this.#past, this.#states, this.#asked, this.#group] = [[], [], [], "", null];
     this.#heard = performance.now();
     this.#draw();
     Object.assign(this.panel.dataset, { monitor: name, state: "", points: 0 });
@@ -162,13 +166,14 @@ export class OneAlert {
       ["Watches", told(answer.spec, takes)],
       ["Since", `${CLOCK.time(answer.since)} (${ago(answer.since)})`],
       ["Alert", answer.alert.phase === "inactive" ? "not firing" : `${answer.alert.phase} since ${CLOCK.time(answer.alert.since)}`],
-      ["Value", known(answer, takes)],
+      ...(answer.group_counts ? [["Groups", countsOf(answer.group_counts)]] : [["Value", known(answer, takes)]]),
       ...(takes ? [
         ["Held back", `at most ${number(answer.pending_at_most)}, by all sources together`],
         ["Silent", answer.silent.length ? named(answer.silent) : "none"],
         ["Posts", cost(answer.expected)],
       ] : []),
     ]);
+    this.#showGroups(answer);
     this.panel.querySelector(".sites").hidden = !takes;
     if (!takes) return;
     const columns = [
@@ -181,6 +186,37 @@ export class OneAlert {
     this.sites.show(columns, answer.sites);
   }
 
+  // Each group with its state; a click shows the states that it had.
+  #showGroups({ groups, group_counts: counts, spec }) {
+    const host = this.panel.querySelector(".groups-of");
+    host.hidden = counts === null;
+    this.panel.dataset.groups = groups.length;
+    if (counts === null) { this.#group = null; return; }
+    const names = spec.by ?? [];
+    const named = (by) => names.map((name) => `${name}=${by[name]}`).join(", ");
+    const pick = (each) => {
+      const held = JSON.stringify(each.by);
+      const button = element("button", { type: "button", class: "pick", "data-focus": held, "aria-pressed": this.#group === held }, named(each.by));
+      button.addEventListener("click", () => this.#choose(held));
+      return button;
+    };
+    this.groups.show([
+      { name: "Group", value: (each) => named(each.by), show: pick },
+      { name: "State", value: (each) => each.state, show: (each) => pill(each.state) },
+      { name: "Value", cls: "number", value: (each) => each.value, show: (each) => shown(spec, each.value) },
+      { name: "Interval", cls: "number", show: (each) => (each.value === null ? "–" : between(each)) },
+      { name: "Alert", value: (each) => each.alert.phase, show: (each) => (each.alert.phase === "inactive" ? "–" : each.alert.phase) },
+      { name: "Since", value: (each) => each.since, show: (each) => element("span", { title: CLOCK.time(each.since) }, ago(each.since)) },
+      { name: "Rows", cls: "number", value: (each) => each.rows, show: (each) => (each.gone === null ? number(each.rows) : `none since ${CLOCK.time(each.gone)}`) },
+    ], groups);
+  }
+
+  #choose(group) {
+    this.#group = this.#group === group ? null : group;
+    this.#asked = "";
+    this.details.put([this.#stream, this.#name]);
+  }
+
   #showChanges() {
     const columns = [
       { name: "State", value: (each) => each.state, show: (each) => pill(each.state) },
@@ -188,19 +224,22 @@ export class OneAlert {
       { name: "For", cls: "number", value: lasted, show: (each) => CLOCK.duration(lasted(each)) },
       { name: "Why", cls: "wraps", value: (each) => each.explanation },
     ];
+    const of = this.#group === null ? "" : ` of ${Object.entries(JSON.parse(this.#group)).map(([name, value]) => `${name}=${value}`).join(", ")}`;
     const listed = this.#states.slice(-MOST_LISTED).reverse();
     this.changes.show(columns, listed);
     this.panel.dataset.states = this.#states.map((each) => each.state).join(" ");
     $("alert-changes").textContent = this.#states.length > MOST_LISTED
-      ? `The last ${MOST_LISTED} of ${this.#states.length} states of the last 24 hours` : "States of the last 24 hours";
+      ? `The last ${MOST_LISTED} of ${this.#states.length} states${of} in the last 24 hours` : `States${of} in the last 24 hours`;
   }
 
   #draw() {
     const points = this.#points();
     this.panel.dataset.points = points.length;
     this.#showAge();
-    const drawn = points.length > 1; // what is drawn of another alert is not left standing
-    $("alert-wait").hidden = drawn;
+    const grouped = this.#shown?.group_counts ?? null; // each group has a value of its own
+    const drawn = points.length > 1 && grouped === null; // what is drawn of another alert is not left standing
+    $("alert-wait").hidden = drawn || grouped !== null;
+    $("alert-key").hidden = grouped !== null;
     this.chart.host.hidden = !drawn;
     if (!drawn) return;
     const line = (label, estimates, more) => ({
@@ -242,6 +281,7 @@ const until = (at) => (at > Date.now() / 1000 ? `${CLOCK.duration(at - Date.now(
 
 // A value in the unit of what is watched.
 function shown(spec, value) {
+  if (value === null) return "–";
   if (spec.question === "share" || spec.question === "rank") return value === null ? number(value) : percent(value);
   return spec.question === "rate" ? `${number(value)} per ${state.unit.name}` : number(value);
 }
@@ -253,13 +293,20 @@ function known({ spec, value, lower, upper }, takes) {
   return `${shown(spec, value)}, ${takes ? "with what sources may hold back" : "interval"} ${between({ lower, upper })}`;
 }
 
+function countsOf({ firing, uncertain, calm, untracked, untracked_firing: beyond }) {
+  const states = `${number(firing)} firing, ${number(uncertain)} uncertain, ${number(calm)} calm`;
+  if (!untracked) return states;
+  return `${states}; ${number(untracked)} without a state, because the limit is reached${beyond ? `, and ${number(beyond)} of these have reached the threshold` : ""}`;
+}
+
 const lasted = ({ since, until: end }) => Math.max(0, (end ?? Date.now() / 1000) - since);
 
 // A spec in words.
 function told(spec, takes) {
   const side = spec.above !== undefined ? `above ${shown(spec, spec.above)}` : `below ${shown(spec, spec.below)}`;
   const own = [spec.predicate && `of ${spec.predicate}`, spec.value !== undefined && `of ${number(spec.value)}`,
-    spec.q !== undefined && `at ${spec.q}`, spec.where && `where ${spec.where}`].filter(Boolean).join(" ");
+    spec.q !== undefined && `at ${spec.q}`, spec.of && `of ${spec.of}`, spec.by && `for each ${spec.by.join(", ")}`,
+    spec.where && `where ${spec.where}`].filter(Boolean).join(" ");
   const decay = spec.decay ? `decay ${described(spec.decay, state.unit)}` : "the decay of the stream";
   return [`${spec.question}${own ? ` ${own}` : ""} ${side}`, decay, takes && `tolerance ${percent(spec.within ?? 0.05)}`,
     takes && `lease ${CLOCK.duration(spec.lease_s ?? 30)}`, spec.for_s && `fires after ${CLOCK.duration(spec.for_s)}`,

@@ -1,31 +1,34 @@
 // The page: what is chosen, what is asked when it changes, and where the answers go.
 
-import { recall, remember } from "./address.js";
+import { addressNow, recall, remember } from "./address.js";
 import { OneAlert } from "./alert.js";
 import { Alerts } from "./alerts.js";
 import { AnyQuestion } from "./asking.js";
 import { LineChart } from "./charts.js";
+import { conditions, hasColumns, numberColumns } from "./columns.js";
+import { Completion } from "./complete.js";
 import { ageAxis, closedForm, draw, tableRows, toAge, toShare } from "./curve.js";
 import { curveOfText, described, formula, LENGTH } from "./decay.js";
 import { AlertForm, watchable } from "./define.js";
 import { Coverage } from "./coverage.js";
 import { askDevices, hasDevices, showDevices } from "./devices.js";
+import { Groups } from "./groups.js";
 import { key, mayPass, Newest, reasonOf, request, requestAgain, streamPath } from "./http.js";
 import { askSparks, onChoice, showStreams, spanOf } from "./list.js";
 import { Lists } from "./lists.js";
 import { element } from "./nodes.js";
 import { estimateParts, keyText, showFigures, showHitters, showKeys, showPrefixes, showSkew, showTable, tableOf } from "./panels.js";
 import {
-  askFigures, askKey, askSeries, familyOf, findsKeys, hasCoverage, hasFixedDecay, hasLabels, hasPast, keyOf, learnFamilies,
+  askFigures, askKey, askSeries, familyOf, findsKeys, hasCoverage, hasFixedDecay, hasLabels, hasPast, hasRows, keyOf, learnFamilies, restricted,
   oldestAge, seriesLabel, seriesOf,
 } from "./questions.js";
 import { Service } from "./service.js";
 import { SourceChoice } from "./source.js";
 import { Sources } from "./sources.js";
 import {
-  $, askedNow, check, fixedDecay, kindsOf, latest, mayAsk, newestData, radio, serviceDecay, shownNow, state, subject, timesOf,
+  $, askedNow, check, chosenRows, fixedDecay, kindsOf, latest, mayAsk, newestData, radio, serviceDecay, shownNow, state, subject, timesOf,
 } from "./state.js";
-import { takings } from "./taking.js";
+import { copy, takings } from "./taking.js";
 import { askVersus, isCompared, offerAgo, showVersus } from "./versus.js";
 import { number, told, Unit } from "./units.js";
 
@@ -50,6 +53,8 @@ function failed(error) {
 // What any question may meet is said in one place, whether or not others meet it too.
 function isMet(error) {
   if (error.status === 401) { askForKey(); return true; }
+  const condition = state.where && error.faults?.find(({ field }) => /where$/.test(field ?? ""));
+  if (condition) { noCondition(condition.reason); return true; }
   if (state.source && error.faults?.some(({ field }) => field === "source")) { noSource(); return true; }
   askAgainAfter(error);
   return false;
@@ -74,7 +79,7 @@ function clearFigures() {
   for (const each of ["shape", "of", "at"]) delete $("figures").dataset[each];
 }
 
-const DRAWN = ["count-panel", "quantile-panel", "key-panel", "versus-panel", "devices-panel", "any-panel"];
+const DRAWN = ["count-panel", "quantile-panel", "key-panel", "versus-panel", "devices-panel", "any-panel", "groups-panel"];
 
 // A drawing stays until another one takes its place, and says of when it is, and of which stream where
 // that is another, while that is awaited.
@@ -159,6 +164,23 @@ function tableOfNow(id, ask, show) {
 const versus = tableOfNow("versus", askVersus, (answer, stream) => showVersus($("versus"), answer, stream));
 const devices = tableOfNow("devices", askDevices, (answer) => showDevices($("devices"), answer, state.unit));
 
+const grouping = new Groups((typed) => { remember(); askGroupsNow(typed ? TYPING_MS : 0); });
+const groups = new Newest(
+  (signal, stream, question) => Groups.ask(signal, stream, question),
+  (answer, _ms, _stream, question) => {
+    note("groups-panel", "");
+    $("by-error").textContent = "";
+    grouping.show(answer, question);
+    drawnNow("groups-panel");
+  },
+  (error) => {
+    if (isMet(error)) return;
+    $("by-error").textContent = reasonOf(error);
+    if ($("groups-panel").dataset.of) showOld("groups-panel", "not answered");
+  },
+  () => { if ($("groups-panel").dataset.of) showOld("groups-panel", "asking"); },
+);
+
 const overTime = new Newest(
   (signal, stream, question) => askKey(stream, question, signal),
   ({ times, counts }, _ms, _stream, { key: asked }) => {
@@ -172,7 +194,7 @@ const overTime = new Newest(
 const any = new AnyQuestion($("any-panel"), (debounceMs = TYPING_MS) => askAny(debounceMs));
 
 const found = new Newest(
-  (signal, stream, query, _question, source) => AnyQuestion.ask(signal, stream, query, source),
+  (signal, stream, query, _question, source) => AnyQuestion.ask(signal, stream, { ...query, ...restricted(chosenRows(), query.aggregate) }, source),
   (answer, _ms, _stream, _query, question) => {
     note("any-panel", "");
     any.answer(answer, question, state.unit);
@@ -294,7 +316,7 @@ const curve = new Newest(
 );
 
 // What is asked for of the answers.
-const ASKED = [figures, versus, devices, series, overTime, found];
+const ASKED = [figures, versus, devices, series, overTime, found, groups];
 
 // What is shown stays, and says that it is not of what is written.
 function notAsked(why) {
@@ -347,10 +369,50 @@ function askAnswers(debounceMs = 0) {
 function askNow(debounceMs = 0) {
   const { stream, confidence, phi, source } = state;
   if (state.view !== "answers" || !mayAsk()) return;
-  figures.put([stream, { decay: serviceDecay(), now: askedNow(), confidence, phi, source }], debounceMs);
+  figures.put([stream, { decay: serviceDecay(), now: askedNow(), confidence, phi, source, rows: chosenRows() }], debounceMs);
+  askGroupsNow(debounceMs);
   askVersusNow(debounceMs);
   askDevicesNow(debounceMs);
   askAny(debounceMs);
+}
+
+function askGroupsNow(debounceMs = 0) {
+  const { stream, confidence, source } = state;
+  if ($("groups-panel").hidden || !mayAsk()) { groups.cancel(); return; }
+  const question = grouping.question({ decay: serviceDecay(), now: askedNow(), confidence, source, ...chosenRows() });
+  $("groups-found").hidden = question === null;
+  if (question) groups.put([stream, question], debounceMs);
+  else { groups.cancel(); $("by-error").textContent = ""; note("groups-panel", ""); delete $("groups-panel").dataset.of; }
+}
+
+// The rows that are asked about, and the column.
+new Completion($("where"), (before) => conditions(state.stream, state.unit)(before));
+$("where").addEventListener("input", () => { state.where = $("where").value; showWhereFault(null); ask(TYPING_MS); });
+$("of").addEventListener("change", () => { state.of = $("of").value; ask(); });
+
+function showRows(stream) {
+  const rows = hasRows(stream);
+  $("rows-field").hidden = !rows;
+  $("groups-panel").hidden = !rows;
+  const numbers = rows && hasColumns(stream) ? numberColumns(stream) : [];
+  if (!rows) Object.assign(state, { where: "", by: "" });
+  if (!numbers.includes(state.of)) state.of = numbers[0] ?? "";
+  $("of-field").hidden = numbers.length < 2;
+  $("of").replaceChildren(...numbers.map((name) => element("option", { value: name }, name)));
+  $("of").value = state.of;
+  if ($("where").value !== state.where) $("where").value = state.where;
+  if (rows) grouping.offer(stream);
+}
+
+function showWhereFault(fault) {
+  state.whereFault = fault;
+  $("where").setAttribute("aria-invalid", fault !== null);
+  $("where-error").textContent = fault ?? "";
+}
+
+function noCondition(reason) {
+  showWhereFault(reason);
+  notAsked("the filter cannot be read");
 }
 
 function askVersusNow(debounceMs = 0) {
@@ -389,7 +451,7 @@ function askOverTime(debounceMs = 0) {
     note("count-panel", "The largest and least values are known as of the newest observation alone: there is no past to draw.");
     return;
   }
-  series.put([stream, { decay: serviceDecay(), times: timesAsked(), confidence, source }], debounceMs);
+  series.put([stream, { decay: serviceDecay(), times: timesAsked(), confidence, source, rows: chosenRows() }], debounceMs);
   askOneKey(debounceMs);
 }
 
@@ -589,6 +651,8 @@ async function chooseStream(name, moved, source = "") {
       $("one-key").value = "";
       state.lengthTyped = null;
       state.source = source;
+      if (before) Object.assign(state, { where: "", of: "", by: "" }); // they are of the columns of another
+      showWhereFault(null);
       showNowFault(null);
     }
     showSourceFault(null); // it may have posted since
@@ -663,7 +727,8 @@ function present() {
   $("past").hidden = Boolean(fixed);
   $("now-zone").hidden = !unit.hasClock;
   for (const each of document.querySelectorAll('input[name="kind"]')) each.disabled = !kindsOf(stream).includes(each.value);
-  $("versus-panel").hidden = !(isCompared(stream, unit) && offerAgo($("versus-ago"), stream, unit));
+  showRows(stream);
+  $("versus-panel").hidden = state.where !== "" || hasColumns(stream) || !(isCompared(stream, unit) && offerAgo($("versus-ago"), stream, unit));
   showSource();
   $("hitters-panel").hidden = !familyOf(stream).hitters;
   $("hitters-title").textContent = hasLabels(stream) ? "Most frequent labels" : "Heavy hitters";
@@ -977,6 +1042,10 @@ for (const [id, what, asks] of [["versus", "the comparison", versus], ["devices"
     asked: drawnIn(id, () => asks.asked), table: drawnIn(id, (of) => ({ name: `${of}-${id}`, ...asks.table.csv() })),
   });
 }
+takings($("groups-panel"), "the groups", {
+  asked: drawnIn("groups", () => groups.asked), table: drawnIn("groups", (of) => ({ name: `${of}-groups`, ...grouping.table.csv() })),
+});
+$("share").addEventListener("click", () => copy($("share"), addressNow(), "The link"));
 takings($("any-panel"), "any question", { asked: () => found.asked, table: drawnIn("any", (of) => any.csv(of)) });
 showTheme();
 look();

@@ -1,8 +1,11 @@
 // The form that defines an alert. What the service refuses is said at the field that it names.
 
+import { conditions, hasColumns, keys, keysOf, numberColumns } from "./columns.js";
+import { Completion } from "./complete.js";
 import { change, reasonOf, streamPath } from "./http.js";
 import { element } from "./nodes.js";
-import { findsKeys, hasLabels, keyOf, questionsOf } from "./questions.js";
+import { findsKeys, hasLabels, hasRows, keyOf, questionsOf } from "./questions.js";
+import { state } from "./state.js";
 import { Unit } from "./units.js";
 
 // What an alert can watch, and the question that the family of the stream must answer for it.
@@ -18,6 +21,9 @@ export function watchable(stream) {
   return counts.filter((each) => (NEEDS[each] ?? each) in known && (each !== "top_key_share" || findsKeys(stream)));
 }
 
+const VALUED = ["mean", "quantile", "median", "rank", "total", "stddev", "variance"];
+const ROWS = [...VALUED, "count", "rate", "share", "sum"];
+
 const FIELDS = [
   { name: "monitor", label: "Name", required: true },
   { name: "question", label: "Watch", options: QUESTIONS },
@@ -27,7 +33,9 @@ const FIELDS = [
   { name: "key", label: "Key", of: ["key_count", "key_share"], read: keyOf, hint: "an integer or a text" },
   { name: "side", label: "Fires", options: ["above", "below"] },
   { name: "line", label: "Threshold", required: true, read: Number },
-  { name: "where", label: "Only where", of: ["count", "sum", "total"], hint: "v > 30" },
+  { name: "of", label: "Values of", of: VALUED, hint: "a column, or an expression" },
+  { name: "where", label: "Only where", of: ROWS, hint: "v > 30" },
+  { name: "by", label: "For each", of: ROWS, read: keysOf, hint: "a column, or several with commas" },
   { name: "for_s", label: "Fires after, s", value: "0", read: Number },
   { name: "keep_firing_s", label: "Ends after, s", value: "0", read: Number },
   { name: "webhook", label: "Webhook", hint: "a URL that the operator allows" },
@@ -63,6 +71,10 @@ export class AlertForm {
     const [fields, more] = form.querySelectorAll(".fields");
     fields.replaceChildren(...FIELDS.filter((each) => !each.more).map((each) => this.#field(each)));
     more.replaceChildren(...FIELDS.filter((each) => each.more).map((each) => this.#field(each)));
+    const completed = { where: conditions, of: conditions, by: keys };
+    for (const [name, complete] of Object.entries(completed)) {
+      new Completion(this.#inputs.get(name), (before) => complete(state.stream, state.unit)(before));
+    }
     this.#inputs.get("question").addEventListener("change", () => this.#fit());
     form.addEventListener("submit", (event) => { event.preventDefault(); this.#define(); });
     this.#fit();
@@ -88,15 +100,21 @@ export class AlertForm {
     const before = select.value;
     select.replaceChildren(...questions.map((each) => element("option", { value: each }, each)));
     if (questions.includes(before)) select.value = before;
+    const of = this.#inputs.get("of");
+    if (of.value === "" && hasColumns(state.stream)) of.value = numberColumns(state.stream)[0] ?? "";
     this.#fit();
   }
 
   // The fields that the question has.
   #fit() {
-    const question = this.#inputs.get("question").value;
-    for (const { name, of } of FIELDS) {
-      this.form.querySelector(`.field-${name}`).hidden = Boolean(of) && !of.includes(question);
-    }
+    for (const field of FIELDS) this.form.querySelector(`.field-${field.name}`).hidden = !this.#has(field);
+  }
+
+  // Whether the question has a field, in a stream like this.
+  #has({ of }) {
+    if (!of) return true;
+    const rows = of !== ROWS && of !== VALUED;
+    return of.includes(this.#inputs.get("question").value) && (rows || (state.stream !== null && hasRows(state.stream)));
   }
 
   #blame(name, text) {
@@ -121,10 +139,11 @@ export class AlertForm {
     const spec = { kind: "threshold" };
     const decay = this.decay();
     if (decay) spec.decay = decay;
-    for (const { name, of, read = String } of FIELDS) {
+    for (const field of FIELDS) {
+      const { name, read = String } = field;
       const input = this.#inputs.get(name);
       const text = input.value.trim();
-      if (name === "monitor" || name === "side" || text === "" || (of && !of.includes(this.#inputs.get("question").value))) continue;
+      if (name === "monitor" || name === "side" || text === "" || !this.#has(field)) continue;
       const said = read(text);
       if ([said].flat().some((each) => Number.isNaN(each))) { this.#blame(name, `${text} is no number`); return null; }
       spec[name === "line" ? this.#inputs.get("side").value : name] = said;

@@ -94,6 +94,15 @@ export function bar({ value, lower, upper, exact }, longest) {
   return drawn;
 }
 
+// A value on a scale that others share, with its interval: for aggregates whose zero means nothing.
+export function dot({ value, lower, upper, exact }, low, high) {
+  const place = (each) => at((each - low) / Math.max(high - low, 1e-300));
+  const drawn = svg("svg", { class: "bar", "aria-hidden": "true" }, svg("line", { class: "rail", x1: "0%", x2: "100%", y1: 12, y2: 12 }));
+  if (!exact) drawn.append(svg("line", { class: "band", x1: place(lower ?? low), x2: place(upper ?? high), y1: 12, y2: 12 }));
+  drawn.append(svg("circle", { class: "dot", cx: place(value), cy: 12, r: 4.5 }));
+  return drawn;
+}
+
 const SHOWN = 12;
 
 export const keyText = (key) => (typeof key === "object" ? JSON.stringify(key) : String(key));

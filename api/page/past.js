@@ -11,16 +11,18 @@ const MOST_STATES = 500;
 
 // The query that gives the value of a spec; null where none does.
 function queryOf(spec) {
-  if (spec.where || spec.question === "max" || spec.question === "min") return null;
-  if (spec.question === "share") return { aggregate: "selectivity", predicate: spec.predicate };
-  if (spec.question === "rank") return { aggregate: "rank", v: spec.value };
-  if (spec.question === "quantile") return { aggregate: "quantile", q: [spec.q] };
-  return { aggregate: spec.question };
+  if (spec.by || spec.question === "max" || spec.question === "min") return null;
+  const rows = { ...(spec.where && { where: spec.where }), ...(spec.of && { of: spec.of }) };
+  if (spec.question === "share") return { aggregate: "selectivity", predicate: spec.predicate, ...rows };
+  if (spec.question === "rank") return { aggregate: "rank", v: spec.value, ...rows };
+  if (spec.question === "quantile") return { aggregate: "quantile", q: [spec.q], ...rows };
+  return { aggregate: spec.question, ...rows };
 }
 
 // Its states: [{since, until, state, alert, explanation, ...}], oldest first.
-export function askStates(stream, name, signal) {
-  const path = streamPath(stream, `/monitors/${encodeURIComponent(name)}/history?from=24h&limit=${MOST_STATES}`);
+export function askStates(stream, name, signal, group = null) {
+  const of = group === null ? "" : `&group=${encodeURIComponent(group)}`;
+  const path = streamPath(stream, `/monitors/${encodeURIComponent(name)}/history?from=24h&limit=${MOST_STATES}${of}`);
   return request(path, undefined, signal);
 }
 

@@ -13,6 +13,16 @@ export const LABELS = {
 };
 const KEYS_ASKED = 100;
 
+// Aggregates of values, which may be those of a column.
+const OF_VALUES = ["mean", "total", "variance", "stddev", "median", "quantile", "rank", "cdf", "heavy_hitters", "histogram", "group_by"];
+const OF_ROWS = [...OF_VALUES, "count", "sum", "rate", "selectivity", "last"];
+
+// The modifiers of an aggregate: which rows, and which column.
+export function restricted({ where, of }, aggregate) {
+  if (!OF_ROWS.includes(aggregate)) return {};
+  return { ...(where && { where }), ...(of && OF_VALUES.includes(aggregate) && { of }) };
+}
+
 let families = null;
 
 // What streams of each family can be asked, as the service says; once.
@@ -24,6 +34,12 @@ export async function learnFamilies() {
 export function questionsOf(stream) {
   const all = families?.[stream.family]?.questions ?? {};
   return hasLabels(stream) ? Object.fromEntries(Object.entries(all).filter(([, each]) => !each.numbers)) : all;
+}
+
+// Whether its rows can be filtered and grouped.
+export function hasRows(stream) {
+  const { named_by: named, series } = inputOf(stream);
+  return named === "ids" && !series && "count" in questionsOf(stream);
 }
 
 // Whether its values are texts.
@@ -52,9 +68,11 @@ export const oldestAge = (stream) => stream.params?.[inputOf(stream).age_bound];
 export function familyOf(stream) {
   const questions = questionsOf(stream);
   // Of labels, where all weights are 1, the sum is the count once more.
-  const told = (name) => name in questions && !(name === "sum" && hasLabels(stream) && stream.params.max_weight === 1);
+  const columns = Object.values(stream.params?.columns ?? {});
+  const valued = !columns.length || columns.some((kind) => kind === "float64" || kind === "int64");
+  const told = (name) => name in questions && !(name === "sum" && hasLabels(stream) && stream.params.max_weight === 1) && (valued || name !== "mean");
   return {
-    scalars: MAIN.filter(told).slice(0, 2), values: "quantile" in questions, hitters: "heavy_hitters" in questions, keys: "key_count" in questions,
+    scalars: MAIN.filter(told).slice(0, 2), values: valued && "quantile" in questions, hitters: valued && "heavy_hitters" in questions, keys: "key_count" in questions,
   };
 }
 
@@ -78,20 +96,21 @@ export function askQueries(stream, queries, source, signal) {
 }
 
 // Everything about one time: [{id, label, estimate}], the heavy hitters, the heaviest keys and prefixes, and the time.
-export async function askFigures(stream, { decay, now, confidence, phi, source }, signal) {
+export async function askFigures(stream, { decay, now, confidence, phi, source, rows }, signal) {
   const { scalars, values, hitters: shown } = familyOf(stream);
   const common = { confidence, ...(decay && { decay }), ...(now !== null && { now }) };
-  const queries = scalars.map((aggregate) => ({ aggregate, ...common }));
-  if (values) queries.push({ aggregate: "quantile", q: QUANTILES, ...common });
-  if (shown) queries.push({ aggregate: "heavy_hitters", phi, ...common });
+  const queries = scalars.map((aggregate) => ({ aggregate, ...common, ...restricted(rows, aggregate) }));
+  if (values) queries.push({ aggregate: "quantile", q: QUANTILES, ...common, ...restricted(rows, "quantile") });
+  if (shown) queries.push({ aggregate: "heavy_hitters", phi, ...common, ...restricted(rows, "heavy_hitters") });
   if (findsKeys(stream)) {
     for (const aggregate of ["heavy_keys", "heavy_prefixes"]) queries.push({ aggregate, phi, limit: KEYS_ASKED, ...common });
   }
   const { answers, digest } = await askQueries(stream, queries, source, signal);
-  const figures = scalars.map((id, i) => ({ id, label: LABELS[id], estimate: answers[i].estimate }));
+  const named = (label) => (rows.of ? `${label} of ${rows.of}` : label);
+  const figures = scalars.map((id, i) => ({ id, label: OF_VALUES.includes(id) ? named(LABELS[id]) : LABELS[id], estimate: answers[i].estimate }));
   const quantiles = answers.find((each) => each.aggregate === "quantile")?.quantiles ?? [];
   for (const { q, estimate } of quantiles) {
-    figures.push({ id: NAMES[q], label: q === 0.5 ? "Median" : NAMES[q], estimate });
+    figures.push({ id: NAMES[q], label: named(q === 0.5 ? "Median" : NAMES[q]), estimate });
   }
   const hitters = answers.find((each) => each.aggregate === "heavy_hitters")?.heavy_hitters ?? null;
   const heaviest = answers.find((each) => each.aggregate === "heavy_keys")?.heavy_keys ?? null;
@@ -117,10 +136,10 @@ export function keyOf(text) {
 }
 
 // The same over times: {times, count: [estimate], quantiles: {p10: [estimate], ...} or null}.
-export async function askSeries(stream, { decay, times, confidence, source }, signal) {
+export async function askSeries(stream, { decay, times, confidence, source, rows }, signal) {
   const common = { confidence, times, ...(decay && { decay }) };
-  const queries = [{ aggregate: seriesOf(stream), ...common }];
-  if (familyOf(stream).values) queries.push({ aggregate: "quantile", q: QUANTILES, ...common });
+  const queries = [{ aggregate: seriesOf(stream), ...common, ...restricted(rows, seriesOf(stream)) }];
+  if (familyOf(stream).values) queries.push({ aggregate: "quantile", q: QUANTILES, ...common, ...restricted(rows, "quantile") });
   const { answers } = await askQueries(stream, queries, source, signal);
   const [count, quantile] = answers.map((each) => each.points);
   return {

@@ -34,6 +34,12 @@ export const state = {
   nowFault: null, // why what is written is no time
   source: "", // whose rows the answers are of; "": of all together
   sourceFault: null, // why there is none such
+  where: "", // the condition that rows meet; "": all
+  of: "", // the column that values are of, where a stream has several
+  by: "", // the keys of groups, with commas between; "": none
+  aggregate: "count", // of groups
+  times: false, // groups over time
+  whereFault: null, // why the condition is none
   find: "",
   view: "answers", // of the stream: answers, alerts, lists or sources
   alert: null, // the name of the one that is looked at
@@ -73,6 +79,9 @@ export function timesOf(unit, end, span, points = SERIES_POINTS) {
 
 // Nothing is asked while something is written that cannot be read: the answer would be to another question.
 export const mayAsk = () => state.decayFault === null && state.nowFault === null && state.sourceFault === null;
+
+// What chooses rows and values, for any question to rows.
+export const chosenRows = () => ({ where: state.where.trim(), of: state.of });
 
 // What the answers are of, in words.
 export const subject = () => (state.source ? `${state.stream?.name}, source ${state.source}` : state.stream?.name);

@@ -45,11 +45,11 @@ function save(name, text) {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
-async function copy(button, text) {
+export async function copy(button, text, what = "The command") {
   try {
     await navigator.clipboard.writeText(text);
   } catch { // not a page that may, or nobody lets it
-    showText("The command", text);
+    showText(what, text);
     return;
   }
   say(button, "Copied");

@@ -415,3 +415,100 @@ def test_a_key_is_asked_for_and_kept_for_the_session(
 
         page.click("#forget-key")
         page.wait_for_selector("#key-form:not([hidden])")
+
+
+SITES = {"hall": 60, "roof": 30, "gate": 5}
+COLUMNS = {"temp": "float64", "site": "text"}
+GROUPS = "#stream=fleet&kind=none&by=site&aggregate=mean&times=1"
+
+
+@pytest.fixture(scope="module")
+def fleet(site: Site) -> Site:
+    """A stream with columns, of which one group is small, and an alert on each group."""
+    created = {"params": {"time_unit": "s", "capacity": 60, "columns": COLUMNS}}
+    site.http.put("/v1/streams/fleet", json=created).raise_for_status()
+    rows = [
+        {"id": k, "time": NEWEST - 60 * k, "columns": {"temp": 20 + 5 * i + k % 3, "site": name}}
+        for i, (name, count) in enumerate(SITES.items())
+        for k in range(100 * i, 100 * i + count)
+    ]
+    posted = site.http.post(
+        "/v1/streams/fleet/observations", params={"source": "gw"}, json={"observations": rows}
+    )
+    posted.raise_for_status()
+    spec = {"kind": "threshold", "question": "mean", "of": "temp", "by": ["site"], "above": 23.5}
+    site.http.put("/v1/streams/fleet/monitors/hot", json=spec | {"decay": "none"})
+    return site
+
+
+def groups_of(page: sync_api.Page) -> dict[str, list[str]]:
+    page.wait_for_selector("#groups tbody tr")
+    found = page.eval_on_selector_all(
+        "#groups tbody tr", "rows => rows.map(row => [row.dataset.group, row.dataset.small])"
+    )
+    return {json.loads(key)["site"]: small for key, small in found}
+
+
+@pytest.mark.parametrize(
+    ("theme", "size"),
+    [pytest.param("light", WIDE, marks=pytest.mark.exhaustive), ("dark", PHONE)],
+)
+def test_groups_are_filtered_drawn_and_passed_on(
+    visit: Callable[..., sync_api.Page], fleet: Site, theme: str, size: tuple[int, int]
+) -> None:
+    page = visit(f"{fleet.url}/{GROUPS}", theme=theme, size=size)
+    query = {"aggregate": "mean", "of": "temp", "by": ["site"], "decay": "none", "now": NEWEST}
+    answer = fleet.http.post("/v1/streams/fleet/query", json={"queries": [query]}).json()
+    told = {g["by"]["site"]: str(g["small"]).lower() for g in answer["answers"][0]["groups"]}
+    assert groups_of(page) == told
+    assert told["gate"] == "true"
+    assert page.locator(".multiple").count() == len(told)
+    # Column names and values are completed, by the keyboard alone.
+    page.click("#where")
+    page.keyboard.type("si")
+    page.wait_for_selector(".options:not([hidden]) >> text=site")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.keyboard.type(" == 'r")
+    page.wait_for_selector(".options:not([hidden]) li:has-text(\"'roof'\")")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert page.input_value("#where") == "site == 'roof'"
+    page.wait_for_function("() => document.querySelectorAll('#groups tbody tr').length === 1")
+    # The address opens the same view.
+    page.click("#share")
+    page.wait_for_selector("text=Copied")
+    link = page.evaluate("navigator.clipboard.readText()")
+    again = visit(link, theme=theme, size=size)
+    assert set(groups_of(again)) == {"roof"}
+    with again.expect_download() as saving:
+        again.click("[aria-label='CSV: the groups']")
+    lines = Path(str(saving.value.path())).read_text().splitlines()
+    assert (len(lines), lines[1].split(",")[0]) == (2, "roof")
+    again.fill("#where", "site == roof")
+    again.wait_for_selector("#where-error:not(:empty)")
+    assert again.get_attribute("#where", "aria-invalid") == "true"
+    OUT.mkdir(parents=True, exist_ok=True)
+    page.fill("#where", "")
+    page.wait_for_function("() => document.querySelectorAll('#groups tbody tr').length === 3")
+    page.screenshot(path=OUT / f"groups-{theme}-{size[0]}.png", full_page=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    violations = axe_playwright.Axe().run(page).response["violations"]
+    assert [(each["id"], each["nodes"][0]["target"]) for each in violations] == []
+
+
+def test_the_groups_of_an_alert_have_states_and_their_own_past(
+    visit: Callable[..., sync_api.Page], fleet: Site
+) -> None:
+    page = visit(f"{fleet.url}/#stream=fleet&view=alerts&alert=hot")
+    page.wait_for_selector("#alert .groups-of tr[data-group]")
+    found = page.eval_on_selector_all(
+        "#alert .groups-of tr[data-group]",
+        "rows => rows.map(row => [row.dataset.group, row.dataset.state])",
+    )
+    shown = {json.loads(key)["site"]: state for key, state in found}
+    assert (shown["roof"], shown["hall"]) == ("firing", "calm")
+    page.click("#alert .groups-of button >> text=site=roof")
+    page.wait_for_selector("text=States of site=roof in the last 24 hours")
+    page.wait_for_selector("#alert .changes >> text=The mean of temp for site=roof is")
+    assert axe_playwright.Axe().run(page).response["violations"] == []
