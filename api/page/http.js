@@ -37,7 +37,8 @@ async function ask(path, body, signal, tag, method = body === undefined ? "GET" 
     body: body === undefined ? undefined : JSON.stringify(body),
   });
   if (tag && response.status === 304) return { response, content: null };
-  const content = response.status === 204 ? null : await response.json().catch(() => null);
+  // A body that ends early, such as that of an aborted request, is no answer.
+  const content = response.status === 204 ? null : await (response.ok ? response.json() : response.json().catch(() => null));
   if (!response.ok) throw new Problem(response.status, content, response.headers.get("retry-after"));
   return { response, content };
 }
