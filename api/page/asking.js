@@ -1,6 +1,7 @@
 // Any question that a stream answers. Its fields and the columns of its answer are made of what the
 // service says of it: a question that the service learns is on the page.
 
+import { keysOf } from "./columns.js";
 import { element } from "./nodes.js";
 import { bounds, estimateParts, keyText, tableOf } from "./panels.js";
 import { askQueries, keyOf, questionsOf } from "./questions.js";
@@ -124,6 +125,7 @@ export class AnyQuestion {
 // What a text gives for an argument, as a list.
 function valuesOf({ kind, many }, text) {
   if (kind === "predicate" || kind === "sketch") return [text];
+  if (kind === "column") return keysOf(text); // commas within brackets are of an expression
   if (kind === "keys" && text.startsWith("[")) return [keyOf(text)].flat();
   if (kind === "column") return text.split(/,(?![^(]*\))/).map((each) => each.trim()).filter(Boolean);
   const parts = many === "no" ? [text] : text.split(/[\s,;]+/).filter(Boolean);

@@ -29,9 +29,12 @@ router = APIRouter()
 class ArgumentModel(BaseModel):
     """An aggregate's argument, under its name in a query."""
 
-    kind: Literal["number", "share", "integer", "predicate", "keys", "flag", "sketch"] = Field(
-        description="`share`: a number of 0..1; `predicate`: a text over `v` and `w`; `keys`: each "
-        "an integer, a text or a list of these; `sketch`: the name of another stream."
+    kind: Literal["number", "share", "integer", "predicate", "keys", "flag", "sketch", "column"] = (
+        Field(
+            description="`share`: a number of 0..1; `predicate`: a text over `v` and `w`; `keys`: "
+            "each an integer, a text or a list of these; `sketch`: the name of another stream; "
+            "`column`: a column, or an expression over columns."
+        )
     )
     description: str
     many: Literal["no", "yes", "either"] = Field(
