@@ -49,6 +49,7 @@ from decaysketch.cli.recipes import Configuration
 from decaysketch.client.access import has_secret
 from decaysketch.core.plausible_times import span
 from decaysketch.core.sizing import DEFAULT_CAPACITY
+from decaysketch.errors import ParameterError
 from decaysketch.spark.build import detect_format
 from decaysketch.spark.tables import SketchTable
 from decaysketch.tables import KeyedBuilder
@@ -243,7 +244,10 @@ def _first(log: str, source: Source, columns: Columns, keys: Sequence[str]) -> F
     ]
     if not files:
         return First(Path(log))
-    format = source.format or detect_format(files)
+    try:
+        format = source.format or detect_format(files)
+    except ParameterError:  # reported when it is read
+        return First(Path(log))
     format = "ndjson" if format == "json" else format
     return First.of(Path(files[0]), format, columns, keys, source.text_options())
 

@@ -274,9 +274,10 @@ def detect_format(log: Log) -> str:
     formats = {_FORMAT_OF_SUFFIX.get(suffix) for suffix in found}
     if len(formats) == 1 and (only := formats.pop()) is not None:
         return only
+    listed = ", ".join(suffix or "none" for suffix in sorted(found)) or "no files"
     raise ParameterError(
-        f"cannot tell the format of {log} by its suffix ({', '.join(sorted(found)) or 'no files'});"
-        f" --format (format=) says which: {', '.join(FORMATS)}"
+        f"cannot tell the format of {log} by its suffix ({listed}); --format (format=) says which: "
+        f"{', '.join(FORMATS)}"
     )
 
 

@@ -480,7 +480,10 @@ class ColumnMapping:
         lines = column_of(table, self.torn)
         refusals.refuse(
             ~nulls_of(lines), self.torn,
-            lambda row: (f"is no row of the log: {lines[row].as_py()!r:.120}", lines[row].as_py()),
+            lambda row: (
+                f"does not fit the heading or schema: {lines[row].as_py()!r:.120}",
+                lines[row].as_py(),
+            ),
         )  # fmt: skip
 
     def _observations(

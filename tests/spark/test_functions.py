@@ -205,9 +205,11 @@ class TestDataFrames:
         def literal(form: queries.Form) -> str:
             leading = form.question.leading
             assert leading is not None
-            example = leading.example[0] if form.one else leading.example
+            return written(leading.example[0] if form.one else leading.example)
+
+        def written(example: object) -> str:
             if isinstance(example, list):
-                return f"array({', '.join(map(str, example))})"
+                return f"array({', '.join(map(written, example))})"
             return f"'{example}'" if isinstance(example, str) else str(example)
 
         calls = {

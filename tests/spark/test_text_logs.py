@@ -28,8 +28,8 @@ ENDS = {
     "one name twice": "has two columns 'v'",
     "empty": "is empty; expected a heading",
     "binary": "is no text: byte 0 is 0",
-    "a torn row after a megabyte": "is no row of the log: 'z,1,1780000000'",
-    "a broken line ends it": """is no row of the log: '{"dev": '""",
+    "a torn row after a megabyte": "does not fit the heading or schema: 'z,1,1780000000'",
+    "a broken line ends it": """does not fit the heading or schema: '{"dev": '""",
     "numbers with a unit": "'20.5 °C', which looks like a num",
 }
 
