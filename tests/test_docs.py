@@ -56,7 +56,15 @@ def test_the_snippets_about_counts_print_what_they_say(
 
 @pytest.mark.parametrize(
     "page",
-    ["labels.md", "extremes.md", "devices.md", "series.md", "filters-and-groups.md", "columns.md"],
+    [
+        "labels.md",
+        "extremes.md",
+        "devices.md",
+        "series.md",
+        "filters-and-groups.md",
+        "columns.md",
+        "compare-groups.md",
+    ],
 )
 def test_the_snippet_of_a_page_prints_what_it_says(page: str) -> None:
     result = doctest.testfile(str(ROOT / "docs" / page), module_relative=False)

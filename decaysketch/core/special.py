@@ -21,7 +21,7 @@ Float64Array = npt.NDArray[np.float64]
 
 _NEGLIGIBLE = 1e-17  # of a sum
 _MANY = 32  # shapes from which on arrays are faster than SciPy's search
-_STEP = 1e-3  # in standard deviations
+_STEP = 4e-4  # in standard deviations
 _UPPER = 0.9
 
 
@@ -69,9 +69,9 @@ def gammaincinv(shape: Float64Array, probability: float) -> Float64Array:
     """Return the quantile for the gamma distribution with scale 1, for each shape.
 
     For many shapes it starts from the quantile's cube root (Wilson and Hilferty 1931), as a series
-    in ``c = 1 / (9 shape)`` up to ``c^2`` (Cornish and Fisher), and makes one Halley step. This is
-    three times as fast as SciPy's search, with a relative error below 1e-9. If a shape is too small
-    for the series, or its step too long, SciPy finds the quantile.
+    in ``c = 1 / (9 shape)`` up to ``c^2`` (Cornish and Fisher), and makes one Halley step, or two
+    if the first was long. This is three times as fast as SciPy's search, with a relative error
+    below 1e-9. If the shape is too small for the series, SciPy finds the quantile.
     """
     special = _scipy()
     shape = np.asarray(shape, dtype=np.float64)
@@ -83,19 +83,30 @@ def gammaincinv(shape: Float64Array, probability: float) -> Float64Array:
         root = np.sqrt(c)
         cube = root * (z / 4 - z**3 / 12) + c * ((z**4 + 4 * z * z - 7) / 15)
         start = shape * (1.0 - c + z * root + c * cube) ** 3
-        if probability < _UPPER:
-            excess = special.gammainc(shape, start) - probability
-        else:  # without cancellation
-            excess = (1.0 - probability) - special.gammaincc(shape, start)
-        newton = excess * np.exp(start + special.gammaln(shape) - (shape - 1.0) * np.log(start))
-        bend = newton * ((shape - 1.0) / start - 1.0)
-        step = newton / (1.0 - 0.5 * np.clip(bend, -1.0, 1.0))
-        found: Float64Array = start - step
-        near = np.abs(step) * np.sqrt(shape) < _STEP * start  # the error is its third power
-    rest = ~(near & (shape > 0.5 * z * z))
+        found, near = _halley(shape, start, probability)
+        again = ~near & (shape > 0.15 * z * z)
+        if again.any():
+            found[again], near[again] = _halley(shape[again], found[again], probability)
+    rest = ~(near & (shape > 0.15 * z * z))
     if rest.any():
         found[rest] = special.gammaincinv(shape[rest], probability)
     return found
+
+
+def _halley(
+    shape: Float64Array, start: Float64Array, probability: float
+) -> tuple[Float64Array, npt.NDArray[np.bool_]]:
+    """Return closer quantiles, and whether they are close enough."""
+    special = _scipy()
+    if probability < _UPPER:
+        excess = special.gammainc(shape, start) - probability
+    else:  # without cancellation
+        excess = (1.0 - probability) - special.gammaincc(shape, start)
+    newton = excess * np.exp(start + special.gammaln(shape) - (shape - 1.0) * np.log(start))
+    bend = newton * ((shape - 1.0) / start - 1.0)
+    step = newton / (1.0 - 0.5 * np.clip(bend, -1.0, 1.0))
+    # The error after the step is its third power.
+    return start - step, np.abs(step) * np.sqrt(shape) < _STEP * start
 
 
 def binomial_at_most(k: int, n: int, p: float) -> float:

@@ -125,6 +125,24 @@ class Histogram(NamedTuple):
     below: Estimate
     above: Estimate
 
+    def to_frame(self) -> Any:
+        """Return a pandas data frame with a row for each bin: ``low``, ``high``, then the share as
+        ``value``, ``lower``, ``upper``, ``stderr``, ``exact``, ``rows`` and ``caveats``. The first
+        row is below all bins, the last one above.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed.
+        """
+        from decaysketch.query.frames import frame_of_bins
+
+        return frame_of_bins(self)
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the shares with their intervals. See :func:`decaysketch.query.plots.histogram`."""
+        from decaysketch.query import plots
+
+        return plots.histogram(self, axes)
+
 
 class Last(NamedTuple):
     """An observation: its value, None if missing, and its time."""
@@ -292,6 +310,8 @@ def _sum(
         one_sign = function.min(initial=0.0) >= 0.0 or function.max(initial=0.0) <= 0.0
         certain = columns.decayed[tail] * np.abs(function[tail]) if one_sign else None
         hits = hits_of(sample, columns, x, function, unseen, others)
+        if others is None:
+            hits = hits._replace(usual=(max(hits.usual[0], _borrowed(sample)), hits.usual[1]))
         interval, spread, step, caveats = signed_sum(
             sample, columns, x, certain, confidence, hits, function
         )
@@ -300,6 +320,15 @@ def _sum(
         ends = Interval(*(exact + end for end in interval))
         found = approximate(sample, ends, spread, step, confidence, len(x), caveats)
         return found.over(sample.magnitude)
+
+
+def _borrowed(sample: Sample) -> float:
+    """Return the hit size that a count of a part borrows from the complete sample."""
+    if not sample.weighted or sample.whole is None:
+        return 0.0
+    whole = sample.whole()
+    x = over_weights(whole, whole.columns, np.ones(len(whole)))
+    return sample.step * borrowed_hit(whole, whole.columns, x)
 
 
 def over_weights(sample: Sample, columns: Columns, function: Float64Array) -> Float64Array:
@@ -570,6 +599,25 @@ def _hinges(
     return unequal if heavy and _much_lighter(weights[order[1:]], weights) else named
 
 
+def borrowed_hit(sample: Sample, columns: Columns, x: Float64Array) -> float:
+    """Return the hit size that a part with few rows may lack, for a unit of mass. It is the mean
+    size for a hit drawn by its size, ``sum x^2 / sum |x|``. 0 if all weights are 1.
+
+    If weights differ, light observations are large hits in a sum over observations, and few rows
+    show none.
+
+    Args:
+        sample, columns: all rows, from every part.
+        x: the summed value, for a unit of weight.
+    """
+    if not sample.weighted:
+        return 0.0
+    sizes = np.abs(x)
+    terms = columns.masses * sizes
+    amount = float(terms.sum())
+    return float((terms * sizes).sum()) / amount if amount > 0.0 else 0.0
+
+
 def has_unequal_weights(sample: Sample, columns: Columns, function: Float64Array) -> bool:
     """Return whether light observations are so seldom seen that a sum over weights must warn. See
     :func:`_hinges`.
@@ -775,8 +823,14 @@ def borrowed_sizes(
     numbers, weight = of(values.astype(np.float64, copy=False)), float(np.sum(columns.masses))
     if not weight > 0.0:
         return 0.0, 0.0
-    distances = numbers - _weighted_mean(numbers, columns.masses, weight)
-    terms = columns.masses * distances
+    return drawn_sizes(columns.masses, numbers - _weighted_mean(numbers, columns.masses, weight))
+
+
+def drawn_sizes(masses: Float64Array, distances: Float64Array) -> tuple[float, float]:
+    """Return the mean distance above and below 0 for a row drawn by its distance: ``sum e^2 / sum
+    |e|`` for either sign, 0 if there is none.
+    """
+    terms = masses * distances
     above = np.maximum(terms, 0.0)
     below = above - terms
     squares = float((above * distances).sum()), -float((below * distances).sum())

@@ -21,13 +21,14 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack, cast, overload
+from weakref import ref
 
 import numpy as np
 
 from decaysketch.core.text.predicate import MAX_OPERATIONS, MAX_TEXT
 from decaysketch.core.text.predicate import Predicate as ReadPredicate
 from decaysketch.core.time_units import Instant
-from decaysketch.decay import Decay, window
+from decaysketch.decay import Decay, parse, window
 from decaysketch.errors import ParameterError
 from decaysketch.query import aggregates, ensemble, relations
 from decaysketch.query.aggregates import Function, HeavyHitter, Histogram, Last, Predicate
@@ -58,10 +59,12 @@ from decaysketch.query.modifiers import (
     revalued,
     schema_of_sample,
 )
+from decaysketch.query.over_time import TimeTable
 from decaysketch.query.pair_view import PairView, RangeView, range_moment
 from decaysketch.query.sample import EndOfRange, Sample, pool
 from decaysketch.query.series import SERIES_QUESTIONS
 from decaysketch.query.shapes import SCALAR, Argument, Column, Question, Rows, Shape
+from decaysketch.query.subtraction import Asked as Remembered
 from decaysketch.query.tables import GroupedView, GroupTable
 
 __all__ = [
@@ -853,8 +856,63 @@ class AskedOfSamples(Views):
         found: Any = view.modified(modifiers).ask(
             asked, confidence=confidence, combine=combine, **arguments
         )
+        if isinstance(found, Estimate):
+            found = self._remembered(found, asked, view.now, decay, how, arguments)
         answered: A = as_of(view.now, found) if now is None else found
         return answered
+
+    def _remembered(
+        self, found: Estimate, question: Question[Any], now: int, decay: Decay | str | None,
+        how: How, arguments: Mapping[str, Any],
+    ) -> Estimate:  # fmt: skip
+        """Return an estimate that remembers its query, for differences."""
+        sketch = getattr(self, "snapshot", lambda: self)()
+        options = {name: how.get(name, default) for name, default, _ in _HOW[:3]}
+        if isinstance(decay, str):
+            decay = parse(decay, sketch.params.time_unit)
+        asked = Remembered(
+            ref(sketch), question, dict(arguments), modifiers_of(how), decay, now, options
+        )
+        return replace(found, asked=asked)
+
+    def over_time(
+        self,
+        aggregate: str,
+        decay: Decay | str | None = None,
+        *,
+        times: Sequence[Instant],
+        **more: Any,
+    ) -> TimeTable:
+        """Query an aggregate at several times, for a time series.
+
+        Args:
+            aggregate: the query, such as "mean".
+            decay: the decay. None for a sketch with a fixed decay.
+            times: the query times.
+            more: keywords of the query: arguments, ``where``, ``of``, ``by``, ``confidence`` and
+                others. See :meth:`decaysketch.query.dispatch.View.given`.
+
+        Returns:
+            A :class:`~decaysketch.query.over_time.TimeTable`, with ``to_frame`` and ``plot``.
+
+        Raises:
+            ParameterError, UnanswerableQueryError: see :meth:`decaysketch.query.dispatch.View.ask`.
+
+        Example:
+            >>> import decaysketch as ds
+            >>> sketch = ds.DecaySketch(ds.SketchParams(max_weight=1, id_bits=40, capacity=100))
+            >>> sketch.update([1.0, 3.0, 8.0], 1, [1, 2, 12], [1, 2, 3])
+            >>> [each.value for each in sketch.over_time("mean", "window(5)", times=[5, 15])]
+            [2.0, 8.0]
+        """
+        how = cast("How", {name: more.pop(name) for name in How.__annotations__ if name in more})
+        question = modified_question(aggregate, modifiers_of(how))
+        found = [
+            (self.moment(time), self._ask(question, decay, time, how, **more)) for time in times
+        ]
+        unit: str = self.params.time_unit
+        moments, answers = [time for time, _ in found], [answer for _, answer in found]
+        return TimeTable(question, dict(more), moments, answers, unit)
 
     def _ask_each(
         self,

@@ -41,9 +41,12 @@ from decaysketch.core.text.expression import Bound
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
 from decaysketch.query.aggregates import (
+    LEAST_REST,
     Hits,
     approximate,
+    drawn_sizes,
     exactly,
+    hits_of,
     of_values,
     signed_sum,
     span_of,
@@ -505,6 +508,39 @@ def _roots(ratio: float, balance: Callable[[float], Interval]) -> Interval:
     return Interval(ratio, least, high)
 
 
+def _of_residuals(
+    rows: _Rows, a: float, b: float, m1: float, m2: float, r: float, v: Float64Array,
+    confidence: float,
+) -> _Linear:  # fmt: skip
+    """Return the interval for ``m1 - r m2``, two parts at one time, as for a mean.
+
+    Each residual is over ``1 - leverage`` (the jackknife). A part with few rows borrows the tail
+    from both: a hit may be as large as one that is drawn by its size.
+
+    Args:
+        rows: the rows in both parts.
+        a, b, m1, m2: the parts' weights and means.
+        r: factor before the second mean.
+        v: the compared values.
+        confidence: the interval's confidence.
+    """
+    sample, columns, g1, g2 = rows.sample, rows.columns, rows.first.weights, rows.second.weights
+    masses = columns.masses
+    one, other = (
+        g / weight * (v - mean) / np.maximum(1.0 - g * masses / weight, LEAST_REST)
+        for g, weight, mean in ((g1, a, m1), (g2, b, m2))
+    )
+    c = one - r * other
+    hits = hits_of(sample, columns, c, None, (0.0, 0.0), np.empty(0))
+    up, down = (
+        max(usual, sample.step * size)
+        for usual, size in zip(hits.usual, drawn_sizes(masses, c), strict=True)
+    )
+    found = rows.linear(c, confidence, hits._replace(usual=(up, down)))
+    (value, lower, upper), middle = found.ends, m1 - r * m2
+    return found._replace(ends=Interval(middle, middle - (value - lower), middle + (upper - value)))
+
+
 def _check_positive(values: Float64Array, name: str) -> None:
     if np.any(values < 0.0):
         raise ParameterError(
@@ -543,6 +579,8 @@ def _of_means(rows: _Rows, how: Comparison, confidence: float, at_most: float | 
 
     def balance(r: float) -> _Linear:
         """Return the interval for ``m1 - r m2``."""
+        if isinstance(rows.grid, _Flat):
+            return _of_residuals(rows, a, b, m1, m2, r, v, confidence)
         # A hit may have any value that was seen, though none was such.
         ends_of = [((value - m1) / a, r * (value - m2) / b) for value in (lowest, highest)]
         up = max(rows.grid.largest(*each) for each in ends_of)

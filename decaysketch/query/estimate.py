@@ -16,7 +16,7 @@ import math
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -95,8 +95,9 @@ class Estimate:
     """An estimated number and its interval.
 
     ``<``, ``<=``, ``>`` and ``>=`` compare the value with a number, and ignore the interval. Two
-    estimates are not ordered: two intervals do not show whether their difference is 0, see
-    the sketch method ``compare``.
+    estimates are not ordered: two intervals do not show whether their difference is 0. ``b - a``
+    does, if both come from one sketch: it has a joint interval, as the sketch method ``compare``.
+    Without a joint interval it raises :class:`~decaysketch.errors.ParameterError`.
 
     Attributes:
         value: the estimate. ``float(estimate)`` gives it too. NaN if the aggregate is not
@@ -121,6 +122,7 @@ class Estimate:
             if nothing was compared.
         now: the query time, if the query named none and the newest was used. Not compared, and not
             in :meth:`to_dict`: it is part of the query.
+        asked: the query, for differences. Neither compared nor stored.
     """
 
     value: float
@@ -135,6 +137,7 @@ class Estimate:
     sure_upper: float | None = None
     changed: bool | None = None
     now: int | None = field(default=None, compare=False)
+    asked: Any = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.caveats, tuple):  # as JSON gives them
@@ -148,6 +151,39 @@ class Estimate:
         ``str``.
         """
         return format(self.value, spec) if spec else str(self)
+
+    def __sub__(self, other: object) -> Estimate:
+        """Return the difference. A number moves the interval. An estimate from the same sketch
+        gives a joint interval.
+        """
+        if isinstance(other, _NUMBERS):
+            return self._moved(float(other))
+        if not isinstance(other, Estimate):
+            return NotImplemented
+        if self.asked is None or other.asked is None:
+            raise ParameterError(
+                "these estimates have no joint interval: it needs two results of a sketch's own "
+                "methods, such as mean. Use the sketch method compare, or subtract the values: "
+                "float(b) - float(a)"
+            )
+        found: Estimate = self.asked.less(other.asked)
+        return found
+
+    def _moved(self, by: float) -> Estimate:
+        sure = None if self.sure_upper is None else self.sure_upper - by
+        return replace(
+            self, value=self.value - by, lower=self.lower - by, upper=self.upper - by,
+            sure_upper=sure, asked=None,
+        )  # fmt: skip
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return tuple(
+            None if each.name == "asked" else getattr(self, each.name) for each in fields(self)
+        )
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        for each, value in zip(fields(self), state, strict=True):
+            object.__setattr__(self, each.name, value)
 
     def __lt__(self, other: object) -> bool:
         return bool(self.value < other) if isinstance(other, _NUMBERS) else NotImplemented
@@ -177,15 +213,12 @@ class Estimate:
         """Return the JSON-ready form. Values that are not finite are None. ``caveats``,
         ``sure_upper`` and ``changed`` are included if there are any.
         """
-        fields = {
+        found: dict[str, Any] = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in asdict(self).items()
+            for name in _STORED
+            if (value := getattr(self, name)) is not None or name not in ("sure_upper", "changed")
         }
-        del fields["caveats"], fields["now"]
-        for name in ("sure_upper", "changed"):
-            if getattr(self, name) is None:
-                del fields[name]
-        return fields | {"caveats": list(self.caveats)} if self.caveats else fields
+        return found | {"caveats": list(self.caveats)} if self.caveats else found
 
     def over(self, magnitude: int) -> Estimate:
         """Return the estimate times ``2^magnitude``, with an allowance for the loss below the
@@ -228,6 +261,11 @@ class Estimate:
             most = float(np.ldexp(self.sure_upper, magnitude))
         lost = self.sure_upper > 0.0 and most < sys.float_info.min
         return math.nextafter(most, math.inf) if lost else most
+
+
+_STORED = tuple(
+    each.name for each in fields(Estimate) if each.name not in ("caveats", "now", "asked")
+)
 
 
 def as_of(now: int, found: Any) -> Any:
@@ -348,7 +386,12 @@ def gamma_quantile(
     mean = y + unseen * step
     scale = (variance + unseen * thinning * step * step) / np.where(mean > 0.0, mean, 1.0)
     shape = mean / np.where(scale > 0.0, scale, 1.0)
-    quantile: Float64Array = np.where(scale > 0.0, gammaincinv(shape, level) * scale, y)
+    some = scale > 0.0
+    if np.ndim(some) and not np.all(some):  # as the negative parts of counts
+        quantile = np.array(np.broadcast_to(y, mean.shape), dtype=np.float64)
+        quantile[some] = gammaincinv(shape[some], level) * scale[some]
+    else:
+        quantile = np.where(some, gammaincinv(shape, level) * scale, y)
     return np.where(np.isfinite(quantile), quantile, 0.0)  # amounts near the smallest float64
 
 

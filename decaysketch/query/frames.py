@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,20 @@ from decaysketch.query.estimate import Estimate
 from decaysketch.query.grouped import Estimates
 
 if TYPE_CHECKING:
+    from decaysketch.query.aggregates import Histogram
+    from decaysketch.query.over_time import TimeTable
     from decaysketch.query.shapes import Question
     from decaysketch.query.tables import GroupTable
 
-__all__ = ["ESTIMATED", "frame_of", "frame_of_groups", "rows_of", "times_of"]
+__all__ = [
+    "ESTIMATED",
+    "frame_of",
+    "frame_of_bins",
+    "frame_of_groups",
+    "frame_of_times",
+    "rows_of",
+    "times_of",
+]
 
 #: Columns of an estimate. The last is there for comparisons.
 ESTIMATED = ("value", "lower", "upper", "stderr", "exact", "rows", "caveats", "changed")
@@ -77,6 +88,40 @@ def _columns_of(estimate: Estimate) -> dict[str, Any]:
     if estimate.changed is None:
         del found["changed"]
     return found | {"caveats": " ".join(estimate.caveats)}
+
+
+def frame_of_bins(histogram: Histogram) -> Any:
+    """See :meth:`~decaysketch.query.aggregates.Histogram.to_frame`."""
+    bins = histogram.bins
+    lows = [-math.inf, *(each.low for each in bins), bins[-1].high]
+    highs = [bins[0].low, *(each.high for each in bins), math.inf]
+    shares = [histogram.below, *(each.share for each in bins), histogram.above]
+    rows = [_columns_of(share) for share in shares]
+    found = {name: [row[name] for row in rows] for name in rows[0]}
+    return frame_of({"low": lows, "high": highs, **found})
+
+
+def frame_of_times(table: TimeTable) -> Any:
+    """See :meth:`~decaysketch.query.over_time.TimeTable.to_frame`."""
+    rows = [
+        {"time": number, **row}
+        for number, answer in enumerate(table.answers)
+        for row in _rows_at(table, answer)
+    ]
+    names = dict.fromkeys(name for row in rows for name in row)
+    found = {name: [row.get(name) for row in rows] for name in names if name != "time"}
+    times = times_of([table.times[row["time"]] for row in rows], table.time_unit)
+    return frame_of({"time": times, **found})
+
+
+def _rows_at(table: TimeTable, answer: Any) -> Iterator[dict[str, Any]]:
+    """Return the rows at one time, with the keys of their groups."""
+    if not hasattr(answer, "by_key"):
+        yield from rows_of(table.question, answer, table.arguments)
+        return
+    for group in answer:
+        for row in rows_of(table.question, group.answer, table.arguments):
+            yield {**group.by, **row, "small": group.small}
 
 
 def frame_of_groups(table: GroupTable) -> Any:

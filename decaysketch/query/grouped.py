@@ -354,7 +354,7 @@ class _Signed(NamedTuple):
 def _signed(
     parts: Parts, columns: Columns, group: IntArray, x: Float64Array, *,
     certain: Float64Array | None = None, unseen: tuple[float, float] = (0.0, 0.0),
-    sizes: Any = (0.0, 0.0), larger: float = 1.0, floor: float = 0.0,
+    sizes: Any = (0.0, 0.0), larger: float = 1.0, floor: Any = 0.0,
 ) -> _Signed:  # fmt: skip
     """Return the sampled part of sums over masses times x, as
     :func:`~decaysketch.query.aggregates.signed_sum` for each group.
@@ -369,7 +369,7 @@ def _signed(
         sizes: lower limits on the x of a hit with either sign: two numbers, or one for each
             positive part and then for each negative one.
         larger: a factor for the variances.
-        floor: a lower limit on the largest seen hit in a part.
+        floor: a lower limit on the largest hit in a part, for each group.
     """
     tail, size = slice(columns.exact, None), parts.size
     near, far, gt = x[: columns.exact], x[tail], group[tail]
@@ -390,7 +390,7 @@ def _signed(
     step = np.tile(parts.step, 2)
     has = jump > 0.0
     largest = np.maximum(jump, step * sampled / np.where(mass > 0.0, mass, 1.0))
-    largest = np.maximum(largest, floor)
+    largest = np.maximum(largest, np.tile(np.broadcast_to(floor, size), 2))
     largest = np.where(
         np.tile(_level(gt, far, size), 2), np.maximum(largest, step * of_near), largest
     )
@@ -454,10 +454,10 @@ def _largest(group: npt.NDArray[Any], column: Float64Array, size: int) -> Float6
 
 def _level(group: IntArray, column: Float64Array, size: int) -> BoolArray:
     """Return the groups whose entries are all equal."""
-    one = np.full(size, np.nan)
-    one[group] = column  # an entry of each group
-    differs = np.bincount(group, column != one[group], size)
-    return np.asarray((differs == 0.0) & ~np.isnan(one))
+    least, most = np.full(size, np.inf), np.full(size, -np.inf)
+    np.minimum.at(least, group, column)
+    np.maximum.at(most, group, column)
+    return np.asarray(least == most)
 
 
 def _sums(
@@ -483,7 +483,9 @@ def _sums(
     both = [_largest(group, sign * function, parts.size) > 0.0 for sign in (1.0, -1.0)]
     one_sign = ~(both[0] & both[1])
     unequal = aggregates.has_unequal_weights(sample, columns, function)
-    floor = float(sample.step * np.max(np.abs(function), initial=0.0)) if unequal else 0.0
+    floor = parts.step * aggregates.borrowed_hit(sample, columns, x)
+    if unequal:
+        floor = np.maximum(floor, sample.step * np.max(np.abs(function), initial=0.0))
     seen = columns.decayed[tail] * np.abs(function[tail]) * one_sign[group[tail]]
     of_values = math.isinf(unseen[1])
     sizes: Any = (0.0, 0.0)

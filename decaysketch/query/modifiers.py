@@ -191,8 +191,8 @@ class Modifiers:
         """
         name = question.name
         if question.asked_of == "sources":
-            others = ("where", "of", "weight", "versus")
-            if columns := [each for each in others if getattr(self, each)]:
+            named = ("where", "of", "weight", "versus")
+            if columns := [each for each in named if getattr(self, each)]:
                 raise ParameterError(
                     f"{name} compares sets of messages, and has no {', '.join(columns)}: use set"
                 )

@@ -443,6 +443,9 @@ class Origin(NamedTuple):
 
     def take(self, rows: npt.NDArray[np.intp]) -> Origin:
         """Return the origin of some rows."""
+        first = self.runs[0]
+        if isinstance(first, slice) and first.start is None:  # every row
+            return Origin(self.values, [rows])
         parts = [np.arange(r.start, r.stop) if isinstance(r, slice) else r for r in self.runs]
         return Origin(self.values, [np.concatenate(parts)[rows]])
 

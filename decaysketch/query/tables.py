@@ -146,6 +146,12 @@ class GroupTable:
             found.append(said | self.question.parts(row.answer, self.arguments))
         return found
 
+    def plot(self, axes: Any = None, most: int = 30) -> Any:
+        """Draw the groups with their intervals. See :func:`decaysketch.query.plots.groups`."""
+        from decaysketch.query import plots
+
+        return plots.groups(self, axes, most)
+
     def by_key(self) -> dict[tuple[Any, ...], Any]:
         """Return results by group key."""
         return dict(zip(zip(*self.values, strict=True), (r.answer for r in self), strict=True))

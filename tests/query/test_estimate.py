@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy import special
 from scipy.special import chdtri, ndtri
 
 import decaysketch as ds
+from decaysketch.core.special import gammaincinv
 from decaysketch.query.ensemble import median_estimate
 from decaysketch.query.estimate import (
     Interval,
@@ -189,3 +191,13 @@ def test_shares_by_hand() -> None:
     assert np.isnan(columns.value[0])
     assert (columns.lower[0], columns.upper[0]) == (0.0, 1.0)
     assert columns.value[1] == 0.75
+
+
+@pytest.mark.parametrize("level", [1e-9, 2.5e-5, 0.025, 0.5, 0.975, 1 - 2.5e-5, 1 - 1e-9])
+def test_gamma_quantiles_of_many_shapes_are_those_of_scipy(level: float) -> None:
+    """From shapes of half a hit to those of a million, and those that have no quantile."""
+    shapes = np.exp(np.random.default_rng(1).uniform(np.log(0.3), np.log(1e4), 2_000))
+    found, expected = gammaincinv(shapes, level), special.gammaincinv(shapes, level)
+    assert np.abs(found / expected - 1.0).max() < 1e-9
+    odd = np.array([0.0, np.nan] * 40)
+    assert np.array_equal(gammaincinv(odd, level), special.gammaincinv(odd, level), equal_nan=True)
