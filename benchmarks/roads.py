@@ -2,7 +2,8 @@
 
 Line protocol, OTLP and Prometheus remote write, with 200 series and with 5,000 hosts of which each
 has one sample in a body, as collectors send them, and NDJSON. Posts go through the complete
-application in this process: guard, parser, ids, checks, sketch, journal. Each protocol is printed
+application in this process: guard, parser, ids, checks, sketch, journal. Line protocol and remote
+write are posted to a stream of single values and to one with columns. Each protocol is printed
 with its parser alone and, as the floor, another parser of the format, in C, which does nothing with
 the result: of OTLP and remote write protobuf's own. The last lines compare a bucket of ten streams
 with one stream that reads the same lines.
@@ -41,6 +42,10 @@ _BEGIN_S = 1_700_000_000
 _MAP = {"format": "influx", "measurement": "weather", "value": "temp", "drop_tags": ["agent"]}
 _METRIC = {"format": "otlp", "metric": "temp"}
 _SAMPLES = {"format": "prometheus", "metric": "temp", "drop_labels": ["replica"]}
+_COLUMNS = {"temp": "float64", "hum": "float64", "host": "text", "room": "text", "site": "text",
+            "value": "float64", "metric": "text", "instance": "text", "job": "text"}  # fmt: skip
+_LINE_COLUMNS = {"format": "influx", "columns": "*", "drop_tags": ["agent"]}
+_SAMPLE_COLUMNS = {"format": "prometheus", "columns": "*", "drop_labels": ["replica"]}
 _PROTOBUF = {"content-type": "application/x-protobuf"}
 _SNAPPY = _PROTOBUF | {"content-encoding": "snappy"}
 _LINES = {"content-type": "text/plain"}
@@ -160,8 +165,11 @@ def _alone() -> dict[str, tuple[Take, Make]]:
 def _posts(client: TestClient) -> dict[str, tuple[Take, Make]]:
     """Posts, the complete way."""
 
-    def create(name: str, *maps: dict[str, Any]) -> str:
-        form = {"params": {"max_weight": 1, "time_unit": "ms"}, "ingest": {"map": maps}}
+    def create(name: str, *maps: dict[str, Any], columns: dict[str, str] | None = None) -> str:
+        params: dict[str, Any] = {"max_weight": 1, "time_unit": "ms"}
+        if columns is not None:
+            params["columns"] = columns
+        form = {"params": params, "ingest": {"map": maps}}
         client.put(f"/v1/streams/{name}", json=form).raise_for_status()
         return name
 
@@ -178,6 +186,17 @@ def _posts(client: TestClient) -> dict[str, tuple[Take, Make]]:
         }
         for way, (take, make) in ways.items():
             cases[f"posts of {way}, {series} series"] = take, partial(make, series=series)
+        fleet = create(f"c{series}", _LINE_COLUMNS, _SAMPLE_COLUMNS, columns=_COLUMNS)
+        lines = post(f"/api/v2/write?bucket={fleet}", _LINES)
+        samples = post(f"/v1/streams/{fleet}/prometheus/write", _SNAPPY)
+        cases[f"posts of line protocol with columns, {series} series"] = (
+            lines,
+            partial(_lines, series=series),
+        )
+        cases[f"posts of remote write with columns, {series} series"] = (
+            samples,
+            partial(_blocks, series=series),
+        )
     ten = [_MAP | {"measurement": f"weather{number}"} for number in range(_TEN)]
     names = [create(f"ten{number}", each) for number, each in enumerate(ten)]
     mixed = partial(_lines, series=_HOSTS, measurements=_TEN)
