@@ -141,7 +141,8 @@ async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggr
     stack.push_async_callback(keys.close)
     app.state.keys = await access.start(settings, keys)
     await aggregator.start()
-    app.state.monitors, app.state.lists = await monitors.start(aggregator, storage, settings, stack)
+    started = await monitors.start(aggregator, storage, settings, stack)
+    app.state.monitors, app.state.lists, app.state.functions = started
     app.state.configured = Configured(storage, settings)
     if settings.upstream:
         from api import relay  # brings an HTTP client, which takes a third of a second

@@ -49,6 +49,7 @@ __all__ = [
     "StaleTokenError",
     "StreamConflictError",
     "TokenBeyondError",
+    "TooManyFunctionsError",
     "TooManyListsError",
     "TooManyMonitorsError",
     "TooManyQuestionsError",
@@ -59,6 +60,7 @@ __all__ = [
     "TooManyStreamsError",
     "TooMuchAskedError",
     "UnanswerableQueriesError",
+    "UnknownFunctionError",
     "UnknownIntervalError",
     "UnknownKeyError",
     "UnknownListError",
@@ -476,6 +478,20 @@ class TooManyQuestionsError(ServiceError):
 
     def __init__(self, where: str, questions: int, most: int) -> None:
         super().__init__(f"{where} {questions} configured questions; there may be {most}")
+
+
+class UnknownFunctionError(ServiceError):
+    """A stream has no function across sources with this name."""
+
+    def __init__(self, stream: str, name: str) -> None:
+        super().__init__(f"stream {stream!r} has no function {name!r}")
+
+
+class TooManyFunctionsError(ServiceError):
+    """There is no capacity for one more function. ``where`` names the place."""
+
+    def __init__(self, where: str, functions: int, most: int) -> None:
+        super().__init__(f"{where} {functions} functions; there may be {most}")
 
 
 class UnknownListError(ServiceError):

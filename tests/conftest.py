@@ -74,6 +74,7 @@ _MARKS = {
         "tests/spark/test_cluster.py",
         "tests/topk/test_errata.py",
         "tests/toy/",
+        "tests/api/monitors/test_functions_served.py::test_two_processes_and_a_kill",
         "tests/api/service/test_rows_budget.py::test_a_served_process_stays_within_its_bound",
         "tests/demo/test_relays.py::test_the_example",
         "tests/query/test_aggregates.py::test_the_studies_run_and_print",

@@ -95,6 +95,7 @@ TABLE: dict[type[Exception], _Kind] = {
     errors.UnknownStreamError: _Kind(404, "unknown-stream", "No such stream"),
     errors.UnknownMonitorError: _Kind(404, "unknown-monitor", "No such monitor"),
     errors.UnknownQuestionError: _Kind(404, "unknown-question", "No such configured question"),
+    errors.UnknownFunctionError: _Kind(404, "unknown-function", "No such function"),
     errors.UnknownListError: _Kind(404, "unknown-list", "No such top-k list"),
     errors.UnknownKeyError: _Kind(404, "unknown-key", "No such key"),
     errors.UnknownIntervalError: _Kind(404, "unknown-interval", "No such interval"),
@@ -125,6 +126,7 @@ TABLE: dict[type[Exception], _Kind] = {
     errors.TooManyQuestionsError: _Kind(
         409, "too-many-questions", "No room for another configured question"
     ),
+    errors.TooManyFunctionsError: _Kind(409, "too-many-functions", "No room for another function"),
     errors.TooManyListsError: _Kind(409, "too-many-lists", "No room for another top-k list"),
     errors.ForeignSiteError: _Kind(409, "foreign-site", "The source is no site of the list"),
     errors.KeyChangedError: _Kind(409, "key-changed", "The key was changed meanwhile"),

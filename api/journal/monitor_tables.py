@@ -18,6 +18,7 @@ from api.journal import tables
 
 __all__ = [
     "accounts",
+    "functions",
     "group_states",
     "groups",
     "lists",
@@ -147,6 +148,19 @@ words = sa.Table(
     sa.Column("post", sa.Text, nullable=False),  # as JSON
 )
 
+functions = sa.Table(
+    "monitor_functions",
+    metadata,
+    sa.Column("id", _Key, sa.Identity(always=False), primary_key=True),
+    _of("stream_id", tables.streams, nullable=False),
+    sa.Column("name", _Text, nullable=False),
+    sa.Column("spec", sa.Text, nullable=False),  # as JSON
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("version", sa.BigInteger, nullable=False),  # of what follows: one writer wins
+    sa.Column("state", sa.Text, nullable=True),  # of the hub, as JSON; nothing yet in this epoch
+    sa.UniqueConstraint("stream_id", "name"),
+    sqlite_autoincrement=True,
+)
 
 questions = sa.Table(
     "configured_questions",

@@ -3,6 +3,7 @@
 - ``store``: rows for monitors and for their sites' accounts
 - ``engine``: grants in the posts' transactions, and repeated state evaluation
 - ``defining``: capacity checks for new definitions, and rejections
+- ``function_rows``, ``functions``: functions across sources, their hubs and exchanges
 - ``list_rows``, ``lists``: top-k lists, their sites' reports, and rounds
 - ``mailboxes``: events for followers
 - ``alerts``, ``outbox``, ``webhooks``: messages about an alert, their delivery, and the receivers
@@ -17,6 +18,7 @@ from contextlib import AsyncExitStack
 
 from api.journal.storage import Storage
 from api.monitors.engine import Monitors
+from api.monitors.functions import Functions
 from api.monitors.outbox import Outbox
 from api.monitors.topk import Lists
 from api.monitors.webhooks import Webhooks
@@ -24,12 +26,12 @@ from api.service.aggregator import Aggregator
 from api.service.supervisor import Background
 from api.settings import Settings
 
-__all__ = ["Lists", "Monitors", "start"]
+__all__ = ["Functions", "Lists", "Monitors", "start"]
 
 
 async def start(
     aggregator: Aggregator, storage: Storage, settings: Settings, stack: AsyncExitStack
-) -> tuple[Monitors, Lists]:
+) -> tuple[Monitors, Lists, Functions]:
     """Start to evaluate, and to send waiting alerts. ``stack`` ends it, before the database is
     closed.
     """
@@ -43,6 +45,7 @@ async def start(
     )
     monitors = Monitors(aggregator, storage, outbox, webhooks, settings)
     lists = Lists(aggregator, storage, monitors.mailboxes, settings)
+    functions = Functions(aggregator, storage, monitors.mailboxes)
     await monitors.look()
     await lists.look()
     background = Background(aggregator.observer)
@@ -50,5 +53,6 @@ async def start(
     stack.push_async_callback(background.close)
     background.run("monitors", monitors.watch)
     background.run("top-k lists", lists.watch)
+    background.run("functions", functions.watch)
     background.run("webhooks", outbox.watch)
-    return monitors, lists
+    return monitors, lists, functions

@@ -198,7 +198,7 @@ def _make_empty(sink: sa.Connection) -> None:
 
 def _continue_numbers(sink: sa.Connection) -> None:
     """Continue PostgreSQL's numbers after the restored ones. SQLite does so by itself."""
-    named = ("monitors", "states", "group_states", "outbox", "lists")
+    named = ("monitors", "states", "group_states", "outbox", "lists", "functions")
     numbered = [getattr(monitor_tables, each) for each in named]
     for table in (tables.streams, *numbered):
         highest = sink.execute(sa.select(sa.func.max(table.c.id))).scalar_one()
@@ -232,6 +232,10 @@ def _renew_monitors(sink: sa.Connection) -> None:
             .where(lists.c.id == number)
             .values(epoch=max(epoch + 1, now_us), asked=None, opened_us=0)
         )
+    functions = monitor_tables.functions
+    for number, epoch in sink.execute(sa.select(functions.c.id, functions.c.epoch)).all():
+        it = functions.update().where(functions.c.id == number)
+        sink.execute(it.values(epoch=max(epoch + 1, now_us), state=None))
 
 
 # ------------------------------------------------------------------------------------------ check

@@ -20,8 +20,7 @@ import httpx2
 import numpy.typing as npt
 
 from decaysketch import decay
-from decaysketch.client.delivery import Answer, Later, Taken, judge
-from decaysketch.client.posting import PostRefusedError, problem_kind
+from decaysketch.client.requesting import fields_of
 from decaysketch.decay.read import from_dict
 from decaysketch.errors import ParameterError
 from decaysketch.topk import Ask, Post, Tally, TopKSite
@@ -148,18 +147,4 @@ class TopKSensor:
     def _fields(
         self, method: str, path: str, expected: dict[str, str], **sent: Any
     ) -> dict[str, Any] | None:
-        """Return the response, or None if the outcome is unknown and a repeat is safe."""
-        try:
-            answer = self._client.request(method, self._path + path, **sent)
-        except httpx2.RequestError:
-            return None
-        headers = {name.lower(): value for name, value in answer.headers.items()}
-        outcome = judge(Answer(answer.status_code, headers, answer.content), expected)
-        if isinstance(outcome, Taken):
-            return outcome.fields
-        if isinstance(outcome, Later):
-            return None
-        raise PostRefusedError(
-            f"{method} {self._path}{path} was refused: {outcome.reason}", answer.status_code,
-            problem_kind(answer),
-        )  # fmt: skip
+        return fields_of(self._client, method, self._path + path, expected, **sent)

@@ -8,10 +8,10 @@ from an ECM-sketch (Papapetrou, Garofalakis and Deligiannakis 2015, section 6), 
 hashed keys.
 
 *Epochs.* A definition has an epoch, higher after every redefinition or restored backup. Messages
-from another epoch are ignored, and a source begins again. So no bound from an earlier definition is
-relied on.
+from another epoch are ignored, and a source begins again. So nothing relies on a bound from an
+earlier definition.
 
-*Guarantees* are those of :mod:`.rounds` and :mod:`.frequent`. They refer to counters. A result is
+*Guarantees*: see :mod:`.rounds` and :mod:`.frequent`. They refer to counters. A result is
 certain only while every source was heard within the lease.
 
 *Cost.* A source reports its number of arrivals. If all messages together are more than these,
@@ -36,12 +36,13 @@ from decaysketch.monitor.fields import mapping_of, number, sequence_of, take_kno
 from decaysketch.monitor.frequent import (
     FrequentHub,
     FrequentSite,
+    ItemAnswer,
     ItemReport,
     check_threshold,
     default_bound,
 )
 from decaysketch.monitor.function_messages import form_of, from_site, to_site
-from decaysketch.monitor.rounds import RoundHub, RoundSite, ZoneMaker
+from decaysketch.monitor.rounds import Answer, RoundHub, RoundSite, ZoneMaker
 from decaysketch.monitor.safe import InnerProductZone, SelfJoinZone, check_theta
 from decaysketch.topk.messages import check_site
 
@@ -204,6 +205,8 @@ class FunctionHub:
         self._heard: dict[str, float] = dict(saved["heard"]) if saved else {}
         self._messages = saved["messages"] if saved else 0
         self._arrivals = saved["arrivals"] if saved else 0
+        # Answers for sources that did not ask, until their next exchange.
+        self._kept: dict[str, list[dict[str, Any]]] = dict(saved["kept"]) if saved else {}
         self._rounds: RoundHub | None = None
         self._items: FrequentHub | None = None
         if spec.threshold is not None:
@@ -224,8 +227,8 @@ class FunctionHub:
         hub = self._rounds if self._rounds is not None else self._items
         assert hub is not None
         return {
-            "hub": hub.saved(), "heard": self._heard, "messages": self._messages,
-            "arrivals": self._arrivals,
+            "hub": hub.saved(), "heard": self._heard, "kept": self._kept,
+            "messages": self._messages, "arrivals": self._arrivals,
         }  # fmt: skip
 
     def exchange(
@@ -252,18 +255,31 @@ class FunctionHub:
             if each.site != site:
                 raise ParameterError(f"site of a message is {each.site!r}; expected {site!r}")
             self._check_kind(each)
-        answers: list[Any] = []
+        kept = self._kept.pop(site, [])
+        answers: list[Any] = [to_site(form) for form in kept]
         for each in read:
-            answers += [said for to, said in self._receive(each, now_s) if to == site]
+            for to, said in self._receive(each, now_s):
+                if to == site:
+                    answers.append(said)
+                elif isinstance(said, (Answer, ItemAnswer)):
+                    self._keep(to, said)
         if self._items is not None or not answers:
             answers += [each for each in self._waiting(site) if each not in answers]
         stale = now_s - self._heard.get(site, -math.inf) >= self.spec.lease_s / 4
-        changed = bool(read) or arrivals > 0 or stale
+        changed = bool(read or kept) or arrivals > 0 or stale
         if changed:
             self._heard[site] = now_s
             self._messages += len(read) + len(answers)
             self._arrivals += arrivals
         return [form_of(each) for each in answers], changed
+
+    def _keep(self, site: str, answer: Answer | ItemAnswer) -> None:
+        """Keep an answer instead of an older one about the same. Polls and rounds need no keeping:
+        the hub knows for whom it waits.
+        """
+        item = answer.item if isinstance(answer, ItemAnswer) else None
+        others = [each for each in self._kept.get(site, ()) if each.get("item") != item]
+        self._kept[site] = [*others, form_of(answer)][-_MOST_MESSAGES:]
 
     def _check_kind(self, message: Any) -> None:
         if isinstance(message, ItemReport) != (self._items is not None):

@@ -62,6 +62,11 @@ RULES = {
     "GET /v1/streams/{name}/monitors/{monitor}": "read",
     "PUT /v1/streams/{name}/monitors/{monitor}": "admin",
     "GET /v1/streams/{name}/monitors/{monitor}/history": "read",
+    "GET /v1/streams/{name}/functions": "read",
+    "DELETE /v1/streams/{name}/functions/{function}": "admin",
+    "GET /v1/streams/{name}/functions/{function}": "read",
+    "PUT /v1/streams/{name}/functions/{function}": "admin",
+    "POST /v1/streams/{name}/functions/{function}/exchange": "write",
     "GET /v1/streams/{name}/topk": "read",
     "DELETE /v1/streams/{name}/topk/{topk}": "admin",
     "GET /v1/streams/{name}/topk/{topk}": "read",
@@ -160,7 +165,7 @@ def request(client: TestClient, route: str, stream: str, headers: dict[str, str]
         path = path.replace("{prefix}", "zzzzzzzz")
     path = path.replace("{name}", stream).replace("{source}", "s").replace("{monitor}", "m")
     path = path.replace("{question}", "q")
-    path = path.replace("{topk}", "t")
+    path = path.replace("{topk}", "t").replace("{function}", "f")
     if path.endswith("/events"):
         path += "?source="  # refused, once it is let in: the answer does not end
     body = {"streams": [stream], "queries": []} if path == "/v1/query" else {}

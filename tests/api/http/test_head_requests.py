@@ -44,6 +44,8 @@ PATHS = {
     "/v1/streams/{name}/monitors": "/v1/streams/s/monitors",
     "/v1/streams/{name}/monitors/{monitor}": "/v1/streams/s/monitors/m",
     "/v1/streams/{name}/monitors/{monitor}/history": "/v1/streams/s/monitors/m/history",
+    "/v1/streams/{name}/functions": "/v1/streams/s/functions",
+    "/v1/streams/{name}/functions/{function}": "/v1/streams/s/functions/f",
     "/v1/streams/{name}/topk": "/v1/streams/s/topk",
     "/v1/streams/{name}/topk/{topk}": "/v1/streams/s/topk/t",
     "/v1/streams/{name}/topk/{topk}/ask": "/v1/streams/s/topk/t/ask?source=a",
@@ -59,6 +61,7 @@ EMPTY = ["/ping", "/v1/streams/{name}/influx/ping"]
 OF_THE_MOMENT = [
     "/metrics",
     "/v1/service",
+    "/v1/streams/{name}/functions/{function}",
     "/v1/streams/{name}/monitors/{monitor}",
     "/v1/streams/{name}/monitors/{monitor}/history",
     "/v1/streams/{name}/sources",

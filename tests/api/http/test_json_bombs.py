@@ -39,6 +39,8 @@ JSON_ROUTES = [
     ("PUT", "/v1/streams/s/monitors/m"),
     ("PUT", "/v1/streams/s/questions/q"),
     ("POST", "/v1/streams/s/reports?source=a"),
+    ("PUT", "/v1/streams/s/functions/f"),
+    ("POST", "/v1/streams/s/functions/f/exchange?source=a"),
     ("PUT", "/v1/streams/s/topk/t"),
     ("POST", "/v1/streams/s/topk/t/posts?source=a"),
 ]

@@ -22,6 +22,7 @@ from decaysketch.monitor import Account
 from decaysketch.topk import Heard, Post
 
 _TABLES = (
+    "monitor_functions",
     "topk_words",
     "topk_lists",
     "monitor_groups",

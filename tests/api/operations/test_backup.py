@@ -151,6 +151,7 @@ def test_one_restores_into_the_other(filled: Database, kind: str, tmp_path: Path
         "monitor_groups": 0,
         "monitor_group_states": 0,
         "monitor_outbox": 0,
+        "monitor_functions": 0,
         "configured_questions": 0,
         "topk_lists": 0,
         "topk_words": 0,

@@ -1,0 +1,162 @@
+"""Functions across sources in the aggregator: in process, and in two processes with a kill."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+import decaysketch as ds
+from decaysketch.client.functions import FunctionSensor
+from decaysketch.client.posting import PostRefusedError
+from decaysketch.ecm import ECMParams, ECMSketch
+
+Server = Callable[..., AbstractContextManager[tuple[Any, httpx2.Client]]]
+
+PARAMS = ECMParams(width=30, depth=2, slots=8, key_bits=20, time_unit="s", horizon=86_400)
+STREAM = {"family": "ecm", "params": PARAMS.to_dict()}
+PATH = "/v1/streams/s/functions/"
+WINDOW = {"decay": "window(1h)", "theta": 0.2, "sites": ["a", "b"]}
+SKEW = {"kind": "self_join", **WINDOW}
+ITEMS = {"kind": "frequent", "threshold": 100, **WINDOW}
+
+
+def sensor(client: Any, function: str, source: str) -> FunctionSensor:
+    return FunctionSensor(client, "s", function, source, ECMSketch(PARAMS, source=source))
+
+
+def truth(sensors: list[FunctionSensor], now: int) -> float:
+    decay = ds.decay.window(3_600)
+    grids = [each._sketches[0].grid(decay, now=now).leaf.value for each in sensors]
+    return float((np.sum(grids, axis=0) ** 2).sum(axis=1).min())
+
+
+def test_results_are_within_theta_and_survive_a_restart(start: Callable[..., TestClient]) -> None:
+    client = start()
+    assert client.put("/v1/streams/s", json=STREAM).status_code == 201
+    for name, spec in (("skew", SKEW), ("items", ITEMS)):
+        assert client.put(PATH + name, json=spec).status_code == 201
+        assert client.put(PATH + name, json=spec).status_code == 200
+    rng, now = np.random.default_rng(2), 1_000_000
+    sensors = {
+        name: [sensor(client, name, source) for source in "ab"] for name in ("skew", "items")
+    }
+    for turn in range(6):
+        now += 300
+        for of_name in sensors.values():
+            for each in of_name:
+                keys = np.where(rng.random(60) < 0.4, 7, rng.integers(0, 500, 60))
+                each.update(keys.astype(np.uint64), np.sort(now - rng.integers(0, 200, 60)))
+        for _ in range(3):
+            for of_name in sensors.values():
+                for each in of_name:
+                    assert each.step(now)
+        skew, items = (client.get(PATH + name).json()["found"] for name in ("skew", "items"))
+        assert skew["certain"], skew
+        f = truth(sensors["skew"], now)
+        assert abs(skew["value"] - f) <= 0.2 * f * (1 + 1e-9)
+        assert skew["low"] <= f * (1 + 1e-9)
+        if turn >= 3:
+            assert items["frequent"] == [7]
+        if turn == 2:  # the state is that of the database
+            client = start()
+            assert client.get(PATH + "skew").json()["found"]["value"] == skew["value"]
+            for of_name in sensors.values():
+                for each in of_name:
+                    each._client = client
+    listed = client.get("/v1/streams/s/functions").json()["functions"]
+    assert [each["function"] for each in listed] == ["items", "skew"]
+    assert skew["messages"] < skew["arrivals"] == 720
+
+    # Another definition begins a new epoch, and sources follow it.
+    assert client.put(PATH + "skew", json=SKEW | {"theta": 0.1}).status_code == 200
+    assert client.get(PATH + "skew").json()["found"]["value"] is None
+    for _ in range(5):
+        for each in sensors["skew"]:
+            each.step(now)
+    found = client.get(PATH + "skew").json()["found"]
+    assert found["certain"]
+    assert sensors["skew"][0].spec is not None
+    assert sensors["skew"][0].spec.theta == 0.1
+
+    with pytest.raises(PostRefusedError, match="expected one of the 2 sites"):
+        sensor(client, "skew", "c").step(now)
+    assert client.delete(PATH + "skew").status_code == 204
+    with pytest.raises(PostRefusedError):
+        sensors["skew"][0].step(now)
+    assert client.delete(PATH + "skew").status_code == 404
+
+
+def test_definitions_that_the_stream_does_not_support(start: Callable[..., TestClient]) -> None:
+    client = start()
+    hashed = ECMParams(width=30, depth=2, slots=8, time_unit="s")
+    values = ds.SketchParams(max_weight=1, id_bits=40)
+    streams = {
+        "s": STREAM,
+        "h": {"family": "ecm", "params": hashed.to_dict()},
+        "v": {"params": values.to_dict()},
+    }
+    for name, form in streams.items():
+        assert client.put(f"/v1/streams/{name}", json=form).status_code == 201
+    for stream, spec, message in (
+        ("v", SKEW, "does not count keys"),
+        ("h", ITEMS, "integer keys"),
+        ("s", SKEW | {"theta": 2}, "theta"),
+        ("s", SKEW | {"sites": [f"s{k}" for k in range(300)]}, "sites"),
+        ("s", [], "a function"),
+    ):
+        refused = client.put(f"/v1/streams/{stream}/functions/f", json=spec)
+        assert refused.status_code == 422, refused.text
+        assert message in refused.text
+    for number in range(4):
+        assert client.put(f"{PATH}f{number}", json=SKEW).status_code == 201
+    assert client.put(f"{PATH}f4", json=SKEW).status_code == 409
+    for body, message in (
+        ({"epoch": None}, "messages of an exchange is missing"),
+        ({"epoch": None, "messages": [{}]}, "expected their epoch"),
+        ({"epoch": -1, "messages": []}, "epoch is -1"),
+    ):
+        refused = client.post(f"{PATH}f0/exchange?source=a", json=body)
+        assert refused.status_code == 422
+        assert message in refused.text
+
+
+def test_two_processes_and_a_kill(server: Server, tmp_path: Path) -> None:
+    data, now = tmp_path / "data.sqlite3", int(time.time())
+    with ExitStack() as stack:
+        process, one = stack.enter_context(server(data))
+        _, other = stack.enter_context(server(data))
+        assert one.put("/v1/streams/s", json=STREAM).status_code == 201
+        assert one.put(PATH + "skew", json=SKEW).status_code == 201
+        sensors = [sensor(one, "skew", "a"), sensor(other, "skew", "b")]
+
+        def settled(client: httpx2.Client) -> Any:
+            for _ in range(200):
+                for each in sensors:
+                    each.step(now)
+                found = client.get(PATH + "skew").json()["found"]
+                if found["certain"]:
+                    f = truth(sensors, now)
+                    assert abs(found["value"] - f) <= 0.2 * f * (1 + 1e-9)
+                    return found
+                time.sleep(0.05)
+            raise AssertionError(found)
+
+        for each in sensors:
+            each.update(np.arange(50, dtype=np.uint64) % 9, np.full(50, now))
+        before = settled(other)
+        process.kill()
+        process.wait()
+        assert not sensors[0].step(now)
+        _, again = stack.enter_context(server(data))
+        assert again.get(PATH + "skew").json()["found"]["value"] == before["value"]
+        sensors[0]._client = again
+        sensors[0].update(np.full(400, 3, np.uint64), np.full(400, now))
+        assert settled(again)["value"] > 2 * before["value"]
