@@ -81,7 +81,7 @@ def test_heavy_prefixes_in_cells_that_keys_share() -> None:
     """None is missing. A prefix above heavy keys remains, as uncertain, with the rest around 0."""
     keys = [*range(256), *[7] * 300, *[1 << 15] * 200]
     grid = read_exactly(
-        Stream(keys, range(756)), tree(16, 8, 60, 3), decay.none(), 756, key_bits=16
+        Stream(keys, range(756)), tree(16, 8, 120, 3), decay.none(), 756, key_bits=16
     )
     found = {(x.prefix, x.bits): x for x in hierarchy.heavy_prefixes(grid, 0.2)}
     assert {name for name, each in found.items() if each.certain} == {
