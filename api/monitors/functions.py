@@ -166,11 +166,14 @@ class Functions:
                 answer: dict[str, Any] = {"epoch": row.epoch, "messages": []}
                 if epoch != row.epoch:
                     return answer | {"spec": dict(row.spec)}
-                said, state = await self._aggregator.compute(
+                said, state, waiting = await self._aggregator.compute(
                     _exchanged, row, stream.recipe.params, source, messages, arrivals,
                     self._now_s(),
                 )  # fmt: skip
                 if state is None or await self._written(row, state):
+                    if state is not None and waiting:
+                        said_now = {"function": name, "epoch": row.epoch}
+                        self._mailboxes.to_sites(stream.id, "function", name, said_now, waiting)
                     return answer | {"messages": said}
         raise BusyError
 
@@ -229,11 +232,15 @@ def _hub(row: FunctionRow, params: object) -> FunctionHub:
 def _exchanged(
     row: FunctionRow, params: object, source: str, messages: Sequence[object], arrivals: int,
     now_s: float,
-) -> tuple[list[dict[str, Any]], str | None]:  # fmt: skip
-    """Return the messages for a source, and the state to write, or None. On a thread."""
+) -> tuple[list[dict[str, Any]], str | None, list[str]]:  # fmt: skip
+    """Return the messages for a source, the state to write, or None, and the sources that should
+    exchange now. On a thread.
+    """
     hub = _hub(row, params)
     said, changed = hub.exchange(source, messages, now_s, arrivals=arrivals)
-    return said, json.dumps(hub.saved) if changed else None
+    if not changed:
+        return said, None, []
+    return said, json.dumps(hub.saved), hub.waiting
 
 
 def _read(form: object) -> tuple[int | None, int, Sequence[object]]:

@@ -41,6 +41,7 @@ _FILES = {
     "devices.js": _JAVASCRIPT,
     "dialogs.js": _JAVASCRIPT,
     "events.js": _JAVASCRIPT,
+    "functions.js": _JAVASCRIPT,
     "groups.js": _JAVASCRIPT,
     "http.js": _JAVASCRIPT,
     "icon.svg": "image/svg+xml",

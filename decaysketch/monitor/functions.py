@@ -300,6 +300,11 @@ class FunctionHub:
         assert self._items is not None
         return list(self._items.messages_for(site))[:_MOST_MESSAGES]
 
+    @property
+    def waiting(self) -> list[str]:
+        """The sources that should exchange now, although they may have nothing to say. O(sites)."""
+        return [site for site in self.spec.sites if self._kept.get(site) or self._waiting(site)]
+
     def state(self, now_s: float) -> FunctionState:
         """Return the result that the hub vouches for. O(sites)."""
         lease_s = self.spec.lease_s

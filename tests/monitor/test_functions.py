@@ -191,6 +191,7 @@ def test_a_sketch_is_a_source() -> None:
         else:
             counters = np.sum([grid.leaf.value for grid in grids.values()], axis=0)[None]
             assert state.value == pytest.approx(SelfJoinZone.of(counters), rel=0.2)
+        assert hub.waiting == []
     later = hub.state(8.0 + 61.0)
     assert later.silent == SITES[:2]
     assert not later.certain

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import decaysketch as ds
+from decaysketch.client.functions import FunctionSensor
 from decaysketch.ecm import ECMCollection, ECMParams, ECMSketch
 
 from .conftest import NEWEST, OCTETS, OUT, serving, sync_api
@@ -127,6 +128,27 @@ def test_top_keys_are_those_of_the_library(open_page: Any, keys: Keys) -> None:
     page.wait_for_function(
         "few => document.querySelectorAll('#keys tbody tr').length < few", arg=few
     )
+
+
+def test_functions_across_sources(open_page: Any, keys: Keys) -> None:
+    path = "/v1/streams/talkers/functions/skew"
+    spec = {"kind": "self_join", "decay": "window(2h)", "theta": 0.2, "sites": ["a", "b"]}
+    with httpx2.Client(base_url=keys.url) as http:
+        http.put(path, json=spec).raise_for_status()
+        sensor = FunctionSensor(http, "talkers", "skew", "a", ECMSketch(NUMBERS))
+        sensor.update(np.arange(50, dtype=np.uint64), np.full(50, NEWEST))
+        assert sensor.step(NEWEST)
+    page = open_page("talkers")
+    page.goto(f"{keys.url}/#stream=talkers&view=lists")
+    page.wait_for_selector("#functions [data-function=skew][data-certain=false]")
+    said = page.inner_text("#functions")
+    assert "Self-join" in said
+    assert "not certain" in said
+    assert "b" in page.get_attribute("#functions [data-function=skew]", "data-silent")
+    page.locator("#functions").screenshot(path=OUT / "functions.png")
+    page.click("button[aria-label='Delete skew']")
+    page.click("dialog button.danger")
+    page.wait_for_selector("#functions [data-function=skew]", state="detached")
 
 
 def test_one_key_over_time(open_page: Any, keys: Keys) -> None:
