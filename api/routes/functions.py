@@ -37,7 +37,9 @@ class FunctionFound(BaseModel):
     low: float | None = Field(description="The least that it may be now.")
     high: float | None = Field(description="The most that it may be now. Null: no bound.")
     frequent: list[int] | None = Field(description="Keys that are called frequent.")
-    silent: list[str] = Field(description="Sources that were not heard within the lease.")
+    silent: list[str] = Field(
+        description="Sources that were not heard in this round, or not within the lease."
+    )
     messages: int = Field(description="Messages in both directions.")
     arrivals: int = Field(description="Events that the sources reported.")
     costly: bool = Field(

@@ -166,7 +166,7 @@ class FunctionState:
         value: the function as the round began. None before the first round, and for frequent items.
         low, high: its range while certain. None without a value, and where there is no bound.
         frequent: items that are called frequent. None for other kinds.
-        silent: sources that were not heard within the lease.
+        silent: sources that were not heard in this round, or not within the lease.
         messages, arrivals: messages in both directions, and arrivals that sources reported.
         costly: whether the messages are more than the arrivals.
     """
