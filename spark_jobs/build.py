@@ -220,10 +220,12 @@ def main(
             apart=output.apart, fingerprint=output.fingerprint, epoch=clock.epoch,
         )  # fmt: skip
         # What can be wrong is found before a session starts.
-        KeyedBuilder(recipe, mapping, spec.by, now=spec.now, only=spec.only, epoch=spec.epoch)
+        checked = KeyedBuilder(
+            recipe, mapping, spec.by, now=spec.now, only=spec.only, epoch=spec.epoch
+        )
         inputs(spec.log)
         if spec.schema is None and (spec.format or detect_format(spec.log)) == "csv":
-            spec = settled(spec, options)
+            spec = settled(spec, options, checked.text_columns)
         output.check_free()
         with spark_session("decaysketch build", master) as session:
             if "fallback_time" not in columns.given:

@@ -8,6 +8,7 @@ that name rows by integers. The build specification stores both for a rebuild.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -45,12 +46,13 @@ _TYPES = (
 )
 
 
-def settled(spec: BuildSpec, options: TextOptions) -> BuildSpec:
+def settled(spec: BuildSpec, options: TextOptions, declared_texts: Sequence[str] = ()) -> BuildSpec:
     """Return a specification with a CSV log's dialect and column types.
 
     Args:
         spec: without a schema.
         options: the separator and the encoding, if they are given.
+        declared_texts: columns for declared texts. They remain texts, also if they name rows.
 
     Raises:
         CommandError: the first file lacks a column or has it twice, has its heading behind other
@@ -64,7 +66,7 @@ def settled(spec: BuildSpec, options: TextOptions) -> BuildSpec:
     _check_others(path, dialect, others[:_CHECKED], wanted, options)
     for name in set(wanted) & dialect.twice:
         raise CommandError(f"{path} has two columns {name!r}; rename one of them")
-    texts = [name for name, _ in spec.mapping.casts]
+    texts = [*(name for name, _ in spec.mapping.casts), *declared_texts]
     naming = [
         name for name in dict.fromkeys((*spec.mapping.naming, *spec.by))
         if name in dialect.names and name not in (*texts, *compared)

@@ -86,7 +86,7 @@ def fold(
         if quarantine is not None:
             kept = open_things.enter_context(writing_whole(quarantine))
         task = bar.add_task("reading", total=sum(sizes), rows=0)
-        files = _Files(builder, format, texts, options, kept)
+        files = _Files(builder, format, [*texts, *builder.text_columns], options, kept)
         for position, path in enumerate(logs):
             before, size = sum(sizes[:position]), sizes[position]
 

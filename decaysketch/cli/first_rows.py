@@ -81,7 +81,12 @@ def numerals_from(columns: Columns, first: First) -> Numerals:
     """Return the number format, from the options or from unambiguous first values."""
     decimal, thousands = columns.text("decimal"), columns.text("thousands")
     if decimal is None and thousands is None:
+        pairs, types = read_columns(columns.text("columns") or "")
+        declared_texts = {pairs[name] for name, kind in types.items() if kind == "text"}
+        declared_texts |= {*names(columns.text("casts") or "")}
         for column in first.names:
+            if column in declared_texts:
+                continue
             texts = texts_of(first.rows, column)
             found = None if texts is None or holds_numbers(texts) else numerals_of(texts)
             if found is not None:

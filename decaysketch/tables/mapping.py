@@ -523,7 +523,7 @@ class ColumnMapping:
             values = numbers_of(column, self.value, params.value_type, refusals)
             _refuse_outside(values, kind.value_bound, self.value, params, refusals)
         if declared := declared_columns(params):
-            records = records_of_table(table, self.columns, declared, self._numerals, refusals)
+            records: Any = records_of_table(table, self.columns, declared, self._numerals, refusals)
             if getattr(params, "attributes", ()):
                 refuse_long(records, refusals)
                 columns["attributes"] = records

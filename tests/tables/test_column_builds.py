@@ -288,6 +288,17 @@ def test_a_number_in_a_text_of_ndjson_does_not_depend_on_its_neighbours(tmp_path
     assert blobs == {out.read_bytes()}
 
 
+def test_a_declared_text_stays_one_whatever_it_looks_like(tmp_path: Path) -> None:
+    log, out = tmp_path / "log.csv", tmp_path / "by"
+    log.write_text(f'time,id,zone,temp,fee\n{AT},1,01,20.5,"1,5"\n{AT},2,02,21.5,"2,5"\n')
+    columns = ("--columns", "temp, zone text, fee text")
+    done = command("build", log, "--out", out, *columns, "--by", "zone")
+    assert "warning" not in done.stderr
+    assert sorted(each.name for each in out.glob("*.sketch")) == ["01.sketch", "02.sketch"]
+    sketch: Any = decode((out / "01.sketch").read_bytes())
+    assert sketch.total("none", of="temp", where="zone == '01' and fee == '1,5'").value == 20.5
+
+
 def test_attributes_of_series_are_filled_as_columns_are(tmp_path: Path) -> None:
     params = SeriesParams(attributes="site, fw")
     given: dict[str, Any] = {"time": "at", "id": "dev", "value": "t_degc"}
