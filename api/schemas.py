@@ -215,6 +215,15 @@ def _params_model(family: Family) -> type[_Params]:
             dict[str, ColumnType],
             Field(default={}, max_length=MAX_COLUMNS, description=_COLUMNS),
         )
+        fields["revision"] = (
+            str | None,
+            Field(
+                default=None,
+                max_length=_LONGEST_TEXT,
+                description="An int64 column that orders duplicates, for corrections and "
+                "withdrawals.",
+            ),
+        )
         fields["strata"] = (
             list[str],
             Field(

@@ -30,6 +30,7 @@ from api.routes import (
     sources,
     streams,
     topk,
+    withdrawals,
 )
 from api.routes.decays import CurveRequest
 from api.routes.keys import KeyCreation, KeyRotation
@@ -68,6 +69,7 @@ ROUTERS: list[APIRouter] = [  # the busiest first: they are tried in order
         prometheus,
         functions,
         topk,
+        withdrawals,
         decays,
         families,
         keys,

@@ -15,6 +15,7 @@ __all__ = [
     "ColumnTypes",
     "read_column_types",
     "read_strata",
+    "revision_first",
 ]
 
 ColumnType = Literal["float64", "int64", "bool", "text"]
@@ -59,6 +60,22 @@ def read_column_types(given: Any) -> ColumnTypes:
             raise ParameterError(f"columns has {name!r} twice; expected each name once")
         found[name] = kind
     return tuple(sorted(found.items(), key=lambda pair: pair[0].encode()))
+
+
+def revision_first(name: Any, columns: ColumnTypes) -> ColumnTypes:
+    """Return columns in the order that compares duplicates: the revision first.
+
+    Raises:
+        ParameterError: it is no declared int64 column.
+    """
+    if name is None:
+        return columns
+    kind = dict(columns).get(name) if isinstance(name, str) else None
+    if kind != "int64":
+        raise ParameterError(
+            f"revision is {name!r:.80}, which is {kind or 'no column'}; expected an int64 column"
+        )
+    return tuple(sorted(columns, key=lambda pair: (pair[0] != name, pair[0].encode())))
 
 
 def read_strata(given: Any, columns: ColumnTypes) -> tuple[str, ...]:

@@ -27,7 +27,12 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core import hashing, sizing
-from decaysketch.core.column_types import ColumnTypes, read_column_types, read_strata
+from decaysketch.core.column_types import (
+    ColumnTypes,
+    read_column_types,
+    read_strata,
+    revision_first,
+)
 from decaysketch.core.sizing import MAX_CAPACITY, MAX_COPIES, MAX_ID_BITS
 from decaysketch.errors import ParameterError
 
@@ -161,6 +166,9 @@ class SketchParams(BuildParams):
             per level. Counts and totals of values then stay accurate although weights differ by
             orders of magnitude. With half the capacity, such a sketch takes about the space of a
             sample by weight alone. It has one hash function (``copies=1``).
+        revision: an int64 column that orders duplicates with one time before all other columns, and
+            with which observations can be corrected and withdrawn
+            (:mod:`decaysketch.core.withdrawals`).
         strata: one or two text columns. The sketch then keeps a sample of its own, of ``capacity``
             observations per level, for each of their values (a *stratum*), so that results for
             each are as accurate. A name, or several.
@@ -193,6 +201,7 @@ class SketchParams(BuildParams):
     id_key: bytes | None = field(default=None, repr=False)
     columns: ColumnTypes = field(default=(), repr=False)
     objectives: Objectives = field(default=BY_WEIGHT, repr=False)
+    revision: str | None = field(default=None, repr=False)
     strata: tuple[str, ...] = field(default=(), repr=False)
     max_strata: int = field(default=DEFAULT_STRATA, repr=False)
     accuracy: InitVar[float | str | None] = None
@@ -224,6 +233,7 @@ class SketchParams(BuildParams):
         check_time_unit(self.time_unit)
         self._check_columns()
         self._check_objectives()
+        object.__setattr__(self, "columns", revision_first(self.revision, self.columns))
         object.__setattr__(self, "strata", read_strata(self.strata, self.columns))
         check_integer("max_strata", self.max_strata, 1, MAX_STRATA)
         if self.strata and self.copies != 1:
@@ -431,6 +441,8 @@ class SketchParams(BuildParams):
             packed += b"".join(b"\0" + each.encode() for each in column)
         if self.objectives != BY_WEIGHT:
             packed += b"\0\0" + ",".join(self.objectives).encode()  # no column has an empty name
+        if self.revision is not None:
+            packed += b"\2" + self.revision.encode()
         if self.strata:
             packed += struct.pack("<I", self.max_strata)
             packed += b"".join(b"\1" + each.encode() for each in self.strata)
@@ -444,6 +456,8 @@ class SketchParams(BuildParams):
             form["columns"] = dict(columns)
         if (objectives := form.pop("objectives")) != BY_WEIGHT:
             form["objectives"] = ",".join(objectives)
+        if form["revision"] is None:
+            del form["revision"]
         strata, max_strata = form.pop("strata"), form.pop("max_strata")
         if strata:
             form |= {"strata": list(strata), "max_strata": max_strata}

@@ -38,12 +38,13 @@ from decaysketch.contract.family import Input
 from decaysketch.core.column_types import ColumnTypes
 from decaysketch.core.hashing import MAX_KEY_BYTES, RepeatedKeys
 from decaysketch.core.labels import EncodedLabels, fault_of_label
-from decaysketch.core.observations import TIME_LIMIT, encode_values, observation_ids
+from decaysketch.core.observations import MISSING_KEY, TIME_LIMIT, encode_values, observation_ids
 from decaysketch.core.plausible_times import in_another_unit
 from decaysketch.core.ranges import EncodedValues, Range, key_of
-from decaysketch.core.records import encode_records
+from decaysketch.core.records import Records, encode_records
 from decaysketch.core.strata import Strata, beyond_limit
 from decaysketch.core.time_units import NANOSECONDS
+from decaysketch.core.withdrawals import WITHDRAWN
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
 from decaysketch.ingest.mapping import shown
@@ -375,6 +376,7 @@ def check(raw: Raw, form: Form) -> Batch:
     values: Any = raw.values
     if form.columns:
         values = encode_records(values, form.columns, len(ids))
+        _check_revisions(values, form, checks)
     elif raw.missing.any():
         values = np.ma.masked_array(values, mask=raw.missing)
     columns = Columns(*(column[checks.good] for column in (values, raw.weights, raw.times, ids)))
@@ -388,6 +390,14 @@ def check(raw: Raw, form: Form) -> Batch:
         raw.zoneless,
         _more(raw, ids, form, checks.good),
     )
+
+
+def _check_revisions(records: Records, form: Form, checks: _Checks) -> None:
+    name = getattr(form.params, "revision", None)
+    if name is not None:
+        keys = records.column(name).keys
+        outside = (keys != MISSING_KEY) & ((keys < 0) | (keys >= WITHDRAWN))
+        checks.refuse(outside, f"columns.{name}", keys, "out of bounds", f"0 to {WITHDRAWN - 1}")
 
 
 def without_new_strata(batch: Batch, form: Form, known: Strata) -> Batch:

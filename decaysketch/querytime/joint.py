@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from decaysketch.core.params import SketchParams
+from decaysketch.core.params import DEFAULT_STRATA, SketchParams
 from decaysketch.core.records import concatenated
 from decaysketch.decay import Decay
 from decaysketch.query.bands import Bands
@@ -16,6 +16,7 @@ from decaysketch.query.sample import Sample
 from decaysketch.querytime import stratified
 from decaysketch.querytime.snapshot import QueryTimeSnapshot
 from decaysketch.querytime.state import SketchState
+from decaysketch.querytime.withdrawing import without_withdrawn
 from decaysketch.sources.joint import Guards, Joint, Match
 
 __all__ = ["QueryTimeJoint", "joint_of", "matches"]
@@ -27,7 +28,14 @@ class QueryTimeJoint(Joint):
     @cached_property
     def _params(self) -> SketchParams:
         # Row numbers take the place of values until a view puts values there.
-        return replace(self.match.states[0].params, value_type="int64", columns=())
+        return replace(
+            self.match.states[0].params,
+            value_type="int64",
+            columns=(),
+            revision=None,
+            strata=(),
+            max_strata=DEFAULT_STRATA,
+        )
 
     @cached_property
     def _state(self) -> SketchState:
@@ -51,8 +59,9 @@ def matches(snapshots: Sequence[QueryTimeSnapshot]) -> list[Match]:
     samples by weight.
     """
     count = snapshots[0].params.copies
-    copies = zip(*(each.states[:count] for each in snapshots), strict=True)
-    tables = [each.states[0].records for each in snapshots]
+    given = without_withdrawn([each.states[:count] for each in snapshots])
+    copies = zip(*given, strict=True)
+    tables = [each[0].records for each in given]
     records = [table for table in tables if table is not None]
     if not records:
         return [Match(states) for states in copies]

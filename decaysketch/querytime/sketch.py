@@ -45,6 +45,7 @@ from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span, told
 from decaysketch.core.records import prepare_records
 from decaysketch.core.time_units import Instant, in_units
+from decaysketch.core.withdrawals import revised, withdrawn_rows
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
 from decaysketch.query import aggregates
@@ -70,6 +71,7 @@ class SketchStats(Stats):
             each counts as several observations. In most streams a message has one weight.
         label_collisions: labels that arrived, here or in merged sketches, with the code of another
             label. The two are one, by the smaller name.
+        withdrawn: stored tombstones of withdrawn observations.
         strata: strata stored. 0 in a stream without strata.
         ids_in_several_strata: ids stored in more than one stratum. Each counts as an observation in
             each of them, as where duplicates disagree on the stratum.
@@ -82,6 +84,7 @@ class SketchStats(Stats):
     zero_weight: int
     ids_with_several_weights: int
     label_collisions: int = 0
+    withdrawn: int = 0
     strata: int = 0
     ids_in_several_strata: int = 0
     warnings: tuple[str, ...] = ()
@@ -213,6 +216,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
     ) -> None:
         """See :meth:`update`, for a stream with columns."""
         records, batch = prepare_records(self.params, values, weights, timestamps, ids)
+        records = revised(self.params, records)
         for bag in self._record_bags:
             bag.check_texts(records)
         taken = self._in_time(batch, not_after)
@@ -240,6 +244,27 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
     def _fold(self, *columns: Any) -> None:
         zero_weight = self._admit(*columns)
         assert zero_weight == 0, "single observations are validated when they are given"
+
+    def withdraw(self, ids: npt.ArrayLike | None = None, *, where: str | None = None) -> int:
+        """Withdraw stored observations. No query reads them again, and no duplicate, late or
+        merged, brings them back.
+
+        Args:
+            ids: their ids. Ids that are not stored have no effect.
+            where: a condition over the columns, ``w``, ``time`` and ``age``, instead of ids.
+
+        Returns:
+            How many observations were withdrawn.
+
+        Raises:
+            ParameterError: the stream has no revision column, or not exactly one argument is given,
+                or the condition cannot be read.
+
+        Complexity: O(rows * columns).
+        """
+        made: DecaySketch = self.snapshot().withdrawal(ids, where=where)
+        self.merge(made)
+        return made.stats().withdrawn
 
     def verdicts(
         self,
@@ -361,6 +386,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
             zero_weight=self._zero_weight,
             ids_with_several_weights=len(np.unique(ids[1:][ids[1:] == ids[:-1]])),
             label_collisions=self._collisions,
+            withdrawn=max(map(_withdrawn, snapshot.states)),
             strata=len(state.strata) if isinstance(state, StrataState) else 0,
             ids_in_several_strata=several,
             warnings=(
@@ -432,6 +458,11 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         summary["id_bits"] = params.id_bits
         summary["seed"] = params.seed if params.id_key is None else "(secret id key)"
         return summary
+
+
+def _withdrawn(state: SketchState) -> int:
+    found = withdrawn_rows(state.params, state.records)
+    return 0 if found is None else int(found.sum())
 
 
 def _in_several(params: SketchParams, ids: int) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from decaysketch.core.row_status import Identified
 from decaysketch.core.sizing import most_id_bits
 from decaysketch.core.time_units import Instant
 from decaysketch.core.warning_location import warn_caller
+from decaysketch.core.withdrawals import revised
 from decaysketch.decay import Decay, none, window
 from decaysketch.decay.newest import left_out_by_age
 from decaysketch.decay.read import has_units
@@ -39,6 +40,7 @@ from decaysketch.querytime.state import SketchState, digest_of, with_joint_recor
 from decaysketch.querytime.strata_bands import StrataBands, bands_of_strata, draw_strata
 from decaysketch.querytime.strata_state import StrataState
 from decaysketch.querytime.verdicts import verdicts_of
+from decaysketch.querytime.withdrawing import present, tombstones
 
 __all__ = ["Estimator", "QueryTimeSnapshot"]
 
@@ -173,6 +175,12 @@ class QueryTimeSnapshot(Sampled):
         """
         return marks_of(np.max([state.watermarks for state in self.states], axis=0))
 
+    def withdrawal(self, ids: npt.ArrayLike | None = None, *, where: str | None = None) -> Any:
+        """Return a sketch with a tombstone for each stored observation that the arguments select.
+        Merge it to withdraw them. See :meth:`DecaySketch.withdraw`.
+        """
+        return self._thaw(tombstones(self.states, self.newest or 0, ids, where))
+
     @property
     def strata(self) -> Sequence[tuple[str | None, ...]]:
         state = self.states[0]
@@ -241,6 +249,7 @@ class QueryTimeSnapshot(Sampled):
             values = codes_of(values, self.params.id_key)
         if self.params.columns:
             records, batch = prepare_records(self.params, values, weights, timestamps, ids)
+            records = revised(self.params, records)
             return verdicts_of(self.states, batch, records)
         batch = prepare(self.params, values, weights, timestamps, ids)
         return verdicts_of(self.states, batch)
@@ -284,7 +293,7 @@ class QueryTimeSnapshot(Sampled):
                 f"estimator is {estimator!r}; expected one of {', '.join(get_args(Estimator))}"
             )
         assert decay is not None, "chosen by each query"
-        return [copy.sample(decay, now, estimator) for copy in self._copies]
+        return present([copy.sample(decay, now, estimator) for copy in self._copies])
 
     def at(
         self,

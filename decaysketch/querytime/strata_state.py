@@ -92,7 +92,9 @@ def columns_of(records: Records, types: ColumnTypes) -> Records:
 
 def plain_params(params: SketchParams) -> SketchParams:
     """Return the parameters for one stratum, without columns."""
-    return replace(params, strata=(), max_strata=DEFAULT_STRATA, columns=(), value_type="int64")
+    return replace(
+        params, strata=(), max_strata=DEFAULT_STRATA, columns=(), revision=None, value_type="int64"
+    )
 
 
 def empty_state(params: SketchParams) -> SketchState:

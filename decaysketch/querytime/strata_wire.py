@@ -11,6 +11,7 @@ bounds time and memory for any bytes, and equal states have equal bytes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -21,9 +22,10 @@ from decaysketch.core.codec import fields
 from decaysketch.core.codec.fields import CHECKSUM_BYTES, Reader, refuse
 from decaysketch.core.codec.records import encode_records, read_records
 from decaysketch.core.observations import MISSING_KEY
-from decaysketch.core.params import SketchParams
+from decaysketch.core.params import DEFAULT_STRATA, SketchParams
 from decaysketch.core.records import Records
 from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.core.withdrawals import fault_of_revisions
 from decaysketch.errors import CorruptSketchError
 from decaysketch.querytime import _wire_native as _native
 from decaysketch.querytime.many import ManySketches, decode_many
@@ -108,6 +110,8 @@ def read_strata(
     own = None
     if strata and params.own_columns:
         (own,), at = read_records(blob, at, params.own_columns, [found])
+        if fault := fault_of_revisions(replace(params, strata=(), max_strata=DEFAULT_STRATA), own):
+            refuse(fault)
     numbered = sketches._replace(value_keys=np.arange(found, dtype=np.int64))
     return strata_state(params, numbered, keys, own), at
 

@@ -17,6 +17,7 @@ import numpy as np
 from decaysketch.core.column_types import ColumnTypes
 from decaysketch.core.params import RECORD, SketchParams
 from decaysketch.core.records import Record, Records, encode_records
+from decaysketch.core.withdrawals import revised
 from decaysketch.errors import ParameterError
 from decaysketch.querytime.sketch import DecaySketch
 from decaysketch.querytime.state import SketchState
@@ -30,6 +31,7 @@ def upgrade(
     *,
     value: str | None = None,
     constants: Mapping[str, Any] | None = None,
+    revision: str | None = None,
 ) -> DecaySketch:
     """Return a sketch with the same observations and other columns.
 
@@ -39,6 +41,7 @@ def upgrade(
             the sketch keep their type.
         value: the column for the values of a sketch without columns. It needs their type.
         constants: a value for all rows, by column. Other new columns are null.
+        revision: the revision column of the result, if the sketch has none. Rows have revision 0.
 
     Raises:
         ParameterError: a column of the sketch is missing or has another type, ``value`` does not
@@ -57,7 +60,8 @@ def upgrade(
         >>> new.at("window(1h)", 200).given(where="site == 'a'").ask("mean").value
         21.75
     """
-    params = replace(sketch.params, columns=columns, value_type=RECORD)
+    revision = sketch.params.revision if revision is None else revision
+    params = replace(sketch.params, columns=columns, value_type=RECORD, revision=revision)
     if not params.columns:
         raise ParameterError("columns is empty; expected the columns of the result")
     _check(sketch.params, params.columns, value, constants or {})
@@ -97,7 +101,7 @@ def _check(
 def _upgraded(
     state: SketchState, params: SketchParams, value: str | None, constants: Mapping[str, Any]
 ) -> SketchState:
-    made = encode_records(constants, params.columns, len(state))
+    made = revised(params, encode_records(constants, params.columns, len(state)))
     old: dict[str, Record] = {}
     if state.records is not None:
         names = [name for name, _ in state.records.types]

@@ -67,6 +67,7 @@ from decaysketch.core.params import SketchParams
 from decaysketch.core.records import comparable_keys
 from decaysketch.core.special import binomial_at_most
 from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.core.withdrawals import fault_of_revisions
 from decaysketch.errors import CorruptSketchError
 from decaysketch.minhit._top_level import observations_of_top_level
 from decaysketch.querytime import _wire_native as _native
@@ -295,6 +296,9 @@ def _with_records(
         if (state.value_keys != MISSING_KEY).any():
             refuse("a row has a value, and the stream has columns; expected none")
     parts, at = read_records(blob, at, params.columns, [len(state) for state in states])
+    for part in parts:
+        if (fault := fault_of_revisions(params, part)) is not None:
+            refuse(fault)
     return [
         replace(state, value_keys=np.arange(len(state), dtype=np.int64), records=part)
         for state, part in zip(states, parts, strict=True)

@@ -163,6 +163,7 @@ def of_decay() -> Iterator[Case]:
     yield from _of_columns()
     yield from _of_objectives()
     yield from _of_strata()
+    yield from _of_revisions()
     yield _case("three_copies_by_fingerprint", "the same three copies", overflowed, False)
 
 
@@ -212,6 +213,24 @@ def _of_columns() -> Iterator[Case]:
         rows = 0 if name == "columns_empty" else 300
         sketch.update(_values_of_columns(rows), *_observations(params, rows, span=500))
         yield Case("decay", name, about, sketch, name != "columns_by_fingerprint")
+
+
+def _of_revisions() -> Iterator[Case]:
+    for name, about, more in (
+        ("revisions", "corrections and tombstones, capacity 40 after 300 observations", {}),
+        ("revisions_in_strata", "the same in strata by site", {"strata": "site"}),
+    ):
+        params = SketchParams(
+            max_weight=20, id_bits=16, capacity=40, seed=7, revision="rev",
+            columns="site text, temp float64, rev int64, ok bool", **more,
+        )  # fmt: skip
+        sketch = DecaySketch(params)
+        weights, times, ids = _observations(params, 300, span=500)
+        values = _values_of_columns(300)
+        values = {each: values[each] for each in ("site", "temp", "ok")}
+        sketch.update(values | {"rev": [k % 3 for k in range(300)]}, weights, times, ids)
+        sketch.withdraw(where="temp > 50")
+        yield Case("decay", name, about, sketch)
 
 
 def _of_strata() -> Iterator[Case]:

@@ -278,12 +278,15 @@ def params_to_bytes(fields: dict[str, Any], check: bytes = b"") -> bytes:
         + 4 * int(fields["keyed_by"] == "secret")
         + 8 * int(fields["value_type"] == "label")
         + 16 * int(fields["value_type"] == "record")
+        + 32 * int("revision" in fields)
     )
     types = fields.get("columns", {})
     schema = varint(len(types)) if types else b""
     for name in sorted(types, key=str.encode):
         number = ("float64", "int64", "bool", "text").index(types[name])
         schema += varint(len(name.encode())) + name.encode() + bytes((number,))
+    if "revision" in fields:
+        schema += varint(sorted(types, key=str.encode).index(fields["revision"]))
     if strata := fields.get("strata"):
         names = sorted(types, key=str.encode)
         schema += varint(fields["max_strata"]) + varint(len(strata))
@@ -506,10 +509,13 @@ class Derived:
         data += f["seed"].to_bytes(8, "little") + self.check
         data += f"{f['time_unit']}\0{f['value_type']}\0{f['id_mix']}".encode()
         types = f.get("columns", {})
-        for name in sorted(types, key=str.encode):
+        first = f.get("revision")
+        for name in sorted(types, key=lambda name: (name != first, name.encode())):
             data += f"\0{name}\0{types[name]}".encode()
         if "objectives" in f:
             data += b"\0\0" + f["objectives"].encode()
+        if first is not None:
+            data += b"\2" + first.encode()
         if strata := f.get("strata"):
             data += f["max_strata"].to_bytes(4, "little")
             data += b"".join(b"\1" + name.encode() for name in strata)

@@ -71,7 +71,8 @@ _ID_MIXES = ("keyed", "none")  # bit 1
 _KEYED_BY = ("seed", "secret")  # bit 2
 _COLUMN_TYPES = ("float64", "int64", "bool", "text")
 _RECORD = 1 << 4  # a stream with columns, of which bits 0 and 3 say nothing
-_KNOWN_CHOICES = 0b11111
+_REVISION = 1 << 5  # one of the columns is the revision
+_KNOWN_CHOICES = 0b111111
 
 _FIXED = struct.Struct("<4sBBBB8s")  # magic, version, family, required, optional, fingerprint
 HEAD_BYTES = _FIXED.size
@@ -144,6 +145,7 @@ def _put_params(body: bytearray, params: SketchParams) -> None:
         value_type & 1
         | value_type >> 1 << 3
         | (_RECORD if params.columns else 0)
+        | (_REVISION if params.revision is not None else 0)
         | _ID_MIXES.index(params.id_mix) << 1
         | int(secret) << 2
     )
@@ -156,7 +158,9 @@ def _put_params(body: bytearray, params: SketchParams) -> None:
     if secret:
         body += params.key_check
     if params.columns:
-        _put_column_types(body, params.columns)
+        _put_column_types(body, by_name(params.columns))
+    if params.revision is not None:
+        put_varint(body, _number_of(params, params.revision))
     if params.strata:
         _put_strata(body, params)
 
@@ -398,6 +402,8 @@ def _read_params(reader: Reader) -> dict[str, Any]:
     if choices & ~_KNOWN_CHOICES:
         refuse(f"choices of the parameters are {choices:#010b}; known are {_KNOWN_CHOICES:#010b}")
     record = bool(choices & _RECORD)
+    if choices & _REVISION and not record:
+        refuse(f"choices of the parameters are {choices:#010b}, of a revision without columns")
     value_type = choices & 1 | (choices >> 3 & 1) << 1
     if value_type >= len(_VALUE_TYPES):
         refuse(f"choices of the parameters are {choices:#010b}, of float64 and of labels")
@@ -407,7 +413,7 @@ def _read_params(reader: Reader) -> dict[str, Any]:
     unit = reader.take(reader.byte("length of time_unit"), "time_unit")
     if not unit.isascii():
         refuse(f"time_unit is {unit!r}; expected ASCII")
-    params = {
+    params: dict[str, Any] = {
         "max_weight": reader.varint("max_weight"),
         "id_bits": id_bits,
         "copies": copies,
@@ -421,6 +427,8 @@ def _read_params(reader: Reader) -> dict[str, Any]:
         params["key_check"] = reader.take(8, "check value of the id key").hex()
     if record:
         params["columns"] = _read_column_types(reader)
+    if choices & _REVISION:
+        params["revision"] = _read_revision(reader, list(params["columns"]))
     return params
 
 
@@ -457,13 +465,29 @@ def _read_column_types(reader: Reader) -> dict[str, str]:
     return found
 
 
+def by_name(types: ColumnTypes) -> ColumnTypes:
+    """Return columns as they are written, names rising."""
+    return tuple(sorted(types, key=lambda pair: pair[0].encode()))
+
+
+def _number_of(params: SketchParams, name: str) -> int:
+    """Return a column's number in the parameters."""
+    return [known for known, _ in by_name(params.columns)].index(name)
+
+
+def _read_revision(reader: Reader, columns: list[str]) -> str:
+    number = reader.varint("number of the revision column")
+    if number >= len(columns):
+        refuse(f"number of the revision column is {number}; expected less than {len(columns)}")
+    return columns[number]
+
+
 def _put_strata(body: bytearray, params: SketchParams) -> None:
     """Encode the strata limit, then how many columns the strata have, and each column's number."""
-    names = [name for name, _ in params.columns]
     put_varint(body, params.max_strata)
     put_varint(body, len(params.strata))
     for name in params.strata:
-        put_varint(body, names.index(name))
+        put_varint(body, _number_of(params, name))
 
 
 def _read_strata(reader: Reader, params: dict[str, Any]) -> dict[str, Any]:
