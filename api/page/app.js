@@ -20,7 +20,7 @@ import { Lists } from "./lists.js";
 import { element } from "./nodes.js";
 import { estimateParts, keyText, showFigures, showHitters, showKeys, showPrefixes, showSkew, showTable, tableOf } from "./panels.js";
 import {
-  askFigures, askKey, askSeries, familyOf, findsKeys, hasCoverage, hasFixedDecay, hasLabels, hasPast, hasRows, keyOf, learnFamilies, restricted,
+  askFigures, askKey, askSeries, familyOf, findsKeys, hasCoverage, hasFixedDecay, hasLabels, hasPast, hasRows, keyOf, learnFamilies, questionsOf, restricted,
   oldestAge, seriesLabel, seriesOf,
 } from "./questions.js";
 import { Service } from "./service.js";
@@ -31,7 +31,7 @@ import {
 } from "./state.js";
 import { copy, takings } from "./taking.js";
 import { askVersus, isCompared, offerAgo, showVersus } from "./versus.js";
-import { number, told, Unit } from "./units.js";
+import { number, told, Unit, zone } from "./units.js";
 
 const LIVE_MS = 1000; // a moving clock is asked this often
 const LIVE_SERIES_MS = 5000;
@@ -729,7 +729,10 @@ function present() {
   $("quantile-panel").hidden = !familyOf(stream).values || Boolean(fixed);
   $("range-field").hidden = Boolean(fixed);
   $("past").hidden = Boolean(fixed);
-  $("now-zone").hidden = !unit.hasClock;
+  $("now-zone").hidden = $("zone-field").hidden = !unit.hasClock;
+  $("now-zone").textContent = ` (${zone.name})`;
+  $("zone").value = zone.name;
+  $("decayed-says").hidden = Boolean(fixed) || !("count" in questionsOf(stream));
   for (const each of document.querySelectorAll('input[name="kind"]')) each.disabled = !kindsOf(stream).includes(each.value);
   showRows(stream);
   $("versus-panel").hidden = state.where !== "" || hasColumns(stream) || !(isCompared(stream, unit) && offerAgo($("versus-ago"), stream, unit));
@@ -861,7 +864,7 @@ $("now-slider").addEventListener("input", (event) => {
 $("now-text").addEventListener("change", (event) => {
   const at = state.unit.parseTime(event.target.value);
   if (at === null) {
-    const form = state.unit.hasClock ? "one such as 2026-01-31 12:00:00 (UTC)" : `a whole number of ${state.unit.name}`;
+    const form = state.unit.hasClock ? `one such as 2026-01-31 12:00:00 (${zone.name})` : `a whole number of ${state.unit.name}`;
     showNowFault(`'${event.target.value.trim()}' is no time: write ${form}`);
     ask();
     return;
@@ -893,6 +896,7 @@ function noSource() {
   notAsked("there is no such source");
 }
 
+$("zone").addEventListener("change", () => { zone.choose($("zone").value); addressNow(); location.reload(); });
 $("range").addEventListener("change", (event) => { state.span = Number(event.target.value); remember(); showNow(shownNow()); askOverTime(); });
 $("confidence").addEventListener("change", (event) => { state.confidence = Number(event.target.value); ask(); });
 $("phi").addEventListener("change", (event) => { state.phi = Number(event.target.value); askNow(); });

@@ -1,13 +1,13 @@
 // The streams at a glance, each with a line of its decayed count under the decay of the page.
 
 import { sparkline } from "./charts.js";
-import { toService } from "./decay.js";
+import { LENGTH, toService } from "./decay.js";
 import { mayPass, request, streamPath } from "./http.js";
 import { element } from "./nodes.js";
 import { askCounts, dataSpan, hasFixedDecay, hasPast, mayBeBounded, oldestAge } from "./questions.js";
 import { $, newestData, state, timesOf, WINDOW_KINDS } from "./state.js";
 import { headings, Order } from "./tables.js";
-import { number, told, Unit } from "./units.js";
+import { number, told, Unit, zone } from "./units.js";
 
 const SPARK_POINTS = 32;
 const SPARK_MS = 400;
@@ -48,7 +48,7 @@ const COLUMNS = [
   { name: "Rows", cls: "number", value: (each) => each.rows },
   { name: "Sources", cls: "number", value: (each) => each.sources },
   { name: "Posts", cls: "number", value: (each) => each.posts },
-  { name: "Newest data (UTC)", value: (each) => { const at = newestData(each); return at === null ? null : new Unit(each.time_unit).fromStream(at); } },
+  { name: `Newest data (${zone.name})`, value: (each) => { const at = newestData(each); return at === null ? null : new Unit(each.time_unit).fromStream(at); } },
   { name: "Decayed count" },
 ];
 const order = new Order();
@@ -59,7 +59,16 @@ function showHeadings(focused = null) {
   for (const each of head.querySelectorAll("button")) if (each.textContent === focused) each.focus();
 }
 
+// The decay that the counts of the list are under.
+function showDecayed() {
+  const { decay, unit } = state;
+  const length = LENGTH[decay.kind];
+  const said = length ? `${length[1].toLowerCase()} ${unit.duration(decay[length[0]])}` : decay.kind === "none" ? "no decay" : `weight ${decay.text}`;
+  $("streams-says").textContent = state.stream === null || state.decayFault ? "" : `Decayed counts: ${said}`;
+}
+
 export function showStreams() {
+  showDecayed();
   const body = $("streams").tBodies[0];
   const shown = listed();
   $("no-streams").hidden = state.streams.length > 0;
@@ -113,6 +122,7 @@ function newRow({ name }) {
 }
 
 export function askSparks() {
+  showDecayed();
   clearTimeout(sparkTimer);
   sparkRound += 1;
   const round = sparkRound;

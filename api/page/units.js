@@ -80,6 +80,15 @@ const THREE = new Intl.NumberFormat("en", { minimumSignificantDigits: 3, maximum
 // The same with its zeros, for columns.
 export const share = (part) => `${part === 1 ? "100" : THREE.format(100 * part)}\u00a0%`;
 
+const ZONE = "decaysketch-zone";
+
+// Whether times are those of this machine. Else they are UTC.
+export const zone = {
+  get local() { return localStorage.getItem(ZONE) === "local"; },
+  choose(name) { localStorage.setItem(ZONE, name); },
+  get name() { return zone.local ? "local" : "UTC"; },
+};
+
 export class Unit {
   constructor(name) {
     this.name = name;
@@ -127,7 +136,8 @@ export class Unit {
     if (!this.hasClock) return `${WHOLE.format(at)} ${this.name}`;
     const date = new Date(at * 1000);
     if (Number.isNaN(date.getTime())) return `${number(this.toStream(at))} ${this.name}`;
-    return date.toISOString().slice(0, 19).replace("T", " ");
+    const shown = zone.local ? new Date(date.getTime() - 60000 * date.getTimezoneOffset()) : date;
+    return shown.toISOString().slice(0, 19).replace("T", " ");
   }
 
   // What `time` writes, or a bare integer of the unit; null where it is neither.
@@ -140,8 +150,9 @@ export class Unit {
       const bare = plain.replace(this.name, "").replace(/[,\s]/g, "");
       return /^-?[0-9]+$/.test(bare) ? Number(bare) : null;
     }
-    const found = /^([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[ T]([0-9]{2}:[0-9]{2}(?::[0-9]{2})?))?Z?$/.exec(plain);
-    const at = found ? Date.parse(`${found[1]}T${found[2] ?? "00:00"}Z`) : NaN;
+    const found = /^([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[ T]([0-9]{2}:[0-9]{2}(?::[0-9]{2})?))?(Z?)$/.exec(plain);
+    const utc = found && (found[3] || !zone.local) ? "Z" : "";
+    const at = found ? Date.parse(`${found[1]}T${found[2] ?? "00:00"}${utc}`) : NaN;
     return Number.isNaN(at) ? null : at / 1000;
   }
 
@@ -165,8 +176,8 @@ export function ago(at) {
   return past < 1 ? "now" : `${new Unit("s").duration(past < 60 ? Math.floor(past) : past)} ago`;
 }
 
-const DATE = { timeZone: "UTC", month: "short", day: "numeric" };
-const HOUR = { timeZone: "UTC", hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+const DATE = { month: "short", day: "numeric" };
+const HOUR = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
 
 // How many a step of less than a second has, of the three that are written.
 const decimalsOf = (step) => [1, 2].find((digits) => Math.abs(step * 10 ** digits - Math.round(step * 10 ** digits)) < 1e-6) ?? 3;
@@ -176,8 +187,8 @@ const SECOND = { ...HOUR, second: "2-digit" };
 // Labels of instants along an axis: the day where it changes, else no more than the steps need. Steps
 // below what an instant is written to are labelled once.
 export function timeLabels(instants, step) {
-  const write = (options) => new Intl.DateTimeFormat("en", options);
-  const [year, day] = [write({ timeZone: "UTC", year: "numeric" }), write(DATE)];
+  const write = (options) => new Intl.DateTimeFormat("en", { ...options, timeZone: zone.local ? undefined : "UTC" });
+  const [year, day] = [write({ year: "numeric" }), write(DATE)];
   const hour = write(step < 1 ? { ...SECOND, fractionalSecondDigits: decimalsOf(step) } : step < 60 ? SECOND : HOUR);
   let [before, last] = ["", ""];
   return instants.map((instant) => {

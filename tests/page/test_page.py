@@ -512,3 +512,21 @@ def test_the_groups_of_an_alert_have_states_and_their_own_past(
     page.wait_for_selector("text=States of site=roof in the last 24 hours")
     page.wait_for_selector("#alert .changes >> text=The mean of temp for site=roof is")
     assert axe_playwright.Axe().run(page).response["violations"] == []
+
+
+def test_times_may_be_those_of_the_machine(browser: sync_api.Browser, site: Site) -> None:
+    page = browser.new_context(timezone_id="Asia/Tokyo", reduced_motion="reduce").new_page()
+    page.goto(f"{site.url}/{WARD}")
+    page.wait_for_selector("[data-figure=count] .value")
+    assert page.input_value("#now-text") == "2025-06-15 15:06:40"
+    page.select_option("#zone", "local")
+    page.wait_for_function("() => /local/.test(document.querySelector('#now-zone')?.innerText)")
+    page.wait_for_function("() => document.querySelector('#now-text').value !== ''")
+    assert page.input_value("#now-text") == "2025-06-16 00:06:40"
+    page.fill("#now-text", "2025-06-16 00:00:00")
+    page.keyboard.press("Enter")
+    page.wait_for_function(
+        "now => document.querySelector('[data-figure=count]').dataset.now === now",
+        arg=str(NEWEST - 400),
+    )
+    page.context.close()
