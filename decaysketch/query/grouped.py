@@ -527,9 +527,44 @@ def _few_decide_mean(
     return np.asarray(_largest(group[tail], variances, parts.size) > aggregates.HINGES * everything)
 
 
+def _counts(parts: Parts) -> Estimates:
+    """Return decayed counts if all weights are 1: as :func:`_sums` for a function that is 1, in
+    half the passes.
+    """
+    sample, group = parts.sample, parts.beside(valued=False)
+    columns, size = sample.columns, parts.size
+    head, tail = slice(0, columns.exact), slice(columns.exact, None)
+    near, far = group[head], group[tail]
+    exact = parts.sum(near, columns.masses[head])
+    variances, jumps, decayed = (
+        column[tail] for column in (columns.variances, columns.jumps, columns.decayed)
+    )
+    sampled, spread = parts.sum(far, columns.masses[tail]), parts.sum(far, variances)
+    skew, sure = parts.sum(far, variances * (jumps - 0.5 * decayed)), parts.sum(far, decayed)
+    jump = _largest(far, jumps, size)
+    unequal = aggregates.has_unequal_weights(sample, columns, np.ones(len(sample)))
+    floor = sample.step if unequal else 0.0
+    hit = np.where(jump > 0.0, np.maximum(np.maximum(jump, parts.step), floor), parts.step)
+    ends = part_interval(
+        0.0, sampled, spread, hit, parts.thinning, sure, parts.level,
+        unequal=inequality(sampled, spread, skew, np.where(hit > jump, hit, 0.0)), seen=jump,
+    )  # fmt: skip
+    rows = np.bincount(group, minlength=size)
+    few = _largest(far, variances, size) > aggregates.HINGES * spread
+    missed = np.full(size, unequal) & (rows > 0)
+    caveats = [("few-rows", few & ~missed), ("unequal-weights", missed)]
+    ends = Interval(*(exact + end for end in ends))
+    over = math.ldexp(1.0, sample.magnitude)
+    return _estimates(parts, ends, spread, hit, rows, caveats, over=over)
+
+
 def count_by(parts: Parts) -> Estimates:
     """Return decayed counts. See :func:`~decaysketch.query.aggregates.count`."""
+    if parts.counted is not None:
+        parts = parts.counted()
     sample = parts.sample
+    if not sample.weighted and np.any(parts.step > 0.0):
+        return _counts(parts)
     ones = np.ones(len(sample))
     return _sums(parts, sample.columns, parts.beside(valued=False), ones, (0.0, 1.0))
 
