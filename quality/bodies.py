@@ -19,10 +19,11 @@ import pyarrow as pa
 from api.errors import ServiceError
 from api.ingest.building import READERS
 from decaysketch import DecaySketch, SketchParams
+from decaysketch.core.column_types import read_column_types
 from decaysketch.errors import DecaySketchError
 from decaysketch.families import recipe_from_dict, recipe_of
 from decaysketch.ingest.columns import Form, Raw, check, points_to_columns, to_columns
-from decaysketch.ingest.documents import Message
+from decaysketch.ingest.documents import DocumentMap, Message
 from decaysketch.ingest.formats import Mappings, check_suits, parse_message
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import UnreadableError, finished
@@ -198,7 +199,8 @@ SERIES: Final = ("influx", "otlp", "prometheus")
 @cache
 def _filling(format: str) -> tuple[Mappings, Form]:
     maps = [{"format": format} | each for each in _FILLING[format]]
-    params = SketchParams(max_weight=10, id_bits=40, time_unit="ms", capacity=100, columns=_COLUMNS)
+    types = read_column_types(_COLUMNS)
+    params = SketchParams(max_weight=10, id_bits=40, time_unit="ms", capacity=100, columns=types)
     mappings, recipe = Mappings.model_validate({"map": maps}), recipe_of(params)
     check_suits(mappings, recipe)
     return mappings, Form(recipe, "s", _LATEST, _ROWS)
@@ -214,7 +216,8 @@ def _read_columns(format: str, parse: Callable[[bytes, str, Any], Points], body:
             return "refused"
         raw, refused = points_to_columns(points, form), points.told.refusals
     else:
-        parsed = parse_message(Message(body, "a/event/up", 1), format, mappings.map)
+        maps = [each for each in mappings.map if isinstance(each, DocumentMap)]
+        parsed = parse_message(Message(body, "a/event/up", 1), format, maps)
         raw, refused = to_columns(parsed.readings, form), parsed.refusals
     batch = check(raw, form)
     assert len(batch.columns.ids) + len(batch.refusals) == raw.rows
