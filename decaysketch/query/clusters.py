@@ -155,7 +155,8 @@ class Clusters:
             value = exact + float(estimates.sum())
             return self._said(Interval(value, value, value), variances, carrying, confidence)
         typical = float(seen.sum()) / (carrying * self._bands) if carrying else unit
-        shown = self._shown(amounts)
+        # A piece that counts at most one unit cannot be larger than others, only more recent.
+        shown = self._shown(amounts) if math.isinf(unit) else 1.0
         largest = float(estimates.max(initial=0.0))
         missing = shown * typical / self._coarsest
         if self.reach.complete < _FEWEST or math.isinf(missing):
@@ -174,10 +175,11 @@ class Clusters:
 
     def _shown(self, amounts: Float64Array) -> float:
         """Return how much larger than usual a missing piece may be. It is above 1 if exact pieces
-        show much larger amounts than sampled ones, by their mean square.
+        show much larger amounts than sampled ones, by their mean square. Pieces without weight
+        show nothing.
         """
         chosen = self.probabilities < 1.0
-        near, far = amounts[~chosen], amounts[chosen]
+        near, far = amounts[~chosen & (amounts > 0.0)], amounts[chosen & (amounts > 0.0)]
         if not len(near) or not len(far) or not far.any():
             return 1.0
         if float(near @ near) / len(near) <= _LARGER * float(far @ far) / len(far):

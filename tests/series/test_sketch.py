@@ -368,6 +368,10 @@ class TestFewSeries:
         assert found.lower <= 500 * 10 <= found.upper
         assert sketch.stats().advice is None
         assert sketch.stats().complete[3] < 500
+        for decay in ("window(600)", "exponential(half_life=100)"):  # recent pieces weigh more
+            counted = sketch.gaps(30, decay)
+            assert not counted.exact
+            assert counted.caveats == ()
 
 
 class TestRefusals:
