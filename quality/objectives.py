@@ -79,7 +79,7 @@ def _drawn(stream: Stream, seed: int) -> _Data:
     # Distinct ids in no order. Their space is as large for all streams.
     ids = rng.permutation(np.unique(rng.integers(0, 1 << _ID_BITS, 2 * _ROWS))[:_ROWS])
     half = rng.normal(0.0, 5.0, _ROWS // 2).round(1)
-    values = 20.0 + rng.permutation(np.concatenate([half, -half]))
+    values = np.round(20.0 + rng.permutation(np.concatenate([half, -half])), 1)
     return _Data(values, stream.weights(rng, times), times, ids)
 
 
