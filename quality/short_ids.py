@@ -97,7 +97,14 @@ def measured(log: Log, params: ds.SketchParams, seeds: int) -> Measured:
     row, size, count, at, bias, lost = np.array(found).T
     rms = [float(np.sqrt(np.mean(np.square(each)))) for each in (count, at)]
     return Measured(
-        params.capacity, params.id_bits, row.mean(), size.mean(), *rms, bias.mean(), lost.mean()
+        params.capacity,
+        params.id_bits,
+        row.mean(),
+        size.mean(),
+        rms[0],
+        rms[1],
+        bias.mean(),
+        lost.mean(),
     )
 
 
