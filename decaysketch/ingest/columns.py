@@ -682,7 +682,7 @@ def _records_of(points: Points, places: Sequence[int], form: Form) -> tuple[Any,
     codes = np.array(points.codes, dtype=np.int64)
     cells = points.values_by_column()
     records = records_of(form.columns, codes, points.layouts, cells, dropped)
-    return (records if len(places) == len(codes) else records[np.array(places)]), dropped
+    return (records if len(places) == len(codes) else records[np.array(places, np.int64)]), dropped
 
 
 def _sound(rows: int, faults: Mapping[int, object]) -> list[int]:

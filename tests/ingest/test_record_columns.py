@@ -289,3 +289,11 @@ def test_a_histogram_has_no_columns() -> None:
     points = otlp.parse(body, index["otlp"], as_json=True)
     assert len(points) == 0
     assert "whose buckets are ranges" in points.told.refused[0][1]
+
+
+def test_a_body_whose_rows_are_all_refused_has_no_rows() -> None:
+    index = mappings("influx", {"columns": "*"}).indexes(recipe().params.columns)["influx"]
+    form = Form(recipe(), "s", None, 1000)
+    points = line_protocol.parse(lines("m temp=1 9700000000000000000"), index)
+    batch = check(points_to_columns(points, form), form)
+    assert (len(batch.columns.ids), len(batch.refusals)) == (0, 1)
