@@ -47,6 +47,7 @@ _SESSIONS = (
     (
         "rebuild",
         "build",
+        "column_builds",
         "programs",
         "publish",
         "sql_session",

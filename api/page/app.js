@@ -15,7 +15,7 @@ import { askDevices, hasDevices, showDevices } from "./devices.js";
 import { Groups } from "./groups.js";
 import { key, mayPass, Newest, reasonOf, request, requestAgain, streamPath } from "./http.js";
 import { askSparks, onChoice, showStreams, spanOf } from "./list.js";
-import { Functions } from "./functions.js";
+import { SourceFunctions } from "./functions.js";
 import { Lists } from "./lists.js";
 import { element } from "./nodes.js";
 import { estimateParts, keyText, showFigures, showHitters, showKeys, showPrefixes, showSkew, showTable, tableOf } from "./panels.js";
@@ -220,7 +220,7 @@ const oneAlert = new OneAlert($("alert"), { gone: () => { state.alert = null; re
 const sources = new Sources($("sources"), { failed: refused });
 const coverage = new Coverage($("coverage"), { failed: refused });
 const lists = new Lists($("lists"), { failed: refused });
-const functions = new Functions($("functions"), { failed: refused });
+const functions = new SourceFunctions($("functions"), { failed: refused });
 new Service($("service"), $("service-button"));
 const alertForm = new AlertForm($("define"), {
   stream: () => state.stream.name, decay: serviceDecay, decayFault: () => state.decayFault,

@@ -46,7 +46,7 @@ class OneFunction {
   }
 }
 
-export class Functions extends Watching {
+export class SourceFunctions extends Watching {
   #shown = new Map(); // by name
 
   constructor(panel, { failed }) { super(panel, "/functions", failed); }

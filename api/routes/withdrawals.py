@@ -11,6 +11,7 @@ from api import schemas
 from api.errors import InvalidRequestError
 from api.http.caller import caller_of
 from api.http.guard import administers
+from api.http.json_body import JsonRoute
 from api.http.problems import problems
 from api.journal.model import Post
 from api.routes.common import TheAggregator, TheQuestions, json_only
@@ -21,7 +22,7 @@ from decaysketch.querytime.snapshot import QueryTimeSnapshot
 
 __all__ = ["SOURCE", "router"]
 
-router = APIRouter(tags=["observations"])
+router = APIRouter(route_class=JsonRoute, tags=["observations"])
 
 SOURCE = "withdrawals"
 """The source of tombstones in a stream."""

@@ -117,6 +117,7 @@ def test_every_operation_is_described(description: dict[str, Any]) -> None:
         "release_interval",
         "revoke_source",
         "rotate_key",
+        "withdraw",
         "write_lines",
         "write_lines_3",
         "write_lines_as_to_a_database",
