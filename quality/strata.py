@@ -48,15 +48,18 @@ def fleet(seed: int, *, hosts: int = 200, rows: int = 20_000) -> Truth:
     }
 
 
+def empty(**params: Any) -> ds.DecaySketch:
+    """Return an empty sketch with a stratum per host."""
+    sketch = ds.DecaySketch(ds.SketchParams(**{"strata": "host"} | params))
+    sketch.looks_at_times = False
+    return sketch
+
+
 def build(truth: Truth, seed: int, capacity: int) -> ds.DecaySketch:
     """Return the sketch."""
-    params = ds.SketchParams(
-        columns=_COLUMNS, strata="host", capacity=capacity, id_bits=40, seed=seed
-    )  # fmt: skip
-    sketch = ds.DecaySketch(params)
-    sketch.looks_at_times = False
+    sketch = empty(columns=_COLUMNS, capacity=capacity, id_bits=40, seed=seed)
     names = [f"h{k}" for k in range(int(truth["host"].max()) + 1)]
-    values = {
+    values: Any = {
         "host": pa.DictionaryArray.from_arrays(pa.array(truth["host"].astype(np.int32)), names),
         "ms": truth["ms"],
         "path": pa.DictionaryArray.from_arrays(truth["path"].astype(np.int32), ["a", "b", "c"]),
@@ -148,16 +151,13 @@ def figures(hosts: int) -> None:
     ids = rng.permutation(1 << 22)[:rows].astype(np.int64)
     names = pa.array([f"host-{k:05}" for k in range(hosts)])
     for capacity in (64, 128):
-        params = ds.SketchParams(
-            columns="host text, ms float64", strata="host", capacity=capacity, seed=3
-        )
-        sketch = ds.DecaySketch(params)
-        sketch.looks_at_times = False
+        sketch = empty(columns="host text, ms float64", capacity=capacity, seed=3)
         began = time.process_time()
         for start in range(0, rows, 100_000):
             part = slice(start, start + 100_000)
             texts = pa.DictionaryArray.from_arrays(pa.array(host[part]), names)
-            sketch.update({"host": texts, "ms": ms[part]}, 1, times[part], ids[part])
+            columns: Any = {"host": texts, "ms": ms[part]}
+            sketch.update(columns, 1, times[part], ids[part])
         held = len(sketch)
         rate = rows / (time.process_time() - began)
         blob = sketch.to_bytes()
@@ -174,12 +174,11 @@ def figures(hosts: int) -> None:
 
 def hostile(strata: int, changes: int) -> None:
     """Print the outcomes for changed bytes with many strata."""
-    params = ds.SketchParams(columns=_COLUMNS, strata="host", capacity=4, max_strata=strata)
-    sketch = ds.DecaySketch(params)
-    sketch.looks_at_times = False
+    sketch = empty(columns=_COLUMNS, capacity=4, max_strata=strata)
     hosts = np.arange(strata) % strata
     names = [f"h{k}" for k in hosts.tolist()]
-    sketch.update({"host": names, "ms": hosts * 0.5}, 1, hosts, hosts)
+    columns: Any = {"host": names, "ms": hosts * 0.5}
+    sketch.update(columns, 1, hosts, hosts)
     blob = sketch.to_bytes()
     rng = np.random.default_rng(1)
     outcomes, slowest = {"read": 0, "rejected": 0}, 0.0

@@ -57,6 +57,8 @@ def allowed_of(module: str) -> set[str]:
         allowed.add("pyarrow")
     if module == "decaysketch.query.frames":
         allowed.add("pandas")  # imported by to_frame alone
+    if module == "decaysketch.query.plots":
+        allowed.add("matplotlib")  # imported by plot alone
     if module == "decaysketch.core.records":
         allowed.add("pyarrow")  # imported where the caller passed an Arrow array
     if module.startswith("decaysketch.client"):

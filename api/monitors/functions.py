@@ -25,7 +25,6 @@ from api.monitors.event_fanout import Mailboxes
 from api.monitors.function_rows import FunctionRow
 from api.service.aggregator import Aggregator
 from api.service.streams import Stream
-from decaysketch.ecm import ECMParams
 from decaysketch.errors import ParameterError
 from decaysketch.monitor.fields import mapping_of, sequence_of, take_known, whole
 from decaysketch.monitor.functions import FunctionHub, FunctionSpec, FunctionState
@@ -75,8 +74,8 @@ class Functions:
             InvalidRequestError: the stream does not count keys by time, or its keys do not fit
                 into JSON numbers.
         """
-        params = stream.recipe.params
-        if not isinstance(params, ECMParams) or params.clock != "time":
+        params: Any = stream.recipe.params
+        if stream.recipe.kind.input.named_by != "key" or params.clock != "time":
             raise refused("kind", "the stream does not count keys by time (family ecm)", form)
         spec = FunctionSpec.from_dict(form, time_unit=params.time_unit)
         spec.shape(params.depth, params.width)
@@ -222,8 +221,7 @@ def state_of(row: FunctionRow, params: object, now_s: float) -> FunctionState:
     return _hub(row, params).state(now_s)
 
 
-def _hub(row: FunctionRow, params: object) -> FunctionHub:
-    assert isinstance(params, ECMParams), "a function is of a stream that counts keys"
+def _hub(row: FunctionRow, params: Any) -> FunctionHub:
     saved = None if row.state is None else json.loads(row.state)
     spec = FunctionSpec.from_dict(row.spec)
     return FunctionHub(spec, params.depth, params.width, row.epoch, saved)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 
@@ -18,7 +16,6 @@ from api.routes.common import TheAggregator, TheQuestions, json_only
 from api.service.budget import PART_ROWS
 from api.service.streams import Stream
 from decaysketch import Snapshot
-from decaysketch.querytime.snapshot import QueryTimeSnapshot
 
 __all__ = ["SOURCE", "router"]
 
@@ -90,11 +87,11 @@ async def withdraw(
 def _tombstones(stream: Stream, asked: WithdrawalRequest) -> tuple[Snapshot, bytes]:
     """Return the tombstones as a sketch, and its bytes."""
     held = stream.snapshot()
-    if not isinstance(held, QueryTimeSnapshot):
+    withdrawal = getattr(held, "withdrawal", None)
+    if withdrawal is None:
         raise InvalidRequestError(
-            f"stream {stream.name!r} is of family {stream.recipe.family!r}; only streams of the "
-            "family 'decay' with a revision column have withdrawals"
+            f"stream {stream.name!r} is of family {stream.recipe.family!r}; only streams with a "
+            "revision column have withdrawals"
         )
-    found: Any = held.withdrawal(asked.ids, where=asked.where)
-    made: Snapshot = found.snapshot()
+    made: Snapshot = withdrawal(asked.ids, where=asked.where).snapshot()
     return made, made.to_bytes()

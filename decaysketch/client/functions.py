@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.client.requesting import fields_of
-from decaysketch.ecm import ECMSketch
 from decaysketch.errors import ParameterError
 from decaysketch.monitor.functions import FunctionSource, FunctionSpec
 
@@ -48,8 +47,8 @@ class FunctionSensor:
     """
 
     def __init__(
-        self, client: httpx2.Client, stream: str, function: str, source: str, sketch: ECMSketch,
-        *, other: ECMSketch | None = None,
+        self, client: httpx2.Client, stream: str, function: str, source: str, sketch: Any,
+        *, other: Any = None,
     ) -> None:  # fmt: skip
         self._client, self._source = client, source
         self._path = (

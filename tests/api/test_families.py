@@ -200,10 +200,18 @@ def test_a_smaller_capacity_is_refused(client: TestClient, case: Case) -> None:
 
 def test_an_aggregate_that_the_family_does_not_have(client: TestClient) -> None:
     for name, known, aggregate in (
-        ("sum", "count, last, rate, selectivity, sum", {"aggregate": "quantile", "q": 0.5}),
-        ("sum", "count, last, rate, selectivity, sum", {"aggregate": "median"}),
+        (
+            "sum",
+            "correlation, count, covariance, last, rate, ratio, regression, selectivity, sum",
+            {"aggregate": "quantile", "q": 0.5},
+        ),
+        (
+            "sum",
+            "correlation, count, covariance, last, rate, ratio, regression, selectivity, sum",
+            {"aggregate": "median"},
+        ),
         ("median", "mean, median, quantile", {"aggregate": "sum"}),
-        ("integral", "rank, selectivity, share, stddev", {"aggregate": "rate"}),
+        ("integral", "rank, ratio, regression, selectivity, share, stddev", {"aggregate": "rate"}),
     ):
         create(client, CASES[name], name)
         count: dict[str, Any] = {"aggregate": "count", "now": NOW}

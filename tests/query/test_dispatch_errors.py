@@ -34,7 +34,7 @@ def _series() -> SeriesSketch:
     return sketch
 
 
-@pytest.mark.parametrize("name", ["noww", "confidnce", "versus", "copies"])
+@pytest.mark.parametrize("name", ["noww", "confidnce", "verses", "copies"])
 @pytest.mark.parametrize(
     "ask",
     [

@@ -92,7 +92,7 @@ def test_labels_and_devices_without_names() -> None:
     assert last is not None
     assert (last.name, last.value) == ("b", "off")
     assert [(each.name, each.value) for each in devices.listed()] == [(None, "off"), (None, "on")]
-    with pytest.raises(ds.ParameterError, match="labels"):
+    with pytest.raises(ds.ParameterError, match="needs numbers"):
         devices.mean()
 
 

@@ -13,8 +13,8 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from service import OCTETS, PARAMS, posted, problem
 
-from api.queries import configured
 from api.queries.configured import exposition
+from api.service.group_labels import label_of_key
 from decaysketch import DecaySketch, SketchParams
 
 QUARTER = {"kind": "window", "width": 900}
@@ -99,7 +99,7 @@ def test_every_estimate_is_a_sample_of_five_gauges(stream: TestClient) -> None:
 
 def test_no_two_keys_have_the_same_label() -> None:
     keys = [1, "1", '"1"', "1e3", 1000.0, "nan", "pump", '"', ("a", 1), ("a", "1")]
-    labels = [configured._label(key) for key in keys]
+    labels = [label_of_key(key) for key in keys]
     assert len(set(labels)) == len(keys)
     assert (labels[0], labels[1], labels[6]) == ("1", '"1"', "pump")
 
