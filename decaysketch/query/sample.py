@@ -607,7 +607,7 @@ class Sample:
         reach: the sampled bands that the decay reaches. None if the estimator has none.
         whole: for a restricted sample, returns the complete one, where few rows borrow the tail of
             their column. None for any other sample.
-        weighted: whether observations may have other weights than 1.
+        weighted: whether observations may have other weights than 1. True if unknown.
         strata: the strata of the stream, each with bands of its own. None if there are none.
         bound: the number that represents a value that is a range.
         per_observation: the largest hits of sums over observations, if the sketch has a sample by
@@ -639,7 +639,7 @@ class Sample:
     noted: tuple[str, ...] = ()
     reach: Callable[[], Reach] | None = None
     whole: Callable[[], Sample] | None = None
-    weighted: bool = False
+    weighted: bool = True
     bound: EndOfRange = "middle"
     per_observation: PerObservation | None = None
 

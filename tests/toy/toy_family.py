@@ -42,8 +42,8 @@ class ToyParams(SketchParams):
     number = 77  # on the wire
     family = "toy"
 
-    def __post_init__(self, accuracy: float | str | None) -> None:
-        super().__post_init__(accuracy)
+    def __post_init__(self, accuracy: float | str | None, expected: int | None) -> None:
+        super().__post_init__(accuracy, expected)
         if self.copies != 1:
             raise ParameterError(f"copies is {self.copies}; expected 1")
         if self.value_type == "label":
