@@ -1,4 +1,4 @@
-"""Shared parts for monitor, top-k list and query definitions: capacity checks, and rejections."""
+"""Shared parts for definitions: monitors, functions, top-k lists and configured queries."""
 
 from __future__ import annotations
 
@@ -7,10 +7,41 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from api.errors import Fault, InvalidRequestError
-from api.journal.storage import Reader
+from api.errors import Fault, InvalidRequestError, UnknownStreamError
+from api.journal import tables
+from api.journal.storage import Reader, Writer
 
-__all__ = ["check_room", "refused"]
+__all__ = ["begin", "check_room", "named", "refused", "remove", "renewed"]
+
+
+def named(table: sa.Table, stream_id: int, name: str) -> sa.ColumnElement[bool]:
+    """Return the condition for the row with this name on a stream."""
+    return sa.and_(table.c.stream_id == stream_id, table.c.name == name)
+
+
+async def begin(tx: Writer, stream: tuple[int, str]) -> None:
+    """Lock the head, and check that the stream still exists.
+
+    Args:
+        stream: its id and name.
+
+    Raises:
+        UnknownStreamError: the stream was deleted since.
+    """
+    await tx.lock_head()
+    if not await tx.select(sa.select(tables.streams.c.id).where(tables.streams.c.id == stream[0])):
+        raise UnknownStreamError(stream[1])
+
+
+def renewed(old: Any, now_us: int) -> dict[str, int]:
+    """Return the epoch and version for the new definition of a row. No epoch is used twice."""
+    return {"epoch": max(old.epoch + 1, now_us), "version": old.version + 1}
+
+
+async def remove(tx: Writer, table: sa.Table, stream_id: int, name: str) -> bool:
+    """Delete the row with this name on a stream. Return False if there is none."""
+    await tx.lock_head()
+    return bool(await tx.execute(table.delete().where(named(table, stream_id, name))))
 
 
 async def check_room(

@@ -17,11 +17,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from api.errors import TooManyFunctionsError, UnknownStreamError
-from api.journal import tables
+from api.errors import TooManyFunctionsError
 from api.journal.monitor_tables import functions as _functions
 from api.journal.storage import Reader, Writer
-from api.monitors.defining import check_room
+from api.monitors import defining
+from api.monitors.defining import begin, check_room, named, renewed
 
 __all__ = ["FunctionRow", "all_rows", "define", "find", "of_stream", "remove", "step"]
 
@@ -68,7 +68,7 @@ async def of_stream(rx: Reader, stream_id: int) -> list[FunctionRow]:
 
 async def find(rx: Reader, stream_id: int, name: str) -> FunctionRow | None:
     """Return a function, or None."""
-    mine = sa.and_(_f.stream_id == stream_id, _f.name == name)
+    mine = named(_functions, stream_id, name)
     found = await rx.select(sa.select(_functions).where(mine))
     return _row(found[0]) if found else None
 
@@ -105,17 +105,15 @@ async def define(
         TooManyFunctionsError: there are as many already.
         UnknownStreamError: the stream was deleted since.
     """
-    await tx.lock_head()
-    if not await tx.select(sa.select(tables.streams.c.id).where(tables.streams.c.id == stream[0])):
-        raise UnknownStreamError(stream[1])
+    await begin(tx, stream)
     text = json.dumps(spec, sort_keys=True)
-    mine = sa.and_(_f.stream_id == stream[0], _f.name == name)
+    mine = named(_functions, stream[0], name)
     found = await tx.select(sa.select(_f.spec, _f.epoch, _f.version).where(mine))
     if found and found[0].spec == text:
         return False
     if found:
-        renewed = {"epoch": max(found[0].epoch + 1, now_us), "version": found[0].version + 1}
-        await tx.execute(_functions.update().where(mine).values(spec=text, state=None, **renewed))
+        changed = renewed(found[0], now_us)
+        await tx.execute(_functions.update().where(mine).values(spec=text, state=None, **changed))
         return False
     await check_room(tx, _functions, stream, (of_stream, in_all), TooManyFunctionsError)
     begun = {"stream_id": stream[0], "name": name, "epoch": now_us, "version": 0}
@@ -125,6 +123,4 @@ async def define(
 
 async def remove(tx: Writer, stream_id: int, name: str) -> bool:
     """Delete a function. Return False if there is none."""
-    await tx.lock_head()
-    mine = sa.and_(_f.stream_id == stream_id, _f.name == name)
-    return bool(await tx.execute(_functions.delete().where(mine)))
+    return await defining.remove(tx, _functions, stream_id, name)

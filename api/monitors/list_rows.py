@@ -22,12 +22,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from api.errors import TooManyListsError, UnknownStreamError
-from api.journal import tables
+from api.errors import TooManyListsError
 from api.journal.monitor_tables import lists as _lists
 from api.journal.monitor_tables import words as _words
 from api.journal.storage import Reader, Writer
-from api.monitors.defining import check_room
+from api.monitors import defining
+from api.monitors.defining import begin, check_room, named, renewed
 from decaysketch.topk import Heard, Post
 
 __all__ = [
@@ -115,7 +115,7 @@ async def some(rx: Reader, ids: Collection[int]) -> list[ListRow]:
 
 async def find(rx: Reader, stream_id: int, name: str) -> ListRow | None:
     """Return a list without its last result, which may be long. Posts do not need it."""
-    mine = sa.and_(_l.stream_id == stream_id, _l.name == name)
+    mine = named(_lists, stream_id, name)
     columns = (each for each in _l if each is not _l.found)
     found = await rx.select(sa.select(*columns, sa.null().label("found")).where(mine))
     return _row(found[0]) if found else None
@@ -221,20 +221,17 @@ async def define(
         TooManyListsError: there are as many lists already.
         UnknownStreamError: the stream was deleted since.
     """
-    await tx.lock_head()
-    if not await tx.select(sa.select(tables.streams.c.id).where(tables.streams.c.id == stream[0])):
-        raise UnknownStreamError(stream[1])
+    await begin(tx, stream)
     text = json.dumps(spec, sort_keys=True)
-    mine = sa.and_(_l.stream_id == stream[0], _l.name == name)
+    mine = named(_lists, stream[0], name)
     found = await tx.select(sa.select(_l.id, _l.spec, _l.epoch, _l.version).where(mine))
     if found and found[0].spec == text:
         return False
     said = {"spec": text, "asked": None, "opened_us": 0, "found": None}
     if found:
         (old,) = found
-        renewed = {"epoch": max(old.epoch + 1, now_us), "version": old.version + 1}
         await tx.execute(_words.delete().where(_w.list_id == old.id))
-        await tx.execute(_lists.update().where(mine).values(**said, **renewed))
+        await tx.execute(_lists.update().where(mine).values(**said, **renewed(old, now_us)))
         return False
     await check_room(tx, _lists, stream, (of_stream, in_all), TooManyListsError)
     begun = {"stream_id": stream[0], "name": name, "epoch": now_us, "version": 0}
@@ -244,9 +241,7 @@ async def define(
 
 async def remove(tx: Writer, stream_id: int, name: str) -> bool:
     """Delete a list and its sites' reports. Return False if there is none."""
-    await tx.lock_head()
-    mine = sa.and_(_l.stream_id == stream_id, _l.name == name)
-    return bool(await tx.execute(_lists.delete().where(mine)))
+    return await defining.remove(tx, _lists, stream_id, name)
 
 
 def kept(post: str, told: int) -> Heard:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from api.errors import TooManyQuestionsError, UnknownQuestionError, UnknownStreamError
-from api.journal import tables
+from api.errors import TooManyQuestionsError, UnknownQuestionError
 from api.journal.monitor_tables import questions as _questions
 from api.journal.storage import Storage, Writer
-from api.monitors.defining import check_room
+from api.monitors import defining
+from api.monitors.defining import begin, check_room, named
 from api.service.streams import Stream
 from api.settings import Settings
 
@@ -68,18 +68,15 @@ class Configured:
             UnknownStreamError: the stream was deleted since.
             StorageError: it may or may not have happened.
         """
-        mine = sa.and_(_q.stream_id == stream.id, _q.name == question.name)
+        of = stream.id, stream.name
+        mine = named(_questions, stream.id, question.name)
         said = {"set_name": question.set_name, "query": question.query}
 
         async def define(tx: Writer) -> bool:
-            await tx.lock_head()
-            there = sa.select(tables.streams.c.id).where(tables.streams.c.id == stream.id)
-            if not await tx.select(there):
-                raise UnknownStreamError(stream.name)
+            await begin(tx, of)
             if await tx.execute(_questions.update().where(mine).values(**said)):
                 return False
             most = self._settings.max_stream_questions, self._settings.max_questions
-            of = stream.id, stream.name
             await check_room(tx, _questions, of, most, TooManyQuestionsError)
             of_it = {"stream_id": stream.id, "name": question.name}
             await tx.execute(_questions.insert().values(**of_it, **said))
@@ -94,11 +91,7 @@ class Configured:
             UnknownQuestionError: there is none.
             StorageError: it may or may not have happened.
         """
-        mine = sa.and_(_q.stream_id == stream.id, _q.name == name)
-
-        async def remove(tx: Writer) -> bool:
-            await tx.lock_head()
-            return bool(await tx.execute(_questions.delete().where(mine)))
-
-        if not await self._storage.write(remove):
+        if not await self._storage.write(
+            lambda tx: defining.remove(tx, _questions, stream.id, name)
+        ):
             raise UnknownQuestionError(stream.name, f"question {name!r}")

@@ -19,14 +19,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from api.errors import TooManyMonitorsError, UnknownStreamError
-from api.journal import tables
+from api.errors import TooManyMonitorsError
 from api.journal.monitor_tables import accounts as _accounts
 from api.journal.monitor_tables import groups as _groups
 from api.journal.monitor_tables import monitors as _monitors
 from api.journal.storage import Reader, Writer
-from api.monitors import history
-from api.monitors.defining import check_room, refused
+from api.monitors import defining, history
+from api.monitors.defining import begin, check_room, named, refused, renewed
 from decaysketch.monitor import Account, Alert, Tracked
 
 __all__ = [
@@ -159,8 +158,8 @@ async def accounts_of(rx: Reader, monitors: Collection[int]) -> dict[int, dict[s
 
 def _parts(numbers: Collection[int]) -> Iterator[list[int]]:
     listed = list(numbers)
-    for begin in range(0, len(listed), _TOGETHER):
-        yield listed[begin : begin + _TOGETHER]
+    for first in range(0, len(listed), _TOGETHER):
+        yield listed[first : first + _TOGETHER]
 
 
 async def put_account(tx: Writer, monitor: int, source: str, account: Account) -> None:
@@ -196,10 +195,8 @@ async def define(
         UnknownStreamError: the stream was deleted since.
         InvalidRequestError: the monitor exists, with other keys in ``by``.
     """
-    await tx.lock_head()
-    if not await tx.select(sa.select(tables.streams.c.id).where(tables.streams.c.id == stream[0])):
-        raise UnknownStreamError(stream[1])
-    mine = sa.and_(_m.stream_id == stream[0], _m.name == name)
+    await begin(tx, stream)
+    mine = named(_monitors, stream[0], name)
     found = await tx.select(sa.select(_monitors).where(mine))
     said: dict[str, Any] = {
         "spec": json.dumps(spec, sort_keys=True),
@@ -215,8 +212,8 @@ async def define(
     elif found[0].spec != said["spec"]:
         _check_keys(name, json.loads(found[0].spec).get("by"), spec.get("by"))
         # The alert goes on: what fires under the new spec was not told to be over.
-        changed = {"epoch": max(found[0].epoch + 1, now_us), "version": found[0].version + 1}
-        await tx.execute(_monitors.update().where(mine).values(**said, **changed))
+        changed = said | renewed(found[0], now_us)
+        await tx.execute(_monitors.update().where(mine).values(**changed))
     (there,) = await tx.select(sa.select(_monitors).where(mine))
     row = _row(there)
     if not found or row.epoch != found[0].epoch:
@@ -235,9 +232,7 @@ def _check_keys(name: str, old: list[str] | None, new: list[str] | None) -> None
 
 async def remove(tx: Writer, stream_id: int, name: str) -> bool:
     """Delete a monitor and its sites' accounts. Return False if there is none."""
-    await tx.lock_head()
-    mine = sa.and_(_m.stream_id == stream_id, _m.name == name)
-    return bool(await tx.execute(_monitors.delete().where(mine)))
+    return await defining.remove(tx, _monitors, stream_id, name)
 
 
 async def move(tx: Writer, before: MonitorRow, after: MonitorRow) -> bool:
