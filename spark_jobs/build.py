@@ -34,7 +34,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from decaysketch.cli.dialect import TextOptions
+from decaysketch.cli.dialect import Encoding, Separator, TextOptions
 from decaysketch.cli.first_rows import First, numerals_from, recipe_from_rows
 from decaysketch.cli.options import (
     Columns,
@@ -98,16 +98,8 @@ class Source(NamedTuple):
         str | None,
         typer.Option(help="Types of a CSV or JSON log, such as 'source STRING, msg BIGINT, ...'."),
     ] = None
-    separator: Annotated[
-        str | None,
-        typer.Option(help="The separator of CSV cells, or 'tab'; from the heading if not given."),
-    ] = None
-    encoding: Annotated[
-        str | None,
-        typer.Option(
-            help="Encoding of text files, such as latin-1; from the first bytes if not given."
-        ),
-    ] = None
+    separator: Separator = None
+    encoding: Encoding = None
     read_in_workers: Annotated[
         bool, typer.Option(help="Let workers read a Parquet log themselves.")
     ] = True
@@ -118,9 +110,7 @@ class Source(NamedTuple):
         Raises:
             CommandError: an invalid one.
         """
-        options = TextOptions(self.separator, self.encoding)
-        options.check()
-        return options
+        return TextOptions(self.separator, self.encoding).checked()
 
 
 @group

@@ -20,13 +20,23 @@ import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import pyarrow as pa
+import typer
 
 from decaysketch.cli.output import CommandError
 
-__all__ = ["HEAD_BYTES", "Dialect", "TextOptions", "dialect_of", "encoding_of", "opened"]
+__all__ = [
+    "HEAD_BYTES",
+    "Dialect",
+    "Encoding",
+    "Separator",
+    "TextOptions",
+    "dialect_of",
+    "encoding_of",
+    "opened",
+]
 
 HEAD_BYTES = 1 << 20
 _SEPARATORS = (",", ";", "\t", "|")
@@ -42,6 +52,18 @@ _MARKS = (
 )  # fmt: skip
 
 
+Separator = Annotated[
+    str | None,
+    typer.Option(help="The separator of CSV cells, or 'tab'; from the heading if not given."),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        help="Encoding of text files, such as latin-1; from the first bytes if not given."
+    ),
+]
+
+
 class TextOptions(NamedTuple):
     """The options for text files.
 
@@ -53,11 +75,11 @@ class TextOptions(NamedTuple):
     separator: str | None = None
     encoding: str | None = None
 
-    def check(self) -> None:
-        """Reject an invalid separator or encoding.
+    def checked(self) -> Self:
+        """Return the same options.
 
         Raises:
-            CommandError: naming it.
+            CommandError: the separator or the encoding is invalid. The message names it.
         """
         if self.separator is not None:
             character = _NAMED.get(self.separator, self.separator)
@@ -73,6 +95,7 @@ class TextOptions(NamedTuple):
                     f"--encoding is {self.encoding!r}; expected a name such as 'utf-8', 'utf-16' "
                     "or 'latin-1'"
                 ) from None
+        return self
 
 
 class Dialect(NamedTuple):

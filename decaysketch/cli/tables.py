@@ -28,7 +28,15 @@ import pyarrow.json
 import pyarrow.parquet as pq
 import typer
 
-from decaysketch.cli.dialect import Dialect, TextOptions, dialect_of, encoding_of, opened
+from decaysketch.cli.dialect import (
+    Dialect,
+    Encoding,
+    Separator,
+    TextOptions,
+    dialect_of,
+    encoding_of,
+    opened,
+)
 from decaysketch.cli.options import group
 from decaysketch.cli.output import CommandError
 from decaysketch.core.text_values import PLAIN
@@ -106,16 +114,8 @@ class Files(NamedTuple):
     format: Annotated[
         str | None, typer.Option(help=f"{', '.join(FORMATS)}; by suffix if not given.")
     ] = None
-    separator: Annotated[
-        str | None,
-        typer.Option(help="The separator of CSV cells, or 'tab'; from the heading if not given."),
-    ] = None
-    encoding: Annotated[
-        str | None,
-        typer.Option(
-            help="Encoding of text files, such as latin-1; from the first bytes if not given."
-        ),
-    ] = None
+    separator: Separator = None
+    encoding: Encoding = None
 
     def text_options(self) -> TextOptions:
         """Return the options for text files.
@@ -123,9 +123,7 @@ class Files(NamedTuple):
         Raises:
             CommandError: an invalid one.
         """
-        options = TextOptions(self.separator, self.encoding)
-        options.check()
-        return options
+        return TextOptions(self.separator, self.encoding).checked()
 
 
 def format_of(path: Path) -> str:
