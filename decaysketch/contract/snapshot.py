@@ -36,7 +36,7 @@ __all__ = ["Fed", "OneState", "Rowed", "Sampled", "Snapshot", "State", "Tally", 
 Int64Array = npt.NDArray[np.int64]
 
 State = Any
-"""What a sketch holds, in the words of its family; nobody else looks into it."""
+"""The content of a sketch. Only its family reads it."""
 
 
 class Fed(NamedTuple):
@@ -114,7 +114,7 @@ class Snapshot(ABC):
 
     @property
     def advice(self) -> str | None:
-        """A sentence on parameters that would make results accurate. None: they are."""
+        """Return a sentence on parameters that would make results accurate, or None."""
         return None
 
     @property
@@ -150,36 +150,38 @@ class Snapshot(ABC):
         return max(known)
 
     def doubt_of_length(self, text: str | Mapping[str, Any], decay: Decay, now: int) -> str | None:
-        """Why the length of a decay is hardly of the unit of the times, as a number is that leaves
-        nothing but the newest instant; None: it is, or has a unit, or that is not looked at.
+        """Return the reason why a decay's length is unlikely in the stream's time unit, such as a
+        number that leaves only the newest instant. None: the length is likely, has a unit, or the
+        family does not check it.
 
         Args:
-            text: the decay as it was given.
-            decay: that it is.
-            now: the time asked about.
+            text: the decay as given.
+            decay: its meaning.
+            now: the query time.
         """
         return None
 
     def asked(self, decay: Any, now: Any) -> tuple[Any, Any]:
-        """A decay and a time of a question in the stream's unit: both may be spelled
-        (:mod:`decaysketch.decay.read`, :func:`decaysketch.instant`); a time of None is
-        :attr:`latest`. Numbers, and what is none of these, are left to whoever checks them.
+        """Return the decay and the time of a query in the stream's unit. Both may be texts
+        (:mod:`decaysketch.decay.read`, :func:`decaysketch.instant`). None as the time is
+        :attr:`latest`. Other objects are returned unchanged, and the caller checks them.
 
         Raises:
-            ParameterError: a spelling of nothing, or that cannot be converted.
+            ParameterError: a text cannot be parsed or converted.
         """
         unit = self.params.time_unit
         return decay_in(decay, unit), self.latest if now is None else in_units(now, unit)
 
     @property
     def reach(self) -> int:
-        """How far past the time of an observation a watermark may lie."""
+        """Return how far a watermark may lie past an observation's time."""
         return 0
 
     @property
     def horizon(self) -> int | None:
-        """In how long a clock makes it forget half or more of what an observation weighed; None
-        where it forgets nothing by a clock."""
+        """Return the time in which an advancing clock removes half of an observation's weight or
+        more. None if a clock removes nothing.
+        """
         return None
 
     @property
@@ -213,13 +215,13 @@ class Snapshot(ABC):
         now: tuple[Decay | str, Instant | None],
         then: tuple[Decay | str, Instant | timedelta | None],
     ) -> PairView:
-        """What can be asked of two moments, each a decay and a time of which None is
-        :attr:`latest`; the second time may be a length, so long before the first.
+        """Return the view that compares two moments, each a decay and a time. None as a time is
+        :attr:`latest`. The second time may be a length, back from the first.
 
         Raises:
-            UnanswerableQueryError: what one of them gives weight to was discarded.
-            ParameterError: a decay that the sketch cannot be asked under; or it holds no rows from
-                which moments are compared, or a decay of its own.
+            UnanswerableQueryError: observations with weight at one moment were discarded.
+            ParameterError: the sketch does not support the decay, stores no rows to compare, or
+                has a fixed decay.
         """
         raise ParameterError(
             "only sketches of rows whose decay is chosen by the query can be compared"
@@ -239,8 +241,9 @@ class Snapshot(ABC):
         return self._thaw(self.held)
 
     def parts(self) -> Sequence[Snapshot]:
-        """What it is the join of, where each may be merged, or refused, without the others; of most
-        families itself alone."""
+        """Return the snapshots whose union this is, each merged or rejected without the others.
+        Most families return this snapshot alone.
+        """
         return (self,)
 
     def verdicts(self, *columns: Any, **options: Any) -> npt.NDArray[np.int8]:
@@ -250,8 +253,9 @@ class Snapshot(ABC):
         return self.thaw().verdicts(*columns, **options)
 
     def bags(self) -> Sequence[Any]:
-        """What the bags of a sketch absorb, one for each hash function; not to be changed. None
-        where the family keeps no bags."""
+        """Return the input for a sketch's bags, one entry for each hash function. Do not change it.
+        Empty if the family has no bags.
+        """
         return ()
 
 
@@ -302,7 +306,7 @@ class Sampled(Rowed):
             at - int(decay.support) if decay.support < math.inf else -TIME_LIMIT
             for decay, at in (now, then)
         )
-        # What was discarded at every level has no weight, or a side would have been refused.
+        # Rows discarded at every level have no weight, or a side would have been rejected.
         mark = self.complete_since[-1]
         if mark is not None:
             oldest = max(oldest, mark + 1)
@@ -310,7 +314,7 @@ class Sampled(Rowed):
         return [Pair(*three) for three in zip(self.samples(reach, latest), *sides, strict=True)]
 
     def _estimated(self) -> Fed:
-        """By a count without decay of all that there is rows of."""
+        """Return the estimated count without decay over all stored rows."""
         assert self.newest is not None, "what discarded something holds something"
         try:
             sample = pool(self.samples(none(), self.newest))

@@ -12,11 +12,10 @@
 
 Rows stand in canonical order, by (entity, weight, series, time). About 1 to 4 bytes a row.
 
-What decoding promises
-    Whatever the bytes are, :func:`decode` returns a state that an honest builder could have reached
-    or raises :class:`~decaysketch.errors.CorruptSketchError`, in time and memory proportional to
-    their length: the state is built again from its rows, and both its rows and its bytes must be
-    the same then.
+Decoding
+    For any bytes, :func:`decode` returns a state that a builder could have reached, or raises
+    :class:`~decaysketch.errors.CorruptSketchError`. Time and memory are proportional to the length.
+    The decoder builds the state again from its rows, and requires equal rows and equal bytes.
 """
 
 from __future__ import annotations

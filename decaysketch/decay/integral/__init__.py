@@ -1,4 +1,4 @@
-"""Integral decays ``f(w, x)``: what an observation of weight ``w`` still weighs at age ``x``.
+"""Integral decays ``f(w, x)``: the remaining weight at age ``x`` for an initial weight ``w``.
 
 An integral decay maps a weight 1..max_weight and an integer age to an integer >= 0, non-increasing
 in the age, non-decreasing in the weight, with ``f(w, 0) <= max_weight`` and 0 from some finite age
@@ -215,10 +215,10 @@ def function(
 
 
 def expression(text: str, *, max_weight: int | None = None) -> Expression | ExpressionTable:
-    """What a text says of the weight w and the age x, with the mathematical floor.
+    """Return the decay for a text over the weight w and the age x. ``floor`` rounds down.
 
     Args:
-        text: ``floor(w g(x))``, or any other text whose values are integers. What may be said:
+        text: ``floor(w g(x))``, or any other text with integer values. The functions are in
             :mod:`decaysketch.decay.terms`.
         max_weight: largest weight; needed where the text is not ``floor(w g(x))`` with a g that is
             proved to be a decay. Then the values of all weights are tabulated, to the first age at
@@ -250,11 +250,11 @@ _GIVEN_APART = ("fractions", "table")  # too large for a header: named by their 
 
 
 def parse(text: str | Mapping[str, Any], time_unit: str | None = None) -> IntegralDecay:
-    """The integral decay that a text, or a dictionary, spells: :mod:`decaysketch.decay.read`.
+    """Return the integral decay for a text or a dictionary. See :mod:`decaysketch.decay.read`.
 
     Args:
         text: such as ``"exponential(half_life=15min)"``, ``"floor(w / (1 + x/60))"``, JSON, or
-            ``str`` of an integral decay, but for tables and fractions, which no text names.
+            ``str`` of an integral decay. No text names tables and fractions.
         time_unit: of the stream; None: the text may have no units.
 
     Raises:
@@ -276,9 +276,9 @@ def from_dict(fields: Mapping[str, Any], *, table: IntegralDecay | None = None) 
     """Inverse of :meth:`IntegralDecay.to_dict`.
 
     Args:
-        fields: what ``to_dict`` gave.
-        table: the decay itself, where the kind is "table" or "fractions": those are named by their
-            digest only.
+        fields: the result of ``to_dict``.
+        table: the decay itself, if the kind is "table" or "fractions". The fields have only its
+            digest.
 
     Raises:
         ParameterError: an unknown kind or field, a missing field, a field outside its domain, or a
@@ -310,7 +310,7 @@ def normal_form(fields: Mapping[str, Any]) -> dict[str, Any]:
     """``from_dict(fields).to_dict()``, without computing the values of a text: milliseconds.
 
     Raises:
-        ParameterError: as :func:`from_dict`, but for what only computing shows.
+        ParameterError: as :func:`from_dict`, except for faults that only the values show.
 
     Example:
         >>> normal_form({"kind": "expression", "text": "max(w - 2*x, 0)", "max_weight": 9})
