@@ -2,15 +2,20 @@
 // service says of it: a question that the service learns is on the page.
 
 import { keysOf } from "./columns.js";
+import { register, showOld, TYPING_MS } from "./hub.js";
+import { Newest, reasonOf } from "./http.js";
 import { element } from "./nodes.js";
+import { drawnIn, drawnNow, isShown, note } from "./panel.js";
 import { bounds, estimateParts, keyText, tableOf } from "./panels.js";
-import { askQueries, keyOf, questionsOf } from "./questions.js";
+import { askQueries, keyOf, questionsOf, restricted } from "./questions.js";
+import { $, askedNow, chosenRows, mayAsk, serviceDecay, state, subject } from "./state.js";
+import { takings } from "./taking.js";
 import { number, told } from "./units.js";
 
 const FIRST = "histogram"; // where there is one
 const ROWS_SHOWN = 50;
 
-export class AnyQuestion {
+class AnyQuestion {
   #stream = null;
   #name = null;
   #table = null;
@@ -155,3 +160,32 @@ function cells(value, kind, unit) {
   if (kind === "estimate") return [told(value), bounds(value)];
   return [kind === "time" ? unit.time(unit.fromStream(value)) : number(value)];
 }
+
+const any = new AnyQuestion($("any-panel"), (ms = TYPING_MS) => askNow(ms));
+
+const found = new Newest(
+  (signal, stream, query, _question, source) => AnyQuestion.ask(signal, stream, { ...query, ...restricted(chosenRows(), query.aggregate) }, source),
+  (answer, _ms, _stream, _query, question) => {
+    note("any-panel", "");
+    any.answer(answer, question, state.unit);
+    drawnNow("any-panel");
+  },
+  (error) => {
+    if (isShown(error)) return;
+    if ($("any-panel").dataset.of === subject()) showOld("any-panel", "not answered");
+    else { note("any-panel", ""); any.clear(); }
+    any.fail(reasonOf(error));
+  },
+  () => showOld("any-panel", "asking"),
+);
+
+function askNow(ms) {
+  if (!mayAsk()) return;
+  const [decay, now] = [serviceDecay(), askedNow()];
+  const query = any.with({ confidence: state.confidence, ...(decay && { decay }), ...(now !== null && { now }) });
+  if (query) found.put([...query, state.source], ms);
+  else found.cancel();
+}
+
+register({ id: "any-panel", present: (stream) => any.show(stream), now: askNow, cancel: () => found.cancel() });
+takings($("any-panel"), "any question", { asked: drawnIn("any-panel", () => found.asked), table: drawnIn("any-panel", (of) => any.csv(of)) });

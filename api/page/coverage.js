@@ -1,12 +1,16 @@
 // Coverage: what each source of a stream heard, alone and with others; spells of silence; and a range for
 // messages that no source heard, which stands next to its caveat.
 
+import { refused } from "./access.js";
 import { streamPath } from "./http.js";
+import { register } from "./hub.js";
 import { element, svg } from "./nodes.js";
 import { bar, bounds, estimateParts, tableOf } from "./panels.js";
+import { hasCoverage } from "./questions.js";
 import { $, state } from "./state.js";
 import { takings } from "./taking.js";
 import { number, percent, share, short, told, Unit } from "./units.js";
+import { onView } from "./views.js";
 import { Watching } from "./watching.js";
 
 const SHOWN = 20;
@@ -27,7 +31,7 @@ function offer(stream, unit) {
   $("coverage-decay").replaceChildren(...options.map(([value, text]) => element("option", { value }, text)));
 }
 
-export class Coverage extends Watching {
+class Coverage extends Watching {
   constructor(panel, { failed }) {
     super(panel, asked, failed);
     for (const id of ["coverage-decay", "coverage-without"]) $(id).addEventListener("change", () => this.look());
@@ -147,3 +151,13 @@ function showUnheard(host, found) {
     ...(found.models.length ? [element("dl", { class: "facts" }, ...found.models.map(({ name, value, lower, upper }) =>
       element("div", {}, element("dt", {}, name), element("dd", {}, `${value === null ? "no estimate" : number(value)} (${ends(lower, upper)})`))))] : []));
 }
+
+onView("coverage", new Coverage($("coverage"), { failed: refused }));
+
+register({
+  present(stream) {
+    const has = hasCoverage(stream);
+    $("coverage-view").hidden = !has;
+    if (state.view === "coverage" && !has) state.view = "answers";
+  },
+});

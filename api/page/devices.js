@@ -2,16 +2,18 @@
 
 import { request, streamPath } from "./http.js";
 import { element } from "./nodes.js";
+import { tableOfNow } from "./panel.js";
 import { bounds, labelText, tableOf } from "./panels.js";
+import { $, askedNow, state } from "./state.js";
 import { number, told } from "./units.js";
 
 const LISTED = 1000;
 const SHOWN = 20;
 
 // Whether its devices can be watched, by a width of a wall clock's.
-export const hasDevices = (stream, unit) => unit.hasClock && (stream.views ?? []).includes(`${stream.name}.devices`);
+const hasDevices = (stream, unit) => unit.hasClock && (stream.views ?? []).includes(`${stream.name}.devices`);
 
-export function askDevices(stream, { width, now, listed }, signal) {
+function askDevices(stream, { width, now, listed }, signal) {
   const asked = new URLSearchParams({ width, now, listed, limit: LISTED });
   return request(streamPath(stream.name, `/devices?${asked}`), undefined, signal);
 }
@@ -23,7 +25,7 @@ function count(host, name, label, estimate) {
     element("dt", {}, label), element("dd", {}, value, ...(spread ? [element("span", { class: "hint" }, ` ${spread}`)] : []))));
 }
 
-export function showDevices(host, answer, unit) {
+function showDevices(host, answer, unit) {
   const facts = host.querySelector("dl");
   facts.replaceChildren();
   count(facts, "active", "Active", answer.active);
@@ -42,3 +44,22 @@ export function showDevices(host, answer, unit) {
   host.querySelector(".none").textContent = answer.listed === "silent" ? "None is silent." : "";
   return table;
 }
+
+// Devices are counted over all sources, so the panel is not shown for one source.
+export function showDevicesOf(source) {
+  const has = hasDevices(state.stream, state.unit);
+  $("devices-panel").hidden = !has || source !== "";
+  $("source-says").hidden = !has || source === "";
+}
+
+const panel = tableOfNow("devices", {
+  what: "the devices",
+  ask: askDevices,
+  show: (answer) => showDevices($("devices"), answer, state.unit),
+  query() {
+    const now = askedNow() ?? state.unit.toStream(state.unit.clock());
+    return { width: $("devices-width").value, now, listed: $("devices-listed").value };
+  },
+  present: () => showDevicesOf(state.source),
+});
+for (const id of ["devices-width", "devices-listed"]) $(id).addEventListener("change", () => panel.now());

@@ -1,11 +1,13 @@
 // Functions across the sources of a stream: the value with its range, or the frequent keys, and whether
 // that is certain.
 
+import { refused } from "./access.js";
 import { described } from "./decay.js";
 import { confirmed } from "./dialogs.js";
 import { element, facts } from "./nodes.js";
 import { $, state } from "./state.js";
 import { named, number, Unit } from "./units.js";
+import { onView } from "./views.js";
 import { Watching } from "./watching.js";
 
 const KINDS = { self_join: "Self-join", inner_product: "Inner product", frequent: "Frequent keys" };
@@ -46,7 +48,7 @@ class OneFunction {
   }
 }
 
-export class SourceFunctions extends Watching {
+class SourceFunctions extends Watching {
   #shown = new Map(); // by name
 
   constructor(panel, { failed }) { super(panel, "/functions", failed); }
@@ -74,3 +76,5 @@ export class SourceFunctions extends Watching {
     if (sure) this.change("DELETE", `/functions/${encodeURIComponent(name)}`);
   }
 }
+
+onView("lists", new SourceFunctions($("functions"), { failed: refused }));

@@ -1,20 +1,25 @@
 // Groups: an aggregate for each value of some keys, as bars with their intervals, and each over time.
 
+import { remember } from "./address.js";
 import { keys, keysOf, numberColumns } from "./columns.js";
 import { Completion } from "./complete.js";
+import { register, showOld, TYPING_MS } from "./hub.js";
+import { Newest, reasonOf } from "./http.js";
 import { element, svg } from "./nodes.js";
+import { drawnIn, drawnNow, isShown, note } from "./panel.js";
 import { bar, bounds, dot, estimateParts, labelText, tableOf } from "./panels.js";
-import { askQueries, restricted } from "./questions.js";
-import { $, state } from "./state.js";
+import { askQueries, hasRows, restricted } from "./questions.js";
+import { $, askedNow, chosenRows, mayAsk, serviceDecay, state } from "./state.js";
+import { takings } from "./taking.js";
 import { number, told } from "./units.js";
 
 const LISTED = 20;
 const DRAWN = 12; // over time
 const BUCKETS = 24;
 
-export const AGGREGATES = [["count", "Decayed count"], ["mean", "Mean"], ["total", "Sum of values"], ["median", "Median"], ["rate", "Rate"]];
+const AGGREGATES = [["count", "Decayed count"], ["mean", "Mean"], ["total", "Sum of values"], ["median", "Median"], ["rate", "Rate"]];
 
-export class Groups {
+class Groups {
   table = null;
 
   // `changed(debounceMs)`: another question is wanted.
@@ -152,3 +157,46 @@ function keyName(value, kind, unit) {
   if (kind === "time") return unit.time(unit.fromStream(value));
   return String(value);
 }
+
+const panel = new Groups((typed) => { remember(); askNow(typed ? TYPING_MS : 0); });
+
+const groups = new Newest(
+  (signal, stream, query) => Groups.ask(signal, stream, query),
+  (answer, _ms, _stream, query) => {
+    note("groups-panel", "");
+    $("by-error").textContent = "";
+    panel.show(answer, query);
+    drawnNow("groups-panel");
+  },
+  (error) => {
+    if (isShown(error)) return;
+    $("by-error").textContent = reasonOf(error);
+    if ($("groups-panel").dataset.of) showOld("groups-panel", "not answered");
+  },
+  () => { if ($("groups-panel").dataset.of) showOld("groups-panel", "asking"); },
+);
+
+function askNow(ms = 0) {
+  if ($("groups-panel").hidden || !mayAsk()) { groups.cancel(); return; }
+  const { confidence, source } = state;
+  const query = panel.question({ decay: serviceDecay(), now: askedNow(), confidence, source, ...chosenRows() });
+  $("groups-found").hidden = query === null;
+  if (query) { groups.put([state.stream, query], ms); return; }
+  groups.cancel();
+  $("by-error").textContent = "";
+  note("groups-panel", "");
+  delete $("groups-panel").dataset.of;
+}
+
+register({
+  id: "groups-panel",
+  present(stream) {
+    $("groups-panel").hidden = !hasRows(stream);
+    if (hasRows(stream)) panel.offer(stream);
+  },
+  now: askNow,
+  cancel: () => groups.cancel(),
+});
+takings($("groups-panel"), "the groups", {
+  asked: drawnIn("groups-panel", () => groups.asked), table: drawnIn("groups-panel", (of) => ({ name: `${of}-groups`, ...panel.table.csv() })),
+});

@@ -1,6 +1,7 @@
 // Top-k lists of a stream, as the service certifies them: which items, both ends of their counts, whether
 // that is certain, and without which sites.
 
+import { refused } from "./access.js";
 import { described } from "./decay.js";
 import { confirmed } from "./dialogs.js";
 import { element, facts } from "./nodes.js";
@@ -9,6 +10,7 @@ import { $, state } from "./state.js";
 import { SortedTable } from "./tables.js";
 import { takings } from "./taking.js";
 import { named, number, Unit } from "./units.js";
+import { onView } from "./views.js";
 import { Watching } from "./watching.js";
 
 function certificate({ rows, certain, without }) {
@@ -63,7 +65,7 @@ class OneList {
   }
 }
 
-export class Lists extends Watching {
+class Lists extends Watching {
   #shown = new Map(); // by name
 
   constructor(panel, { failed }) { super(panel, "/topk", failed); }
@@ -95,3 +97,5 @@ export class Lists extends Watching {
     if (sure) this.change("DELETE", `/topk/${encodeURIComponent(name)}`);
   }
 }
+
+onView("lists", new Lists($("lists"), { failed: refused }));

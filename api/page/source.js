@@ -1,8 +1,13 @@
 // Whose rows the answers are of: those of all sources of a stream together, or of one. There may be
 // thousands: the field suggests the first that are not before what is typed, in order of name.
 
+import { refused } from "./access.js";
+import { showDevicesOf } from "./devices.js";
+import { ask, cancelPanels, notAsked, register, showAllOld, showStale } from "./hub.js";
 import { Newest, reasonOf, request, streamPath } from "./http.js";
 import { element } from "./nodes.js";
+import { onFault } from "./panel.js";
+import { $, state } from "./state.js";
 import { number } from "./units.js";
 
 const SUGGESTED = 50;
@@ -16,7 +21,7 @@ function before(text) {
   return `${letters.join("")}${String.fromCodePoint(last - 1)}\u{10FFFF}`;
 }
 
-export class SourceChoice {
+class SourceChoice {
   #stream = null;
   #suggest = new Newest(
     (signal, stream, typed) => request(streamPath(stream, `?${new URLSearchParams({ sources: SUGGESTED, after_source: before(typed) })}`), undefined, signal),
@@ -64,3 +69,39 @@ export class SourceChoice {
     this.input.setAttribute("aria-invalid", text !== "");
   }
 }
+
+const choice = new SourceChoice($("source-field"), {
+  chosen(name) {
+    if (name === state.source && state.sourceFault === null) return;
+    cancelPanels(); // results on the way are of others
+    state.source = name;
+    showSourceFault(null);
+    showSource();
+    showDevicesOf(name);
+    showStale("asking …");
+    showAllOld("asking");
+    ask();
+  },
+  failed: refused,
+});
+
+export function showSourceFault(fault) {
+  state.sourceFault = fault;
+  choice.fail(fault ?? "");
+}
+
+function showSource() {
+  const { stream, source } = state;
+  choice.show(stream, source);
+  $("answers-of").hidden = $("source-field").hidden;
+  $("answers-of").textContent = source ? `Answers of the source ${source} alone` : `Answers of all ${number(stream.source_count)} sources together`;
+}
+
+onFault((error) => {
+  if (!state.source || !error.faults?.some(({ field }) => field === "source")) return false;
+  showSourceFault(`there is no source '${state.source}' in this stream: choose another, or none for all`);
+  notAsked("there is no such source");
+  return true;
+});
+
+register({ present: showSource });

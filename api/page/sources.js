@@ -1,6 +1,7 @@
 // Sources of a stream, for who runs it: who posts, how late, who is silent, what is refused, and whose
 // clock is off; to revoke one, and to take that back.
 
+import { refused } from "./access.js";
 import { pill } from "./alerts.js";
 import { confirmed } from "./dialogs.js";
 import { element } from "./nodes.js";
@@ -8,6 +9,7 @@ import { $, state } from "./state.js";
 import { SortedTable } from "./tables.js";
 import { takings } from "./taking.js";
 import { ago, named, number, Unit } from "./units.js";
+import { onView } from "./views.js";
 import { Watching } from "./watching.js";
 
 const CLOCK = new Unit("s");
@@ -65,7 +67,7 @@ function refusals({ refused, last_refused: last }, words) {
     element("div", { class: "hint" }, `last ${ago(seconds(last))}`));
 }
 
-export class Sources extends Watching {
+class Sources extends Watching {
   constructor(panel, { failed }) {
     super(panel, `/sources?limit=${ASKED}`, failed);
     this.table = new SortedTable(panel.querySelector(".found"), {
@@ -119,3 +121,5 @@ export class Sources extends Watching {
     if (await confirmed(...asks)) this.change("POST", `/sources/${encodeURIComponent(source)}/${revoked ? "reinstate" : "revoke"}`, {});
   }
 }
+
+onView("sources", new Sources($("sources"), { failed: refused }));

@@ -1,9 +1,12 @@
 // The answers now against those of a while ago: differences, of counts and sums also ratios, each from
 // one sample of the two moments, and whether the interval leaves no room for that nothing changed.
 
+import { hasColumns } from "./columns.js";
 import { element } from "./nodes.js";
+import { tableOfNow } from "./panel.js";
 import { bounds, estimateParts, tableOf } from "./panels.js";
 import { askQueries, hasLabels, LABELS, oldestAge, questionsOf } from "./questions.js";
+import { $, askedNow, serviceDecay, state } from "./state.js";
 import { told } from "./units.js";
 
 const COMPARED = ["count", "mean", "sum"]; // those of them that a stream can be compared by
@@ -14,10 +17,10 @@ const comparedOf = (stream) => COMPARED.filter((name) => questionsOf(stream)[nam
   .filter((name) => name !== "sum" || stream.params?.max_weight !== 1);
 
 // Whether two moments of it can be compared, a wall clock's while apart.
-export const isCompared = (stream, unit) => unit.hasClock && comparedOf(stream).length > 0;
+const isCompared = (stream, unit) => unit.hasClock && comparedOf(stream).length > 0;
 
 // Leaves to choose the whiles that the stream reaches back for, one of them chosen; whether there are any.
-export function offerAgo(select, stream, unit) {
+function offerAgo(select, stream, unit) {
   const most = oldestAge(stream) ?? Infinity;
   for (const each of select.options) each.disabled = unit.toStream(Number(each.value)) >= most;
   const offered = [...select.options].filter((each) => !each.disabled);
@@ -26,7 +29,7 @@ export function offerAgo(select, stream, unit) {
 }
 
 // Rows of what is compared: {rows: [{name, difference, ratio}], then}.
-export async function askVersus(stream, { decay, now, confidence, ago, source }, signal) {
+async function askVersus(stream, { decay, now, confidence, ago, source }, signal) {
   const names = comparedOf(stream);
   const common = { decay, confidence, versus: { ago }, ...(now !== null && { now }) };
   const queries = names.flatMap((aggregate) => ["difference", "ratio"]
@@ -59,7 +62,7 @@ const shown = (estimate, write) => (estimate === null || estimate.value === null
   ? ["–"]
   : [element("div", {}, write(estimate)), element("div", { class: "hint" }, bounds(estimate, (end) => write(estimate, end).replace("× ", "")))]);
 
-export function showVersus(host, { rows }, stream) {
+function showVersus(host, { rows }, stream) {
   const label = ({ name }) => (name === "count" && hasLabels(stream) ? "Decayed count" : LABELS[name]);
   const table = tableOf(host, { caption: "Compared", cls: "versus cards", data: ({ name, difference }) => ({ compared: name, changed: difference.changed }) });
   table.show([
@@ -71,3 +74,18 @@ export function showVersus(host, { rows }, stream) {
   ], rows);
   return table;
 }
+
+const panel = tableOfNow("versus", {
+  what: "the comparison",
+  ask: askVersus,
+  show: (answer, stream) => showVersus($("versus"), answer, stream),
+  query() {
+    const { unit, confidence, source } = state;
+    const ago = unit.toStream(Number($("versus-ago").value));
+    return { decay: serviceDecay(), now: askedNow(), confidence, ago, source };
+  },
+  present(stream, unit) {
+    $("versus-panel").hidden = state.where !== "" || hasColumns(stream) || !(isCompared(stream, unit) && offerAgo($("versus-ago"), stream, unit));
+  },
+});
+$("versus-ago").addEventListener("change", () => panel.now());

@@ -22,48 +22,18 @@ __all__ = ["router"]
 router = APIRouter(include_in_schema=False)
 
 _FOLDER = Path(__file__).parents[1] / "page"
-_JAVASCRIPT, _CSS = "text/javascript; charset=utf-8", "text/css; charset=utf-8"
 _INDEX = "index.html"
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    "LICENSE": "text/plain; charset=utf-8",
+}
 _FILES = {
-    _INDEX: "text/html; charset=utf-8",
-    "address.js": _JAVASCRIPT,
-    "alert.js": _JAVASCRIPT,
-    "alerts.js": _JAVASCRIPT,
-    "app.js": _JAVASCRIPT,
-    "asking.js": _JAVASCRIPT,
-    "charts.js": _JAVASCRIPT,
-    "columns.js": _JAVASCRIPT,
-    "complete.js": _JAVASCRIPT,
-    "coverage.js": _JAVASCRIPT,
-    "curve.js": _JAVASCRIPT,
-    "decay.js": _JAVASCRIPT,
-    "define.js": _JAVASCRIPT,
-    "devices.js": _JAVASCRIPT,
-    "dialogs.js": _JAVASCRIPT,
-    "events.js": _JAVASCRIPT,
-    "functions.js": _JAVASCRIPT,
-    "groups.js": _JAVASCRIPT,
-    "http.js": _JAVASCRIPT,
-    "icon.svg": "image/svg+xml",
-    "list.js": _JAVASCRIPT,
-    "lists.js": _JAVASCRIPT,
-    "nodes.js": _JAVASCRIPT,
-    "panels.js": _JAVASCRIPT,
-    "past.js": _JAVASCRIPT,
-    "questions.js": _JAVASCRIPT,
-    "versus.js": _JAVASCRIPT,
-    "service.js": _JAVASCRIPT,
-    "source.js": _JAVASCRIPT,
-    "sources.js": _JAVASCRIPT,
-    "state.js": _JAVASCRIPT,
-    "style.css": _CSS,
-    "tables.js": _JAVASCRIPT,
-    "taking.js": _JAVASCRIPT,
-    "units.js": _JAVASCRIPT,
-    "vendor/LICENSE": "text/plain; charset=utf-8",
-    "vendor/uPlot.esm.js": _JAVASCRIPT,
-    "vendor/uPlot.min.css": _CSS,
-    "watching.js": _JAVASCRIPT,
+    path.relative_to(_FOLDER).as_posix(): _TYPES[path.suffix or path.name]
+    for path in sorted(_FOLDER.rglob("*"))
+    if path.is_file() and (path.suffix or path.name) in _TYPES
 }
 
 KnownTags = Annotated[str | None, Header(alias="if-none-match")]
