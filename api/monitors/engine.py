@@ -314,6 +314,15 @@ class Monitors:
         mine = [self._watched[key] for key in keys if key in self._watched]
         return sorted(map(self._as_of_now, mine), key=lambda each: each.row.name)
 
+    def definitions(self, stream: Stream, source: str) -> list[dict[str, Any]]:
+        """Return the definitions for a site, in order of name. A monitor that is known but not yet
+        evaluated is among them: the event about it went to those who followed by then.
+        """
+        rows = sorted(
+            (self._rows[n] for n in self._of_stream.get(stream.id, ())), key=lambda row: row.name
+        )
+        return [definition(row) for row in rows if _takes(row, source)]
+
     def every(self) -> list[tuple[str, Watched]]:
         """Return all monitors, each with the name of its stream, in order of names."""
         found = [

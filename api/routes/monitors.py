@@ -27,12 +27,10 @@ from api.monitors import topk
 from api.monitors.engine import (
     Monitors,
     Watched,
-    definition,
     explained,
     group_counts,
     summary,
 )
-from api.monitors.event_fanout import Mailbox
 from api.monitors.history import Entry
 from api.routes.common import TheAggregator, TheQuestions, TheStream, asked_json, json_only
 from api.service.streams import Stream
@@ -501,10 +499,14 @@ async def _events(
     end, beat = clock() + server_sent.LIFETIME_S, clock() + server_sent.BEAT_S
     with monitors.mailboxes.opened(stream.id, source) as mailbox:
         yield server_sent.RETRY
-        for watched in monitors.of_stream(stream):
-            _put_present(mailbox, watched)
-        for listed in app.state.lists.of_stream(stream) if source is None else ():
-            mailbox.put("topk", listed.row.name, topk.summary(listed))
+        if source is not None:
+            for each in monitors.definitions(stream, source):
+                mailbox.put("define", each["monitor"], each)
+        else:
+            for watched in monitors.of_stream(stream):
+                mailbox.put("state", watched.row.name, summary(watched))
+            for listed in app.state.lists.of_stream(stream):
+                mailbox.put("topk", listed.row.name, topk.summary(listed))
         while clock() < end and not app.state.closing.is_set():
             for kind, data in mailbox.take():
                 beat = clock() + server_sent.BEAT_S
@@ -521,15 +523,6 @@ async def _events(
             except server_sent.REASONS_TO_END as error:
                 yield event("problem", bytes(answer_to(error).body))
                 return
-
-
-def _put_present(mailbox: Mailbox, watched: Watched) -> None:
-    """Send the current states at the start of a connection."""
-    row, sites = watched.row, watched.monitor.spec.sites
-    if mailbox.source is None:
-        mailbox.put("state", row.name, summary(watched))
-    elif sites is None or mailbox.source in sites:
-        mailbox.put("define", row.name, definition(row))
 
 
 def _state_of(monitors: Monitors, watched: Watched) -> MonitorState:

@@ -172,6 +172,25 @@ async def test_from_calm_to_firing_and_told_once_by_two(run: Run, clock: list[in
     assert sorted(await one.tell() + await two.tell()) == [("firing", 1), ("resolved", 2)]
 
 
+async def test_a_site_that_follows_before_the_first_evaluation_learns_of_the_monitor(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await run()
+    told: list[list[dict[str, Any]]] = []
+    taken = one.aggregator.taken
+
+    async def follow_now(head: int) -> None:
+        told.append([
+            site for source in ("a", "b") for site in one.monitors.definitions(one.stream, source)
+        ])  # fmt: skip
+        await taken(head)
+
+    monkeypatch.setattr(one.aggregator, "taken", follow_now)
+    epoch = await defined(one, sites=["a"])
+    spec = one.monitors.watched(one.stream, "m").row.spec
+    assert told[0] == [{"monitor": "m", "epoch": epoch, "spec": spec}]
+
+
 async def test_a_refused_post_grants_nothing(run: Run) -> None:
     one = await run()
     await defined(one)
