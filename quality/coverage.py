@@ -1,10 +1,11 @@
 """What sketches of several sources say of each other, against the truth of logs.
 
     python -m quality.coverage [--part intervals|guard|silence|cover|unheard|audit] [--seeds 40]
+                               [--log NAME]
 
 ``intervals``  the share of 95 % intervals that hold the truth, and the RMS error, over hashes:
-               unions, overlaps, Jaccard, delivery ratios, exclusive counts, for three capacities
-               and three decays.
+               unions, overlaps, Jaccard, delivery ratios, exclusive counts, changes of a ratio, for
+               three capacities and three decays. 500 hashes take about 1 s of processor time each.
 ``guard``      two sources, one of which is an hour and more behind: bias of exclusive counts
                without a guard, with the one that is derived, and unbounded.
 ``silence``    a receiver that was down for half of the time: its share with and without the spell,
@@ -14,17 +15,20 @@
                interval holds the result of its own model on all rows, and the truth.
 ``audit``      three stages of a pipeline that loses: share lost, since when, ids.
 
-Logs are those of ``../shared/data/deliveries``, skipped where that folder is absent, and one of its
-own: unequal sources, clustered outages, clocks that drift, posts that come again, sources that
-joined late. Messages are thinned where that saves time and not truth.
+Logs are those of ``../shared/data/deliveries``, skipped where that folder is absent, and five drawn
+ones (:data:`DRAWN`): unequal sources, clustered outages, clocks that drift, messages that a source
+posts again with a later time, sources that joined late, and all of these together. Messages are
+thinned where that saves time and not truth.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,9 +37,9 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 
 import decaysketch as ds
-from decaysketch.sources.expression import quoted
+from decaysketch.sources.expression import quoted, read_expression
 
-__all__ = ["Log", "drawn", "main", "shared"]
+__all__ = ["DRAWN", "Log", "drawn", "main", "shared"]
 
 CAPACITIES: Final = (100, 800, 3000)
 HOUR_MS: Final = 3_600_000
@@ -56,12 +60,14 @@ class Log:
         names: of the sources.
         heard: bool[n, k].
         times: int64[n, k], in ms, of each duplicate.
+        before: int64[n, k], earlier times with which a source posted its duplicates first.
     """
 
     name: str
     names: tuple[str, ...]
     heard: Bools
     times: Int64Array
+    before: Int64Array | None = None
 
     @property
     def latest(self) -> Int64Array:
@@ -83,8 +89,10 @@ class Log:
         made = {}
         for source, name in enumerate(self.names):
             rows = np.flatnonzero(self.heard[:, source])
-            made[name] = ds.DecaySketch(params)
-            made[name].update(None, 1, self.times[rows, source], rows)
+            made[name] = _built(params, self.times[rows, source], rows)
+            if self.before is not None:
+                first = _built(params, self.before[rows, source], rows)
+                made[name] = ds.merge([made[name], first, made[name]])
         return made
 
     def only(self, sources: Any) -> Log:
@@ -92,7 +100,15 @@ class Log:
         heard = self.heard[:, sources]
         some = heard.any(axis=1)
         names = tuple(self.names[source] for source in sources)
-        return Log(self.name, names, heard[some], self.times[:, sources][some])
+        before = None if self.before is None else self.before[:, sources][some]
+        return Log(self.name, names, heard[some], self.times[:, sources][some], before)
+
+
+def _built(params: ds.SketchParams, times: Int64Array, ids: Int64Array) -> ds.DecaySketch:
+    made = ds.DecaySketch(params)
+    made.looks_at_times = False  # of the logs, times begin in 1970
+    made.update(None, 1, times, ids)
+    return made
 
 
 def shared(*, own_stamps: bool = False) -> Iterator[Log]:
@@ -122,23 +138,46 @@ def _read(path: Path, step: int, own_stamps: bool) -> Log:
     return Log(path.stem, tuple(map(str, names)), heard, times)
 
 
-def drawn(seed: int = 1, n: int = 40_000) -> Log:
-    """Eight unequal sources: outages in clusters, clocks that drift, some that joined late."""
-    rng = np.random.default_rng(seed)
+DRAWN: Final = {
+    "unequal": {"unequal"},
+    "outages": {"outages"},
+    "drift": {"drift"},
+    "again": {"again"},
+    "late": {"late"},
+    "everything": {"unequal", "outages", "drift", "again", "late"},
+}
+"""Drawn logs, and what is hard about each."""
+
+
+def drawn(name: str = "everything", *, seed: int = 1, n: int = 40_000) -> Log:
+    """Eight sources in 30 days, some of whose messages are harder to hear than others."""
+    rng, hard = np.random.default_rng(seed), DRAWN[name]
     rates = np.array([0.9, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.01])
+    if "unequal" not in hard:
+        rates = np.linspace(0.7, 0.4, len(rates))
     base = np.sort(rng.integers(0, 30 * 24 * HOUR_MS, n))
-    hard = rng.normal(0.0, 1.0, n)[:, np.newaxis]  # some messages are harder to hear
-    chance = 1.0 / (1.0 + np.exp(-(np.log(rates / (1.0 - rates)) + hard)))
-    heard = rng.random(chance.shape) < chance
-    for source in (1, 3):
-        for begin in rng.choice(n, 12, replace=False):
-            heard[begin : begin + int(rng.integers(20, 400)), source] = False
-    heard[: n // 2, 4] = heard[: int(0.8 * n), 2] = False  # joined late
+    faint = rng.normal(0.0, 1.0, n)[:, np.newaxis]
+    heard = rng.random((n, len(rates))) < 1.0 / (1.0 + (1.0 / rates - 1.0) * np.exp(-faint))
+    if "outages" in hard:
+        for source in (1, 3):
+            for begin in rng.choice(n, 12, replace=False):
+                heard[begin : begin + int(rng.integers(20, 400)), source] = False
+    if "late" in hard:
+        heard[: n // 2, 4] = heard[: int(0.8 * n), 2] = False
+    times = np.repeat(base[:, np.newaxis], len(rates), axis=1)
+    if "drift" in hard:  # up to 2 s in a month, and 0.3 s of jitter
+        drift = np.linspace(0.0, 1.0, n)[:, np.newaxis] * rng.integers(-2000, 2000, len(rates))
+        times = times + drift.astype(np.int64) + rng.integers(0, 300, heard.shape)
+    before = None
+    if "again" in hard:  # a fifth comes again, about a minute later
+        before = times
+        again = rng.random(heard.shape) < 0.2
+        times = times + again * rng.exponential(60_000.0, heard.shape).astype(np.int64)
     some = heard.any(axis=1)
-    drift = np.linspace(0, 1, n)[:, np.newaxis] * rng.integers(-2000, 2000, len(rates))
-    times = base[:, np.newaxis] + drift.astype(np.int64) + rng.integers(0, 300, heard.shape)
-    names = tuple("abcdefgh")
-    return Log("drawn", names, heard[some], times[some])
+    return Log(
+        f"drawn, {name}", tuple("abcdefgh"), heard[some], times[some],
+        None if before is None else before[some],
+    )  # fmt: skip
 
 
 def decays(log: Log) -> dict[str, ds.Decay]:
@@ -156,20 +195,37 @@ class Held:
     def __init__(self) -> None:
         self._found: dict[Any, list[tuple[bool, float]]] = defaultdict(list)
 
-    def add(self, key: Any, estimate: ds.Estimate, truth: float) -> None:
+    def add(self, key: Any, estimate: ds.Estimate, truth: float, *, absolute: bool = False) -> None:
+        """A share without a row in its denominator has no result, and is not counted."""
+        if np.isnan(estimate.value):
+            return
         slack = 1e-9 * max(abs(truth), 1.0)
         held = estimate.lower - slack <= truth <= estimate.upper + slack
-        self._found[key].append((held, estimate.value / truth - 1.0 if truth else estimate.value))
+        error = estimate.value - truth
+        self._found[key].append((held, error / truth if truth and not absolute else error))
 
     def lines(self) -> Iterator[str]:
         for key, found in sorted(self._found.items()):
             held, error = np.array(found, float).T
-            error = error[np.isfinite(error)]
             rms, bias = float(np.sqrt(np.mean(error**2))), float(error.mean())
             yield (
                 f"{' | '.join(map(str, key)):64s} held {held.mean():.3f} of {len(held):4d}  "
                 f"RMS {rms:.4f}  bias {bias:+.4f}"
             )
+
+    def rows(self) -> Iterator[str]:
+        """A line for each log and result: the smallest share that held at each capacity, over the
+        decays, and the RMS error at capacity 800 without a decay.
+        """
+        smallest: dict[Any, float] = defaultdict(lambda: 1.0)
+        for (log, label, capacity, _), found in self._found.items():
+            held = float(np.mean([each for each, _ in found]))
+            smallest[log, label, capacity] = min(smallest[log, label, capacity], held)
+        for log, label in dict.fromkeys(key[:2] for key in smallest):
+            ends = " ".join(f"{smallest[log, label, each]:.3f}" for each in CAPACITIES)
+            errors = [error for _, error in self._found.get((log, label, 800, "none"), ())]
+            rms = float(np.sqrt(np.mean(np.square(errors)))) if errors else np.nan
+            yield f"| {log} | {label} | {ends} | {rms:.3f} |"
 
 
 def _sets(log: Log) -> list[tuple[str, str, str | None]]:
@@ -202,47 +258,83 @@ class _Truth:
         return column
 
 
-def _truth(log: Log, weights: npt.NDArray[np.float64], expression: str) -> float:
-    from decaysketch.sources.expression import read_expression
+def _truth(log: Log, decay: ds.Decay, now: int, text: str, *, of: str | None = None) -> float:
+    """The decayed count of a set, or its share. A message has its latest time among the sources
+    that are read.
+    """
+    wanted = [read_expression(each) for each in (text, of) if each is not None]
+    read = log
+    if not any(each.reads_all for each in wanted):
+        names = {name for each in wanted for name in each.names}
+        read = log.only([place for place, name in enumerate(log.names) if name in names])
+    latest = read.latest
+    weights = np.zeros(len(latest))
+    weights[latest <= now] = decay(np.int64(now) - latest[latest <= now])
+    masses = [float(weights[each.holds(_Truth(read))].sum()) for each in wanted]
+    if of is None:
+        return masses[0]
+    return masses[0] / masses[1] if masses[1] > 0.0 else np.nan
 
-    return float(weights[read_expression(expression).holds(_Truth(log))].sum())
 
-
-def intervals(seeds: int) -> Iterator[str]:
+def intervals(seeds: int, chosen: str | None = None) -> Iterator[str]:
     """See the module."""
-    for log in (*shared(), drawn()):
-        held = Held()
-        guard = 0 if log.name != "drawn" else "auto"
-        weights = {
-            name: np.asarray(decay(np.int64(log.now) - log.latest))
-            for name, decay in decays(log).items()
-        }
-        truths = {
-            (name, text): _truth(log, weights[name], text)
-            for name in weights
-            for _, part, of in _sets(log)
-            for text in (part, of or part)
-        }
+    for log in (*shared(), *map(drawn, DRAWN)):
+        if chosen is not None and log.name != chosen:
+            continue
+        begun, held = time.process_time(), Held()
+        asked = list(_asked(log))
         for seed in range(1000, 1000 + seeds):
             for capacity in CAPACITIES:
-                sources = ds.SourceSet(log.sketches(capacity, seed), guard=guard)
-                for name, decay in decays(log).items():
-                    view = sources.at(decay, log.now)
-                    for label, part, of in _sets(log):
-                        truth = truths[name, part]
-                        key = (log.name, label, capacity, name)
-                        if of is None:
-                            held.add(key, view.count(part), truth)
-                        elif truths[name, of] > 0.0:
-                            held.add(key, view.share(part, of=of), truth / truths[name, of])
-                    joint = view.where("any").ask("count")
-                    held.add((log.name, "union, joint", capacity, name), joint, truths[name, "any"])
-                    alone = _sets(log)[4][1]
-                    held.add(
-                        (log.name, "exclusive, joint", capacity, name),
-                        view.where(alone).ask("count"), truths[name, alone],
-                    )  # fmt: skip
+                sketches = log.sketches(capacity, seed)
+                sources = ds.SourceSet(sketches, guard="auto" if "drawn" in log.name else 0)
+                views = {name: sources.at(decay, log.now) for name, decay in decays(log).items()}
+                for label, name, ask, truth in asked:
+                    key = (log.name, label, capacity, name)
+                    held.add(key, ask(views[name]), truth, absolute=label.startswith("change"))
         yield from held.lines()
+        yield from held.rows()
+        took = time.process_time() - begun
+        yield f"{log.name}: {took:.0f} s of processor time for {seeds} hashes"
+
+
+_Ask = Callable[[Any], ds.Estimate]
+
+
+def _asked(log: Log) -> Iterator[tuple[str, str, _Ask, float]]:
+    """Label, decay, query and truth. Sets without a message in the denominator are skipped."""
+    for name, decay in decays(log).items():
+        for label, text, of in _sets(log):
+            truth = _truth(log, decay, log.now, text, of=of)
+            if of is None:
+                yield label, name, partial(_count, text=text), truth
+            elif np.isfinite(truth):
+                yield label, name, partial(_share, text=text, of=of), truth
+        sets = _sets(log)
+        for label, text in (("union, joint", sets[0][1]), ("exclusive, joint", sets[4][1])):
+            truth = _truth(log, decay, log.now, text)
+            yield label, name, partial(_joint, text=text), truth
+        _, text, of = sets[3]
+        then = log.now - log.span // 5
+        change = _truth(log, decay, log.now, text, of=of) - _truth(log, decay, then, text, of=of)
+        if np.isfinite(change):
+            ask = partial(_change, text=text, of=of, then=(decay, then))
+            yield "change of that share", name, ask, change
+
+
+def _count(view: Any, text: str) -> Any:
+    return view.count(text)
+
+
+def _share(view: Any, text: str, of: str) -> Any:
+    return view.share(text, of=of)
+
+
+def _joint(view: Any, text: str) -> Any:
+    return view.where(text).ask("count")
+
+
+def _change(view: Any, text: str, of: str, then: Any) -> Any:
+    return view.versus(text, of=of, then=then)
 
 
 def guard(seeds: int) -> Iterator[str]:
@@ -264,12 +356,12 @@ def guard(seeds: int) -> Iterator[str]:
                 for bound in (0, "auto", "unbounded"):
                     sources = ds.SourceSet(sketches, guard=bound)
                     for name, decay in decays(two).items():
-                        weights = np.asarray(decay(np.int64(two.now) - two.latest))
                         view = sources.at(decay, two.now)
                         for text in (f"{a} - {b}", f"{a} & {b}"):
                             label = "A - B" if "-" in text else "A & B"
                             key = (label, capacity, name, f"guard {bound}")
-                            held.add(key, view.where(text).ask("count"), _truth(two, weights, text))
+                            truth = _truth(two, decay, two.now, text)
+                            held.add(key, view.where(text).ask("count"), truth)
         yield from held.lines()
 
 
@@ -408,10 +500,12 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--part", choices=_PARTS, action="append")
     parser.add_argument("--seeds", type=int, default=40)
+    parser.add_argument("--log", help="a single log of the part intervals")
     options = parser.parse_args(arguments)
-    for name in options.part or _PARTS:
+    parts = _PARTS | {"intervals": partial(intervals, chosen=options.log)}
+    for name in options.part or parts:
         print(f"# {name}", flush=True)
-        for line in _PARTS[name](options.seeds):
+        for line in parts[name](options.seeds):
             print(line, flush=True)
     return 0
 
