@@ -94,8 +94,8 @@ class IntegralJoint(Joint):
         return self._known.watermarks
 
     @cached_property
-    def messages(self) -> npt.NDArray[np.intp]:
-        return self._known.value_keys.astype(np.intp)
+    def messages(self) -> Int64Array:
+        return self._known.value_keys
 
     @cached_property
     def columns(self) -> Columns:

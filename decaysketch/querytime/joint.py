@@ -12,12 +12,12 @@ from decaysketch.core.params import DEFAULT_STRATA, SketchParams
 from decaysketch.core.records import concatenated
 from decaysketch.decay import Decay
 from decaysketch.query.bands import Bands
-from decaysketch.query.sample import Sample
+from decaysketch.query.sample import Aged, Sample, check_answerable
 from decaysketch.querytime import stratified
 from decaysketch.querytime.snapshot import QueryTimeSnapshot
 from decaysketch.querytime.state import SketchState
 from decaysketch.querytime.withdrawing import without_withdrawn
-from decaysketch.sources.joint import Guards, Joint, Match
+from decaysketch.sources.joint import Guards, Int64Array, Joint, Match
 
 __all__ = ["QueryTimeJoint", "joint_of", "matches"]
 
@@ -51,6 +51,10 @@ class QueryTimeJoint(Joint):
 
     def draw(self, decay: Decay | None, now: int) -> Sample:
         return stratified.draw(self._state, decay, now, bands=self._bands)
+
+    def counted(self, decay: Decay | None, now: int) -> Int64Array:
+        rows, _ = Aged.of(self._state, check_answerable(self._state, decay, now))
+        return np.arange(rows.stop - 1, rows.start - 1, -1, dtype=np.int64)
 
 
 def matches(snapshots: Sequence[QueryTimeSnapshot]) -> list[Match]:

@@ -36,6 +36,16 @@ cdef extern from "sources/matching.h" nogil:
         const int8_t *bands
         int64_t observations
 
+    ctypedef struct ds_sorting:
+        uint64_t *keys[2]
+        uint32_t *words[2]
+
+    ctypedef struct ds_misses:
+        int64_t *shared
+        int64_t *alone
+        int64_t *longest
+        int64_t *next
+
     enum:
         DS_AMOUNTS
 
@@ -58,6 +68,12 @@ cdef extern from "sources/matching.h" nogil:
         void (*gather)(
             const ds_heard *, int64_t, const int64_t *, int64_t, const int32_t *, int64_t *,
             int32_t *, int64_t *, int8_t *
+        ) noexcept nogil
+        int64_t (*latest_first)(
+            const int64_t *, const int8_t *, int64_t, const int64_t *, const ds_sorting *, int64_t *
+        ) noexcept nogil
+        void (*misses)(
+            const ds_incidences *, const int64_t *, int64_t, int64_t, const ds_misses *
         ) noexcept nogil
         int (*overlaps)(
             const ds_incidences *, const double *, const int8_t *, const double *, const ds_pairs *
@@ -150,6 +166,53 @@ def lags(Heard heard, const int64_t[::1] latest, const int32_t[::1] groups):
         with nogil:
             kernels.lags(heard.c, heard.count, &latest[0], &groups[0], &found[0])
     return made
+
+
+def latest_first(
+    const int64_t[::1] times, const int8_t[::1] levels, const int64_t[::1] marks,
+):
+    """Numbers of the observations later than the watermark of their level, latest first and equal
+    times in order of number."""
+    cdef int64_t n = times.shape[0]
+    cdef int64_t found = 0
+    cdef ds_sorting sorting
+    if not n == levels.shape[0] < 1 << 30:
+        raise ValueError(f"{n} times and {levels.shape[0]} levels; expected equally many, few")
+    if n and not 0 <= np.min(levels) <= np.max(levels) < marks.shape[0]:
+        raise ValueError(f"levels that are not of {marks.shape[0]} watermarks")
+    made = np.empty(n, np.int64)
+    cdef int64_t[::1] order = made
+    cdef uint64_t[:, ::1] keys = np.empty((2, n), np.uint64)
+    cdef uint32_t[:, ::1] words = np.empty((2, n), np.uint32)
+    if n:
+        for side in range(2):
+            sorting.keys[side], sorting.words[side] = &keys[side, 0], &words[side, 0]
+        with nogil:
+            found = kernels.latest_first(
+                &times[0], &levels[0], n, &marks[0], &sorting, &order[0]
+            )
+    return made[:found]
+
+
+def misses(
+    const int64_t[::1] start, const int32_t[::1] sources, const int64_t[::1] rows, int64_t count,
+):
+    """int64[3, count]: see `ds_misses`. ``rows`` are observations in order of time."""
+    cdef int64_t n = start.shape[0] - 1
+    cdef ds_incidences by
+    cdef ds_misses found
+    if n < 0 or start[n] != sources.shape[0]:
+        raise ValueError(f"{sources.shape[0]} incidences that are not of {n} observations")
+    if rows.shape[0] and not 0 <= np.min(rows) <= np.max(rows) < n:
+        raise ValueError(f"rows that are not of {n} observations")
+    made = np.zeros((4, count), np.int64)
+    cdef int64_t[:, ::1] columns = made
+    if count and rows.shape[0]:
+        by = ds_incidences(&start[0], &sources[0], NULL, NULL, n)
+        found = ds_misses(&columns[0, 0], &columns[1, 0], &columns[2, 0], &columns[3, 0])
+        with nogil:
+            kernels.misses(&by, &rows[0], rows.shape[0], count, &found)
+    return made[:3]
 
 
 def gather(

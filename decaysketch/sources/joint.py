@@ -197,20 +197,20 @@ def _shifted(marks: Int64Array, guards: Guards) -> Int64Array:
     return np.where(marks == NO_WATERMARK, marks, later)
 
 
-def _latest_first(times: Int64Array, ids: Int64Array, weights: Int64Array) -> npt.NDArray[np.intp]:
-    """Return the order of a state: by time, id and weight, all falling. Only ties need the
-    further sort.
+def _ties_ordered(
+    order: Int64Array, times: Int64Array, ids: Int64Array, weights: Int64Array
+) -> Int64Array:
+    """Return rows as a state orders them: latest first, then by falling ids and weights. Given are
+    rows by time alone, and their times.
     """
-    order: npt.NDArray[np.intp] = np.argsort(-times, kind="stable")
-    sorted_times = times[order]
-    equal = sorted_times[1:] == sorted_times[:-1]
+    equal = times[1:] == times[:-1]
     if equal.any():
         tied = np.zeros(len(order), np.bool_)
         tied[1:] |= equal
         tied[:-1] |= equal
-        rows = np.flatnonzero(tied)
-        some = order[rows]
-        order[rows] = some[np.lexsort((-weights[some], -ids[some], -times[some]))]
+        places = np.flatnonzero(tied)
+        some = order[places]
+        order[places] = some[np.lexsort((-weights[some], -ids[some], -times[places]))]
     return order
 
 
@@ -252,11 +252,10 @@ class Joint(ABC):
         return latest
 
     @cached_property
-    def messages(self) -> npt.NDArray[np.intp]:
+    def messages(self) -> Int64Array:
         match = self.match
-        known = np.flatnonzero(match.latest > self.watermarks[match.levels])
-        order = _latest_first(match.latest[known], match.ids[known], match.weights[known])
-        return known[order]
+        order = _native.latest_first(match.latest, match.levels, self.watermarks)
+        return _ties_ordered(order, match.latest[order], match.ids, match.weights)
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -323,6 +322,12 @@ class Joint(ABC):
         Raises:
             ParameterError, UnanswerableQueryError: as in the family's estimator.
         """
+
+    def counted(self, decay: Decay | None, now: int) -> npt.NDArray[np.integer]:
+        """Return the rows with weight under a decay, oldest first. Errors as in :meth:`draw`."""
+        _, rows = number_of(self.draw(decay, now))
+        rows = np.sort(rows, kind="stable")[::-1]  # few runs; a row may be in several strata
+        return rows if (rows[1:] < rows[:-1]).all() else np.unique(rows)[::-1]
 
     @property
     def numbers(self) -> Int64Array:

@@ -24,11 +24,16 @@ static inline uint64_t hash_of(const ds_heard *s, int64_t row, const ds_lookup *
     return ds_identity_hash(s->ids[row], s->weights[row], by->max_weight, by->salt);
 }
 
+static inline uint64_t hash_of_number(
+    const ds_observations *o, int64_t number, const ds_lookup *by
+) {
+    return ds_identity_hash(o->ids[number], o->weights[number], by->max_weight, by->salt);
+}
+
 static void refill(ds_table *table, const ds_lookup *by, const ds_observations *o, int64_t count) {
     for (int64_t number = 0; number < count; number++) {
-        const uint64_t hash =
-            ds_identity_hash(o->ids[number], o->weights[number], by->max_weight, by->salt);
-        ds_probe at = ds_first_probe(table, hash);
+        if (number + AHEAD < count) ds_prefetch(table, hash_of_number(o, number + AHEAD, by));
+        ds_probe at = ds_first_probe(table, hash_of_number(o, number, by));
         while (ds_next(table, &at) >= 0) {
         }
         ds_put(table, &at, number);
@@ -106,6 +111,65 @@ static void lags(
     }
 }
 
+/* ------------------------------------------------------------------------------------ order of time */
+
+static int64_t latest_first(
+    const int64_t *times, const int8_t *levels, int64_t n, const int64_t *marks,
+    const ds_sorting *sorting, int64_t *order
+) {
+    if (n == 0) return 0;
+    int64_t oldest, newest, found = 0;
+    ds_span(times, n, &oldest, &newest);
+    const uint64_t latest = (uint64_t)newest;
+    const int bits = ds_bit_length(latest - (uint64_t)oldest);
+    /* One packed number a row halves the memory traffic; few rows are sorted by comparisons. */
+    const int packed = bits <= 32 && n > DS_INSERTION_SORT;
+    uint64_t *keys = sorting->keys[0];
+    uint32_t *words = sorting->words[0];
+    for (int64_t row = 0; row < n; row++) {
+        const uint64_t age = latest - (uint64_t)times[row];
+        keys[found] = packed ? age << 32 | (uint64_t)row : age;
+        words[found] = (uint32_t)row;
+        found += times[row] > marks[levels[row]];
+    }
+    if (packed) {
+        const int which = ds_radix_sort_packed(keys, sorting->keys[1], found, 32, bits);
+        keys = sorting->keys[which];
+        for (int64_t k = 0; k < found; k++) order[k] = (uint32_t)keys[k];
+    } else {
+        words = sorting->words[ds_radix_sort(sorting, found, bits)];
+        for (int64_t k = 0; k < found; k++) order[k] = words[k];
+    }
+    return found;
+}
+
+/* ------------------------------------------------------------------------------------------ silences */
+
+/* Rows that others than source s heard are numbered by s apart: all before, less those s heard alone. */
+static void misses(
+    const ds_incidences *by, const int64_t *rows, int64_t n, int64_t sources, const ds_misses *m
+) {
+    for (int64_t s = 0; s < sources; s++) m->shared[s] = m->alone[s] = m->longest[s] = m->next[s] = 0;
+    for (int64_t k = 0; k < n; k++) {
+        const int64_t first = by->start[rows[k]], stop = by->start[rows[k] + 1];
+        if (stop - first == 1) {
+            m->alone[by->sources[first]]++;
+            continue;
+        }
+        for (int64_t x = first; x < stop; x++) {
+            const int32_t s = by->sources[x];
+            const int64_t number = k - m->alone[s], run = number - m->next[s];
+            m->longest[s] = run > m->longest[s] ? run : m->longest[s];
+            m->next[s] = number + 1;
+            m->shared[s]++;
+        }
+    }
+    for (int64_t s = 0; s < sources; s++) {
+        const int64_t run = n - m->alone[s] - m->next[s];
+        m->longest[s] = run > m->longest[s] ? run : m->longest[s];
+    }
+}
+
 /* -------------------------------------------------------------------------------------- incidences */
 
 /* The lowest level whose watermark lies before a time; watermarks fall as levels rise. */
@@ -135,6 +199,7 @@ static void gather(
 /* ---------------------------------------------------------------------------------------- overlaps */
 
 typedef double amounts __attribute__((vector_size(8 * DS_AMOUNTS), aligned(8)));
+typedef int64_t lanes __attribute__((vector_size(8 * DS_AMOUNTS), aligned(8)));
 
 /* Amounts of one message. The last two are the largest of a row, and no sums. */
 static inline amounts amounts_of(double decayed, double unit) {
@@ -145,11 +210,13 @@ static inline amounts amounts_of(double decayed, double unit) {
     };
 }
 
+/* One store: a later load of the cell is not held up by parts of it. */
 static inline void add_amounts(double *cell, amounts more) {
-    const double variance = cell[DS_LARGEST], hit = cell[DS_HIT];
-    *(amounts *)cell += more;
-    cell[DS_LARGEST] = variance > more[DS_LARGEST] ? variance : more[DS_LARGEST];
-    cell[DS_HIT] = hit > more[DS_HIT] ? hit : more[DS_HIT];
+    static const lanes maxima = {0, 0, 0, 0, 0, 0, -1, -1};
+    const amounts old = *(amounts *)cell, sum = old + more;
+    const lanes larger = old > more;
+    const lanes most = ((lanes)old & larger) | ((lanes)more & ~larger);
+    *(lanes *)cell = ((lanes)sum & ~maxima) | (most & maxima);
 }
 
 /* The cell of a pair, a <= b; NULL: half of the sparse table is taken. */
@@ -166,18 +233,41 @@ static inline double *cell_of(const ds_pairs *pairs, int64_t *taken, int64_t a, 
     return pairs->cells[slot];
 }
 
+/* Whether all sources of an observation are complete from the same level on, as mostly. */
+static inline int agree(const int8_t *bands, int64_t first, int64_t stop) {
+    int differ = 0;
+    for (int64_t x = first + 1; x < stop; x++) differ |= bands[x] ^ bands[first];
+    return !differ;
+}
+
+/* The same amounts for all pairs, in a square. */
+static void add_to_square(
+    const int32_t *sources, int64_t degree, const ds_pairs *pairs, amounts more
+) {
+    for (int64_t x = 0; x < degree; x++) {
+        double (*row)[DS_AMOUNTS] = pairs->cells + sources[x] * pairs->sources;
+        for (int64_t y = x; y < degree; y++) add_amounts(row[sources[y]], more);
+    }
+}
+
 static int overlaps(
     const ds_incidences *by, const double *decayed, const int8_t *levels, const double *units,
     const ds_pairs *pairs
 ) {
     int64_t taken = 0;
     for (int64_t j = 0; j < by->observations; j++) {
-        const int64_t stop = by->start[j + 1];
+        const int64_t first = by->start[j], stop = by->start[j + 1];
         const double g = decayed[j];
         if (!(g > 0.0)) continue;
+        if (pairs->bits == 0 && agree(by->bands, first, stop)) {
+            const int8_t band = by->bands[first];
+            if (band <= levels[j])
+                add_to_square(by->sources + first, stop - first, pairs, amounts_of(g, units[band]));
+            continue;
+        }
         int of = -1; /* the level that `more` is of: mostly that of the pair before */
         amounts more = {0};
-        for (int64_t x = by->start[j]; x < stop; x++) {
+        for (int64_t x = first; x < stop; x++) {
             for (int64_t y = x; y < stop; y++) {
                 const int8_t band = by->bands[x] > by->bands[y] ? by->bands[x] : by->bands[y];
                 if (band > levels[j]) continue;
@@ -223,6 +313,8 @@ static int scattered_overlaps(
 DS_TABLE(ds_matching_kernels, ds_matching) = {
     .match = match,
     .lags = lags,
+    .latest_first = latest_first,
+    .misses = misses,
     .gather = gather,
     .overlaps = overlaps,
     .scattered_overlaps = scattered_overlaps,

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "core/levels.h"
+#include "core/sort.h"
 
 /* The rows of one source, latest first. */
 typedef struct {
@@ -37,6 +38,13 @@ typedef struct {
     const int8_t *bands;  /* level from which its source is complete at that time */
     int64_t observations;
 } ds_incidences;
+
+/* Of each source, among rows in order of time: how many it heard and another source as well, how many
+   it heard alone, and the longest run that others heard and it did not. */
+typedef struct {
+    int64_t *shared, *alone, *longest;
+    int64_t *next; /* for the kernel: others' rows up to the last that the source heard */
+} ds_misses;
 
 /* Amounts of a pair of sources, as an interval needs them; one cache line. */
 enum {
@@ -79,6 +87,16 @@ typedef struct {
         const ds_heard *sources, int64_t count, const int64_t *marks, int64_t levels,
         const int32_t *groups, int64_t *next, int32_t *by, int64_t *times,
         int8_t *bands
+    );
+    /* order = the observations later than the watermark of their level, latest first and equal times
+       in order of number; returns how many there are */
+    int64_t (*latest_first)(
+        const int64_t *times, const int8_t *levels, int64_t n, const int64_t *marks,
+        const ds_sorting *, int64_t *order
+    );
+    /* `rows` are observations in order of time */
+    void (*misses)(
+        const ds_incidences *, const int64_t *rows, int64_t n, int64_t sources, const ds_misses *
     );
     /* Sums over observations with decayed weight above 0; false: the sparse table is full. */
     int (*overlaps)(

@@ -12,13 +12,14 @@ spells in 220 checks (``python -m quality.coverage --part silence``).
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Silence", "spells"]
+__all__ = ["Silence", "spells", "suspected"]
+
+Int64Array = npt.NDArray[np.int64]
 
 _CHANCE = 1e-6
 _LONGER = 2.0
@@ -41,6 +42,28 @@ class Silence(NamedTuple):
     before: int
 
 
+def suspected(rows: Int64Array, heard: Int64Array, longest: Int64Array) -> npt.NDArray[np.bool_]:
+    """Return for each source whether :func:`spells` may find one.
+
+    Args:
+        rows: int64[k], rows that another source heard.
+        heard: int64[k], how many of them this source heard as well.
+        longest: int64[k], the longest run that it missed.
+    """
+    found: npt.NDArray[np.bool_] = (rows > 0) & (longest > _longest_by_chance(rows, heard))
+    return found
+
+
+def _longest_by_chance(rows: Int64Array, heard: Int64Array) -> npt.NDArray[np.float64]:
+    """Return the run length with the chance ``_CHANCE`` anywhere, with the share halved. 0 if a
+    source heard nothing.
+    """
+    rows = np.maximum(rows, 1)
+    with np.errstate(divide="ignore"):  # a share of 0
+        limit = np.log(_CHANCE / rows) / np.log1p(-0.5 * heard / rows)
+    return np.where(heard > 0, limit, 0.0)
+
+
 def spells(times: npt.NDArray[np.int64], heard: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Return the spells of one source, oldest first.
 
@@ -57,9 +80,8 @@ def spells(times: npt.NDArray[np.int64], heard: npt.NDArray[np.bool_]) -> list[t
     if not len(at):
         return [(int(times[0]), int(times[-1]))]
     runs = np.diff(at, prepend=-1, append=n) - 1
-    share = 0.5 * len(at) / n
-    limit = math.log(_CHANCE / n) / math.log1p(-share)
-    if not (runs > limit).any():  # as nearly always
+    limit = float(_longest_by_chance(np.array(n), np.array(len(at))))
+    if not (runs > limit).any():
         return []
     usual = np.partition(runs, -_LONGEST)[-_LONGEST] if len(runs) > _LONGEST else 0
     edges = np.concatenate([[-1], at, [n]])

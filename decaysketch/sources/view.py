@@ -44,7 +44,7 @@ from decaysketch.query.pair_view import PairView
 from decaysketch.query.sample import Observed, Sample, changed
 from decaysketch.query.shapes import Question
 from decaysketch.query.tables import GroupTable
-from decaysketch.sources import cover, overlaps, silence, unheard
+from decaysketch.sources import _native, cover, overlaps, silence, unheard
 from decaysketch.sources.expression import Expression, quoted, read_expression
 from decaysketch.sources.joint import Joint, number_of
 from decaysketch.sources.overlaps import Overlaps
@@ -167,11 +167,16 @@ class _Read:
     def __init__(self, of: SourceSet, among: Sequence[int], decay: Decay | None, now: int) -> None:
         self.names = [of.names[number] for number in among]
         self.joints = of.joints(among)
-        self.samples = [joint.draw(decay, now) for joint in self.joints]
         self.params = of.params
+        self._moment = decay, now
         self._snapshots = [of.snapshots[number] for number in among]
         self._places = {name: place for place, name in enumerate(self.names)}
         self._masks: dict[str, list[BoolArray]] = {}
+
+    @cached_property
+    def samples(self) -> list[Sample]:
+        """The joint sample for each hash function, drawn."""
+        return [joint.draw(*self._moment) for joint in self.joints]
 
     def place(self, name: str) -> int:
         """Return the number of a source among the sources read."""
@@ -187,8 +192,8 @@ class _Read:
 
     @cached_property
     def spells(self) -> list[list[tuple[int, int]]]:
-        """Return the silences of each source. See :mod:`decaysketch.sources.silence`."""
-        return _spells(self)
+        """The silences for each source. See :mod:`decaysketch.sources.silence`."""
+        return _spells(self.joints[0], self.joints[0].counted(*self._moment))
 
     @cached_property
     def labels(self) -> Any:
@@ -301,7 +306,7 @@ class CoverageView(View):
         return tuple(sorted(named))
 
     def _noted(self, read: _Read) -> tuple[str, ...]:
-        """Return the caveats of every result for some sources."""
+        """Return the caveats for every result from some sources."""
         return self._of_clocks(read.joints[0]) + ("silences",) * any(self._silent(read))
 
     def _of_clocks(self, joint: Joint) -> tuple[str, ...]:
@@ -315,7 +320,7 @@ class CoverageView(View):
         return [not self.without_silence and bool(spells) for spells in self._spells(read)]
 
     def _kept(self, read: _Read, masks: Sequence[BoolArray]) -> list[BoolArray]:
-        """Return masks without the rows of silences, if these are skipped."""
+        """Return masks without the rows in silences, if these are skipped."""
         if not self.without_silence:
             return list(masks)
         spells = [spell for each in self._spells(read) for spell in each]
@@ -873,7 +878,7 @@ def _reach(read: _Read, first: Moment, second: Moment) -> tuple[Decay, int]:
 
 def _rising(rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
     """Return rows in order, each once. With an integral decay a row may be in several strata."""
-    rows = np.sort(rows)
+    rows = np.sort(rows, kind="stable")  # few runs
     return rows if (rows[1:] > rows[:-1]).all() else np.unique(rows)
 
 
@@ -904,13 +909,16 @@ def _sampled(read: _Read, rows: npt.NDArray[np.intp], place: int) -> npt.NDArray
     return np.flatnonzero(read.joints[0].heard(place)[rows])
 
 
-def _spells(read: _Read) -> list[list[tuple[int, int]]]:
-    joint, (_, rows) = read.joints[0], number_of(read.samples[0])
-    rows = _rising(rows)[::-1]  # oldest first
-    times, degrees = joint.columns.times[rows], joint.degrees[rows]
-    found = []
-    for place in range(len(read.names)):
+def _spells(joint: Joint, rows: npt.NDArray[np.integer]) -> list[list[tuple[int, int]]]:
+    """Return the silences for each source among rows, oldest first. Missed runs are read only for a
+    source whose longest one is suspicious.
+    """
+    times, degrees, by = joint.columns.times[rows], joint.degrees[rows], joint.incidences
+    count = len(joint.match.states)
+    shared, alone, longest = _native.misses(by.start, by.sources, joint.messages[rows], count)
+    found: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+    for place in np.flatnonzero(silence.suspected(len(rows) - alone, shared, longest)).tolist():
         heard = joint.heard(place)[rows]
         others = degrees > heard
-        found.append(silence.spells(times[others], heard[others]))
+        found[place] = silence.spells(times[others], heard[others])
     return found

@@ -43,6 +43,30 @@ static void match(call *c) {
     give(c, lags, count);
 }
 
+/* Inputs: times, levels, watermarks. Result: rows. */
+static void latest_first(call *c) {
+    const int64_t n = c->in[0].count;
+    const ds_sorting sorting = {{room(n, 8), room(n, 8)}, {room(n, 4), room(n, 4)}};
+    int64_t *order = room(n, 8);
+    const int64_t found = matching->latest_first(
+        c->in[0].numbers, narrow(&c->in[1], 1), n, c->in[2].numbers, &sorting, order
+    );
+    give(c, order, found);
+}
+
+/* Inputs: start, sources, rows, (sources). Results: rows shared, rows alone, longest runs. */
+static void misses(call *c) {
+    const int64_t count = c->in[3].numbers[0];
+    const ds_incidences by = {
+        c->in[0].numbers, narrow(&c->in[1], 4), NULL, NULL, c->in[0].count - 1,
+    };
+    const ds_misses found = {room(count, 8), room(count, 8), room(count, 8), room(count, 8)};
+    matching->misses(&by, c->in[2].numbers, c->in[2].count, count, &found);
+    give(c, found.shared, count);
+    give(c, found.alone, count);
+    give(c, found.longest, count);
+}
+
 /* Inputs: start, sources, times, bands, levels, decayed by message and by incidence, units, marks
    (levels, then one row a source), (sources, bits of a table). Results: the cells of both kinds. */
 static void overlaps(call *c) {
@@ -75,5 +99,9 @@ static void overlaps(call *c) {
 }
 
 const adapter sources_adapters[] = {
-    {"sources.match", match}, {"sources.overlaps", overlaps}, {0},
+    {"sources.match", match},
+    {"sources.overlaps", overlaps},
+    {"sources.latest_first", latest_first},
+    {"sources.misses", misses},
+    {0},
 };

@@ -44,6 +44,37 @@ def matches(rng: random.Random) -> Iterator[Call]:
         yield Call("match", [sizes, *joined, [max_weight]], [*columns, groups, lags])
 
 
+def orders(rng: random.Random) -> Iterator[Call]:
+    for n, span in ((0, 9), (20, 9), (300, 40), (300, 1 << 20), (300, 1 << 50)):
+        times = column(rng.choice([-1, 1]) * rng.randint(0, span) for _ in range(n))
+        levels = np.array([rng.randint(0, 2) for _ in range(n)], np.int8)
+        marks = column([span // 2, -span // 2, NO_WATERMARK])
+        found = _native.latest_first(times, levels, marks)
+        known = [row for row in range(n) if times[row] > marks[levels[row]]]
+        assert found.tolist() == sorted(known, key=lambda row: -int(times[row]))
+        yield Call("latest_first", [times, levels, marks], [found])
+
+
+def misses(rng: random.Random) -> Iterator[Call]:
+    for messages, count in ((1, 1), (12, 3), (200, 4)):
+        degrees = [rng.randint(1, count) for _ in range(messages)]
+        start = column(np.cumsum([0, *degrees]))
+        heard = [sorted(rng.sample(range(count), k)) for k in degrees]
+        sources = np.array([each for some in heard for each in some], np.int32)
+        rows = rng.sample(range(messages), max(messages - 2, 1))
+        found = _native.misses(start, sources, column(rows), count)
+        assert found.tolist() == list(map(list, zip(*_missed(heard, rows, count), strict=True)))
+        yield Call("misses", [start, sources, column(rows), [count]], list(found))
+
+
+def _missed(heard: list[list[int]], rows: list[int], count: int) -> Iterator[tuple[int, ...]]:
+    """Rows shared with another source, rows alone, and the longest run missed, by source."""
+    for source in range(count):
+        others = [source in heard[row] for row in rows if heard[row] != [source]]
+        runs = "".join("x" if each else "-" for each in others).split("x")
+        yield sum(others), len(rows) - len(others), max(map(len, runs))
+
+
 def overlaps(rng: random.Random) -> Iterator[Call]:
     for messages, count, bits in ((0, 2, 0), (9, 3, 0), (60, 4, 0), (60, 4, 6)):
         degrees = [rng.randint(1, count) for _ in range(messages)]
@@ -84,3 +115,5 @@ def calls() -> Iterator[Call]:
     rng = random.Random(36)
     yield from matches(rng)
     yield from overlaps(rng)
+    yield from orders(rng)
+    yield from misses(rng)
