@@ -414,10 +414,6 @@ def _series_fields(
             refuse(bad, "entity", fault, entities)
     names = [name for name in form.attributes if name in given]
     columns = {name: _attribute(batches, name) for name in names}
-    if names:
-        size = np.sum([_text_sizes(column) for column in columns.values()], axis=0)
-        refuse(size > MAX_LABEL_BYTES, "attributes", "too long together", size.tolist(),
-               f"at most {MAX_LABEL_BYTES} bytes")  # fmt: skip
 
     def fields(good: Mask) -> SeriesFields:
         found = SeriesFields(None if starts is None else starts[good])
@@ -444,10 +440,6 @@ def _attribute(batches: list[pa.RecordBatch], name: str) -> EncodedLabels:
     encoded = column.dictionary_encode()
     numbers = encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
     return EncodedLabels(encoded.dictionary.to_pylist(), numbers)
-
-
-def _text_sizes(column: EncodedLabels) -> npt.NDArray[np.int64]:
-    return np.array([*(len(text.encode()) for text in column.texts), 0], np.int64)[column.numbers]
 
 
 def _sound_values(

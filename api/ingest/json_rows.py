@@ -20,7 +20,7 @@ from api.errors import Fault, InvalidRequestError, TooManyRowsError
 from api.ingest.json_weight import parts
 from api.ingest.plain_rows import Plain, plain_reader
 from api.schemas import MAX_KEY_PARTS
-from decaysketch.core.labels import MAX_LABEL_BYTES, EncodedLabels, fault_of_label
+from decaysketch.core.labels import fault_of_label
 from decaysketch.core.text_values import (
     SkippedTimeError,
     TextError,
@@ -42,7 +42,7 @@ from decaysketch.ingest.columns import (
 )
 from decaysketch.ingest.json_text import Repeated, parse, without_mark
 from decaysketch.ingest.readings import Steps, finished
-from decaysketch.ingest.series_rows import NO_START, SeriesFields
+from decaysketch.ingest.series_rows import NO_START, SeriesFields, text_column
 
 __all__ = [
     "MAX_LINE_BYTES",
@@ -349,18 +349,12 @@ class _SeriesFieldsReader:
             return None
         if type(given) is not dict:
             return "attributes", "no object", given, "an object of texts"
-        size = 0
         for name, text in given.items():
             if name not in self._names:
                 known = ", ".join(self._names) or "none: the stream declares no attributes"
                 return "attributes", "unknown attribute", name, known
-            if text is None:
-                continue
-            if fault := fault_of_label(text):
+            if text is not None and (fault := fault_of_label(text)):
                 return f"attributes.{name}", fault, text, "a text or null"
-            size += len(text.encode())
-        if size > MAX_LABEL_BYTES:
-            return "attributes", f"{size} bytes together", None, f"at most {MAX_LABEL_BYTES}"
         return None
 
     def add(self, place: int, item: Mapping[str, Any]) -> None:
@@ -383,15 +377,8 @@ class _SeriesFieldsReader:
             found.starts = np.full(rows, NO_START, np.int64)
             found.starts[list(self._starts)] = list(self._starts.values())
         if any(self._texts.values()):
-            found.attributes = {name: _encoded(of, rows) for name, of in self._texts.items()}
+            found.attributes = {name: text_column(of, rows) for name, of in self._texts.items()}
         return found
-
-
-def _encoded(texts: Mapping[int, str], rows: int) -> EncodedLabels:
-    number: dict[str, int] = {}
-    numbers = np.full(rows, -1, np.int64)
-    numbers[list(texts)] = [number.setdefault(text, len(number)) for text in texts.values()]
-    return EncodedLabels(list(number), numbers)
 
 
 def _is_quoted(value: Any) -> bool:

@@ -149,7 +149,7 @@ def _reset(mappings: Mappings | None) -> str:
     for each in () if mappings is None else mappings.map:
         if not isinstance(each, DocumentMap) or each.reset is not None:
             continue
-        if LORAWAN in (each.id or each.default_id):
+        if LORAWAN in each.id_paths:
             return (
                 "; for devices with ABP set `reset` in the mapping, no longer than the shortest "
                 "time between two restarts"

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 import httpx2
 import numpy.typing as npt
@@ -31,10 +31,18 @@ from decaysketch.client.trust import trust
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
 
-__all__ = ["AsyncSensor", "Sensor"]
+__all__ = ["AsyncSensor", "Sensor", "SeriesColumns"]
 
 _CONNECT_S = 10.0
 _LONGEST_ANSWER_BYTES = 16 * 1024 * 1024  # the description of a stream lists its sources
+
+
+class SeriesColumns(TypedDict, total=False):
+    """Columns that only streams of the family ``series`` have, as in ``SeriesSketch.update``."""
+
+    entities: npt.ArrayLike
+    starts: npt.ArrayLike
+    attributes: Any
 
 
 class _Face:
@@ -168,11 +176,11 @@ class _Face:
         ids: npt.ArrayLike,
         now: int | None,
         not_after: int | None,
+        series: SeriesColumns,
     ) -> int:
         arguments = {"values": values, "weights": weights, "timestamps": timestamps, "ids": ids}
-        return self._core.update(
-            _with_given(arguments, now=now, not_after=not_after), named_by="ids"
-        )
+        given = _with_given(arguments, now=now, not_after=not_after, **series)
+        return self._core.update(given, named_by="ids")
 
     def _update_elements(
         self,
@@ -365,8 +373,9 @@ class Sensor(_Face):
         now: int | None = None,
         not_after: int | None = None,
         durable: bool = False,
+        **series: Unpack[SeriesColumns],
     ) -> int:
-        """Add observations to a stream of family decay or integral. Return their number.
+        """Add observations to a stream whose rows have ids. Return their number.
 
         Never waits for the network. A crash loses observations that are not synced. Pass
         ``durable=True``, or call :meth:`sync` after several updates.
@@ -374,6 +383,8 @@ class Sensor(_Face):
         Args:
             values, weights, timestamps, ids, now, not_after: as in ``update`` of the sketch.
             durable: write to disk before returning.
+            series: ``entities``, ``starts`` and ``attributes`` in a stream of family series, as in
+                ``update`` of its sketch.
 
         Raises:
             ObservationError: a row is invalid, or later than the stream accepts by the aggregator's
@@ -382,7 +393,7 @@ class Sensor(_Face):
             ClientError: the stream is of another family, or the client is closed.
             OSError: with ``durable``: the disk failed. The rows are in memory.
         """
-        rows = self._update(values, weights, timestamps, ids, now, not_after)
+        rows = self._update(values, weights, timestamps, ids, now, not_after, series)
         if durable:
             self.sync()
         return rows
@@ -619,9 +630,10 @@ class AsyncSensor(_Face):
         *,
         now: int | None = None,
         not_after: int | None = None,
+        **series: Unpack[SeriesColumns],
     ) -> int:
         """See :meth:`Sensor.update`. Durable after :meth:`sync`."""
-        return self._update(values, weights, timestamps, ids, now, not_after)
+        return self._update(values, weights, timestamps, ids, now, not_after, series)
 
     def update_elements(
         self,

@@ -44,6 +44,7 @@ __all__ = ["Store", "differences", "recipe_in"]
 
 _FIRST_GUESS_BYTES = 16.0  # of a row in a delta, until there was one
 _FED_BY = {"ids": "update", "sequence": "update_elements", "key": "update_keys"}
+_OF_SERIES = ("entities", "starts", "attributes")
 _WAITING_DELTAS = 16  # more than these are merged even when nothing can be sent
 
 
@@ -318,6 +319,12 @@ class Store:
             raise ClientError(
                 f"stream {self.stream!r} is of family {recipe.family!r}; feed it by "
                 f"{_FED_BY[recipe.kind.input.named_by]}"
+            )
+        given = [name for name in _OF_SERIES if name in arguments]
+        if given and not recipe.kind.input.series:
+            raise ClientError(
+                f"{given[0]} is given, and stream {self.stream!r} is of family {recipe.family!r}; "
+                "expected it only in the family 'series'"
             )
         if recipe.kind.input.sited:
             arguments |= {"source": self.source, "epoch": self._epoch}

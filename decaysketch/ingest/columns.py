@@ -37,7 +37,7 @@ import numpy.typing as npt
 from decaysketch.contract.family import Input
 from decaysketch.core.column_types import ColumnTypes
 from decaysketch.core.hashing import MAX_KEY_BYTES, RepeatedKeys
-from decaysketch.core.labels import EncodedLabels, fault_of_label
+from decaysketch.core.labels import MAX_LABEL_BYTES, EncodedLabels, fault_of_label
 from decaysketch.core.observations import MISSING_KEY, TIME_LIMIT, encode_values, observation_ids
 from decaysketch.core.plausible_times import in_another_unit
 from decaysketch.core.ranges import EncodedValues, Range, key_of
@@ -49,13 +49,14 @@ from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
 from decaysketch.ingest.mapping import shown
 from decaysketch.ingest.points import Points
-from decaysketch.ingest.readings import Reading
+from decaysketch.ingest.readings import Reading, SeriesPart
 from decaysketch.ingest.record_columns import ColumnValues, Dropped, columns_of, records_of
 from decaysketch.ingest.series_rows import (
     NO_START,
     SeriesFields,
     entity_texts,
     fields_of_points,
+    fields_of_readings,
 )
 
 __all__ = [
@@ -432,7 +433,15 @@ def without_new_strata(batch: Batch, form: Form, known: Strata) -> Batch:
 
 
 def _check_series(found: SeriesFields, raw: Raw, form: Form, checks: _Checks) -> None:
-    """Check starts and entities."""
+    """Check starts, entities, and attribute lengths."""
+    if found.attributes:
+        sizes = np.zeros(len(raw.times), np.int64)
+        for column in found.attributes.values():
+            # A negative number is a null, and reads the last entry.
+            lengths = np.array([*(len(text.encode()) for text in column.texts), 0], np.int64)
+            sizes += lengths[np.maximum(column.numbers, -1)]
+        long = sizes > MAX_LABEL_BYTES
+        checks.refuse(long, "attributes", sizes, "too long together", f"{MAX_LABEL_BYTES} bytes")
     if found.starts is not None:
         given = found.starts != NO_START
         outside = given & (found.starts < -TIME_LIMIT)
@@ -609,14 +618,19 @@ def to_columns(readings: Sequence[Reading], form: Form) -> Raw:
     because some JSON writers know floats alone. Refusals name the reading by its position in the
     sequence. O(readings).
     """
-    keys, values, times_ns, weights = _transposed(readings)
+    keys, values, times_ns, weights, series = _transposed(readings)
     faults = _faults(values, times_ns, weights, form)
     for place, key in enumerate(keys):
         if reason := fault_of_key(key):
             faults.setdefault(place, (form.fields[-1], reason, list(key)))
+    if form.names_series:
+        for place, part in enumerate(series):
+            if part is not None and (fault := _fault_of_series(part)):
+                faults.setdefault(place, fault)
     places = _sound(len(readings), faults)
     if faults:
-        keys, values, times_ns, weights = _transposed([readings[place] for place in places])
+        kept = [readings[place] for place in places]
+        keys, values, times_ns, weights, series = _transposed(kept)
     if form.columns:
         dropped: Dropped = Counter()
         records = columns_of(values, form.columns, dropped)
@@ -625,7 +639,22 @@ def to_columns(readings: Sequence[Reading], form: Form) -> Raw:
     else:
         raw = _raw(len(readings), places, values, times_ns, weights, faults, form)
     raw.keys = dict(enumerate(keys))
+    if form.names_series:
+        unit_ns = NANOSECONDS[form.params.time_unit]
+        raw.of_series = fields_of_readings(series, form.attributes, unit_ns)
     return raw
+
+
+def _fault_of_series(part: SeriesPart) -> tuple[Any, ...] | None:
+    """Return the first fault in the columns that only series have."""
+    if part.start_ns is not None and not -INT64_LIMIT <= part.start_ns < INT64_LIMIT:
+        return "start", "beyond 64 bits", part.start_ns
+    if part.entity is not None and (reason := fault_of_key(part.entity)):
+        return "entity", reason, list(part.entity)
+    for name, text in part.attributes.items():
+        if reason := fault_of_label(text):
+            return f"attributes.{name}", reason, text
+    return None
 
 
 _NO_TEXT = "-"
@@ -730,7 +759,11 @@ def value_column(values: Sequence[Any], form: Form) -> npt.NDArray[Any]:
 
 
 def _transposed(readings: Sequence[Reading]) -> tuple[Sequence[Any], ...]:
-    return tuple(zip(*readings, strict=True))[:4] if readings else ((), (), (), ())
+    """Return keys, values, times, weights, and columns for series."""
+    if not readings:
+        return (), (), (), (), ()
+    keys, values, times_ns, weights, _, series = zip(*readings, strict=True)
+    return keys, values, times_ns, weights, series
 
 
 def _faults(

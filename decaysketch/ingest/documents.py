@@ -17,53 +17,55 @@ wrong zone could not be corrected later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from datetime import tzinfo
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from math import isfinite
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from decaysketch.core.column_types import MAX_COLUMN_NAME_BYTES, ColumnTypes
-from decaysketch.core.plausible_times import in_another_unit
+from decaysketch.core.column_types import MAX_COLUMN_NAME_BYTES, MAX_COLUMNS, ColumnTypes
 from decaysketch.core.text_values import (
     Numerals,
     TextError,
     check_time_format,
-    epoch_nanoseconds,
-    integer_of,
-    moment_of,
     number_of,
     zone_of,
 )
 from decaysketch.core.time_units import NANOSECONDS, length_of
+from decaysketch.ingest.document_values import Clock, attribute_text, integer, key_part, moment
 from decaysketch.ingest.json_text import Repeated, parse, without_mark
-from decaysketch.ingest.mapping import Map, Texts, shown
+from decaysketch.ingest.mapping import Map, Text, Texts, shown
 from decaysketch.ingest.paths import ABSENT, Here, Path
-from decaysketch.ingest.readings import Parsed, Reading, RefusedError, SkippedError
+from decaysketch.ingest.readings import (
+    Parsed,
+    Reading,
+    RefusedError,
+    SeriesPart,
+    SkippedError,
+)
 from decaysketch.ingest.record_columns import EVERY, MAX_MEMBERS, ColumnValues, Filling
 
 __all__ = [
     "ARRIVAL",
+    "DEVICE",
     "LORAWAN",
     "DocumentMap",
     "Frame",
     "Message",
     "Opened",
     "document_of",
-    "moment",
     "object_of",
     "opened_or_told",
 ]
 
 LORAWAN = "$lorawan"
 """In an id: device, session and counter of a LoRaWAN frame."""
+DEVICE = "$device"
+"""In an id or entity: the device of a LoRaWAN frame."""
 ARRIVAL = "arrival"
 """As a time: when the message came here."""
 
 _EACH_AT_MOST = 1000  # rows of one message
-_EXACT = 1 << 53
 _MEMBERS = ".*"
 _HERE = "@"
 _Scalar = Annotated[str, Field(max_length=1000)] | bool | int | float
@@ -141,85 +143,6 @@ def object_of(body: bytes) -> dict[str, Any]:
     return root
 
 
-class Clock(NamedTuple):
-    """The format of a mapping's times.
-
-    Attributes:
-        unit: of numbers; None: times are texts.
-        zone: of texts that name none.
-        format: of ``strptime``.
-        check_units: whether a number that would be a date in another unit is rejected.
-    """
-
-    unit: str | None = None
-    zone: tzinfo | None = None
-    format: str | None = None
-    check_units: bool = True
-
-
-_ANY_CLOCK = Clock()
-
-
-def moment(given: Any, name: str, clock: Clock = _ANY_CLOCK) -> int:
-    """Return the nanoseconds since 1970-01-01 UTC for a time in a message.
-
-    Args:
-        given: a number or a text.
-        name: for error messages.
-        clock: the format of times.
-
-    Raises:
-        RefusedError: it is no time, or it has no zone.
-    """
-    kind = type(given)
-    try:
-        if clock.unit is not None:
-            if kind is int or (kind is float and isfinite(given)):
-                return _checked(given, name, clock)
-            if kind is str and not _is_date(given):
-                return _checked(number_of(given), name, clock, given)
-        if kind is not str:
-            wanted = (
-                f"a number of {clock.unit}" if clock.unit else f"a text such as {_SUCH}; a number "
-                "needs `time_unit` in the mapping"
-            )  # fmt: skip
-            raise RefusedError(f"{name} is {shown(given)}; expected {wanted}")
-        found = moment_of(given, clock.zone, clock.format)
-    except TextError as fault:
-        raise RefusedError(f"{name} {fault}") from None
-    if not found.zoned:
-        raise RefusedError(
-            f"{name} is {shown(given)}, which has no zone; expected a time with its zone, such as "
-            f"{_SUCH}, or set `time_zone` in the mapping, such as 'Europe/Berlin' or 'UTC'"
-        )
-    return found.ns
-
-
-def _is_date(text: str) -> bool:
-    """Return whether a text is a date and not a number."""
-    return any(each in text for each in "-:/") and "e-" not in text.lower()
-
-
-def _checked(number: int | float, name: str, clock: Clock, text: str | None = None) -> int:
-    """Return the nanoseconds for a number in the clock's unit.
-
-    Raises:
-        RefusedError: it would be a date in another unit.
-    """
-    unit = clock.unit
-    assert unit is not None
-    found = epoch_nanoseconds(number if text is None else text, unit)
-    if clock.check_units and (other := in_another_unit(unit, found // NANOSECONDS[unit])):
-        raise RefusedError(
-            f"{name} is {shown(number)}, which does not look like {unit}{other}; set `time_unit`, "
-            "or `check_units = false` if it is right"
-        )
-    return found
-
-
-_SUCH = "'2026-01-31T12:00:00Z'"
-
-
 def _path(text: str) -> str:
     Path.of(text)
     return text
@@ -253,7 +176,23 @@ class DocumentMap(Map):
     id: Texts = Field(
         default=(),
         description="Paths of what names a message, the same in all copies of it. `$lorawan`: "
-        "device, session and counter of a frame, the default where there are frames.",
+        "device, session and counter of a frame, the default where there are frames. `$device`: "
+        "its device, the default where `kind` is given.",
+    )
+    entity: Texts = Field(
+        default=(),
+        description="In the family `series`: paths that name the device to which several series "
+        "belong. Default: a frame's device, otherwise each series.",
+    )
+    start: _PathText | None = Field(
+        default=None,
+        description="In the family `series`: path of the time at which the counter began, in the "
+        "form of `time`. Absent or null: unknown.",
+    )
+    attributes: dict[Text, _PathText] = Field(
+        default={},
+        max_length=MAX_COLUMNS,
+        description="In the family `series`: paths of texts, by attribute name.",
     )
     field: str | None = Field(
         default=None,
@@ -317,18 +256,25 @@ class DocumentMap(Map):
         "either side of the end of a period count twice.",
     )
 
-    @field_validator("value", "each", "time", "weight")
+    @field_validator("value", "each", "time", "weight", "start")
     @classmethod
     def _is_a_path(cls, text: str | None) -> str | None:
         return None if text is None else _path(text)
 
-    @field_validator("id")
+    @field_validator("id", "entity")
     @classmethod
     def _are_paths(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
         for text in texts:
-            if text != LORAWAN:
+            if text not in _OF_FRAMES:
                 _path(text)
         return texts
+
+    @field_validator("attributes")
+    @classmethod
+    def _leads_to_texts(cls, paths: dict[str, str]) -> dict[str, str]:
+        for text in paths.values():
+            _path(text)
+        return paths
 
     @field_validator("has")
     @classmethod
@@ -409,31 +355,54 @@ class DocumentMap(Map):
         """Raises ParameterError: likewise."""
         Filling(tuple(self.column_paths), types)
 
+    @property
+    def id_paths(self) -> tuple[str, ...]:
+        """Paths in the id: the given ones, or those of the format."""
+        if self.id or self.kind is None or not self.has_frames:
+            return self.id or self.default_id
+        return (DEVICE,)
+
+    @property
+    def entity_paths(self) -> tuple[str, ...]:
+        """Paths that name the entity. None: each series is one."""
+        framed = self.has_frames and DEVICE in self.id_paths
+        return self.entity or ((DEVICE,) if framed else ())
+
+    @property
+    def of_series(self) -> Mapping[str, Any]:
+        """Likewise."""
+        names = ("kind", "start", "entity", "attributes")
+        return {name: given for name in names if (given := getattr(self, name))}
+
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
-        if not self.id and not self.default_id:
+        if not self.id_paths:
             raise ValueError("id is missing; expected the paths of what names a message")
+        if LORAWAN in self.entity:
+            raise ValueError(f"entity has {LORAWAN!r}, which names a frame; expected {DEVICE!r}")
         if not self.has_frames:
-            if LORAWAN in self.id:
-                raise ValueError(f"id has {LORAWAN!r}, and messages of this format have no frames")
+            for name, given in (("id", self.id), ("entity", self.entity)):
+                for text in _OF_FRAMES.intersection(given):
+                    raise ValueError(
+                        f"{name} has {text!r}, and messages of this format have no frames"
+                    )
             if self.time is None:
                 raise ValueError(
                     "time is missing; expected its path, or 'arrival' where messages have none"
                 )
-        if self.reset is not None and LORAWAN not in (self.id or self.default_id):
+        if self.reset is not None and LORAWAN not in self.id_paths:
             raise ValueError(f"reset is {self.reset!r}, and the id has no {LORAWAN!r}")
-        if self.time_unit is not None and self.time in (None, ARRIVAL):
+        if self.time_unit is not None and self.time in (None, ARRIVAL) and self.start is None:
             raise ValueError(f"time_unit is {self.time_unit!r}, and time names no path")
         Numerals(self.decimal, self.thousands).check()
         if self.labels and self.texts:
             raise ValueError("texts is given, and values are labels; expected none")
-        if len(self.id or self.default_id) + 3 > _PARTS:
+        if len(self.id_paths) + 3 > _PARTS:
             raise ValueError(f"id has {len(self.id)} parts; expected at most {_PARTS - 3}")
         return self
 
     @cached_property
     def _paths(self) -> _Paths:
-        ids = self.id or self.default_id
         where: list[_Condition] = [
             (Path.of(text), _options(given)) for text, given in self.where.items()
         ]
@@ -445,13 +414,16 @@ class DocumentMap(Map):
             tuple((name, Path.of(text)) for name, text in self.column_paths.items()),
             None if inside is None else Path.of(inside or _HERE),
             None if self.each is None else Path.of(self.each),
-            tuple(None if text == LORAWAN else Path.of(text) for text in ids),
+            tuple(text if text in _OF_FRAMES else Path.of(text) for text in self.id_paths),
             None if self.time in (None, ARRIVAL) else Path.of(self.time),
             None if self.weight is None else Path.of(self.weight),
             tuple(each for each in where if not each[0].of_element),
             tuple(each for each in where if each[0].of_element),
             (place or "") if self.field is None else self.field,
             0 if self.reset is None else int(length_of("reset", self.reset)),
+            None if self.start is None else Path.of(self.start),
+            tuple(text if text in _OF_FRAMES else Path.of(text) for text in self.entity_paths),
+            tuple((name, Path.of(text)) for name, text in self.attributes.items()),
         )
 
     @cached_property
@@ -546,21 +518,43 @@ class DocumentMap(Map):
             value = self.value_of(value)
         weight = 1
         if paths.weight is not None:
-            weight = _integer(paths.weight.find(here), paths.weight.text)
+            weight = integer(paths.weight.find(here), paths.weight.text)
         time_ns = self._time(opened)
-        key: list[str | int] = []
-        for path in paths.id:
-            if path is not None:
-                key.append(_part(path.find(here), path.text))
+        key = [*self._key(paths.id, opened, time_ns), *([paths.field] if paths.field else [])]
+        return "", Reading(tuple(key), value, time_ns, weight, where, self._series(opened, time_ns))
+
+    def _key(
+        self, parts: Sequence[Path | str], opened: Opened, time_ns: int
+    ) -> Iterable[str | int]:
+        """Yield the parts of a key, at paths and from the frame."""
+        for path in parts:
+            if isinstance(path, Path):
+                yield key_part(path.find(opened.here), path.text)
                 continue
             assert opened.frame is not None
             device, session, counter = opened.frame
-            if paths.reset_ns:
-                session = f"{session}/{time_ns // paths.reset_ns}"
-            key += (device, session, counter)
-        if paths.field:
-            key.append(paths.field)
-        return "", Reading(tuple(key), value, time_ns, weight, where)
+            yield device
+            if path == LORAWAN:
+                period = self._paths.reset_ns
+                yield f"{session}/{time_ns // period}" if period else session
+                yield counter
+
+    def _series(self, opened: Opened, time_ns: int) -> SeriesPart | None:
+        """Return the columns that only series have. None: the mapping reads none."""
+        paths, here = self._paths, opened.here
+        if paths.start is None and not paths.entity and not paths.attributes:
+            return None
+        start_ns = None
+        if paths.start is not None:
+            given = paths.start.find(here)
+            if given is not ABSENT and given is not None:
+                start_ns = moment(given, paths.start.text, self._clock)
+        entity = tuple(self._key(paths.entity, opened, time_ns)) if paths.entity else None
+        texts = {
+            name: attribute_text(path.find(here), path.text) for name, path in paths.attributes
+        }
+        found = {name: text for name, text in texts.items() if text is not None}
+        return SeriesPart(start_ns, entity, found)
 
     def _columns(self, here: Here) -> Any:
         """Return values by column. ABSENT if the message has none."""
@@ -611,6 +605,7 @@ class DocumentMap(Map):
 
 
 _PARTS = 8  # of a key, of which a frame is three
+_OF_FRAMES = frozenset({LORAWAN, DEVICE})
 
 
 _Condition = tuple[Path, frozenset[tuple[bool, Any]] | None]  # None: anything but null
@@ -621,13 +616,16 @@ class _Paths(NamedTuple):
     columns: tuple[tuple[str, Path], ...]
     members: Path | None  # of an object with members that are columns
     each: Path | None
-    id: tuple[Path | None, ...]  # None: the frame
+    id: tuple[Path | str, ...]  # a text: of the frame
     time: Path | None
     weight: Path | None
     where: tuple[_Condition, ...]
     where_element: tuple[_Condition, ...]
     field: str
     reset_ns: int
+    start: Path | None
+    entity: tuple[Path | str, ...]
+    attributes: tuple[tuple[str, Path], ...]
 
 
 def _options(given: Any) -> frozenset[tuple[bool, Any]]:
@@ -681,35 +679,6 @@ def _holds(path: Path, options: frozenset[tuple[bool, Any]] | None, here: Here) 
 
 
 _SCALARS = frozenset({str, bool, int, float})
-
-
-def _part(given: Any, name: str) -> str | int:
-    """Return a part of an id. JSON writers that know floats alone write 7.0 for 7. A fraction, such
-    as a time in seconds, becomes its shortest decimal, as text.
-    """
-    if type(given) is float and isfinite(given):
-        is_whole = given.is_integer() and abs(given) <= _EXACT
-        return int(given) if is_whole else repr(given)
-    if given is ABSENT:
-        raise RefusedError(f"there is no {name}, which the id needs")
-    if type(given) not in (str, int) or given == "":
-        raise RefusedError(f"{name} is {shown(given)}; an id is made of numbers and texts")
-    part: str | int = given
-    return part
-
-
-def _integer(given: Any, name: str) -> int:
-    if type(given) is float and given.is_integer() and abs(given) <= _EXACT:
-        return int(given)
-    if type(given) is str:
-        try:
-            return integer_of(given)
-        except TextError as fault:
-            raise RefusedError(f"{name} is the weight, and {fault}") from None
-    if type(given) is not int:
-        reason = "there is none" if given is ABSENT else f"it is {shown(given)}"
-        raise RefusedError(f"{name} is the weight, and {reason}; expected an integer")
-    return given
 
 
 def opened_or_told(

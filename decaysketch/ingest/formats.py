@@ -19,6 +19,7 @@ from decaysketch.families import Recipe
 from decaysketch.ingest import chirpstack, plain_json, things_stack
 from decaysketch.ingest.chirpstack import ChirpStackMap
 from decaysketch.ingest.documents import (
+    DEVICE,
     LORAWAN,
     DocumentMap,
     Message,
@@ -38,7 +39,7 @@ __all__ = [
     "DOCUMENTS",
     "AnyMap",
     "Mappings",
-    "check_fills",
+    "check_suited",
     "check_suits",
     "ingest_of",
     "mappings_of",
@@ -115,26 +116,45 @@ def check_suits(mappings: Mappings | None, recipe: Recipe) -> None:
     """Reject mappings whose readings have no meaning in a stream.
 
     Raises:
-        ParameterError: a mapping has a kind, and the stream samples no series; or it does, and a
-            mapping makes a series of each frame; or a mapping does not fill the stream's columns.
+        ParameterError: see :func:`check_suited`.
     """
-    series = recipe.kind.input.series
     for place, each in enumerate(() if mappings is None else mappings.map):
-        check_fills(each, recipe, f"map[{place}]")
-        kind = getattr(each, "kind", None)
-        if kind is not None and not series:
-            raise ParameterError(
-                f"map[{place}].kind is {kind!r}, and the family is {recipe.family!r}; expected the "
-                "family 'series'"
-            )
-        if series and isinstance(each, DocumentMap) and LORAWAN in (each.id or each.default_id):
-            raise ParameterError(
-                f"map[{place}].id has {LORAWAN!r}, which names a frame; expected paths that name "
-                "the device, because an id of the family 'series' names a series"
-            )
+        check_suited(each, recipe, f"map[{place}]")
 
 
-def check_fills(mapping: Map, recipe: Recipe, place: str) -> None:
+def check_suited(mapping: Map, recipe: Recipe, place: str) -> None:
+    """Reject a mapping whose readings have no meaning in a stream.
+
+    Raises:
+        ParameterError: the mapping has fields of series, and the stream samples no series; or it
+            does, and the mapping makes a series of each frame, or fills an attribute that is not
+            declared; or the mapping does not fill the stream's columns.
+    """
+    _check_fills(mapping, recipe, place)
+    series = recipe.kind.input.series
+    for name, given in mapping.of_series.items():
+        if not series:
+            raise ParameterError(
+                f"{place}.{name} is {given!r:.80}, and the family is {recipe.family!r}; expected "
+                "the family 'series'"
+            )
+    if not series or not isinstance(mapping, DocumentMap):
+        return
+    if LORAWAN in mapping.id_paths:
+        raise ParameterError(
+            f"{place}.id has {LORAWAN!r}, which names a frame; expected '{DEVICE}', or paths that "
+            "name the device, because an id of the family 'series' names a series; or give `kind` "
+            "and no id"
+        )
+    declared = recipe.params.attributes
+    if unknown := [name for name in mapping.attributes if name not in declared]:
+        raise ParameterError(
+            f"{place}.attributes has {unknown[0]!r:.80}; the stream has "
+            f"{', '.join(declared) or 'none: declare them in its params'}"
+        )
+
+
+def _check_fills(mapping: Map, recipe: Recipe, place: str) -> None:
     """Reject a mapping that does not fill the declared columns.
 
     Raises:

@@ -33,7 +33,7 @@ import numpy as np
 
 from decaysketch.core.plausible_times import is_dated
 from decaysketch.core.text_values import TextError, integer_of
-from decaysketch.ingest.documents import moment
+from decaysketch.ingest.document_values import moment
 from decaysketch.ingest.mapping import shown
 from decaysketch.ingest.paths import ABSENT, Here, Path
 from decaysketch.ingest.readings import RefusedError

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -19,7 +19,7 @@ from decaysketch.core.column_types import MAX_COLUMNS, ColumnTypes
 from decaysketch.ingest.readings import RefusedError
 from decaysketch.ingest.record_columns import Filling
 
-__all__ = ["STREAM", "Map", "Texts", "shown", "without_echoes"]
+__all__ = ["STREAM", "Map", "Text", "Texts", "shown", "without_echoes"]
 
 STREAM = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
@@ -76,6 +76,12 @@ class Map(BaseModel):
         default=(), description="Values that say that there is none, such as -999 or an empty text."
     )
 
+    kind: Literal["counter", "gauge", "state"] | None = Field(
+        default=None,
+        description="Only in the family `series`: the meaning. A reading without "
+        "a value, such as a stale marker, then ends the one before it. OTLP reads cumulative sums "
+        "as counters.",
+    )
     labels: bool = Field(
         default=False, description="Values are texts: of a stream whose `value_type` is `label`."
     )
@@ -113,7 +119,14 @@ class Map(BaseModel):
                 )
             if self.labels:
                 raise ValueError("labels is true, and columns is given; expected a text column")
+            if self.kind is not None:
+                raise ValueError(f"kind is {self.kind!r}, and columns is given; expected only one")
         return self
+
+    @property
+    def of_series(self) -> Mapping[str, Any]:
+        """Fields for series only, with their values."""
+        return {} if self.kind is None else {"kind": self.kind}
 
     @property
     def columns_omitted(self) -> frozenset[str]:

@@ -15,6 +15,7 @@ __all__ = [
     "Parsed",
     "Reading",
     "RefusedError",
+    "SeriesPart",
     "SkippedError",
     "Steps",
     "UnreadableError",
@@ -41,6 +42,20 @@ REFUSALS_KEPT = 1000
 """Of one body; of the others it is known how many they are."""
 
 
+class SeriesPart(NamedTuple):
+    """Columns that only readings for series have.
+
+    Attributes:
+        start_ns: when its counter began to count, since 1970-01-01 UTC; None: unknown.
+        entity: its device, as parts of a key; None: the series.
+        attributes: texts by name.
+    """
+
+    start_ns: int | None = None
+    entity: tuple[str | int, ...] | None = None
+    attributes: Mapping[str, str] = {}
+
+
 class Reading(NamedTuple):
     """One observation, not yet in the units of a stream.
 
@@ -51,6 +66,7 @@ class Reading(NamedTuple):
         time_ns: since 1970-01-01 UTC. Any integer: the columns check bounds.
         weight: an integer.
         where: position in its body, for messages, such as "line 7".
+        series: further columns, for series.
     """
 
     key: tuple[str | int, ...]
@@ -58,6 +74,7 @@ class Reading(NamedTuple):
     time_ns: int
     weight: int = 1
     where: str = ""
+    series: SeriesPart | None = None
 
 
 class RefusedError(DecaySketchError, ValueError):

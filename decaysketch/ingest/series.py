@@ -23,7 +23,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import zip_longest
-from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -73,13 +73,6 @@ class SeriesMap(Map):
         "reading, the latest. For collectors that stamp by themselves.",
     )
 
-    kind: Literal["counter", "gauge", "state"] | None = Field(
-        default=None,
-        description="Of a stream of the family `series`: what the readings are. A reading without "
-        "a value, such as a stale marker, then ends the one before it. OTLP reads cumulative sums "
-        "as counters.",
-    )
-
     measured: ClassVar[str] = ""
     """Source name of a reading's value, if a reading has one value."""
 
@@ -113,8 +106,6 @@ class SeriesMap(Map):
                 f"columns is {self.columns!r:.80}; expected '*', a list of names, or sources by "
                 "column name"
             )
-        if self.columns is not None and self.kind is not None:
-            raise ValueError(f"kind is {self.kind!r}, and columns is given; expected one of them")
         self.check_columns()
         return self
 

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from decaysketch.core.labels import MAX_LABEL_BYTES, EncodedLabels
 from decaysketch.ingest.points import Points
+from decaysketch.ingest.readings import SeriesPart
 
 __all__ = [
     "BUCKET",
@@ -33,6 +34,8 @@ __all__ = [
     "bucket_text",
     "entity_texts",
     "fields_of_points",
+    "fields_of_readings",
+    "text_column",
 ]
 
 BUCKET = "le"
@@ -67,6 +70,42 @@ class SeriesFields:
     entity_keys: dict[int, Key] = field(default_factory=dict)
     entity_parts: tuple[Any, ...] | None = None
     attributes: dict[str, EncodedLabels] | None = None
+
+
+def fields_of_readings(
+    parts: Sequence[SeriesPart | None], attributes: Sequence[str], unit_ns: int
+) -> SeriesFields | None:
+    """Return the columns for single readings. None: no reading has any. O(readings).
+
+    Args:
+        parts: of each reading.
+        attributes: the declared ones.
+        unit_ns: nanoseconds in the stream's time unit.
+    """
+    given = {row: part for row, part in enumerate(parts) if part is not None}
+    if not given:
+        return None
+    found = SeriesFields()
+    starts = {row: part.start_ns for row, part in given.items() if part.start_ns is not None}
+    if starts:
+        found.starts = np.full(len(parts), NO_START, np.int64)
+        found.starts[list(starts)] = [each // unit_ns for each in starts.values()]
+    found.entity_keys = {row: part.entity for row, part in given.items() if part.entity is not None}
+    texts = {
+        name: {row: part.attributes[name] for row, part in given.items() if name in part.attributes}
+        for name in attributes
+    }
+    if any(texts.values()):
+        found.attributes = {name: text_column(of, len(parts)) for name, of in texts.items()}
+    return found
+
+
+def text_column(texts: Mapping[int, str], rows: int) -> EncodedLabels:
+    """Return a column with texts in some of its rows, and nulls in the others."""
+    number: dict[str, int] = {}
+    numbers = np.full(rows, -1, np.int64)
+    numbers[list(texts)] = [number.setdefault(text, len(number)) for text in texts.values()]
+    return EncodedLabels(list(number), numbers)
 
 
 def fields_of_points(

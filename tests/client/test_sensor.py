@@ -24,6 +24,7 @@ from decaysketch.client import (
 )
 from decaysketch.errors import ParameterError, TimeUnitWarning
 from decaysketch.families import recipe_of
+from decaysketch.series import SeriesParams, SeriesSketch
 
 LOOK = {"name": "s", "family": "decay", "params": PARAMS.to_dict(), "decay": None, "rows": 0}
 TAKEN = {"stream": "s", "source": "a", "token": "s:1:1", "sketches": [{"rows": 50}]}
@@ -401,3 +402,42 @@ def test_labels_are_sent_as_any_values(tmp_path: Path) -> None:
     expected = DecaySketch(params)
     expected.update(["E42", None, "E7"], 1, [1, 2, 3], [1, 2, 3])
     assert [DecaySketch.from_bytes(body, params=params) for body in bodies] == [expected]
+
+
+SERIES = SeriesParams(attributes="job", capacity=50)
+COUNTERS: Any = ([7.0, 9.0], 1, [10, 20], [1, 2])
+COLUMNS: Any = {"entities": [5, 5], "starts": [3, 4], "attributes": {"job": ["api", None]}}
+
+
+@pytest.mark.parametrize("kind", [Sensor, AsyncSensor])
+def test_series_are_sent_with_starts_entities_and_attributes(tmp_path: Path, kind: type) -> None:
+    bodies: list[bytes] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.method == "GET":
+            return answered(200, {**LOOK, "family": "series", "params": SERIES.to_dict()})
+        bodies.append(request.read())
+        return answered(200, {**TAKEN, "sketches": [{"rows": 2}]})
+
+    async def send() -> None:
+        async with sensor(tmp_path, answer, kind) as one:
+            one.update(*COUNTERS, **COLUMNS)
+
+    if kind is AsyncSensor:
+        asyncio.run(send())
+    else:
+        with sensor(tmp_path, answer) as one:
+            one.update(*COUNTERS, **COLUMNS, durable=True)
+    expected = SeriesSketch(SERIES)
+    expected.update(*COUNTERS, **COLUMNS)
+    assert [SeriesSketch.from_bytes(body, params=SERIES) for body in bodies] == [expected]
+
+
+def test_series_columns_are_rejected_where_there_are_no_series(tmp_path: Path) -> None:
+    with sensor(tmp_path, usual) as one:
+        for name, column in COLUMNS.items():
+            with pytest.raises(ClientError, match=f"{name} is given, .* family 'decay'"):
+                one.update(*COUNTERS, **{name: column})
+        with pytest.raises(TypeError, match="entity"):
+            one.update(*COUNTERS, entity=[5, 5])
+        assert one.status().unsynced_rows == 0

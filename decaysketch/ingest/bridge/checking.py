@@ -21,7 +21,7 @@ from decaysketch.ingest.bridge.metrics import Metrics
 from decaysketch.ingest.bridge.views import look_at, names_of
 from decaysketch.ingest.columns import check_takes_readings
 from decaysketch.ingest.documents import DocumentMap
-from decaysketch.ingest.formats import check_fills
+from decaysketch.ingest.formats import check_suited
 
 __all__ = ["checks"]
 
@@ -104,7 +104,7 @@ def _stream(
         recipe = recipe_from_dict(form)
         check_takes_readings(recipe)
         for each in maps:
-            check_fills(each, recipe, "a map of it")
+            check_suited(each, recipe, "a map of it")
         return None, date, names_of(told, stream), [str(each) for each in told["warnings"]]
     except (ValueError, KeyError, TypeError, ClientError) as fault:
         return str(fault), date, [], []

@@ -41,7 +41,7 @@ _LONGEST = 1 << 20  # bytes of the file
 
 def remedy(maps: Sequence[DocumentMap]) -> str:
     """Return the parts that distinguish readings with one id, for the mappings of a stream."""
-    framed = [each for each in maps if LORAWAN in (each.id or each.default_id)]
+    framed = [each for each in maps if LORAWAN in each.id_paths]
     if any(each.reset is None for each in framed):
         return (
             "for devices with ABP set `reset` in the mapping, no longer than the shortest time "
@@ -66,7 +66,8 @@ class Suspicions:
         """
         unit = recipe.params.time_unit
         found = Counter({"undated": count_undated(unit, batch.columns.times)})
-        if recipe.kind.input.named_by == "ids":
+        kind = recipe.kind.input
+        if kind.named_by == "ids" and not kind.series:  # whose ids name no reading
             found["replaced"] = self._replaced(stream, unit, batch)
         return +found
 

@@ -13,7 +13,7 @@ from decaysketch.families import Recipe
 from decaysketch.ingest.bridge.config import Config
 from decaysketch.ingest.bridge.views import Views, keep, learn
 from decaysketch.ingest.columns import check_takes_readings
-from decaysketch.ingest.formats import check_fills
+from decaysketch.ingest.formats import check_suited
 from decaysketch.ingest.views import ViewOf
 
 __all__ = ["Streams", "open_streams"]
@@ -80,7 +80,7 @@ def open_streams(config: Config, *, part: str = "", timeout_s: float = 30.0) -> 
             recipe = open_one(name)
             check_takes_readings(recipe)
             for each in config.maps_of(name):
-                check_fills(each, recipe, f"a map of stream {name}")
+                check_suited(each, recipe, f"a map of stream {name}")
         streams.views.update(learn(config, kept))
         for stream, views in streams.views.items():
             for name, view in views.items():

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -138,12 +138,12 @@ class Taker:
 
     def _feed(self, name: str, stream: str, batch: Batch, found: Translated) -> list[int]:
         """Feed sound rows to a stream or a derived stream. Return the accepted readings."""
-        columns = list(batch.columns)
+        columns, more = list(batch.columns), dict(batch.more)
         positions: list[int] = batch.positions.tolist()
         while positions:
             values, weights, times, ids = columns
             try:
-                self._sensors[name].update(values, weights, times, ids)
+                self._sensors[name].update(values, weights, times, ids, **more)
                 break
             except ObservationError as fault:  # dated ahead of the aggregator's clock
                 if fault.row is None:
@@ -154,6 +154,7 @@ class Taker:
                 found.refuse(found.owners[stream][row], f"{where}: {fault}")
                 keep = [place for place in range(len(times)) if place != fault.row]
                 columns = [column[keep] for column in columns]
+                more = {name: _rows_of(column, keep) for name, column in more.items()}
         return positions
 
     def _tell_suspicions(self, stream: str, found: Mapping[str, int]) -> None:
@@ -369,3 +370,10 @@ class FileLoop(Loop):
             self._tail.keep_place()
         except OSError as fault:  # read again after a restart, which changes nothing
             _log.error("the place in the file is not kept: %s", fault)
+
+
+def _rows_of(column: Any, rows: list[int]) -> Any:
+    """Return some rows of a column, or of each of several columns."""
+    if isinstance(column, Mapping):
+        return {name: _rows_of(each, rows) for name, each in column.items()}
+    return column[rows]

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 from faults import faulty
+from ingest.messages import T0, chirpstack
 from ingest.test_otlp import SERVICE, point
 from service import problem
 from support.debian import program
@@ -81,6 +82,29 @@ def test_a_pair_of_collectors_gives_the_right_increase(client: TestClient, skew:
     assert ask(client, "series_count", BASE + 7_200_000)["value"] == 30
     distinct = len(np.unique(rows[:, [0, 2]], axis=0))
     assert client.get("/v1/streams/ward").json()["rows"] == distinct
+
+
+def test_uplinks_are_series_by_their_kind_alone(client: TestClient) -> None:
+    """Each frame arrives twice. Readings of a device are one entity, and `reset` has no place."""
+    maps = [
+        {"format": "chirpstack", "kind": "gauge", "value": f"object.{name}",
+         "attributes": {"app": "deviceInfo.applicationName"}}
+        for name in ("temperature", "humidity")
+    ]  # fmt: skip
+    form = {"family": "series", "params": {"time_unit": "s", "attributes": "app"},
+            "ingest": {"map": maps}}  # fmt: skip
+    assert client.put("/v1/streams/ward", json=form).status_code == 201
+    for frame in [*range(10), *range(10)]:
+        posted = client.post(
+            "/v1/streams/ward/lorawan?source=lns&format=chirpstack&event=up",
+            json=chirpstack(frame, T0 + 600 * frame, object={"temperature": 20, "humidity": 50}),
+        )
+        assert posted.status_code in (200, 204), posted.text
+    assert client.get("/v1/streams/ward").json()["warnings"] == []
+    found = ask(client, "series_count", T0 + 6_000, decay="none")
+    assert (found["value"], found["rows"]) == (2, 1)  # of one device
+    found = ask(client, "time_average", T0 + 6_000, validity=600, where="app == 'ward'")
+    assert found["value"] == 35.0
 
 
 def test_groups_and_filters_by_attributes(client: TestClient) -> None:
