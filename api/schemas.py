@@ -266,6 +266,14 @@ def _field_of(option: Option) -> tuple[Any, Any]:
     return kind | None if option.optional else kind, Field(default=option.default, **said)
 
 
+#: The longest texts about a stream.
+_LONGEST_UNIT, _LONGEST_DESCRIPTION = 40, 300
+_ONE_LINE = r"^[^\x00-\x1f\x7f]*$"
+_UNIT = "Unit of the values, such as `°C`, for display."
+_DESCRIPTION = "What the values measure, in one line, for display."
+_TEXT_CHANGES = " A key with the role `admin` may replace it. An empty text removes it."
+
+
 class Stream(RequestModel):
     """The fields of every new stream, in any family."""
 
@@ -277,11 +285,39 @@ class Stream(RequestModel):
         description="Seconds that a time may lie ahead of the clock of this service; null: any. "
         "The setting of the service where it is left out.",
     )
+    unit: str | None = Field(
+        default=None,
+        max_length=_LONGEST_UNIT,
+        pattern=_ONE_LINE,
+        description=_UNIT + _TEXT_CHANGES,
+        examples=["°C"],
+    )
+    description: str | None = Field(
+        default=None,
+        max_length=_LONGEST_DESCRIPTION,
+        pattern=_ONE_LINE,
+        description=_DESCRIPTION + _TEXT_CHANGES,
+        examples=["Room temperature"],
+    )
+
+    @property
+    def about(self) -> dict[str, str]:
+        """The texts that are given."""
+        texts = {"unit": self.unit, "description": self.description}
+        return {name: text.strip() for name, text in texts.items() if text is not None}
 
     def form(self) -> dict[str, Any]:
         """Return the stream's sketch configuration, for ``recipe_from_dict``."""
         return self.model_dump(
-            exclude={"max_clock_skew_s", "secret_ids", "bind_keys", "ingest", "views"}
+            exclude={
+                "max_clock_skew_s",
+                "unit",
+                "description",
+                "secret_ids",
+                "bind_keys",
+                "ingest",
+                "views",
+            }
         )
 
 
@@ -423,12 +459,23 @@ class StreamCreation(RootModel[_AnyStream]):
         return fields
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class StreamSummary(BaseModel):
     """A stream in a list."""
 
     name: str
     family: str = Field(description="Kind of its sketches.")
     time_unit: str = Field(description="Unit of its times and ages.")
+    unit: str | None = Field(default=None, exclude_if=_is_none, description=_UNIT)
+    description: str | None = Field(default=None, exclude_if=_is_none, description=_DESCRIPTION)
+    derived_from: str | None = Field(
+        default=None,
+        exclude_if=_is_none,
+        description="Of a derived stream, the stream that feeds it.",
+    )
     created: datetime
     digest: str = Field(description="SHA-256 of the state of the merged sketch.")
     rows: int = Field(description="Observations the merged sketch retains.")
@@ -487,6 +534,8 @@ class StreamState(BaseModel):
     incarnation: str = Field(description="Another one if the stream is deleted and made anew.")
     family: str = Field(description="Kind of its sketches.")
     time_unit: str = Field(description="Unit of its times and ages.")
+    unit: str | None = Field(default=None, exclude_if=_is_none, description=_UNIT)
+    description: str | None = Field(default=None, exclude_if=_is_none, description=_DESCRIPTION)
     created: datetime
     params: dict[str, Any] = Field(
         description="`to_dict()` of the library's parameters: a sensor builds "

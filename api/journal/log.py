@@ -153,12 +153,14 @@ async def create(tx: Writer, stream: StreamRow) -> StreamRow | None:
     return created
 
 
-async def remap(tx: Writer, stream_id: int, ingest: Mapping[str, Any]) -> bool:
-    """Replace a stream's mappings. Return False if there is no such stream."""
+async def change_settings(tx: Writer, stream_id: int, settings: Mapping[str, Any]) -> bool:
+    """Replace fields of a stream's row: ``ingest`` or ``about``. Return False if there is no such
+    stream.
+    """
     head = await tx.lock_head()
     rows = await tx.streams([stream_id])
     for row in rows:
-        await tx.replace_stream(replace(row, ingest=ingest))
+        await tx.replace_stream(replace(row, **settings))
         await _count_change(tx, head, stream_id)
     return bool(rows)
 

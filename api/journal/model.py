@@ -99,6 +99,7 @@ class StreamRow:
         ingest: the mappings of other formats to readings, as JSON. None: none. They may change
             while the stream exists.
         view: for a derived stream, its origin and derivation, as JSON.
+        about: the texts ``unit`` and ``description`` that exist. They may change like mappings.
     """
 
     id: int
@@ -111,6 +112,7 @@ class StreamRow:
     bind_keys: bool = False
     ingest: Mapping[str, Any] | None = None
     view: Mapping[str, Any] | None = None
+    about: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,8 @@ _KEYS_ASKED = 256  # in one statement
 _SIZES_READ = 1024  # in one statement
 # Beside the recipe of a stream, as JSON, and only where it is so: a release that does not know it
 # refuses the stream, instead of taking observations under other ids.
-_BIND_KEYS, _INGEST, _VIEW = "bind_keys", "ingest", "view"  # beside a recipe, in its column
+# Next to a recipe, in its column.
+_BIND_KEYS, _INGEST, _VIEW, _ABOUT = "bind_keys", "ingest", "view", "about"
 
 _SNAPSHOT_BYTES = 8 * 1024 * 1024  # read at once, unless one source has more
 
@@ -675,7 +676,7 @@ def _portions(sizes: Sequence[Any]) -> Iterator[tuple[SourceKey, SourceKey]]:
 def _stream(row: Any) -> StreamRow:
     recipe = json.loads(row.recipe)
     bind_keys, ingest = recipe.pop(_BIND_KEYS, False), recipe.pop(_INGEST, None)
-    view = recipe.pop(_VIEW, None)
+    view, about = recipe.pop(_VIEW, None), recipe.pop(_ABOUT, {})
     return StreamRow(
         row.id,
         row.name,
@@ -687,6 +688,7 @@ def _stream(row: Any) -> StreamRow:
         bind_keys,
         ingest,
         view,
+        about,
     )
 
 
@@ -696,6 +698,8 @@ def _recipe(stream: StreamRow) -> str:
         beside[_INGEST] = stream.ingest
     if stream.view is not None:
         beside[_VIEW] = stream.view
+    if stream.about:
+        beside[_ABOUT] = dict(stream.about)
     return json.dumps(dict(stream.recipe) | beside, sort_keys=True)
 
 

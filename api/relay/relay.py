@@ -518,7 +518,8 @@ def _whole(stream: Stream | SourcePart) -> tuple[bytes, str]:
 
 def _form(stream: Stream | SourcePart) -> dict[str, Any]:
     """Return the form that creates an equal stream."""
-    return {**stream.recipe.to_dict(), "max_clock_skew_s": stream.row.max_clock_skew_s}
+    row = stream.row
+    return {**stream.recipe.to_dict(), "max_clock_skew_s": row.max_clock_skew_s, **row.about}
 
 
 def _cure(stream: Stream | SourcePart, reason: str) -> str:

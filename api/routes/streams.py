@@ -95,8 +95,9 @@ async def put_stream(
     access: Creates,
 ) -> Response:
     """Idempotent: the same parameters again return 200 and change nothing. Other mappings
-    (`ingest`) replace the stored ones if the key has the role `admin`. `warnings` reports it if the
-    new mappings give other ids to readings that the stream contains.
+    (`ingest`) and other texts (`unit`, `description`) replace the stored ones if the key has the
+    role `admin`. `warnings` reports it if the new mappings give other ids to readings that the
+    stream contains.
     """
     chosen = creation.root
     given = "max_clock_skew_s" in chosen.model_fields_set
@@ -124,7 +125,8 @@ async def put_stream(
             secret_ids=hashed is not None and hashed.secret_ids,
             bind_keys=hashed is not None and hashed.bind_keys,
             ingest=None if hashed is None else ingest_of(hashed.ingest),
-            may_remap=access.role.includes(Role.ADMIN),
+            about=chosen.about,
+            may_change=access.role.includes(Role.ADMIN),
             compute_recipe=compute_recipe,
             compute=questions.by(caller),
         )
@@ -443,6 +445,9 @@ def _summary(stream: Stream) -> schemas.StreamSummary:
         name=stream.name,
         family=stream.recipe.family,
         time_unit=stream.recipe.params.time_unit,
+        unit=stream.row.about.get("unit"),
+        description=stream.row.about.get("description"),
+        derived_from=None if stream.row.view is None else stream.row.view["of"],
         created=utc(stream.row.created_us),
         digest=merged.digest,
         rows=len(merged),
@@ -494,6 +499,7 @@ def _state(
     merged = stream.snapshot()
     summary = dict(_summary(stream))
     count = summary.pop("sources")  # a number there, a list here
+    summary.pop("derived_from")  # ``view_of`` here
     state = schemas.StreamState(
         **summary,
         incarnation=stream.row.incarnation,

@@ -351,7 +351,8 @@ class Aggregator:
         bind_keys: bool = False,
         ingest: Mapping[str, Any] | None = None,
         view: Mapping[str, Any] | None = None,
-        may_remap: bool = True,
+        about: Mapping[str, str] | None = None,
+        may_change: bool = True,
         compute_recipe: ComputeRecipe | None = None,
         compute: Compute | None = None,
     ) -> tuple[Stream, bool]:
@@ -367,13 +368,16 @@ class Aggregator:
             ingest: mappings from other formats to readings. They replace an existing stream's
                 mappings. None: the present mappings, or none.
             view: for a derived stream, its origin.
-            may_remap: whether it may replace an existing stream's mappings.
+            about: texts to set, ``unit`` and ``description``. An empty text removes one. Texts
+                that are not given stay.
+            may_change: whether it may replace an existing stream's mappings and texts.
             compute_recipe: runs :func:`recipe_of_form`, which may take seconds, where it delays no
                 other work. Among the posts if not given. Not called for a stream that exists.
             compute: reads the form in the same way, which takes milliseconds.
 
         Raises:
-            StreamConflictError: it exists with another family or other parameters.
+            StreamConflictError: it exists with another family or other parameters, or with other
+                texts that may not be replaced.
             MapsKeptError: it exists with other mappings, and they may not be replaced.
             ParameterError: no sketch can be built with this, or the merge of its family is not
                 idempotent: clients repeat posts and snapshots.
@@ -405,6 +409,7 @@ class Aggregator:
                 bind_keys=bind_keys,
                 ingest=ingest,
                 view=view,
+                about=_texts({}, about),
             )
             if ingest is not None:
                 check_takes_readings(recipe)
@@ -425,15 +430,22 @@ class Aggregator:
             different["bind_keys"] = stream.row.bind_keys, bind_keys
         if view != stream.row.view:
             different["view"] = stream.row.view, view
+        texts = _texts(stream.row.about, about)
+        if not may_change:
+            different |= dict(differences(stream.row.about, texts))
         if different:
             raise StreamConflictError(name, different)
+        settings: dict[str, Any] = {} if texts == stream.row.about else {"about": texts}
         if ingest is not None and ingest != stream.row.ingest:
-            if not may_remap:
+            if not may_change:
                 raise MapsKeptError(name)
             check_takes_readings(stream.recipe)
             check_suits(mappings_of(ingest), stream.recipe)
-            if not await self._change(lambda tx: log.remap(tx, stream.id, ingest)):
-                raise UnknownStreamError(name)
+            settings["ingest"] = ingest
+        if settings and not await self._change(
+            lambda tx: log.change_settings(tx, stream.id, settings)
+        ):
+            raise UnknownStreamError(name)
         return stream, False
 
     async def _compute_recipe(self, form: Mapping[str, Any], id_key: bytes | None) -> Recipe:
@@ -891,6 +903,11 @@ class _Failing:
     stream: Stream
     times: int  # in a row
     not_before_s: float  # by the clock of the event loop
+
+
+def _texts(before: Mapping[str, str], given: Mapping[str, str] | None) -> dict[str, str]:
+    """Return a stream's texts with those that are given. An empty one removes a text."""
+    return {name: text for name, text in {**before, **(given or {})}.items() if text}
 
 
 def recipe_of_form(

@@ -120,9 +120,10 @@ class Stream:
     def told(self, row: StreamRow) -> None:
         """Set the variable attributes from the row."""
         if row.ingest != self.row.ingest:
-            self.row = row
             self.disagreeing = 0
             self.notes = Notes()
+        if row.ingest != self.row.ingest or row.about != self.row.about:
+            self.row = row
             self.generation += 1
 
     @property

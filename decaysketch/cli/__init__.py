@@ -6,6 +6,7 @@ decaysketch query SKETCH AGGREGATE... [--decay ...]   results with their interva
 decaysketch inspect SKETCH...                         the content of a file
 decaysketch coverage SKETCH... [--set EXPR]           the messages that several sources heard
 decaysketch serve-check URL                           check an aggregator
+decaysketch describe URL STREAM [--unit UNIT]         the unit and description of a stream
 decaysketch monitor list|watch|put|delete URL STREAM  alerts of an aggregator
 decaysketch bridge mqtt|replay --config FILE          messages from a broker to an aggregator
 decaysketch spool list|recover|export FOLDER          a sensor's unsent and set-aside data
@@ -20,6 +21,7 @@ import typer
 from decaysketch.cli.bridge import bridge
 from decaysketch.cli.build import build
 from decaysketch.cli.coverage import coverage
+from decaysketch.cli.describe import describe
 from decaysketch.cli.monitor import monitor
 from decaysketch.cli.serve_check import serve_check
 from decaysketch.cli.sketches import inspect, merge, query
@@ -35,6 +37,7 @@ app = typer.Typer(
 for _command in (build, merge, query, inspect, coverage):
     app.command()(_command)
 app.command("serve-check")(serve_check)
+app.command()(describe)
 app.add_typer(spool, name="spool")
 app.add_typer(bridge, name="bridge")
 app.add_typer(monitor, name="monitor")

@@ -18,7 +18,7 @@ from decaysketch.cli.recipes import ApiKeyFile, CaFile, TimeoutS
 from decaysketch.client.admin import Admin, MonitorEvent
 from decaysketch.monitor import group_name
 
-__all__ = ["monitor"]
+__all__ = ["Stream", "Url", "connected", "monitor"]
 
 monitor = typer.Typer(no_args_is_help=True, help="Monitors of a stream: alerts at a threshold.")
 Url = Annotated[str, typer.Argument(help="The aggregator, such as http://localhost:8000.")]
@@ -28,9 +28,10 @@ _LONGEST_SPEC = 1 << 20
 
 
 @contextmanager
-def _admin(
+def connected(
     url: str, key_file: Path | None, timeout_s: float, ca_file: Path | None
 ) -> Iterator[Admin]:
+    """Yield a client with the key in the file."""
     key = None
     if key_file is not None:
         key = key_file.read_text(encoding="ascii", errors="replace")
@@ -48,7 +49,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the monitors on a stream, each with its state and the reason."""
-    with reporting_errors(), _admin(url, api_key_file, timeout_s, ca_file) as admin:
+    with reporting_errors(), connected(url, api_key_file, timeout_s, ca_file) as admin:
         _show(as_json, admin.list_monitors(stream))
 
 
@@ -66,7 +67,7 @@ def put(
     as_json: AsJson = False,
 ) -> None:
     """Define a monitor, and show its state."""
-    with reporting_errors(), _admin(url, api_key_file, timeout_s, ca_file) as admin:
+    with reporting_errors(), connected(url, api_key_file, timeout_s, ca_file) as admin:
         _show(as_json, [admin.put_monitor(stream, name, _spec(spec))])
 
 
@@ -80,7 +81,7 @@ def delete(
     timeout_s: TimeoutS = 10.0,
 ) -> None:
     """Delete a monitor. It is an error if there is none."""
-    with reporting_errors(), _admin(url, api_key_file, timeout_s, ca_file) as admin:
+    with reporting_errors(), connected(url, api_key_file, timeout_s, ca_file) as admin:
         if not admin.delete_monitor(stream, name):
             raise CommandError(f"stream {stream!r} has no monitor {name!r}")
 
@@ -96,7 +97,7 @@ def groups(
     as_json: AsJson = False,
 ) -> None:
     """Show the groups of a monitor with their states, those that fire first."""
-    with reporting_errors(), _admin(url, api_key_file, timeout_s, ca_file) as admin:
+    with reporting_errors(), connected(url, api_key_file, timeout_s, ca_file) as admin:
         found = admin.get_monitor(stream, name)
     table = Table("group", "state", "alert", "value", "interval", "since")
     for each in found.get("groups", ()):
@@ -128,7 +129,7 @@ def history(
 ) -> None:
     """Show the states that a monitor had, oldest first."""
     keys = None if group is None else _object(group, "--group")
-    with reporting_errors(), _admin(url, api_key_file, timeout_s, ca_file) as admin:
+    with reporting_errors(), connected(url, api_key_file, timeout_s, ca_file) as admin:
         found = admin.monitor_history(stream, name, start=start, stop=stop, limit=limit, group=keys)
     table = Table("since", "until", "state", "alert", "explanation")
     for each in found["states"]:
@@ -155,7 +156,7 @@ def watch(
     as_json: AsJson = False,
 ) -> None:
     """Print the states of a stream's monitors, a line for each, until interrupted."""
-    with reporting_errors(), _admin(url, api_key_file, timeout_s, ca_file) as admin:
+    with reporting_errors(), connected(url, api_key_file, timeout_s, ca_file) as admin:
         for count, event in enumerate(admin.watch(stream), 1):
             typer.echo(json.dumps(event.fields) if as_json else _line(event))
             if count == events:

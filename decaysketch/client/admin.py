@@ -1,4 +1,4 @@
-"""Define and follow monitors.
+"""Define and follow monitors, and describe streams.
 
 Small and synchronous. Requests are repeated until answered, as in
 :class:`~decaysketch.client.posting.Poster`. Events arrive as an iterator that reconnects.
@@ -29,6 +29,7 @@ from decaysketch.monitor import Spec
 __all__ = ["Admin", "MonitorEvent"]
 
 _OK, _NO_CONTENT = 200, 204
+_CONFIGURED = "family", "params", "decay", "secret_ids", "bind_keys"  # by its creation
 _RETRY_S = 3.0  # as the server asks
 _LONGEST_RETRY_S = 60.0
 
@@ -92,7 +93,7 @@ class MonitorEvent:
 
 
 class Admin:
-    """Monitors of an aggregator. Threads may share it.
+    """Monitors and streams of an aggregator. Threads may share it.
 
     Args:
         url: the aggregator, such as ``http://localhost:8000``.
@@ -129,6 +130,32 @@ class Admin:
         )  # fmt: skip
         self._asking = Asking(self._client, attempts=attempts, wait=wait)
         self._timeout_s, self._wait = timeout_s, wait
+
+    def stream(self, stream: str) -> dict[str, Any]:
+        """Return a stream's state without its sources. Raises as put_monitor does."""
+        path = f"{_stream_path(stream)}?sources=0"
+        return self._asking.fields("GET", path, {"name": stream})
+
+    def describe_stream(
+        self, stream: str, *, unit: str | None = None, description: str | None = None
+    ) -> dict[str, Any]:
+        """Set the texts that the dashboard shows with a stream's values. Return its state.
+
+        Args:
+            stream: its name. It must exist.
+            unit: the unit of the values, such as ``"°C"``, at most 40 characters. An empty text
+                removes it. None: it stays.
+            description: what the values measure, in one line, at most 300 characters. The same.
+
+        Raises as put_monitor does.
+        """
+        texts = {"unit": unit, "description": description}
+        given = {name: text for name, text in texts.items() if text is not None}
+        before = self.stream(stream)
+        form = {name: before[name] for name in _CONFIGURED if before.get(name)}
+        return self._asking.fields(
+            "PUT", _stream_path(stream), {"name": stream}, json={**form, **given}
+        )
 
     def put_monitor(
         self, stream: str, monitor: str, spec: Spec | Mapping[str, Any]
@@ -203,7 +230,7 @@ class Admin:
             after_s = 0.0
             try:
                 with self._client.stream(
-                    "GET", f"/v1/streams/{quote(stream, safe='')}/events",
+                    "GET", f"{_stream_path(stream)}/events",
                     headers={"accept": "text/event-stream"},
                     timeout=httpx2.Timeout(SILENT_S, connect=self._timeout_s),
                 ) as response:  # fmt: skip
@@ -238,8 +265,12 @@ class Admin:
         self.close()
 
 
+def _stream_path(stream: str) -> str:
+    return f"/v1/streams/{quote(stream, safe='')}"
+
+
 def _path(stream: str, monitor: str | None = None) -> str:
-    path = f"/v1/streams/{quote(stream, safe='')}/monitors"
+    path = f"{_stream_path(stream)}/monitors"
     return path if monitor is None else f"{path}/{quote(monitor, safe='')}"
 
 

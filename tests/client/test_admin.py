@@ -73,6 +73,26 @@ def _events(text: str) -> httpx2.Response:
     return httpx2.Response(200, headers={"content-type": "text/event-stream"}, text=text)
 
 
+def test_a_stream_is_described_in_python_and_on_the_command_line(served: Aggregator) -> None:
+    served.create("described", params=PARAMS.to_dict())
+
+    def run(*arguments: str) -> dict[str, str | None]:
+        result = CliRunner().invoke(
+            app, ["describe", served.url, "described", *arguments, "--json"]
+        )
+        assert result.exit_code == 0, result.output
+        return json.loads(result.output)  # type: ignore[no-any-return]
+
+    with Admin(served.url, trust_env=False) as admin:
+        before = admin.stream("described")
+        state = admin.describe_stream("described", unit="°C", description="Room temperature")
+        assert state["params"] == before["params"]
+        assert run() == {"unit": "°C", "description": "Room temperature"}
+        assert run("--unit", "") == {"unit": None, "description": "Room temperature"}
+        with pytest.raises(PostRefusedError, match="unit"):
+            admin.describe_stream("described", unit="x" * 41)
+
+
 def test_on_the_command_line(served: Aggregator, tmp_path: Path) -> None:
     served.create("commanded", params=PARAMS.to_dict())
     where, file = [served.url, "commanded"], tmp_path / "spec.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -90,6 +91,31 @@ def test_streams_are_listed_by_name(client: TestClient) -> None:
         "posted_rows": 0,
         "last_received": None,
     }
+
+
+def test_texts_about_a_stream_are_replaced_removed_and_outlive_a_restart(
+    start: Callable[..., TestClient],
+) -> None:
+    form: dict[str, Any] = {"params": PARAMS.to_dict()}
+    about = {"unit": "°C", "description": "Room temperature"}
+
+    def put(texts: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = client.put("/v1/streams/s", json=form | texts).json()
+        return {name: text for name, text in found.items() if name in about}
+
+    client = start()
+    assert put(about) == put({}) == about
+    tag = client.get("/v1/streams").headers["etag"]
+    assert put({"unit": " K "}) == about | {"unit": "K"}
+    assert client.get("/v1/streams", headers={"if-none-match": tag}).status_code == 200
+    client = start()
+    assert put({}) == about | {"unit": "K"}
+    assert client.get("/v1/streams").json()["streams"][0].items() >= (about | {"unit": "K"}).items()
+    assert put({"unit": ""}) == {"description": "Room temperature"}
+    for name, text in (("unit", "x" * 41), ("unit", "a\nb"), ("description", 7)):
+        refused = client.put("/v1/streams/s", json=form | {name: text})
+        assert problem(refused, 422, "invalid-request")["errors"][0]["field"] == name
+    assert put({}) == {"description": "Room temperature"}
 
 
 def test_the_list_has_pages(client: TestClient) -> None:

@@ -12,7 +12,7 @@ import pytest
 from databases import Database, database
 from service import PARAMS, build
 
-from api.errors import BusyError, UnknownStreamError
+from api.errors import BusyError, StreamConflictError, UnknownStreamError
 from api.journal import log
 from api.journal.model import Head, Post, ReplayError, StreamRow
 from api.journal.sql import SqlStorage
@@ -240,3 +240,16 @@ async def test_a_post_is_not_taken_twice_by_its_digest(aggregate: Open) -> None:
     assert receipt.duplicates == [False, True, True]
     assert Post(stream.id, "a", body, 1).digest == several[0].digest
     assert stream.totals().posts == 1
+
+
+@pytest.mark.anyio
+async def test_texts_of_a_stream_reach_replicas_and_are_its_admins(aggregate: Open) -> None:
+    here, there = await aggregate(), await aggregate()
+    await here.create("s", FORM, about={"unit": "m", "description": ""})
+    assert dict((await there.find("s")).row.about) == {"unit": "m"}
+    with pytest.raises(StreamConflictError, match="unit is 'm', not 'km'"):
+        await here.create("s", FORM, about={"unit": "km"}, may_change=False)
+    await here.create("s", FORM, about={"unit": "m"}, may_change=False)
+    await here.create("s", FORM, about={"unit": "km"})
+    await there._follower.catch_up()
+    assert dict(there.stream("s").row.about) == {"unit": "km"}
