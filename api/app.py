@@ -6,19 +6,21 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 from fastapi import FastAPI
 
 import decaysketch
 from api import access, logs, monitors, routes
-from api.http import middleware, problems, request_log
+from api.http import middleware, problems
 from api.http.openapi import describe
+from api.http.responses import RequestLog
 from api.journal.sql import SqlStorage
 from api.monitors.saved_queries import Configured
 from api.operations.signals import told_to_stop
-from api.operations.starting import Starting, tell_failure
-from api.routes.plain_posts import PlainPosts
+from api.operations.starting import tell_failure
+from api.routes.common import DirectPosts
 from api.service.aggregator import Aggregator, Limits
 from api.service.fair_queue import lanes_of, turns_of
 from api.service.metrics import Metrics
@@ -101,10 +103,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.settings = chosen
     app.state.metrics = Metrics()
-    middleware.stand_outside(app, PlainPosts)
+    middleware.stand_outside(app, partial(DirectPosts, routes=routes.DIRECT))
     middleware.install(app, chosen)
-    request_log.install(app)
-    app.add_middleware(Starting)
+    middleware.stand_outside(app, RequestLog)
     problems.install(app)
     app.openapi = lambda: describe(app, routes.REQUESTS)  # type: ignore[method-assign]
     return app

@@ -34,7 +34,7 @@ _THREADS = "threads: handing over, folding apart"
 _STAGES: dict[str, tuple[str, ...]] = {
     "layers before the framework": (
         "api.logs:RequestLog.__call__",
-        "api.http.request_log:RequestLog.__call__",
+        "api.http.responses:RequestLog.__call__",
         "api.middleware:Envelope.__call__",
         "api.http.middleware:Envelope.__call__",
         "api.middleware:Entrance.__call__",
@@ -44,7 +44,7 @@ _STAGES: dict[str, tuple[str, ...]] = {
     ),
     "line of the log, counts": (
         "api.logs:_record",
-        "api.http.request_log:_record",
+        "api.http.responses:_record",
     ),
     "framework": ("starlette.applications:Starlette.__call__",),
     "route": (
@@ -73,7 +73,7 @@ _STAGES: dict[str, tuple[str, ...]] = {
     "merge": ("api.pile:Pile.fold", "api.service.merging:MergeBuffer.fold"),
     "questions": (
         "api.queries.answering:Answerer._begin",
-        "api.queries.evaluation:Evaluation.work",
+        "api.queries.answering:Evaluation.work",
         "api.pile:Pile.merged",
     ),
 }

@@ -24,8 +24,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from decaysketch.asyncwindow.family import MedianRecipe, SumRecipe
-from decaysketch.contract.family import FAMILIES, Blob, Family, Head, family_of
-from decaysketch.contract.recipe import Recipe
+from decaysketch.contract.family import FAMILIES, Blob, Family, Head, Recipe, family_of
 from decaysketch.contract.sketch import Sketch
 from decaysketch.core.params import BuildParams, Form
 from decaysketch.decay.integral import IntegralDecay

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from decaysketch.cli.output import CommandError, refuse_uri
-from decaysketch.core.replaced import replaced_readings
+from decaysketch.core.duplicates import replaced_readings
 from decaysketch.spark.tables import SketchTable
 
 __all__ = ["Master", "Overwrite", "check_free", "open_table", "replaced_since", "run"]

@@ -13,7 +13,7 @@ from fastapi.responses import PlainTextResponse
 
 from api import access
 from api.http import middleware, problems
-from api.http.guard import Reads, Writes
+from api.http.caller import Reads, Writes
 from api.http.json_body import JsonRoute
 from api.logs import REQUEST_ID
 from api.routes import keys

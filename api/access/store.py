@@ -4,7 +4,7 @@ It holds digests, never a key.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy import (
     JSON,
@@ -28,31 +28,10 @@ from api.access.keys import KeyRow, Role
 from api.journal.sql import answered, engine_of, transaction
 from api.journal.urls import async_url
 
-__all__ = ["KeyStore", "SqlKeyStore", "metadata"]
+__all__ = ["SqlKeyStore", "metadata"]
 
 
 _CREATION_LOCK = 0x6B657973  # "keys"; PostgreSQL: held by who creates the table
-
-
-class KeyStore(Protocol):
-    """Keys that outlive the process and are shared by every replica.
-
-    Each method raises StorageError if the database fails.
-    """
-
-    async def all(self) -> list[KeyRow]:
-        """Return every key, in order of creation."""
-
-    async def put(self, row: KeyRow) -> None:
-        """Add a key with a new prefix."""
-
-    async def replace(self, row: KeyRow, other: KeyRow) -> bool:
-        """Replace ``row`` with ``other``. Return False if ``row`` has another secret by now, or
-        is deleted.
-        """
-
-    async def delete(self, prefix: str) -> bool:
-        """Remove a key. Return False if there is none."""
 
 
 metadata = MetaData()

@@ -1,18 +1,120 @@
-"""The caller that a request is charged to, and whether the client still waits for it."""
+"""The caller of a request: what it is charged to, its request rate, its role and scope.
+
+Its *rate* is a token bucket for each key, or for each address without one. A bucket holds at most
+``burst`` tokens, gains ``rate_per_s`` and pays one for each request. The table is bounded: the
+caller with the longest silence is forgotten, and begins again with a full bucket. Each process
+counts for itself.
+
+A route *requires* a role, and a scope that contains the named streams. The server rejects a stream
+outside a key's scope (403) before it checks whether the stream exists. Without access, an unknown
+stream and a foreign one look the same.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import ipaddress
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any
 
-from fastapi import Request
+from fastapi import Depends, Request
+from fastapi.openapi.models import HTTPBearer
+from fastapi.security.base import SecurityBase
 
-from api.access.keys import Caller
-from api.access.rates import address_of
-from api.http.refusals import ClientLeftError
+from api.access.keys import Caller, Role
+from api.errors import TooManyStreamsError
+from api.http.refusals import ClientLeftError, ForbiddenError, UnauthenticatedError
+from api.service.aggregator import Aggregator
 
-__all__ = ["as_long_as_connected", "asker", "caller_of"]
+__all__ = [
+    "Administers",
+    "Creates",
+    "Rates",
+    "Reads",
+    "Requires",
+    "Writes",
+    "address_of",
+    "administers",
+    "as_long_as_connected",
+    "asker",
+    "caller_of",
+    "check_creation",
+    "check_scope",
+    "creates",
+    "reads",
+    "reads_body_streams",
+    "watches",
+    "writes",
+    "writes_buckets",
+]
+
+_CALLERS_KEPT = 10_000
+_ADDRESSES_KEPT = 1_000
+
+
+@dataclass
+class _Bucket:
+    tokens: float
+    filled_at: float
+
+
+class Rates:
+    """Token buckets; O(1) time for each request, O(``kept``) memory.
+
+    Args:
+        rate_per_s: tokens gained in a second; 0: every request is allowed.
+        burst: most tokens of a bucket.
+        kept: most buckets.
+    """
+
+    def __init__(self, rate_per_s: float, burst: int, kept: int = _CALLERS_KEPT) -> None:
+        self.rate_per_s = rate_per_s
+        self.burst = burst
+        self._kept = kept
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def wait_s(self, caller: str, now: float) -> float:
+        """Pay one token and return 0, or return the seconds until there is one.
+
+        Args:
+            caller: the owner of the bucket.
+            now: a clock that never goes back, in seconds.
+        """
+        if self.rate_per_s == 0:
+            return 0.0
+        bucket = self._buckets.get(caller)
+        if bucket is None:
+            if len(self._buckets) >= self._kept:
+                self._buckets.popitem(last=False)
+            bucket = self._buckets[caller] = _Bucket(float(self.burst), now)
+        self._buckets.move_to_end(caller)
+        gained = (now - bucket.filled_at) * self.rate_per_s
+        bucket.tokens = min(bucket.tokens + gained, float(self.burst))
+        bucket.filled_at = now
+        if bucket.tokens >= 1:
+            bucket.tokens -= 1
+            return 0.0
+        return (1 - bucket.tokens) / self.rate_per_s
+
+
+@lru_cache(_ADDRESSES_KEPT)
+def address_of(host: str) -> str:
+    """Return the bucket of a client address: the address, or its /64 network of IPv6, where one
+    machine may have every address.
+    """
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return str(address)
 
 
 def caller_of(request: Request) -> Caller | None:
@@ -58,3 +160,117 @@ async def as_long_as_connected(request: Request) -> AsyncIterator[None]:
         raise
     finally:
         watching.cancel()
+
+
+_BEARER = HTTPBearer(
+    bearerFormat="ds_<prefix>_<secret>",
+    description="A key of this server. Not asked for where it runs with `auth` off.",
+)
+
+
+def check_scope(caller: Caller, names: Iterable[str]) -> None:
+    """Raise ForbiddenError if one of the streams is not in the scope of the caller's key."""
+    for name in names:
+        if not caller.sees(name):
+            raise ForbiddenError(f"stream {name!r} is not in the scope of this key")
+
+
+class Requires(SecurityBase):
+    """A dependency: a caller that has this role and may access the request's streams. In the
+    service description it declares that a key is required.
+
+    Args:
+        role: least role.
+        body_streams: the body names streams, as ``streams``.
+        buckets: the query string names streams, separated by commas, as one of these parameters.
+        every_stream: the response covers every stream, so the scope must contain them all.
+    """
+
+    def __init__(
+        self,
+        role: Role,
+        *,
+        body_streams: bool = False,
+        every_stream: bool = False,
+        buckets: tuple[str, ...] = (),
+    ) -> None:
+        self.model = _BEARER
+        self.scheme_name = "key"
+        self.role = role
+        self.body_streams = body_streams
+        self.every_stream = every_stream
+        self.buckets = buckets
+
+    async def __call__(self, request: Request) -> Caller:
+        caller = caller_of(request)
+        if caller is None:
+            raise UnauthenticatedError(request.url.path)
+        if not caller.role.includes(self.role):
+            raise ForbiddenError(f"this key has role {caller.role}; this needs {self.role}")
+        if self.every_stream and not caller.sees_all:
+            raise ForbiddenError("this tells of every stream; the scope of this key is smaller")
+        check_scope(caller, await self._named(request))
+        return caller
+
+    async def _named(self, request: Request) -> Iterable[str]:
+        if not self.body_streams:
+            name = request.path_params.get("name")
+            if name is not None:
+                return [name]
+            given = (request.query_params.getlist(each) for each in self.buckets)
+            return {stream for texts in given for text in texts for stream in text.split(",")}
+        try:
+            body: Any = await request.json()  # of a JsonRoute, which reads it once
+        except ValueError:  # no JSON, which the route refuses
+            return ()
+        streams = body.get("streams") if isinstance(body, dict) else None
+        return (
+            {each for each in streams if isinstance(each, str)} if isinstance(streams, list) else ()
+        )
+
+
+class _Creation(Requires):
+    """Also checks that the key may have one more stream in its scope, unless this one exists.
+
+    Two streams that are created at the same moment are not distinguished, so they may exceed the
+    limit.
+    """
+
+    async def __call__(self, request: Request) -> Caller:
+        caller = await super().__call__(request)
+        check_creation(caller, request.app.state.aggregator, [request.path_params["name"]])
+        return caller
+
+
+def check_creation(caller: Caller, aggregator: Aggregator, names: Iterable[str]) -> None:
+    """Check whether a key may create the streams of these names, unless they exist.
+
+    Raises:
+        ForbiddenError: one of them is not in its scope.
+        TooManyStreamsError: with them its scope would have more than it may.
+    """
+    named = list(names)
+    check_scope(caller, named)
+    new = sum(not aggregator.knows(name) for name in named)
+    if caller.max_streams is None or not new:
+        return
+    had = len(aggregator.streams_of(caller))
+    if had + new > caller.max_streams:
+        raise TooManyStreamsError(
+            f"the scope of this key has {had} streams, and this is {new} more; it may have "
+            f"{caller.max_streams}"
+        )
+
+
+reads = Requires(Role.READ)
+reads_body_streams = Requires(Role.READ, body_streams=True)
+watches = Requires(Role.READ, every_stream=True)
+writes = Requires(Role.WRITE)
+writes_buckets = Requires(Role.WRITE, buckets=("bucket", "db"))
+creates = _Creation(Role.WRITE)
+administers = Requires(Role.ADMIN)
+
+Reads = Annotated[Caller, Depends(reads)]
+Writes = Annotated[Caller, Depends(writes)]
+Creates = Annotated[Caller, Depends(creates)]
+Administers = Annotated[Caller, Depends(administers)]

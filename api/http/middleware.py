@@ -1,17 +1,26 @@
-"""The layers before the routes, outermost first.
+"""The layers that a request passes before the routes.
 
-- ``HeadRequests``: HEAD is a GET with a response that ends with its head.
-- ``Envelope``: every response, including internal errors, has its request id and the security
-  headers for browsers.
 - ``Entrance``: recognises the caller and counts its requests. It rejects an unknown caller's body
   with its first bytes. Where no key is needed, neither a web page from another origin nor a proxy
   gets in.
-- ``Responses``: a response leaves as fast as the client reads, within a budget.
 - ``Body``: a body arrives within its time and is inflated within its bounds. The routes see the
   plain bytes and never more than is allowed.
 
-A body's rejection is raised where the body is read. So it does not affect a route that reads no
-body, and an unknown path stays a 404.
+:func:`install` adds them, and those that a response passes (:mod:`api.http.responses`). A body's
+rejection is raised where the body is read. So it does not affect a route that reads no body, and an
+unknown path stays a 404.
+
+A server that needs no key trusts every client that reaches it. Two kinds of client should not:
+
+- *A page from another site*, opened in a browser that can reach the server. The browser sends the
+  page's request, and only hides the response from the page. It names the page in headers that no
+  page can write: ``Sec-Fetch-Site``, and ``Origin`` for all but plain reading. The server rejects
+  requests from such a page. It accepts a followed link to this server, since the user does that and
+  it changes nothing.
+- *A proxy* on the same machine that forwards requests from the internet. It adds headers that no
+  other client sends.
+
+Programs (``curl``, this package's client) send none of these headers.
 """
 
 from __future__ import annotations
@@ -21,7 +30,7 @@ import ipaddress
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from email.message import Message as HeaderText
 from functools import lru_cache, partial
 from http import HTTPStatus
@@ -31,21 +40,45 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.access.cache import KeyCache
-from api.access.rates import Rates, address_of
+from api.access.keys import KeyCache
 from api.errors import ServiceError
 from api.http import decompression, influx_requests, refusals
-from api.http.head_requests import HeadRequests
-from api.http.pages import foreign_page, proxy_header, says_nothing
+from api.http.caller import Rates, address_of
 from api.http.problems import answer_to
-from api.http.request_id import HEADER, accepted_or_new
-from api.http.responses import Responses
+from api.http.responses import Envelope, HeadRequests, Responses
 from api.journal.model import StorageError
-from api.logs import REQUEST_ID
-from api.service.shares import Shares
+from api.service.budget import Shares
 from api.settings import Settings
 
-__all__ = ["Body", "Entrance", "Envelope", "install", "stand_outside"]
+__all__ = [
+    "Body",
+    "Entrance",
+    "foreign_page",
+    "install",
+    "proxy_header",
+    "says_nothing",
+    "stand_outside",
+]
+
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_OWN_SITES = frozenset({"same-origin", "none"})  # none: the user himself, by address or bookmark
+_OF_PROXIES = frozenset({"forwarded", "via", "x-real-ip"})
+_OF_PROGRAMS = frozenset(
+    {
+        b"accept",
+        b"accept-encoding",
+        b"authorization",
+        b"connection",
+        b"content-encoding",
+        b"content-length",
+        b"content-type",
+        b"host",
+        b"user-agent",
+        b"x-request-id",
+    }
+)
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+
 
 _log = logging.getLogger("api.access")
 
@@ -67,20 +100,6 @@ _PORT = re.compile(r":[0-9]*$")
 _RESERVE = 8  # this part of the bodies in flight is for short ones alone
 _SHORT_BYTES = 16 << 10
 _TEXTS_KEPT = 256  # values of headers that were read before: nearly every request has the same
-
-_SECURITY_HEADERS = Headers(
-    {
-        "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-        "connect-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
-        "form-action 'none'",
-        "Cache-Control": "no-store",
-        "Cross-Origin-Embedder-Policy": "require-corp",
-        "Cross-Origin-Opener-Policy": "same-origin",
-        "Cross-Origin-Resource-Policy": "same-origin",
-        "Referrer-Policy": "no-referrer",
-        "X-Content-Type-Options": "nosniff",
-    }
-).raw
 
 
 def stand_outside(app: FastAPI, layer: Callable[[ASGIApp], ASGIApp]) -> None:
@@ -114,45 +133,8 @@ def install(app: FastAPI, settings: Settings) -> None:
             local_names_only=settings.auth is None and settings.listens_on_loopback,
         ),
     )
-    stand_outside(app, Envelope)
-    stand_outside(app, HeadRequests)
-
-
-class Envelope:
-    """The request id, and security headers where the response has none."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        request_id = accepted_or_new(Headers(scope=scope).get(HEADER))
-        name, value = HEADER.lower().encode("ascii"), request_id.encode("ascii")
-        started = False
-
-        async def send_with_headers(message: Message) -> None:
-            nonlocal started
-            if message["type"] == "http.response.start":
-                started = True
-                headers = [each for each in message.get("headers", ()) if each[0] != name]
-                headers.append((name, value))
-                given = {each for each, _ in headers}
-                headers.extend(each for each in _SECURITY_HEADERS if each[0] not in given)
-                message["headers"] = headers
-            await send(message)
-
-        scope.setdefault("state", {})["request_id"] = request_id
-        token = REQUEST_ID.set(request_id)
-        try:
-            await self.app(scope, receive, send_with_headers)
-        except Exception as error:
-            if not started:
-                await answer_to(error)(scope, receive, send_with_headers)
-            raise  # for the log of the server
-        finally:
-            REQUEST_ID.reset(token)
+    for layer in (Envelope, HeadRequests):
+        stand_outside(app, layer)
 
 
 class Entrance:
@@ -257,7 +239,7 @@ def _check_page(scope: Scope, headers: Headers) -> None:
 
 class Body:
     """Bounds the body in bytes as sent, in bytes as inflated, and in time. Bounds all requests'
-    bodies together in bytes. Each key has a share in that bound (:mod:`api.service.shares`). Short
+    bodies together in bytes. Each key has a share in that bound (:mod:`api.service.budget`). Short
     bodies have a separate reserve, regardless of long bodies.
 
     A declared length is trusted. Without one, the bytes are counted as they come. This layer stores
@@ -453,3 +435,60 @@ def _is_local(name: str) -> bool:
         return ipaddress.ip_address(name.removeprefix("[").removesuffix("]")).is_loopback
     except ValueError:
         return False
+
+
+def says_nothing(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Return whether neither a page nor a proxy can have sent these headers. True if all are
+    headers that programs send.
+    """
+    return all(name in _OF_PROGRAMS for name, _ in headers)
+
+
+def foreign_page(method: str, scheme: str, headers: Headers) -> tuple[str, str] | None:
+    """Return the header, and its value, in which the browser names a page from another origin as
+    the requester. None if there is no such header.
+
+    Another port is another origin: ``localhost:3000`` is foreign to ``localhost:8000``.
+
+    Args:
+        method: the request's method.
+        scheme: the server's scheme.
+        headers: the request's headers. ``Host`` is the name by which the client called the server.
+    """
+    for site in headers.getlist("sec-fetch-site"):
+        if site not in _OWN_SITES and not (method in _READING and _follows_a_link(headers)):
+            return "Sec-Fetch-Site", site
+    if method in _READING:
+        return None  # who may not read the answer may still ask: nothing is changed by it
+    own = _origin(scheme, headers.get("host", ""))
+    for origin in headers.getlist("origin"):
+        if _origin(*_split(origin)) != own:
+            return "Origin", origin
+    return None
+
+
+def proxy_header(headers: Headers) -> str | None:
+    """Return the name of the first header that only a proxy adds, or None."""
+    return next(
+        (name for name in headers if name in _OF_PROXIES or name.startswith("x-forwarded-")), None
+    )
+
+
+def _follows_a_link(headers: Headers) -> bool:
+    """Return whether the response becomes a browser tab's content, and not part of a page."""
+    mode, destination = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
+    return (mode, destination) == ("navigate", "document")
+
+
+def _split(origin: str) -> tuple[str, str]:
+    """Split an origin: ``http://localhost:8000`` -> ``("http", "localhost:8000")``. ``null`` has
+    no host.
+    """
+    scheme, _, host = origin.partition("://")
+    return scheme, host
+
+
+def _origin(scheme: str, host: str) -> tuple[str, str]:
+    """Return an origin for comparison: in lower case, without the default port."""
+    scheme = scheme.lower()
+    return scheme, host.lower().removesuffix(_DEFAULT_PORTS.get(scheme, ":"))

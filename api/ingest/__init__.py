@@ -2,6 +2,6 @@
 
 :mod:`~api.ingest.json_rows` or :mod:`~api.ingest.arrow` reads a body into columns.
 :mod:`decaysketch.ingest.columns` checks it row by row. :mod:`~api.ingest.building` makes it a
-complete sketch, which is posted like any other. :mod:`~api.ingest.clock_skew` rejects times that
+complete sketch, which is posted like any other. :mod:`~api.ingest.checks` rejects times that
 lie in the future.
 """

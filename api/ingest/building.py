@@ -21,7 +21,7 @@ from api.service.local_sources import Site
 from api.service.streams import Stream
 from decaysketch import Snapshot
 from decaysketch.contract.snapshot import Rowed
-from decaysketch.core.conflicting_duplicates import between, joined, replaced_between, within
+from decaysketch.core.duplicates import between, joined, replaced_between, within
 from decaysketch.core.hashing import HashedKeys
 from decaysketch.core.plausible_times import count_undated, dated
 from decaysketch.core.row_status import Verdict

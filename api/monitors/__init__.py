@@ -23,7 +23,7 @@ from api.monitors.outbox import Outbox
 from api.monitors.topk import Lists
 from api.monitors.webhooks import Webhooks
 from api.service.aggregator import Aggregator
-from api.service.supervisor import Background
+from api.service.threads import Background
 from api.settings import Settings
 
 __all__ = ["Functions", "Lists", "Monitors", "start"]

@@ -10,12 +10,11 @@ import logging
 import socket
 
 import sqlalchemy.exc
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.journal.model import ReplayError, StorageError
 from api.settings import Settings
 
-__all__ = ["AddressError", "Starting", "check_address", "tell_failure"]
+__all__ = ["AddressError", "check_address", "tell_failure"]
 
 _log = logging.getLogger("api")
 
@@ -31,25 +30,6 @@ _DAMAGED = (
 
 class AddressError(Exception):
     """The server cannot listen on the address. The message names it, the reason, and the remedy."""
-
-
-class Starting:
-    """Hides a failed start, which is in the log, from the server in front."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "lifespan":
-            await self.app(scope, receive, send)
-            return
-
-        async def send_in_short(message: Message) -> None:
-            if message["type"] == "lifespan.startup.failed":
-                message = {"type": message["type"]}  # without the traceback
-            await send(message)
-
-        await self.app(scope, receive, send_in_short)
 
 
 def tell_failure(error: Exception, place: str) -> None:

@@ -2,7 +2,7 @@
 
 :class:`Texts` reads a request's expressions, in time slices. :func:`plan` does the part that needs
 the request and a sketch. It names the results before any result is computed
-(:mod:`api.queries.evaluation`), so that a caller that already has them receives none. It is work
+(:mod:`api.queries.answering`), so that a caller that already has them receives none. It is work
 for a thread: nothing here waits.
 """
 
@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 from api.errors import Fault, InvalidRequestError, UnsupportedAggregateError
 from api.queries.caching import etag
 from api.queries.decays import DecayModel, PiecewiseDecay, decay_asked, is_expression
-from api.queries.groups import Joins, common_recipe
 from api.queries.limits import refusal
 from api.queries.requests import AnyQuery, GroupRequest, QueryRequest
-from api.queries.sources import Asked, SourceSets
+from api.queries.sources import Asked, Joins, SourceSets, common_recipe
 from api.service.clock import now_in
 from api.service.streams import Stream
 from api.settings import Settings

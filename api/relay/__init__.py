@@ -15,7 +15,7 @@ from api.journal.storage import Storage
 from api.relay.relay import Relay
 from api.relay.upstream import Upstream
 from api.service.aggregator import Aggregator
-from api.service.supervisor import Background
+from api.service.threads import Background
 from api.settings import Settings
 
 __all__ = ["Relay", "Upstream", "start"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from api.queries import GroupRequest, QueryRequest
@@ -32,11 +33,12 @@ from api.routes import (
     topk,
     withdrawals,
 )
+from api.routes.common import DirectRoute
 from api.routes.decays import CurveRequest
 from api.routes.keys import KeyCreation, KeyRotation
 from api.schemas import StreamCreation
 
-__all__ = ["REQUESTS", "ROUTER", "ROUTERS", "TAGS"]
+__all__ = ["DIRECT", "REQUESTS", "ROUTER", "ROUTERS", "TAGS"]
 
 TAGS = [
     {"name": "streams", "description": "Parameters that the sketches of a stream share."},
@@ -83,6 +85,14 @@ ROUTERS: list[APIRouter] = [  # the busiest first: they are tried in order
 ROUTER = APIRouter(generate_unique_id_function=lambda route: route.name)
 for _router in ROUTERS:
     ROUTER.include_router(_router)
+
+DIRECT: dict[str, APIRoute] = {
+    route.path.rpartition("/")[2]: route
+    for part in (sketches, observations)
+    for route in part.router.routes
+    if isinstance(route, DirectRoute) and route.is_direct
+}
+"""The routes that take posts, by the last part of their path."""
 
 REQUESTS: list[type[BaseModel]] = [  # which routes read out of bodies: in no route's signature
     QueryRequest,

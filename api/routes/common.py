@@ -1,24 +1,25 @@
-"""Shared parts of the routes: dependencies and media types."""
+"""Shared parts of the routes: dependencies, media types, and routes that FastAPI only describes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Coroutine
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from inspect import signature
 from typing import Annotated, Any, get_type_hints
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api import schemas
-from api.http.caller import asker
-from api.http.guard import writes
+from api.http.caller import asker, writes
 from api.http.json_body import not_json
+from api.http.problems import handled
 from api.http.refusals import CLIENT_LEFT, UnsupportedMediaTypeError
 from api.service.aggregator import Aggregator
 from api.service.fair_queue import Turns
@@ -29,6 +30,7 @@ from api.settings import Settings
 __all__ = [
     "CLIENT_LEFT",
     "WITHOUT_BODY",
+    "DirectPosts",
     "DirectRoute",
     "TheAggregator",
     "TheQuestions",
@@ -38,7 +40,6 @@ __all__ = [
     "direct",
     "json_only",
     "require_media_type",
-    "route_named",
 ]
 
 
@@ -124,14 +125,49 @@ class DirectRoute(APIRoute):
     ``parameters``.
     """
 
+    @property
+    def is_direct(self) -> bool:
+        """Return whether FastAPI only describes it."""
+        return "parameters" in signature(self.endpoint).parameters
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        is_direct = "parameters" in signature(self.endpoint).parameters
-        return direct(self.endpoint) if is_direct else super().get_route_handler()
+        return direct(self.endpoint) if self.is_direct else super().get_route_handler()
 
 
-def route_named(router: APIRouter, name: str) -> BaseRoute:
-    """Return the route with this function name in a router."""
-    return next(route for route in router.routes if getattr(route, "name", None) == name)
+class DirectPosts:
+    """Handles the two busiest routes before the framework routes a request. ``app`` handles all
+    other requests.
+
+    A request to them came through the same layers as every other (``http.middleware``). FastAPI's
+    route has the same handler, so there is one code path. A rejection comes from the same table of
+    problems.
+
+    Args:
+        app: the next layer.
+        routes: by the last part of their path, below a stream.
+    """
+
+    def __init__(self, app: ASGIApp, routes: Mapping[str, APIRoute]) -> None:
+        self.app = app
+        self._routes = routes
+        self._handlers = {name: direct(route.endpoint) for name, route in routes.items()}
+        self._path = re.compile(rf"/v1/streams/([^/]+)/({'|'.join(routes)})")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = None
+        if scope["type"] == "http" and scope["method"] == "POST" and not scope.get("root_path"):
+            path = self._path.fullmatch(scope["path"])
+        if path is None:
+            await self.app(scope, receive, send)
+            return
+        scope["route"] = self._routes[path[2]]  # for the log line, and the count of rejections
+        scope["path_params"] = {"name": path[1]}
+        request = Request(scope, receive)
+        try:
+            response = await self._handlers[path[2]](request)
+        except Exception as error:
+            response = await handled(request, error)
+        await response(scope, receive, send)
 
 
 async def _questions(request: Request) -> Callable[[], AbstractContextManager[Compute]]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
-from api.http.guard import reads
+from api.http.caller import reads
 from api.http.problems import problems
 from api.queries.caching import is_known
 from api.queries.coverage import (

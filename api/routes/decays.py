@@ -10,10 +10,9 @@ from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from api.errors import Fault, InvalidRequestError
-from api.http.guard import reads
-from api.http.json_body import JsonRoute
+from api.http.caller import reads
+from api.http.json_body import JsonRoute, asked_in_body, body_described
 from api.http.problems import problems
-from api.http.reading import asked_in_body, body_described
 from api.queries.decays import AnyDecay, NonNegative, decay_asked
 from api.routes.common import TheQuestions, json_only
 from api.schemas import RequestModel

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from pydantic import BaseModel, Field
 
 from api.errors import Fault, InvalidRequestError
-from api.http.guard import reads
+from api.http.caller import reads
 from api.http.problems import problems
 from api.ingest.views import DEVICES, NAMES
 from api.queries.answers import EstimateModel

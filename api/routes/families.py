@@ -13,7 +13,7 @@ from typing import Any, Literal
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, Field
 
-from api.http.guard import reads
+from api.http.caller import reads
 from api.queries import is_known
 from api.queries.caching import etag
 from decaysketch.core.params import Option

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, Field
 
 from api import schemas
-from api.http.guard import administers, reads, writes
+from api.http.caller import administers, reads, writes
 from api.http.json_body import JsonRoute
 from api.http.problems import problems
 from api.monitors.function_rows import FunctionRow

@@ -24,7 +24,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from api import schemas
 from api.errors import Fault, InvalidRequestError, PartialWriteError, TooManyRowsError
-from api.http.guard import writes, writes_buckets
+from api.http.caller import writes, writes_buckets
 from api.http.problems import ProblemResponse, problems
 from api.ingest.building import Ingestion
 from api.ingest.series import SeriesReader

@@ -26,16 +26,15 @@ from api.errors import (
 )
 from api.http.caller import as_long_as_connected, asker, caller_of
 from api.ingest.building import Ingestion
-from api.ingest.clock_skew import latest_time
+from api.ingest.checks import latest_time, refuse_other_unit
 from api.ingest.messages import MessageReader
-from api.ingest.post_warnings import refuse_other_unit
 from api.ingest.series import SeriesReader
 from api.service.aggregator import Aggregator
 from api.service.budget import Hold, Memory
+from api.service.committer import Receipt
 from api.service.fair_queue import Lanes, by_steps
-from api.service.posts import Receipt
+from api.service.source_stats import Notes, notes_of, warnings_of
 from api.service.streams import Stream
-from api.service.suspicious_readings import Notes, notes_of, warnings_of
 from api.settings import Settings
 from decaysketch.core.row_status import Verdict
 from decaysketch.ingest.columns import Form, Lead

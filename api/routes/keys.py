@@ -9,13 +9,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Request
 from pydantic import BaseModel, Field
 
-from api.access.cache import KeyCache
 from api.access.keys import (
     LABEL,
     LABEL_LENGTH,
     SCOPE_ENTRIES,
     SCOPE_ENTRY,
     Caller,
+    KeyCache,
     KeyFieldError,
     KeyRow,
     Role,
@@ -30,10 +30,9 @@ from api.errors import (
     KeyChangedError,
     UnknownKeyError,
 )
-from api.http.guard import Administers, Reads
-from api.http.json_body import JsonRoute
+from api.http.caller import Administers, Reads
+from api.http.json_body import JsonRoute, asked_in_body, body_described
 from api.http.problems import problems
-from api.http.reading import asked_in_body, body_described
 from api.http.refusals import ForbiddenError
 from api.routes.common import json_only
 from api.schemas import RequestModel

@@ -18,11 +18,9 @@ from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Respons
 from fastapi.responses import StreamingResponse
 
 from api import schemas
-from api.access.cache import KeyCache
-from api.access.keys import Caller
+from api.access.keys import Caller, KeyCache
 from api.http import server_sent
-from api.http.caller import asker
-from api.http.guard import Reads, check_scope
+from api.http.caller import Reads, asker, check_scope
 from api.http.problems import answer_to, problems
 from api.http.refusals import UnauthenticatedError
 from api.http.server_sent import EventResponse, Places, event, happens

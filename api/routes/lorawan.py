@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 
 from api import schemas
 from api.errors import Fault, NothingTakenError
-from api.http.guard import writes
+from api.http.caller import writes
 from api.http.json_body import JsonRoute
 from api.http.problems import problems
 from api.ingest.building import Ingestion

@@ -18,7 +18,7 @@ from api import schemas
 from api.access.keys import Caller
 from api.errors import UnknownStreamError
 from api.http import server_sent
-from api.http.guard import Reads, administers, reads, writes
+from api.http.caller import Reads, administers, reads, writes
 from api.http.json_body import JsonRoute
 from api.http.problems import answer_to, problems
 from api.http.refusals import UnauthenticatedError

@@ -13,16 +13,16 @@ from pydantic import BaseModel, Field
 
 from api import schemas
 from api.errors import Fault, InvalidRequestError, NothingTakenError
-from api.http.caller import caller_of
-from api.http.guard import writes
+from api.http.caller import caller_of, writes
 from api.http.problems import ProblemResponse, presentable, problem_of, problems
 from api.ingest.arrow import read_arrow
 from api.ingest.building import READERS, Ingestion, count
-from api.ingest.intervals import check_length, interval_of
-from api.ingest.post_warnings import (
+from api.ingest.checks import (
+    check_length,
     doubts_of_columns,
     doubts_of_copies,
     doubts_of_ids,
+    interval_of,
     refuse_other_unit,
 )
 from api.journal.model import Interval
@@ -37,8 +37,8 @@ from api.routes.ingest import (
     warnings_on,
 )
 from api.service.aggregator import Aggregator
+from api.service.committer import Receipt
 from api.service.local_sources import Site
-from api.service.posts import Receipt
 from api.service.streams import Stream
 from api.settings import Settings
 from decaysketch.core.row_status import Verdict

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.exceptions import HTTPException
 
 from api import schemas
-from api.http.guard import writes
+from api.http.caller import writes
 from api.http.json_body import MOST_PARTS, TooManyPartsError
 from api.http.problems import ProblemResponse, problems
 from api.http.refusals import BodyTooLargeError
@@ -27,7 +27,7 @@ from api.ingest.series import SeriesReader
 from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
 from api.routes.error_dialects import BAD, BUSY, as_understood, translated, understood_by
 from api.routes.ingest import form_of, index_of, ingest_series, precision_check
-from api.service.suspicious_readings import warnings_of_columns
+from api.service.source_stats import warnings_of_columns
 from decaysketch.ingest.columns import Form
 from decaysketch.ingest.otlp import OtlpMap, steps
 from decaysketch.ingest.points import Points

@@ -14,11 +14,9 @@ from pydantic import BaseModel, Field
 from api import schemas
 from api.access.keys import Caller
 from api.errors import ServiceError, UnanswerableQueriesError, UnknownQuestionError
-from api.http.caller import asker
-from api.http.guard import Reads, administers, check_scope, reads
-from api.http.json_body import JsonRoute
+from api.http.caller import Reads, administers, asker, check_scope, reads
+from api.http.json_body import JsonRoute, asked_in_body, body_described
 from api.http.problems import answer_to, problems
-from api.http.reading import asked_in_body, body_described
 from api.http.refusals import ForbiddenError
 from api.monitors.saved_queries import Configured, ConfiguredQuestion
 from api.queries import Answerer, QueryRequest

@@ -12,12 +12,10 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
 
 from api import schemas
-from api.http.caller import asker
-from api.http.guard import check_scope, reads, reads_body_streams
-from api.http.json_body import JsonRoute
+from api.http.caller import asker, check_scope, reads, reads_body_streams
+from api.http.json_body import JsonRoute, asked_in_body, body_described, read_request
 from api.http.problems import problems
 from api.http.ranges import part_of
-from api.http.reading import asked_in_body, body_described, read_request
 from api.queries import Answerer, Answers, GroupRequest, QueryRequest, is_known
 from api.queries.answers import GroupResponse, QueryResponse
 from api.queries.requests import Time

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from api import schemas
 from api.errors import InvalidRequestError, PartialWriteError
-from api.http.guard import writes
+from api.http.caller import writes
 from api.http.problems import ProblemResponse, problems
 from api.http.refusals import BodyTooLargeError, UnsupportedMediaTypeError
 from api.ingest.building import Ingestion

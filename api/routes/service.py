@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 
 import decaysketch
 from api import schemas
-from api.http.guard import watches
+from api.http.caller import watches
 from api.http.problems import plain_problem, problems
 from api.http.reasons import in_words
 from api.monitors.group_metrics import groups_exposition

@@ -14,12 +14,9 @@ from pydantic import BaseModel
 
 from api import schemas
 from api.errors import InvalidRequestError
-from api.http.caller import caller_of
-from api.http.guard import reads, writes
+from api.http.caller import caller_of, reads, writes
 from api.http.problems import problems
-from api.ingest.clock_skew import check_times
-from api.ingest.intervals import check_interval, interval_of
-from api.ingest.post_warnings import doubts_of_sketches
+from api.ingest.checks import check_interval, check_times, doubts_of_sketches, interval_of
 from api.journal.model import Interval, Post
 from api.monitors.engine import Monitors, Reporting
 from api.queries import is_known
@@ -31,7 +28,7 @@ from api.routes.common import (
 )
 from api.service.aggregator import Aggregator
 from api.service.budget import PART_ROWS, Hold, Memory
-from api.service.posts import rows_of
+from api.service.committer import rows_of
 from api.service.streams import Stream
 from api.settings import Settings
 from decaysketch import Snapshot

@@ -13,7 +13,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import BaseModel, Field
 
-from api.http.guard import reads
+from api.http.caller import reads
 from api.http.problems import problems
 from api.http.reasons import in_words
 from api.journal.model import Totals

@@ -15,19 +15,17 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from api import schemas
 from api.access.keys import Caller, Role
 from api.errors import Fault, InvalidRequestError
-from api.http.caller import asker
-from api.http.guard import Creates, Reads, administers, check_creation, creates, reads
-from api.http.json_body import JsonRoute
+from api.http.caller import Creates, Reads, administers, asker, check_creation, creates, reads
+from api.http.json_body import JsonRoute, asked_in_body, body_described
 from api.http.problems import problems
-from api.http.reading import asked_in_body, body_described
-from api.ingest.clock_skew import clock_lead_s
-from api.ingest.intervals import interval_of
-from api.ingest.post_warnings import (
+from api.ingest.checks import (
+    clock_lead_s,
     doubts_of_copies,
     doubts_of_maps,
     doubts_of_sketches,
     doubts_of_unit,
     doubts_of_views,
+    interval_of,
 )
 from api.ingest.views import DEVICES, NAMES, ROWS_OF_A_NAME, view_forms
 from api.queries import is_known
@@ -43,8 +41,8 @@ from api.routes.common import (
 from api.service.aggregator import Aggregator, recipe_of_form
 from api.service.clock import utc
 from api.service.fair_queue import LeftError, Pauses, Turns, in_turns
+from api.service.source_stats import Notes, warnings_of
 from api.service.streams import SourceInfo, Stream
-from api.service.suspicious_readings import Notes, warnings_of
 from api.service.threads import Compute
 from decaysketch.families import FAMILIES, Recipe
 from decaysketch.ingest.formats import Mappings, ingest_of

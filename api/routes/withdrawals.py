@@ -7,8 +7,7 @@ from pydantic import BaseModel, Field
 
 from api import schemas
 from api.errors import InvalidRequestError
-from api.http.caller import caller_of
-from api.http.guard import administers
+from api.http.caller import administers, caller_of
 from api.http.json_body import JsonRoute
 from api.http.problems import problems
 from api.journal.model import Post

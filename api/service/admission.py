@@ -23,7 +23,7 @@ from functools import partial
 from api.errors import NoRoomError, TooManySourcesError
 from api.journal.model import Post
 from api.service.budget import PART_ROWS, ROW_BYTES, Memory
-from api.service.posts import rows_of, size_of
+from api.service.committer import rows_of, size_of
 from api.service.streams import Scoped, Stream, Streams
 from api.service.threads import Compute
 from decaysketch.core.labels import BYTES_BESIDE_TEXT

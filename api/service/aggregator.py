@@ -41,23 +41,17 @@ from api.journal import log
 from api.journal.model import Head, Interval, Post, ReplayError, Row, StorageError, StreamRow
 from api.journal.storage import Storage, Writer
 from api.service.admission import Admission, RowLimits
-from api.service.budget import BUFFER_ROWS, LARGE_ROWS, Hold, Memory, give_back
-from api.service.committer import Committer
+from api.service.budget import BUFFER_ROWS, LARGE_ROWS, Hold, Memory, Shares, give_back
+from api.service.committer import Committer, Receipt, Writability, rows_of
 from api.service.compactor import Compactor
 from api.service.follower import Follower
 from api.service.join_check import Trial
 from api.service.local_sources import Sites
 from api.service.merging import MergeBuffer
 from api.service.observer import Observer
-from api.service.overwrites import Replacements
-from api.service.posts import Receipt, rows_of
-from api.service.shares import Shares
-from api.service.source_stats import Senders
+from api.service.source_stats import Notes, Replacements, Senders
 from api.service.streams import Scoped, Stream, Streams, differences, table_rows
-from api.service.supervisor import Background, pause_s
-from api.service.suspicious_readings import Notes
-from api.service.threads import Compute
-from api.service.write_probe import Writability
+from api.service.threads import Background, Compute, pause_s
 from api.settings import Settings
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.decay import integral
@@ -573,7 +567,7 @@ class Aggregator:
             hold: the space for their rows until they are journaled. The caller of :meth:`hold`
                 releases it.
             caller: the key owner, if a key is needed.
-            check, beside: see :class:`~api.service.posts.Receipt`.
+            check, beside: see :class:`~api.service.committer.Receipt`.
 
         Raises:
             Exception: the fault found when they are decoded.

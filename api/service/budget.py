@@ -10,6 +10,11 @@ its memory in rows, from the header of a sketch on, before it decodes one:
 A unit is ``ROW_BYTES``. An item that takes more than one such row counts as several: a row of an
 integral decay with its events, spare capacity in a sketch, and the overhead of a source or a
 waiting sketch.
+
+A budget has :class:`Shares`, so that no caller can use it up alone. A caller may always have one
+request under way, as large as the budget. Beyond that it has a quarter for itself, and more only as
+long as half stays free. So one caller always leaves half to the others. A caller is a key. Without
+keys all requests belong to one caller, and it has the complete budget.
 """
 
 from __future__ import annotations
@@ -20,11 +25,11 @@ import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Protocol, Self, TypeVar
 
 from api.errors import RowsAskedError, RowsInFlightError
 from api.resources import LARGE_ROWS
-from api.service.shares import Shares, charged_caller
 from decaysketch.families import release_scratch
 
 __all__ = [
@@ -36,9 +41,93 @@ __all__ = [
     "Hold",
     "Memory",
     "Reading",
+    "Shares",
     "Tally",
+    "charged_caller",
+    "charging",
     "give_back",
 ]
+
+_charged: ContextVar[str | None] = ContextVar("_charged", default=None)
+
+
+@contextmanager
+def charging(caller: str) -> Iterator[None]:
+    """Charge the work of this thread to a caller, as long as the context lasts."""
+    token = _charged.set(caller)
+    try:
+        yield
+    finally:
+        _charged.reset(token)
+
+
+def charged_caller() -> str | None:
+    """Return the caller that the work of this thread is charged to. None: the server itself."""
+    return _charged.get()
+
+
+class Shares:
+    """A budget of bytes, rows or posts. Thread-safe.
+
+    Args:
+        limit: how much there is.
+
+    Attributes:
+        taken: the amount in use.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.taken = 0
+        self._by: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def fits(self, caller: str | None, amount: int, own: int = 0) -> bool:
+        """Return whether a request may take so much more.
+
+        Args:
+            caller: the owner of the request.
+            amount: so much more.
+            own: the amount that the request has taken before.
+        """
+        if self.taken == own:
+            return True  # it is alone: no limit is below what a single request may have
+        taken = self.taken + amount
+        if taken > self.limit:
+            return False
+        if caller is None or self._by[caller] == own:
+            return True
+        return self._by[caller] + amount <= self.limit // 4 or taken <= self.limit // 2
+
+    def crowded(self, caller: str | None) -> bool:
+        """Return whether a caller may take no more at all, where a request may exceed the
+        budget.
+        """
+        if self.taken >= self.limit:
+            return True
+        if caller is None:
+            return False
+        return self._by[caller] * 4 >= self.limit and self.taken * 2 >= self.limit
+
+    def change(self, caller: str | None, amount: int) -> None:
+        """Take so much more, or give it back."""
+        with self._lock:
+            self.taken += amount
+            if caller is not None:
+                self._by[caller] += amount
+                if not self._by[caller]:
+                    del self._by[caller]
+
+    def settle(self, taken: int) -> None:
+        """Set the amount in use, divided among the callers in the same proportion as before.
+        O(callers).
+        """
+        with self._lock:
+            share = taken / self.taken if self.taken else 0.0
+            shares = ((caller, round(amount * share)) for caller, amount in self._by.items())
+            self._by = Counter({caller: amount for caller, amount in shares if amount > 0})
+            self.taken = taken
+
 
 ROW_BYTES = 25  # value, identity and time of 8 bytes each, and a level
 BUFFER_ROWS = 256  # what a merged sketch takes besides its rows, as rows
@@ -197,7 +286,7 @@ class Flight(_Limited):
 
 
 class Reading(_Limited):
-    """The rows of snapshots and samples that are alive, and the owners that keep them for later.
+    """The rows in living snapshots and samples, and the owners that keep them for later.
 
     A tracked object counts until nothing refers to it. The most recently queried objects are kept,
     and dropped in favour of current queries. Thread-safe.
@@ -206,7 +295,7 @@ class Reading(_Limited):
     alive. A caller's queries may have a quarter together, and more only as long as half the limit
     stays free. Where other queries fill the limit, a caller without a running query has a reserve,
     a quarter next to the limit, in snapshots and samples up to a sixteenth each. The thread names
-    the caller (:func:`~api.service.shares.charging`). The server itself has no running query.
+    the caller (:func:`~api.service.budget.charging`). The server itself has no running query.
 
     Args:
         limit: rows that may be alive. One object may have more, if it is alone.
@@ -237,7 +326,7 @@ class Reading(_Limited):
             raise RowsAskedError(own if is_much else present, rows, most, of_caller=is_much)
 
     def track(self, thing: T, rows: int) -> T:
-        """Count the rows of an object for as long as it is alive."""
+        """Count an object's rows for as long as it is alive."""
         self._tally.change(rows)
         weakref.finalize(thing, self._tally.change, -rows).atexit = False
         return thing

@@ -1,25 +1,43 @@
-"""Group commit: posts that arrive together are committed together.
+"""From a request's posts to its receipt: group commit, and the proof that it can write.
 
-Syncing a disk takes as long for one post as for a hundred. While one transaction runs, posts
-gather, and the next transaction commits them all. The transaction's thread first decodes the
-sketches that are not decoded yet, before the transaction begins. A request that cannot be decoded
-fails, and the others are committed. So a post goes to one thread, and the event loop wakes once per
-transaction. A post is acknowledged when its transaction has ended, never before. Both the queue and
-a transaction are bounded. When the queue is full the server rejects a request and asks the client
-to retry. One key cannot fill the queue.
+Posts that arrive together are committed together. Syncing a disk takes as long for one post as for
+a hundred. While one transaction runs, posts gather, and the next transaction commits them all. The
+transaction's thread first decodes the sketches that are not decoded yet, before the transaction
+begins. A request that cannot be decoded fails, and the others are committed. So a post goes to one
+thread, and the event loop wakes once per transaction. A post is acknowledged when its transaction
+has ended, never before. Both the queue and a transaction are bounded. When the queue is full the
+server rejects a request and asks the client to retry. One key cannot fill the queue.
 
 Where joins may conflict, the server first joins a post with the present content, on a copy. The
 transaction writes nothing if others wrote in between. Such a post is tried again, and the rest goes
 ahead of it.
+
+Every hand-over to a thread and back waits for the interpreter's lock, for longer than it takes to
+decode most bodies. So the thread that commits a body also decodes it. It decodes, checks and
+digests everything that it commits together. Only a large body is decoded by another thread before.
+The server needs to know the number of rows at once, and the header contains it.
+
+A request may post to several streams: all streams in a bucket, and the derived streams of each. One
+transaction contains them all, so after a crash a stream and its derived streams have the same rows.
+
+**Can this process write the journal?** It finds out by writing. Taking the lock of writers, or
+reading, succeeds on a full disk. So the process writes a *proof* to the database: bytes that
+overwrite the previous proof, and are synced like a post. After a failed transaction, a proof of one
+page shows little: SQLite has space for it left over from the aborted transaction, and the next post
+fails again. After a failure only a proof as large as the failed write counts. When it succeeds the
+process can write again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from api.errors import BusyError, ClosingError, IntervalConflictError, ServiceError
 from api.journal import log
@@ -27,20 +45,231 @@ from api.journal.log import Outcome
 from api.journal.model import (
     CatalogChangedError,
     OvertakenError,
+    Post,
     ReplayError,
     Row,
     StorageError,
 )
 from api.journal.storage import Storage, Writer
+from api.logs import Seldom
+from api.service.budget import Hold, Shares
 from api.service.join_check import Trial
 from api.service.observer import Observer
-from api.service.posts import Receipt
-from api.service.shares import Shares
-from api.service.write_probe import Writability
+from api.service.streams import Stream
 
-__all__ = ["Committer"]
+__all__ = ["Committer", "Receipt", "Writability", "rows_of", "size_of"]
 
 _log = logging.getLogger(__name__)
+
+_BULK_POSTS, _BULK_BYTES = 16, 1 << 20  # of a request that waits next to the others
+
+
+@dataclass(eq=False, slots=True)
+class Receipt:
+    """The posts from one request: in one transaction, all or none.
+
+    One thread at a time decodes them.
+
+    Attributes:
+        parts: the posts by stream, each at least one.
+        hold: covers their rows until the transaction has ended.
+        caller: the key's owner, if there is one.
+        check: raises ServiceError if the posts may no longer be journaled, under the catalog that
+            was read last.
+        beside: further writes in the same transaction, once it contains all posts and rejected
+            none. It may run again if that transaction fails.
+        catalog: the catalog number that the posts were checked against.
+        outcomes: one for each post, once the transaction has ended.
+        fault: the reason why the posts could not be decoded or joined.
+    """
+
+    parts: Mapping[Stream, Sequence[Post]]
+    hold: Hold | None = None
+    caller: str | None = None
+    check: Callable[[], None] = lambda: None
+    beside: Callable[[Writer], Coroutine[Any, Any, None]] | None = None
+    catalog: int = 0
+    outcomes: Sequence[Outcome] = ()
+    fault: Exception | None = None
+    done: asyncio.Future[None] | None = field(default=None, repr=False)
+
+    @property
+    def posts(self) -> list[Post]:
+        """Return all posts, in the transaction's order."""
+        return [post for posts in self.parts.values() for post in posts]
+
+    @property
+    def size(self) -> int:
+        """Return the total size in bytes."""
+        return sum(map(size_of, self.parts.values()))
+
+    @property
+    def rows(self) -> int:
+        """Return the total number of rows."""
+        return sum(map(rows_of, self.parts.values()))
+
+    @property
+    def unread_rows(self) -> int:
+        """Return how many rows are still to be decoded."""
+        return sum(post.rows for post in self.posts if post.snapshot is None)
+
+    @property
+    def bulk(self) -> bool:
+        """Return whether the request has many posts, or many bytes."""
+        return len(self.posts) >= _BULK_POSTS or self.size >= _BULK_BYTES
+
+    def prepare(self, trial: Trial | None) -> None:
+        """Decode all posts, if not done before, and try whether they can be joined with the present
+        content. Otherwise set ``fault``. Runs on a thread.
+        """
+        if self.fault is not None:
+            return
+        try:
+            for post in self.posts:
+                post.decode()
+            if trial is not None:
+                trial.take(self.posts)
+        except Exception as fault:
+            self.fault = fault
+
+    @property
+    def waits(self) -> bool:
+        """Return whether the request still waits for its result."""
+        return self.done is not None and not self.done.done()
+
+    def fail(self, error: Exception) -> None:
+        """Raise an error to the request, if it still waits."""
+        if self.done is not None and not self.done.done():
+            self.done.set_exception(error)
+
+    def succeed(self) -> None:
+        """Return to the request, if it still waits."""
+        if self.done is not None and not self.done.done():
+            self.done.set_result(None)
+
+    def journaled(self) -> Iterator[tuple[Stream, list[tuple[Post, Row]]]]:
+        """Yield each stream with its posts that the journal did not contain."""
+        outcomes = iter(self.outcomes)
+        for stream, posts in self.parts.items():
+            pairs = zip(posts, outcomes, strict=False)
+            yield stream, [(post, row) for post, row in pairs if isinstance(row, Row)]
+
+    def last_row(self) -> int:
+        """Return the number of the last new journal row, or 0 if there is none."""
+        return max((each.seq for each in self.outcomes if isinstance(each, Row)), default=0)
+
+    @property
+    def token(self) -> str:
+        """Return the first stream's token. A process that has read up to it has all posts."""
+        stream = next(iter(self.parts))
+        last = max(_number(each) for each in self.outcomes)
+        return f"{stream.name}:{stream.row.incarnation}:{last}"
+
+    @property
+    def duplicates(self) -> list[bool]:
+        """Return for each post to the first stream whether the journal contained it before."""
+        posts = next(iter(self.parts.values()))
+        return [not isinstance(each, Row) for each in self.outcomes[: len(posts)]]
+
+
+def _number(outcome: Outcome) -> int:
+    assert not isinstance(outcome, IntervalConflictError)
+    return outcome.seq if isinstance(outcome, Row) else outcome
+
+
+def rows_of(posts: Sequence[Post]) -> int:
+    """Return the total number of rows."""
+    return sum(post.rows for post in posts)
+
+
+def size_of(posts: Sequence[Post]) -> int:
+    """Return the total size in bytes."""
+    return sum(len(post.body) for post in posts)
+
+
+_FRESH_S = 1.0  # what was committed so long ago is proof
+_LEAST_BYTES = 16
+_MOST_BYTES = 16 * 1024 * 1024  # of a proof
+
+
+class Writability:
+    """Detects whether this process can write, from its transactions' outcomes, and from a proof if
+    these do not show it.
+
+    Args:
+        storage: written to.
+        observer: listens to failures.
+        clock: seconds, from any beginning.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        observer: Observer,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._storage = storage
+        self._observer = observer
+        self._clock = clock
+        self._written_at = float("-inf")
+        self._owed_bytes: int | None = None  # the largest that failed, until as much is written
+        self._failures = 0
+        self._failing = Seldom(_log)
+        self._proving: asyncio.Task[None] | None = None
+
+    def written(self, size: int) -> None:
+        """Record that so many bytes were put on stable storage."""
+        self._written_at = self._clock()
+        if self._owed_bytes is None or size < self._owed_bytes:
+            return
+        self._owed_bytes = None
+        self._failing.over()
+        _log.warning("the journal takes writes again; %d transactions failed", self._failures)
+        self._failures = 0
+
+    def failed(self, error: StorageError | ReplayError, size: int = 0) -> None:
+        """Record that so many bytes could not be written."""
+        self._owed_bytes = min(max(size, self._owed_bytes or 0), _MOST_BYTES)
+        self._failures += 1
+        self._observer.unwritten()
+        self._failing.say(
+            logging.ERROR, "the journal cannot be written, posts are refused: %s", error
+        )
+
+    async def proved(self, within_s: float) -> bool:
+        """Return whether the journal accepts writes now."""
+        if self._owed_bytes is None and self._clock() - self._written_at < _FRESH_S:
+            return True
+        if self._proving is None or self._proving.done():  # one is under way at most
+            self._proving = asyncio.create_task(self._prove())
+        await asyncio.wait([self._proving], timeout=within_s)
+        return self._proving.done() and self._owed_bytes is None
+
+    async def _prove(self) -> None:
+        size = max(_LEAST_BYTES, self._owed_bytes or 0)
+        try:
+            await self._write(size)
+            self.written(size)
+            if size > _LEAST_BYTES:
+                await self._write(_LEAST_BYTES)  # gives the room back to the posts
+        except (StorageError, ReplayError) as error:
+            self.failed(error)
+
+    async def _write(self, size: int) -> None:
+        body = secrets.token_bytes(size)
+
+        async def write(tx: Writer) -> None:
+            await tx.lock_head()
+            await tx.prove(body)
+
+        await self._storage.write(write)
+
+    async def close(self) -> None:
+        """Stop waiting for a proof."""
+        if self._proving is not None:
+            self._proving.cancel()
+            await asyncio.gather(self._proving, return_exceptions=True)
+
 
 _TRANSACTION_BYTES = 16 * 1024 * 1024
 _DECODED_ROWS = 1 << 18  # before a transaction, which others wait for; or one request
@@ -56,7 +285,7 @@ class _Queued:
 
     Args:
         most_posts, most_bytes: a request is rejected when so much is queued; see
-            :mod:`api.service.shares`.
+            :mod:`api.service.budget`.
     """
 
     def __init__(self, most_posts: int, most_bytes: int) -> None:

@@ -28,8 +28,7 @@ from api.service.follower import Follower
 from api.service.merging import MergeBuffer
 from api.service.observer import Observer
 from api.service.streams import Stream, Streams
-from api.service.supervisor import Background
-from api.service.threads import Compute
+from api.service.threads import Background, Compute
 
 __all__ = ["Compactor"]
 

@@ -23,8 +23,8 @@ from weakref import WeakValueDictionary
 
 from api.errors import TooMuchAskedError
 from api.resources import LARGE_ROWS, LONG_UNDER_WAY
+from api.service.budget import charging
 from api.service.observer import Observer
-from api.service.shares import charging
 from api.service.threads import Compute, Threads
 from api.settings import Settings
 from decaysketch.ingest.readings import Steps

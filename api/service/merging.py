@@ -141,7 +141,7 @@ class MergeBuffer:
     @property
     def replaced(self) -> int:
         """Return how many readings a later one of their id replaced, far away in time, since the
-        buffer was made. See :mod:`decaysketch.core.replaced`.
+        buffer was made. See :mod:`decaysketch.core.duplicates`.
         """
         with self._memory.merging(self.work_rows), self._merging:
             self._fold()

@@ -28,7 +28,7 @@ class Observer:
         """
 
     def suspicious(self, stream: str, kind: str, count: int) -> None:
-        """Suspicious readings were accepted. See :mod:`api.service.suspicious_readings`."""
+        """Suspicious readings were accepted. See :mod:`api.service.source_stats`."""
 
     def dropped(self, stream: str, column: str, reason: str, count: int) -> None:
         """Values filled no column. ``column`` is a declared one, or empty."""

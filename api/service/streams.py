@@ -31,7 +31,7 @@ from api.journal.model import Revocation, Row, StreamRow, Totals
 from api.service.budget import BUFFER_ROWS, ROW_BYTES, Memory, Tally
 from api.service.join_check import Accepted, LeftOut
 from api.service.merging import MergeBuffer
-from api.service.suspicious_readings import Notes
+from api.service.source_stats import Notes
 from decaysketch import Snapshot
 from decaysketch.core.params import Form
 from decaysketch.core.strata import Stratum, told

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from decaysketch.asyncwindow import rows, wire
 from decaysketch.asyncwindow.params import OPTIONS, AsyncParams, MedianParams, SumParams
 from decaysketch.asyncwindow.sketch import MedianSampler, SumSampler
-from decaysketch.contract.family import Family, Head, Input, Promises
-from decaysketch.contract.recipe import Own, Recipe, SeededRecipe
+from decaysketch.contract.family import Family, Head, Input, Own, Promises, Recipe, SeededRecipe
 from decaysketch.core.params import Form
 from decaysketch.errors import ParameterError
 

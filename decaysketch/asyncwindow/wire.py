@@ -1,10 +1,10 @@
 """Families 3 and 4: the asynchronous samplers, for sums and for quantiles.
 
 The bytes contain the parameters, the clock, the watermarks later than the clock's floor, and the
-elements as the bit-packed columns of family 1 (``core/codec/rows.py``). The key replaces the id,
-and a sum's value replaces the weight. Keys look random and take 8 bytes each. An element's level is
-not stored but recomputed. The parameters are always included: version 1 has no form that names them
-by their fingerprint alone, so samplers have no argument ``embed_params``.
+elements as the bit-packed columns of family 1 (``core/codec/sections.py``). The key replaces the
+id, and a sum's value replaces the weight. Keys look random and take 8 bytes each. An element's
+level is not stored but recomputed. The parameters are always included: version 1 has no form that
+names them by their fingerprint alone, so samplers have no argument ``embed_params``.
 
 Guarantees of decoding
     As in family 1: for any bytes, :func:`decode` returns a state that an honest builder
@@ -29,8 +29,9 @@ from decaysketch.asyncwindow.params import MAX_WINDOW, MedianParams, SumParams, 
 from decaysketch.asyncwindow.state import NO_CLOCK, WindowState, floor_of
 from decaysketch.core.codec import fields
 from decaysketch.core.codec.fields import refuse
-from decaysketch.core.codec.header import CopyHeader, Header
-from decaysketch.core.codec.rows import (
+from decaysketch.core.codec.sections import (
+    CopyHeader,
+    Header,
     Rows,
     check_canonical,
     decode_rows,

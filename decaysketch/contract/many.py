@@ -97,7 +97,7 @@ class HeldByKey(ABC):
     @abstractmethod
     def replaced(self) -> Int64Array:
         """int64[keys]: readings that a later reading with the same id replaced, far away in time
-        (:mod:`decaysketch.core.replaced`). Compacts.
+        (:mod:`decaysketch.core.duplicates`). Compacts.
         """
 
     @property

@@ -56,7 +56,7 @@ class Stats:
             this time is stored. None if nothing was discarded and no clock was reported.
         left_out: rows in data frames that ``drop_nulls`` skipped, on this object as for ``fed``.
         replaced: readings that a later reading with the same id replaced although they are none of
-            its duplicates, on this object as for ``fed``. See :mod:`decaysketch.core.replaced`.
+            its duplicates, on this object as for ``fed``. See :mod:`decaysketch.core.duplicates`.
     """
 
     fed: int

@@ -105,7 +105,7 @@ class Retained(Protocol):
     @property
     def replaced(self) -> int:
         """Number of readings that a later reading with their identity replaced, far away in time.
-        See :mod:`decaysketch.core.replaced`.
+        See :mod:`decaysketch.core.duplicates`.
         """
 
     @property

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from decaysketch.contract.family import Blob, Family, Head, Input, Promises
-from decaysketch.contract.recipe import SeededRecipe
+from decaysketch.contract.family import Blob, Family, Head, Input, Promises, SeededRecipe
 from decaysketch.contract.snapshot import Snapshot
 from decaysketch.core.params import Form
 from decaysketch.ecm import wire

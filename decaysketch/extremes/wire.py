@@ -1,8 +1,8 @@
 """Family 6: extremes. The shared header is followed by the rows, and nothing else.
 
-Rows are packed as in family 1 (``core/codec/rows.py``), with the value's key instead of the id. No
-two rows in a state have one value, since among equal values the latest rules out the others. About
-10 bytes a row.
+Rows are packed as in family 1 (``core/codec/sections.py``), with the value's key instead of the
+id. No two rows in a state have one value, since among equal values the latest rules out the others.
+About 10 bytes a row.
 
 Guarantees of decoding
     For any bytes, :func:`decode` returns a state that an honest builder could have reached
@@ -18,8 +18,9 @@ import numpy as np
 
 from decaysketch.core.codec import fields
 from decaysketch.core.codec.fields import refuse
-from decaysketch.core.codec.header import CopyHeader, Header
-from decaysketch.core.codec.rows import (
+from decaysketch.core.codec.sections import (
+    CopyHeader,
+    Header,
     Rows,
     check_canonical,
     decode_rows,

@@ -5,8 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from decaysketch.contract.family import Blob, Family, Head, Input, Joining, Promises
-from decaysketch.contract.recipe import Own, Recipe, take_fields
+from decaysketch.contract.family import (
+    Blob,
+    Family,
+    Head,
+    Input,
+    Joining,
+    Own,
+    Promises,
+    Recipe,
+    take_fields,
+)
 from decaysketch.core.params import OPTIONS, Differences, Form, SketchParams
 from decaysketch.decay import integral
 from decaysketch.decay.integral import IntegralDecay, StepTable

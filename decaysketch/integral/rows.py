@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core.bags import FIRST_ROOM, Bag, copy_rows, roomy
+from decaysketch.core.duplicates import far_apart
 from decaysketch.core.observations import Observations
 from decaysketch.core.params import SketchParams
-from decaysketch.core.replaced import far_apart
 from decaysketch.core.row_status import Identified
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.integral import _native

@@ -36,9 +36,17 @@ import numpy as np
 
 from decaysketch.core.codec import fields
 from decaysketch.core.codec.fields import refuse
-from decaysketch.core.codec.header import CopyHeader, Header
-from decaysketch.core.codec.labels import codes_of_ranks, encode_labels, ranks_of, read_labels
-from decaysketch.core.codec.rows import Rows, encode_rows, read_rows
+from decaysketch.core.codec.sections import (
+    CopyHeader,
+    Header,
+    Rows,
+    codes_of_ranks,
+    encode_labels,
+    encode_rows,
+    ranks_of,
+    read_labels,
+    read_rows,
+)
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.params import SketchParams
 from decaysketch.core.special import binomial_at_most

@@ -37,7 +37,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.contract.recipe import Recipe
+from decaysketch.contract.family import Recipe
 from decaysketch.decay.area import area
 from decaysketch.errors import ParameterError
 from decaysketch.monitor.alert import Verdict

@@ -26,7 +26,7 @@ from decaysketch.monitor.spec import QUESTIONS, Threshold
 from decaysketch.query.dispatch import read_predicate
 
 if TYPE_CHECKING:
-    from decaysketch.contract.recipe import Recipe
+    from decaysketch.contract.family import Recipe
 
 __all__ = ["CLOCK_RATE", "Pending", "unit_s"]
 

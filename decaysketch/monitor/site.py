@@ -22,7 +22,7 @@ from typing import Literal
 
 import numpy.typing as npt
 
-from decaysketch.contract.recipe import Recipe
+from decaysketch.contract.family import Recipe
 from decaysketch.monitor.fields import MAX_MONITORS
 from decaysketch.monitor.messages import Answer, Grant, Held, Report
 from decaysketch.monitor.pending import CLOCK_RATE, Pending

@@ -16,8 +16,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
-from decaysketch.contract.family import Family
-from decaysketch.contract.recipe import Recipe
+from decaysketch.contract.family import Family, Recipe
 from decaysketch.core.text.expression import MAX_EXPRESSION
 from decaysketch.decay import Decay
 from decaysketch.decay.area import area

@@ -5,9 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from decaysketch.contract.family import Blob, Family, Head, Input, Joining, Promises
-from decaysketch.contract.recipe import Own, Recipe, refuse_decay, take_fields
-from decaysketch.core.codec.header import Header
+from decaysketch.contract.family import (
+    Blob,
+    Family,
+    Head,
+    Input,
+    Joining,
+    Own,
+    Promises,
+    Recipe,
+    refuse_decay,
+    take_fields,
+)
+from decaysketch.core.codec.sections import Header
 from decaysketch.core.params import OBJECTIVES, OPTIONS, Form, SketchParams
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import ParameterError

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core.codec.fields import CHECKSUM_BYTES, begin
-from decaysketch.core.codec.rows import Rows
+from decaysketch.core.codec.sections import Rows
 from decaysketch.core.params import SketchParams
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.querytime import _wire_native as _native

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core.bags import MAX_ROWS, roomy
+from decaysketch.core.duplicates import far_apart
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.params import SketchParams
 from decaysketch.core.records import MAX_TEXTS, Record, Records
-from decaysketch.core.replaced import far_apart
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import ObservationError, ParameterError
 from decaysketch.minhit import plan

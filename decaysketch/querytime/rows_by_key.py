@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch import minhit
+from decaysketch.core.duplicates import far_apart
 from decaysketch.core.params import SketchParams
-from decaysketch.core.replaced import far_apart
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.minhit import plan
 from decaysketch.querytime._rows_by_key_native import RECORD_FIELDS, ByKey
@@ -250,7 +250,7 @@ class RowsByKey:
     @property
     def replaced(self) -> Int64Array:
         """int64[keys]: readings that a later reading with their id replaced, far away in time, in
-        the compactions so far. See :mod:`decaysketch.core.replaced`.
+        the compactions so far. See :mod:`decaysketch.core.duplicates`.
         """
         counts = np.zeros(self._keys, np.int64)
         counts[: len(self._replaced)] = self._replaced

@@ -51,15 +51,19 @@ import numpy.typing as npt
 from decaysketch import minhit
 from decaysketch.core.codec import fields
 from decaysketch.core.codec.fields import MAGIC, VERSION, refuse
-from decaysketch.core.codec.header import CopyHeader, Header
-from decaysketch.core.codec.labels import codes_of_ranks, encode_labels, ranks_of, read_labels
 from decaysketch.core.codec.records import encode_records, read_records
-from decaysketch.core.codec.rows import (
+from decaysketch.core.codec.sections import (
+    CopyHeader,
+    Header,
     Rows,
     check_canonical,
     check_rows,
+    codes_of_ranks,
     decode_rows,
+    encode_labels,
     encode_rows,
+    ranks_of,
+    read_labels,
     read_rows,
 )
 from decaysketch.core.observations import MISSING_KEY

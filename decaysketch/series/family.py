@@ -6,8 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from decaysketch.contract.family import Blob, Family, Head, Input, Promises
-from decaysketch.contract.recipe import Own, Recipe, refuse_decay, take_fields
+from decaysketch.contract.family import (
+    Blob,
+    Family,
+    Head,
+    Input,
+    Own,
+    Promises,
+    Recipe,
+    refuse_decay,
+    take_fields,
+)
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import ParameterError
 from decaysketch.series import rows, wire

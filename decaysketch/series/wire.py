@@ -27,9 +27,9 @@ import numpy.typing as npt
 
 from decaysketch.core.codec import fields
 from decaysketch.core.codec.fields import Reader, put_signed_varint, put_varint, refuse
-from decaysketch.core.codec.header import CopyHeader, Header
 from decaysketch.core.codec.numbers import pack_numbers, read_numbers
 from decaysketch.core.codec.records import encode_records, read_records
+from decaysketch.core.codec.sections import CopyHeader, Header
 from decaysketch.core.column_types import MAX_COLUMN_NAME_BYTES, MAX_COLUMNS
 from decaysketch.core.observations import MISSING_KEY, TIME_LIMIT, no_floats
 from decaysketch.core.watermarks import NO_WATERMARK

@@ -357,7 +357,7 @@ def sketch_build_counted(
     ``struct<sketch, rows, missing_values, refused, replaced, first_refusal, warnings>``: the bytes,
     counts: accepted rows, those without a value among them, rejected rows, and readings that a
     later one with their id replaced although their times lie far apart
-    (:mod:`decaysketch.core.replaced`), the first rejected row with its reason, and sentences about
+    (:mod:`decaysketch.core.duplicates`), the first rejected row with its reason, and sentences on
     replaced readings, times without a zone, and clocks that were not set. Duplicates count as rows.
     """
     return sketch_build(stream, value, time, ids, weight=weight, now=now, refused="count")

@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from decaysketch.core.column_types import ColumnTypes
+from decaysketch.core.duplicates import replaced_readings
 from decaysketch.core.params import BuildParams, SketchParams
 from decaysketch.core.plausible_times import dated, likely_unit, of_another_clock, undated
-from decaysketch.core.replaced import replaced_readings
 from decaysketch.core.sizing import DEFAULT_ACCURACY, capacity_for
 from decaysketch.core.text_values import Numerals
 from decaysketch.core.time_units import NANOSECONDS

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from decaysketch import families
 from decaysketch.contract.many import HeldByKey, Many
+from decaysketch.core.duplicates import replaced_readings
 from decaysketch.core.params import check_integer
 from decaysketch.core.plausible_times import of_another_clock, undated
-from decaysketch.core.replaced import replaced_readings
 from decaysketch.errors import (
     DisagreeingCopiesWarning,
     OtherTypeError,
@@ -45,7 +45,7 @@ Key = tuple[Entry, ...]  # one of each key column
 Int64Array = npt.NDArray[np.int64]
 
 #: The columns next to the keys in a sketch table: delivery counts, and the sketch. ``replaced``
-#: counts readings that a later one with their id replaced (:mod:`decaysketch.core.replaced`),
+#: counts readings that a later one with their id replaced (:mod:`decaysketch.core.duplicates`),
 #: ``undated`` times outside 1990 to 2099, ``zoneless`` times without a zone, read as UTC.
 RESULT_FIELDS = (
     pa.field("rows", pa.int64()),

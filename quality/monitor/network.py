@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 import decaysketch as ds
-from decaysketch.contract.recipe import Recipe
+from decaysketch.contract.family import Recipe
 from decaysketch.families import recipe_of
 from decaysketch.monitor import Account, Answer, BudgetSite, Grant, Monitor, Reading, Report
 from decaysketch.monitor.site import _Watched

@@ -19,7 +19,7 @@ from support.rows import for_each
 from api.access.keys import Role, mint
 from api.access.store import SqlKeyStore
 from api.app import create_app
-from api.http.guard import Requires
+from api.http.caller import Requires
 from api.settings import Settings
 from decaysketch.ecm import ECMParams
 

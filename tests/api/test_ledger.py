@@ -19,7 +19,7 @@ from service import NOW, OCTETS, posted, problem
 
 import decaysketch
 from api.errors import IntervalConflictError
-from api.ingest.intervals import UNSHOWN
+from api.ingest.checks import UNSHOWN
 from api.journal import log
 from api.journal.model import Head, Interval, Post, StorageError, StreamRow
 from api.journal.sql import SqlStorage

@@ -18,7 +18,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api import logs
-from api.http import request_log
+from api.http import responses
 from api.logs import REQUEST_ID
 from api.service import metrics
 from api.settings import Settings
@@ -89,7 +89,7 @@ def _client(sink: io.StringIO, **chosen: Any) -> TestClient:
 
     app.state.metrics = metrics.Metrics()
     app.add_middleware(Identify)
-    request_log.install(app)
+    responses.install(app)
     return TestClient(app, raise_server_exceptions=False)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decaysketch import DecaySketch, SketchParams
-from decaysketch.core.conflicting_duplicates import between, within
+from decaysketch.core.duplicates import between, within
 from decaysketch.core.row_status import Identified
 
 

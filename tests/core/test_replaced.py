@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import decaysketch as ds
 from decaysketch import tables
-from decaysketch.core.replaced import far_apart, replaced_readings
+from decaysketch.core.duplicates import far_apart, replaced_readings
 from decaysketch.errors import DisagreeingCopiesWarning, TimeZoneWarning, UnlikelyClockWarning
 from decaysketch.tables import ColumnMapping, KeyedBuilder
 

@@ -31,11 +31,10 @@ from api.journal.model import (
 from api.journal.storage import Reader, Writer
 from api.service import compactor, follower
 from api.service.aggregator import Aggregator
-from api.service.committer import Committer
+from api.service.committer import Committer, Receipt
 from api.service.follower import Follower
 from api.service.join_check import Accepted
 from api.service.local_sources import Site, Sites
-from api.service.posts import Receipt
 from api.service.streams import Stream
 from decaysketch import DecaySketch, Snapshot
 from decaysketch.core.watermarks import NO_WATERMARK

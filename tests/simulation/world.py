@@ -56,9 +56,9 @@ from api.service import aggregator as service
 from api.service import committer, compactor, follower
 from api.service import local_sources as sites
 from api.service.aggregator import Aggregator, Limits
+from api.service.committer import Receipt
 from api.service.follower import ReplayError
 from api.service.local_sources import Site
-from api.service.posts import Receipt
 from api.service.streams import Stream
 from decaysketch import Snapshot
 from decaysketch.errors import ConflictingSketchError

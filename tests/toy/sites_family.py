@@ -17,8 +17,15 @@ from typing import Any, Self
 import numpy as np
 from toy_family import ToyParams
 
-from decaysketch.contract.family import Family, Head, Input, Promises
-from decaysketch.contract.recipe import Recipe, refuse_decay, take_fields
+from decaysketch.contract.family import (
+    Family,
+    Head,
+    Input,
+    Promises,
+    Recipe,
+    refuse_decay,
+    take_fields,
+)
 from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.contract.snapshot import Fed, Sampled, Snapshot
 from decaysketch.core.codec import fields as codec

@@ -18,12 +18,25 @@ from typing import Any, Self
 
 import numpy as np
 
-from decaysketch.contract.family import Family, Head, Input, Promises
-from decaysketch.contract.recipe import Recipe, refuse_decay, take_fields
+from decaysketch.contract.family import (
+    Family,
+    Head,
+    Input,
+    Promises,
+    Recipe,
+    refuse_decay,
+    take_fields,
+)
 from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.contract.snapshot import Fed, OneState, Sampled, Snapshot, marks_of
 from decaysketch.core.codec import fields as codec
-from decaysketch.core.codec.rows import Rows, check_canonical, check_rows, decode_rows, encode_rows
+from decaysketch.core.codec.sections import (
+    Rows,
+    check_canonical,
+    check_rows,
+    decode_rows,
+    encode_rows,
+)
 from decaysketch.core.observations import prepare
 from decaysketch.core.params import OPTIONS, SketchParams
 from decaysketch.core.row_status import Identified, compare

@@ -2,7 +2,7 @@
 
 ``replaced``
     A reading has the id of an earlier one, far away in time
-    (:mod:`decaysketch.core.replaced`): it replaces the earlier one, as after a counter restarted.
+    (:mod:`decaysketch.core.duplicates`): it replaces the earlier one, as after a counter restarted.
     The bridge compares it with recently forwarded readings. The aggregator, which has all
     readings, counts too, but it sees no reading that another one replaced in the same delta.
 ``undated``
@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from decaysketch.client.files import write_whole
+from decaysketch.core.duplicates import REMEDY, far_apart
 from decaysketch.core.plausible_times import count_undated
 from decaysketch.core.records import Records
-from decaysketch.core.replaced import REMEDY, far_apart
 from decaysketch.families import Recipe
 from decaysketch.ingest.columns import Batch
 from decaysketch.ingest.documents import LORAWAN, DocumentMap

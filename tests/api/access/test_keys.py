@@ -10,6 +10,7 @@ import re
 import signal
 import sqlite3
 import stat
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +24,19 @@ from fastapi.testclient import TestClient
 from service import LOCAL, problem
 from typer.testing import CliRunner
 
-from api.access import cache as caches
-from api.access.cache import KeyCache
-from api.access.keys import ANYONE, Caller, KeyRow, Role, covers, mint, now_us, prefix_of, rotate
+from api.access import keys as access_keys
+from api.access.keys import (
+    ANYONE,
+    Caller,
+    KeyCache,
+    KeyRow,
+    Role,
+    covers,
+    mint,
+    now_us,
+    prefix_of,
+    rotate,
+)
 from api.access.store import SqlKeyStore
 from api.journal.model import StorageError
 from api.operations.keys import keys as commands
@@ -181,7 +192,8 @@ def cache_of(store: MemoryStore, *, required: bool = True) -> KeyCache:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What the cache takes for the time since some moment; only the test moves it."""
     now = [1000.0]
-    monkeypatch.setattr(caches, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    stopped = SimpleNamespace(monotonic=lambda: now[0], time_ns=time.time_ns)
+    monkeypatch.setattr(access_keys, "time", stopped)
     return now
 
 
@@ -224,7 +236,7 @@ def test_an_outage_is_bridged_for_a_minute_and_no_longer(
                 await cache.recognise(token)
         assert store.reads == 3
         store.broken = False
-        clock[0] += caches.STALE_S
+        clock[0] += access_keys.STALE_S
         assert await cache.recognise(token) is not None
 
     asyncio.run(scenario())
@@ -236,7 +248,7 @@ def test_a_silent_database_holds_nobody_up(
 ) -> None:
     """While one request waits for it the others go on with the keys known; once those are too old
     every one of them ends together with the first, whatever their number."""
-    monkeypatch.setattr(caches, "READ_S", 0.2)
+    monkeypatch.setattr(access_keys, "READ_S", 0.2)
     row, token = mint(role=Role.READ, scope=["a"], now_us=0)
     store = MemoryStore(row)
     cache = cache_of(store)
@@ -252,14 +264,14 @@ def test_a_silent_database_holds_nobody_up(
             assert await cache.recognise(token) is not None
         assert not waiting.done()
         assert await waiting is not None
-        clock[0] += caches.OUTAGE_S
+        clock[0] += access_keys.OUTAGE_S
         refused = await asyncio.gather(
             *(cache.recognise(token) for _ in range(100)), return_exceptions=True
         )
         assert [type(each) for each in refused] == [StorageError] * 100
         assert store.reads == 3
         store.answers.set()
-        clock[0] += caches.STALE_S
+        clock[0] += access_keys.STALE_S
         assert await cache.recognise(token) is not None
 
     asyncio.run(scenario())
@@ -317,7 +329,7 @@ def test_whether_a_caller_may_still_see_a_stream(
         assert caller is not None
         changed = change(row)
         store.rows[:] = [] if changed is None else [changed]
-        clock[0] += caches.STALE_S
+        clock[0] += access_keys.STALE_S
         return await cache.still(caller, stream)
 
     assert asyncio.run(scenario()) is expected
@@ -337,9 +349,9 @@ def test_nobody_may_still_once_the_keys_cannot_be_read(clock: list[float]) -> No
         caller = await cache.recognise(token)
         assert caller is not None
         store.broken = True
-        clock[0] += caches.OUTAGE_S - 1
+        clock[0] += access_keys.OUTAGE_S - 1
         assert await cache.still(caller, "s")
-        clock[0] += caches.STALE_S
+        clock[0] += access_keys.STALE_S
         assert not await cache.still(caller, "s")
 
     asyncio.run(scenario())
@@ -449,7 +461,7 @@ def test_a_new_database_is_for_its_owner_alone(data: Path) -> None:
 
 def test_a_database_that_says_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It is given up on in time, and connected to anew."""
-    monkeypatch.setattr(caches, "READ_S", 0.5)
+    monkeypatch.setattr(access_keys, "READ_S", 0.5)
     database = new_database("postgresql", tmp_path)
     row, token = mint(role=Role.READ, scope=["a"], now_us=7)
 

@@ -20,7 +20,7 @@ from service import NOW, build, posted, problem
 from support.rows import for_each
 
 from api.http import decompression
-from api.http.guard import Requires
+from api.http.caller import Requires
 from api.http.json_body import MOST_PARTS, JsonRoute, TooManyPartsError, parse
 from api.ingest import json_rows
 from api.ingest.json_weight import parts

@@ -25,8 +25,8 @@ from service import LOCAL, OCTETS, problem
 from starlette.types import Message, Receive, Scope, Send
 from typer.testing import CliRunner
 
-from api.access.rates import Rates, address_of
 from api.http import decompression, head_timeout
+from api.http.caller import Rates, address_of
 from api.http.head_timeout import TimedProtocol
 from api.http.middleware import Body
 from api.http.refusals import BodiesInFlightError

@@ -13,7 +13,7 @@ from service import NOW, PARAMS, build, problem
 
 import decaysketch as ds
 from api.errors import ClockAheadError, ClockEarlyError
-from api.ingest.clock_skew import CLOCK_SHARE, check_times, clock_lead_s, latest_time
+from api.ingest.checks import CLOCK_SHARE, check_times, clock_lead_s, latest_time
 from decaysketch import Snapshot
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
 

@@ -13,8 +13,8 @@ from httpx2 import Response
 from service import NOW, OCTETS, PARAMS, build, problem
 
 from api.queries import answering
+from api.queries.answering import Evaluation
 from api.queries.caching import AnswerCache, etag, is_known
-from api.queries.evaluation import Evaluation
 from api.queries.planning import Plan
 from api.service import clock
 

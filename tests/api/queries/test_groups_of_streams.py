@@ -87,7 +87,7 @@ def test_a_later_post_is_seen(client: TestClient, sketches: dict[str, DecaySketc
 def test_more_joins_than_are_kept(
     client: TestClient, sketches: dict[str, DecaySketch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from api.queries.groups import Joins
+    from api.queries.sources import Joins
     from api.service.streams import Stream
 
     joins = Joins(2)

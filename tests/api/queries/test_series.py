@@ -12,9 +12,9 @@ from fastapi.testclient import TestClient
 from httpx2 import Response
 from service import NOW, OCTETS, PARAMS, build, problem
 
-from api.queries import QueryRequest, evaluation
+from api.queries import QueryRequest, answering
+from api.queries.answering import Evaluation
 from api.queries.caching import AnswerCache
-from api.queries.evaluation import Evaluation
 from api.queries.requests import Query
 from api.service import clock
 from decaysketch import DecaySketch, IntegralDecaySketch, SketchParams, decay
@@ -283,7 +283,7 @@ def test_limit_of_estimates(stream: TestClient) -> None:
 def test_limit_of_work(
     stream: TestClient, sketch: DecaySketch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation, "MAX_WORK_S", 0.2)
+    monkeypatch.setattr(answering, "MAX_WORK_S", 0.2)
     quantiles = {"aggregate": "quantile", "q": [k / 50 for k in range(50)], "now": NOW}
     query = quantiles | {"decay": HALVING}
     assert ask(stream, query).status_code == 200

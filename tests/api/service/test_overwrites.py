@@ -13,7 +13,7 @@ from families import CASES
 from fastapi.testclient import TestClient
 from service import NOW, OCTETS, posted
 
-from api.service import overwrites
+from api.service import source_stats
 from api.service.aggregator import Limits
 from api.settings import Settings
 
@@ -124,7 +124,7 @@ def test_what_was_replaced_is_back_when_the_source_is_revoked(stream: TestClient
 def test_more_rows_than_are_counted_are_said_to_be_unknown(
     stream: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overwrites, "MOST_ROWS", 15)
+    monkeypatch.setattr(source_stats, "MOST_ROWS", 15)
     for number, source in enumerate(("a", "b")):
         post(stream, source, CASES["decay"].fed(np.ones(10), np.full(10, NOW - number)))
     assert count(stream) == {"a": None, "b": None}
@@ -135,13 +135,13 @@ def test_what_has_not_changed_is_not_counted_again(
     stream: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[str] = []
-    whole = overwrites._replacing
+    whole = source_stats._replacing
 
     def noted(stream: Any) -> Any:
         counted.append(stream.name)
         return whole(stream)
 
-    monkeypatch.setattr(overwrites, "_replacing", noted)
+    monkeypatch.setattr(source_stats, "_replacing", noted)
     for _ in range(3):
         count(stream)
     assert len(counted) == 1
@@ -157,7 +157,7 @@ def test_a_count_that_fails_is_logged_and_ends_nothing(
     def fail(_: Any) -> Any:
         raise MemoryError("none left")
 
-    monkeypatch.setattr(overwrites, "_replacing", fail)
+    monkeypatch.setattr(source_stats, "_replacing", fail)
     post(stream, "a", CASES["decay"].fed(np.ones(10), np.full(10, NOW)))
     assert count(stream) == {"a": None}
     assert "cannot count what sources of 's' replace" in caplog.text

@@ -24,12 +24,10 @@ from api.journal.model import Post, StorageError, StreamRow
 from api.journal.sql import SqlStorage
 from api.journal.storage import Writer
 from api.logs import Seldom
-from api.service.committer import Committer
+from api.service.committer import Committer, Receipt, Writability
 from api.service.metrics import Metrics
 from api.service.observer import Observer
-from api.service.posts import Receipt
 from api.service.streams import Stream
-from api.service.write_probe import Writability
 from decaysketch import DecaySketch
 from decaysketch.families import recipe_of
 

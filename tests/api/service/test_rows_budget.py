@@ -27,9 +27,8 @@ from api.journal.model import Post
 from api.resources import bound_bytes, memory_table, parts
 from api.service import follower
 from api.service.aggregator import Aggregator
-from api.service.budget import PART_ROWS, Memory
+from api.service.budget import PART_ROWS, Memory, charging
 from api.service.merging import MergeBuffer
-from api.service.shares import charging
 from api.service.streams import Stream
 from api.settings import Settings
 from decaysketch import DecaySketch, SketchParams

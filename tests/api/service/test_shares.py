@@ -12,9 +12,8 @@ from service import NOW, PARAMS, problem
 from api.access.keys import Role, mint
 from api.errors import RowsInFlightError
 from api.service.aggregator import Aggregator
-from api.service.budget import Flight
+from api.service.budget import Flight, Shares
 from api.service.committer import Committer
-from api.service.shares import Shares
 
 
 def test_a_caller_leaves_half_to_the_others() -> None:

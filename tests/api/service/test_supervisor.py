@@ -13,7 +13,7 @@ from service import PARAMS, build
 
 from api.journal.model import Post
 from api.journal.sql import SqlStorage
-from api.service import compactor, supervisor
+from api.service import compactor, threads
 from api.service.aggregator import Aggregator, Limits
 from api.service.committer import Committer
 from api.service.compactor import Compactor
@@ -21,8 +21,7 @@ from api.service.follower import Follower
 from api.service.merging import MergeBuffer
 from api.service.metrics import Metrics
 from api.service.streams import Stream
-from api.service.supervisor import Background
-from api.service.threads import Threads
+from api.service.threads import Background, Threads
 from decaysketch import merge
 from decaysketch.families import recipe_of
 
@@ -44,8 +43,8 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed is tried again at once."""
-    monkeypatch.setattr(supervisor, "_FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(supervisor, "_LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(threads, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(threads, "_LONGEST_PAUSE_S", 0.01)
 
 
 @pytest.fixture
@@ -251,5 +250,5 @@ async def test_who_fails_again_and_again_is_tried_less_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.undo()
-    assert [supervisor.pause_s(times) for times in (1, 2, 3, 6, 10**6)] == [1, 2, 4, 30, 30]
+    assert [threads.pause_s(times) for times in (1, 2, 3, 6, 10**6)] == [1, 2, 4, 30, 30]
     assert not Background(Metrics()).running
