@@ -204,7 +204,7 @@ class Study:
 
     def _newest(self) -> str:
         """The name of the latest version."""
-        folder = self.folder / "table" / "versions"
+        folder = self.folder / "table" / "_delta_log"
         return max((path.name for path in folder.glob("*.json")), default="")
 
     def _is_after(self, version: str) -> bool:
@@ -231,7 +231,7 @@ class Study:
 
     def _unnamed(self) -> set[str]:
         """Folders of files that no version names yet."""
-        later = f"{int(self._newest().partition('.')[0] or 0) + 1:010d}"
+        later = f"{int(self._newest().partition('.')[0] or -1) + 1:010d}"
         folder = self.folder / "table" / "data"
         return {path.name for path in folder.glob("*") if path.name >= later}
 
@@ -244,7 +244,8 @@ class Study:
         query = start(session, self.folder, to_the_end=True)
         query.awaitTermination()
         table = SketchTable.open(self.folder / "table")
-        self.outcome.versions, [self.outcome.last_batch] = table.version, table.applied.values()
+        self.outcome.versions = table.version
+        self.outcome.last_batch = table.applied(str(query.id)) or 0
         rows = table.read()
         expected = pa.Table.from_batches(self._expected.batches()).cast(rows.schema)
         expected = _sorted(expected)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from decaysketch.core.codec.fields import HEAD_BYTES, fingerprint_of
 from decaysketch.errors import IncompatibleSketchError
 from decaysketch.families import Recipe, family_of
-from decaysketch.spark._manifest import COLUMNS, COUNTS, Run, TableError
+from decaysketch.spark._log import COLUMNS, COUNTS, File, Run, TableError
 from decaysketch.spark._names import quoted
 from decaysketch.spark._storage import Storage
 from decaysketch.tables import RESULT_FIELDS, key_fields, merge_blobs
@@ -92,14 +92,12 @@ def row_schema(schema: pa.Schema, by: Sequence[str]) -> pa.Schema:
     return pa.schema([*fields, *RESULT_FIELDS])
 
 
-def selected(rows: DataFrame, by: Sequence[str], columns: Sequence[str] = COLUMNS) -> DataFrame:
-    """Return a table's columns in order. Columns that are not in ``columns`` are counts with
-    value 0.
-    """
+def selected(rows: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Return a table's columns in order. A missing count is 0."""
     from pyspark.sql.functions import col, lit
 
     def column(name: str) -> Column:
-        if name in by or (name in columns and name in rows.columns):
+        if name in by or name in rows.columns:
             return col(quoted(name))
         return lit(0).cast("bigint").alias(name)
 
@@ -134,9 +132,8 @@ def read_run(storage: Storage, run: Run, schema: pa.Schema) -> pa.Table:
     """Read all rows in a run, by the table's schema."""
     tables = []
     for file in run.files:
-        columns = [name for name in schema.names if name in run.columns or name not in COLUMNS]
-        with storage.open(file) as source:
-            table = pq.read_table(source, columns=columns, coerce_int96_timestamp_unit="us")
+        with storage.open(file.path) as source:
+            table = pq.read_table(source, columns=schema.names, coerce_int96_timestamp_unit="us")
             tables.append(_conformed(table, schema))
     return pa.concat_tables(tables)
 
@@ -182,17 +179,22 @@ def written_run(
         empty = rows.sparkSession.createDataFrame([], rows.schema)
         schema = row_schema(empty.toArrow().schema, by)
         selected(rows, by).write.mode("error").parquet(storage.uri(folder))
-    files = parquet_files(storage, folder)
-    if not files:
+    written = parquet_files(storage, folder)
+    if not written:
         raise TableError(
             f"what was written to {storage.uri(folder)} is not seen by this program: it and the "
             "engine's workers must share the file system"
         )
     counts = dict.fromkeys(("sketches", *COUNTS, "sketch_bytes"), 0)
-    keys = [_checked(storage, file, counts, by, expected) for file in files]
+    entries, keys, files = storage.entries(folder), [], []
+    for path in written:
+        before = counts["sketches"]
+        keys.append(_checked(storage, path, counts, by, expected))
+        size = entries[path.rpartition("/")[2]].size
+        files.append(File(path, size, counts["sketches"] - before))
     _refuse_repeated(keys, by, counts["sketches"])
-    storage.keep(*files)
-    return Run(tuple(files), counts, COLUMNS), schema
+    storage.keep(*written)
+    return Run(tuple(files), counts), schema
 
 
 def _checked(

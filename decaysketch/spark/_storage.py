@@ -1,38 +1,31 @@
-"""A folder that several programs read and one writes: complete files under final names, or nothing.
+"""A folder that several programs read and one writes.
 
 Guarantees
-    A name that :meth:`Storage.publish` made has all of its content, even if any process is killed
-    at any time. On a local file system it is also on the disk, because files and names are synced.
-    If two writers publish the same name, one gets an error. Elsewhere the guarantee holds as far as
-    a renamed file appears completely and at once. HDFS does that, and object stores do it by other
-    means.
+    On a local file system, files and names that :meth:`Storage.keep` received are on the disk.
 Writers
     On a local file system a writer holds the lock of the operating system (``flock``), which ends
-    with the process in every case. Elsewhere there is no lock, so the operator has to run one
-    writer at a time.
+    with the process in every case. Elsewhere there is no lock, and the table's log lets one writer
+    of each version succeed.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-import secrets
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
-__all__ = ["Storage"]
+__all__ = ["LOCK", "Storage"]
 
-_OF_HADOOP = re.compile(r"^s3[an]:")  # Spark's names of what pyarrow calls s3
-_LOCK = ".lock"
+LOCK = ".lock"
 _POLL_S = 0.05
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 _STALE_S = 86_400.0  # what a writer elsewhere left unfinished for so long is a leftover
 
 
@@ -40,27 +33,27 @@ class Storage:
     """One folder.
 
     Args:
-        place: a local path, or a URI that Spark and pyarrow know (``hdfs://``, ``s3a://``, ...).
-        filesystem: given if ``place`` is a path in it instead.
+        place: a local path, or a URI that Spark and deltalake know (``hdfs://``, ``s3a://``, ...).
+        options: deltalake's options for the file system of a URI, such as credentials.
 
     Attributes:
         name: ``place``, for messages.
+        options: as given.
         local: whether the guarantees for local file systems hold. Not on Windows.
     """
 
     def __init__(
-        self, place: str | os.PathLike[str], filesystem: fs.FileSystem | None = None
+        self, place: str | os.PathLike[str], options: Mapping[str, str] | None = None
     ) -> None:
-        self.name = os.fspath(place)
-        self._uri = self.name.rstrip("/") if "://" in self.name else None
-        if filesystem is not None:
-            self._fs, root = filesystem, self.name
-        elif self._uri is not None:
-            self._fs, root = fs.FileSystem.from_uri(_OF_HADOOP.sub("s3:", self._uri))
+        self.name, self.options = os.fspath(place), dict(options or {})
+        self._fs: fs.FileSystem
+        if _is_local(self.name):
+            self._root = str(Path(self.name.removeprefix("file://")).absolute())
+            self._uri, self._fs = f"file://{self._root}", fs.LocalFileSystem()
+            self.local = sys.platform != "win32"
         else:
-            self._fs, root = fs.LocalFileSystem(), str(Path(self.name).absolute())
-        self._root = root.rstrip("/")
-        self.local = isinstance(self._fs, fs.LocalFileSystem) and sys.platform != "win32"
+            self._root, self._uri, self.local = "", self.name.rstrip("/"), False
+            self._fs = fs.PyFileSystem(DeltaStorageHandler(self._uri, self.options))
 
     def __repr__(self) -> str:
         return f"Storage({self.name!r})"
@@ -68,16 +61,18 @@ class Storage:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Storage):
             return NotImplemented
-        return bool(self._root == other._root and self._fs == other._fs)
+        return self._uri == other._uri
 
     def __hash__(self) -> int:
-        return hash(self._root)
+        return hash(self._uri)
+
+    @property
+    def delta_uri(self) -> str:
+        """The name under which deltalake opens the folder."""
+        return self._uri if self._root == "" else self._root
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
-
-    def _folder(self, name: str) -> str:
-        return self._path(name).rsplit("/", 1)[0]
 
     # ------------------------------------------------------------------------------------- read
 
@@ -105,7 +100,7 @@ class Storage:
 
     def uri(self, name: str) -> str:
         """Return the URI under which Spark writes this name."""
-        return f"{self._uri}/{name}" if self._uri else f"file://{self._path(name)}"
+        return f"{self._uri}/{name}"
 
     def pattern(self, name: str) -> str:
         """Return the URI under which Spark reads this name. To its readers ``*``, brackets and
@@ -152,42 +147,6 @@ class Storage:
         for folder in sorted(folders, reverse=True):
             _synchronize(self._path(folder))
 
-    def publish(self, name: str, content: bytes) -> None:
-        """Make a file appear, completely and at once.
-
-        Raises:
-            FileExistsError: the name exists, and keeps its content.
-        """
-        folder = self._folder(name)
-        draft = f"{folder}/.{secrets.token_hex(8)}.part"
-        with self._fs.open_output_stream(draft) as stream:
-            stream.write(content)
-        try:
-            if self.local:
-                _synchronize(draft)
-                self._link(draft, self._path(name))
-                self._keep_folders([name])
-            else:
-                self._refuse_taken(name)
-                self._fs.move(draft, self._path(name))
-        finally:
-            if self._fs.get_file_info(draft).type == fs.FileType.File:
-                self._fs.delete_file(draft)
-
-    def _link(self, draft: str, path: str) -> None:
-        try:
-            os.link(draft, path)
-        except OSError as fault:
-            if fault.errno not in _NO_LINKS:
-                raise
-            if Path(path).exists():  # no hard links here; the lock stands in for them
-                raise FileExistsError(path) from None
-            Path(draft).rename(path)
-
-    def _refuse_taken(self, name: str) -> None:
-        if self._fs.get_file_info(self._path(name)).type != fs.FileType.NotFound:
-            raise FileExistsError(self._path(name))
-
     def is_leftover(self, info: fs.FileInfo) -> bool:
         """Return whether an unfinished entry has no writer any more. Call it while holding the
         lock.
@@ -216,7 +175,7 @@ class Storage:
         import fcntl  # Windows has none
 
         deadline = time.monotonic() + wait_s
-        handle = os.open(self._path(_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        handle = os.open(self._path(LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             while True:
                 try:
@@ -229,6 +188,10 @@ class Storage:
             yield
         finally:
             os.close(handle)
+
+
+def _is_local(name: str) -> bool:
+    return "://" not in name or name.startswith("file:")
 
 
 def _synchronize(path: str) -> None:

@@ -12,8 +12,8 @@ whether the batch was finished. A sketch tolerates that. It also tolerates late 
 without a watermark and without state about earlier rows. If any process is killed at any time, the
 table ends with the same bytes as one batch build over all rows.
 
-*Counts* (``rows`` and the like) count deliveries and would count twice. So a table version also
-records the batch and the query that made it, in the same file and at the same moment. A batch that
+*Counts* (``rows`` and the like) count deliveries and would count twice. So a commit also records
+the batch and the query that made it, as an application transaction of Delta. A batch that
 is there already is merged again with counts of 0. That changes no sketch. (It is merged and not
 skipped, because after a deleted checkpoint a query makes other batches with the same numbers under
 its name.)

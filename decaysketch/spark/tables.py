@@ -1,15 +1,16 @@
-"""The stored sketch table: builds write it and other programs read it, one version after another.
+"""The stored sketch table: a Delta table that builds write and other programs read.
 
-    DIR/versions/0000000007.json    version 7: configuration, key columns, files, counts, notes
-    DIR/data/0000000007-5f3a/       the Parquet files that version 7 added: the key columns and
+    DIR/_delta_log/                 the Delta log: one version after another
+    DIR/data/0000000007-5f3a9c01/   the Parquet files that version 7 added: the key columns and
                                     :data:`decaysketch.tables.RESULT_FIELDS`
     DIR/.lock                       held by a writer, on a local file system
 
-A version is a file list and never changes. A writer first writes files that no version names, then
-lets the next version appear (``Storage.publish``). So a reader sees a complete change or no change,
-and a writer that is killed at any moment leaves the previous version. The next writer removes the
-unfinished files. The last ``keep`` versions stay readable, so a reader has the time for that many
-changes to finish.
+A writer first writes files that no version names, with Spark's executors or with Arrow. Then it
+commits them (:mod:`decaysketch.spark._log`). So a reader sees a complete change or no change, and a
+writer that is killed at any moment leaves the previous version. The next writer removes the
+unfinished files. The files of the last ``keep`` versions stay, so a reader has the time for that
+many changes to finish. Any engine that reads Delta tables reads the rows as they are stored: a key
+has one row in each run.
 
 *Runs.* Sketches merge, so a table need not be rewritten to contain more: :meth:`SketchTable.append`
 adds a run of files, and a reader of one sketch per key merges the runs. :meth:`SketchTable.compact`
@@ -21,10 +22,12 @@ log may have lost rows, and no merge removes them. Its partitions are then *repl
 ones stay as they are. The table is the merge of all partitions.
 
 *Counts* count the deliveries that were read, including duplicates. A merge adds them up. A build
-that is merged twice counts twice there, and never in a sketch. ``applied`` stores each writer's
-last piece of work, so that :mod:`decaysketch.spark.streaming` counts a batch once.
+that is merged twice counts twice there, and never in a sketch. Delta's application transactions
+store each writer's last piece of work, so that :mod:`decaysketch.spark.streaming` counts a batch
+once.
 
-A folder from release 0.1.0 (``sketches/`` and ``summary.json``) is version 0 of a table.
+A table that was written before tables had a Delta log (``versions/``) is not read. Build it again
+with ``overwrite``.
 """
 
 from __future__ import annotations
@@ -35,20 +38,18 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import ParameterError
 from decaysketch.families import DEFAULT, Recipe, recipe_from_dict
-from decaysketch.spark import _rows
-from decaysketch.spark._manifest import COUNTS, Manifest, Partition, Run, TableError, key_types
+from decaysketch.spark import _log, _rows
+from decaysketch.spark._log import COUNTS, LOG, Content, Partition, Run, TableBusyError, TableError
 from decaysketch.spark._rows import Expected, Rows
-from decaysketch.spark._storage import Storage
+from decaysketch.spark._storage import LOCK, Storage
 from decaysketch.tables import RESULT_FIELDS
 
 if TYPE_CHECKING:
@@ -65,19 +66,18 @@ __all__ = [
 
 #: What a version says about itself; a function is called when its files are written.
 Notes: TypeAlias = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
+#: A partition's rows, and its input's fingerprint.
+Part: TypeAlias = tuple[Rows, Mapping[str, Any] | None]
 
-_VERSION = re.compile(r"(\d{10})\.json")
-_FOLDER = re.compile(r"\d{10}-[0-9a-f]{8}")  # below data: what a version added
-_DRAFT = re.compile(r"\.[0-9a-f]{16}\.part")  # below versions: one that did not appear
-_PART = re.compile(r"part-.*|_SUCCESS|\..*\.crc")  # below sketches, in a folder of release 0.1.0
-_OURS = {"versions": (_VERSION, _DRAFT), "data": (_FOLDER,), "sketches": (_PART,)}
-_OUR_FILES = {".lock", "summary.json"}
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # as JSON
+_FOLDER = re.compile(r"\d{10}-[0-9a-f]{8}")  # below data: the files that a version added
+_LOGGED = re.compile(
+    r"\d{20}\.(json|checkpoint.*)(#\d+)?|_last_checkpoint(#\d+)?|.*\.crc|_sidecars"
+)
+_UNLINKED = re.compile(r".*#\d+")  # below _delta_log: one that did not appear
+_OLD = "versions"  # of a table without a Delta log
+_OLD_VERSION = re.compile(r"\d{10}\.json|\.[0-9a-f]{16}\.part")
+_OURS = {LOG: _LOGGED, "data": _FOLDER, _OLD: _OLD_VERSION}
 _BY_DIGEST = ("fractions", "table")  # decays that a recipe's JSON names only
-
-
-class TableBusyError(TableError):
-    """Another writer was first. Nothing was changed. Open the table again, and try again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +96,13 @@ class SketchTable:
 
     Attributes:
         storage: its folder.
-        version: its number. 0 is a folder from release 0.1.0.
-        manifest: the version's manifest.
+        version: its number in the Delta log.
+        content: its partitions and notes.
     """
 
     storage: Storage
     version: int
-    manifest: Manifest
+    content: Content
     _id_key: bytes | None = field(default=None, repr=False)
     _decay: IntegralDecay | None = field(default=None, repr=False)
 
@@ -110,18 +110,14 @@ class SketchTable:
 
     @classmethod
     def exists(
-        cls, path: str | os.PathLike[str], *, filesystem: fs.FileSystem | None = None
+        cls, path: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None
     ) -> bool:
-        """Return whether there is a table, from this release or from 0.1.0.
+        """Return whether there is a table, with a Delta log or without.
 
         Raises:
             TableError: there is a file, or a folder with foreign content.
         """
-        storage = Storage(path, filesystem)
-        found = {} if storage.is_file() else storage.entries()
-        if storage.is_file() or not all(_is_ours(storage, info) for info in found.values()):
-            raise TableError(f"{storage.name} is there already and not a table of sketches")
-        return "summary.json" in found or bool(_versions(storage))
+        return _has_table(Storage(path, storage_options))
 
     @classmethod
     def open(
@@ -130,28 +126,24 @@ class SketchTable:
         *,
         id_key: bytes | None = None,
         decay: IntegralDecay | None = None,
-        filesystem: fs.FileSystem | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> SketchTable:
         """Return the latest version.
 
         Args:
-            path: a folder, local or by a URI that both pyarrow and Spark know.
+            path: a folder, local or by a URI that both deltalake and Spark know.
             id_key: the stream's secret, if it has one and sketches will be merged.
             decay: the decay, if it is a table and sketches will be merged.
-            filesystem: given if ``path`` is a path in it (then Arrow reads and writes it, and Spark
-                does not).
+            storage_options: deltalake's options for the file system of a URI.
 
         Raises:
             TableError: there is none.
         """
-        storage = Storage(path, filesystem)
-        while versions := _versions(storage):
-            try:
-                text = storage.read(_version_name(versions[-1]))
-            except FileNotFoundError:  # removed meanwhile: there are later ones
-                continue
-            return cls(storage, versions[-1], _parsed(storage, text), id_key, decay)
-        return cls(storage, 0, _of_0_1(storage), id_key, decay)
+        storage = Storage(path, storage_options)
+        version = _log.latest(storage)
+        if version is None:
+            raise _no_table(storage)
+        return cls(storage, version, _log.read(storage, version), id_key, decay)
 
     @classmethod
     def create(
@@ -162,12 +154,12 @@ class SketchTable:
         *,
         keep: int = 2,
         notes: Notes | None = None,
-        filesystem: fs.FileSystem | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> SketchTable:
         """Create a table without rows.
 
         Args:
-            path, filesystem: see :meth:`open`.
+            path, storage_options: see :meth:`open`.
             recipe: the sketch configuration. Its secret is not stored.
             by: the key columns.
             keep: number of versions that stay readable, at least 1.
@@ -176,26 +168,27 @@ class SketchTable:
         Raises:
             TableError: the place is not empty.
         """
-        manifest = Manifest(recipe=recipe.to_dict(), by=tuple(by), keep=keep)
-        return cls._begin(path, {}, manifest, recipe, notes, False, filesystem)
+        return cls.write(
+            path, {}, recipe, by, keep=keep, notes=notes, storage_options=storage_options
+        )
 
     @classmethod
     def write(
         cls,
         path: str | os.PathLike[str],
-        rows: Rows | Mapping[str, tuple[Rows, Mapping[str, Any] | None]],
+        rows: Rows | Mapping[str, Part],
         recipe: Recipe,
         by: Sequence[str] = (),
         *,
         overwrite: bool = False,
         keep: int = 2,
         notes: Notes | None = None,
-        filesystem: fs.FileSystem | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> SketchTable:
         """Create a table with these rows. With ``overwrite`` it replaces an existing one.
 
         Args:
-            path, recipe, by, keep, filesystem: see :meth:`create`.
+            path, recipe, by, keep, storage_options: see :meth:`create`.
             rows: see :meth:`replace`. Or by label, see :meth:`replace_partitions`.
             notes: see :meth:`replace`.
             overwrite: replace any existing table, at once.
@@ -205,31 +198,18 @@ class SketchTable:
                 belong in such a table.
             TableBusyError: another writer is active there.
         """
-        manifest = Manifest(recipe=recipe.to_dict(), by=tuple(by), keep=keep)
-        parts = rows if isinstance(rows, Mapping) else {"": (rows, None)}
-        return cls._begin(path, parts, manifest, recipe, notes, overwrite, filesystem)
-
-    @classmethod
-    def _begin(
-        cls,
-        path: str | os.PathLike[str],
-        parts: Mapping[str, tuple[Rows, Mapping[str, Any] | None]],
-        manifest: Manifest,
-        recipe: Recipe,
-        notes: Notes | None,
-        overwrite: bool,
-        filesystem: fs.FileSystem | None,
-    ) -> SketchTable:
-        if manifest.keep < 1:
-            raise TableError(f"keep is {manifest.keep}; expected at least 1")
-        storage = Storage(path, filesystem)
-        cls.exists(path, filesystem=filesystem)
+        if keep < 1:
+            raise TableError(f"keep is {keep}; expected at least 1")
+        storage = Storage(path, storage_options)
+        _has_table(storage)
         storage.make()
-        table = cls(storage, 0, manifest, recipe.params.id_key, recipe.decay)
+        empty = Content(recipe=recipe.to_dict(), by=tuple(by), keep=keep)
+        table = cls(storage, -1, empty, recipe.params.id_key, recipe.decay)
+        parts = rows if isinstance(rows, Mapping) else {"": (rows, None)}
         with table._writing(0.0):
-            if cls.exists(path, filesystem=filesystem) and not overwrite:
+            if _has_table(storage) and not overwrite:
                 raise TableError(f"{storage.name} holds a table of sketches already")
-            return table._next(*_split(parts), notes, overwriting=True)
+            return table._first(parts, notes)
 
     # --------------------------------------------------------------------------------- describe
 
@@ -241,7 +221,7 @@ class SketchTable:
     @property
     def by(self) -> tuple[str, ...]:
         """Key column names. Empty if there is one sketch over everything."""
-        return self.manifest.by
+        return self.content.by
 
     @property
     def recipe(self) -> Recipe:
@@ -251,14 +231,14 @@ class SketchTable:
             ParameterError: the stream has a secret, or a decay that is a table, and :meth:`open`
                 did not receive it.
         """
-        form = self.manifest.recipe
+        form = self.content.recipe
         needed = form.get("decay", {}).get("kind") in _BY_DIGEST
         return recipe_from_dict(form, id_key=self._id_key, table=self._decay if needed else None)
 
     @property
     def partitions(self) -> dict[str, Partition]:
         """The partitions by label. The label is "" if rows are not divided."""
-        return self.manifest.partitions
+        return self.content.partitions
 
     @property
     def fingerprints(self) -> dict[str, dict[str, Any]]:
@@ -269,27 +249,26 @@ class SketchTable:
             if partition.fingerprint is not None
         }
 
-    @property
-    def applied(self) -> dict[str, int]:
-        """The last piece of work from each writer that numbers them. See :meth:`append`."""
-        return self.manifest.applied
+    def applied(self, writer: str) -> int | None:
+        """Return the number of a writer's last piece of work. See :meth:`append`."""
+        return _log.applied(self.storage, self.version, writer)
 
     @property
     def added(self) -> list[Run]:
         """The runs that this version added."""
         own = f"data/{self.version:010d}-"
-        return [run for run in self.manifest.runs if run.files[0].startswith(own)]
+        return [run for run in self.content.runs if run.folder.startswith(own)]
 
     @property
     def counts(self) -> dict[str, int]:
         """``sketches`` and ``sketch_bytes`` as stored, and the count columns' sums."""
         names = ("sketches", *COUNTS, "sketch_bytes")
-        return {name: sum(run.counts.get(name, 0) for run in self.manifest.runs) for name in names}
+        return {name: sum(run.counts.get(name, 0) for run in self.content.runs) for name in names}
 
     @property
     def summary(self) -> dict[str, Any]:
         """Return the sketch configuration, key columns, counts and notes, JSON-ready."""
-        own = self.manifest
+        own = self.content
         return {**own.recipe, "by": list(own.by), **self.counts, **own.notes}
 
     # ------------------------------------------------------------------------------------- read
@@ -322,25 +301,20 @@ class SketchTable:
         Raises:
             TableError: there were no rows yet.
         """
-        if self.manifest.schema is None:
+        if self.content.schema is None:
             raise TableError(f"{self.path} holds no rows yet")
-        alike: dict[tuple[str, ...], list[str]] = {}
-        for run in self.manifest.runs if runs is None else runs:
-            alike.setdefault(run.columns, []).extend(map(self.storage.pattern, run.files))
-        parts = [
-            _rows.selected(session.read.parquet(*files), self.by, columns)
-            for columns, files in alike.items()
-        ]
-        if not parts:
-            return session.createDataFrame(self.manifest.schema.empty_table())
-        return reduce(lambda some, more: some.union(more), parts)
+        chosen = self.content.runs if runs is None else runs
+        files = [self.storage.pattern(file.path) for run in chosen for file in run.files]
+        if not files:
+            return session.createDataFrame(self.content.schema.empty_table())
+        return _rows.selected(session.read.parquet(*files), self.by)
 
     def _expected(self) -> Expected:
         try:
             fingerprint: bytes | None = self.recipe.params.fingerprint
         except ParameterError:
             fingerprint = None
-        return Expected(self.manifest.recipe.get("family", DEFAULT), fingerprint)
+        return Expected(self.content.recipe.get("family", DEFAULT), fingerprint)
 
     def _merged(self, rows: DataFrame) -> DataFrame:
         from decaysketch.spark.build import merge_table
@@ -366,7 +340,7 @@ class SketchTable:
 
     def _read(self, partitions: Sequence[str] | None = None) -> pa.Table:
         """Read in no order."""
-        schema = self.manifest.schema
+        schema = self.content.schema
         runs = self._runs_of(partitions)
         if schema is None or not runs:
             return (schema or pa.schema(RESULT_FIELDS)).empty_table()
@@ -406,12 +380,12 @@ class SketchTable:
         """
         with self._writing(wait_s):
             self._check_latest()
-            empty = self._with(partitions={}, applied={}, types=None, notes={})
-            return empty._next({"": rows}, {}, notes)
+            rest = replace(self.content, partitions={}, notes={})
+            return self._next(rest, {"": (rows, None)}, notes)
 
     def replace_partitions(
         self,
-        parts: Mapping[str, tuple[Rows, Mapping[str, Any] | None]],
+        parts: Mapping[str, Part],
         *,
         remove: Sequence[str] = (),
         notes: Notes | None = None,
@@ -433,7 +407,7 @@ class SketchTable:
             self._runs_of(remove)
             gone = {*remove, *parts}
             rest = {label: p for label, p in self.partitions.items() if label not in gone}
-            return self._with(partitions=rest, notes={})._next(*_split(parts), notes)
+            return self._next(replace(self.content, partitions=rest, notes={}), parts, notes)
 
     def append(
         self,
@@ -458,14 +432,12 @@ class SketchTable:
             TableError: see :meth:`replace`.
         """
         with self._writing(wait_s):
-            latest = self._latest()
+            latest, work = self._latest(), applied
             if applied is not None:
-                writer, number = applied
-                if number <= latest.applied.get(writer, -1):
-                    rows = _rows.without_counts(rows)
-                else:
-                    latest = latest._with(applied=latest.applied | {writer: number})
-            return latest._next({partition: rows}, {}, notes)
+                done = latest.applied(applied[0])
+                if done is not None and applied[1] <= done:
+                    rows, work = _rows.without_counts(rows), None
+            return latest._next(latest.content, {partition: (rows, None)}, notes, work=work)
 
     def compact(
         self,
@@ -493,173 +465,160 @@ class SketchTable:
         with self._writing(wait_s):
             latest = self._latest()
             latest._runs_of(partitions)
-            rest, rows = dict(latest.partitions), {}
+            rest, rows = dict(latest.partitions), dict[str, Part]()
             for label in latest.partitions if partitions is None else partitions:
                 runs = latest.partitions[label].runs
                 first = 0 if last is None else max(0, len(runs) - last)
                 if len(runs) - first > 1:
                     rest[label] = replace(rest[label], runs=runs[:first])
-                    rows[label] = latest._merged(latest.stored(session, runs[first:]))
+                    rows[label] = (latest._merged(latest.stored(session, runs[first:])), None)
             if not rows:
                 return latest
-            return latest._with(partitions=rest)._next(rows, {}, notes)
-
-    def _with(self, **changes: Any) -> SketchTable:
-        return replace(self, manifest=replace(self.manifest, **changes))
+            return latest._next(
+                replace(latest.content, partitions=rest), rows, notes, same_rows=True
+            )
 
     @contextmanager
     def _writing(self, wait_s: float) -> Iterator[None]:
         try:
             with self.storage.lock(wait_s):
+                _log.remove_cut_off(self.storage)
                 yield
         except BlockingIOError:
             raise TableBusyError(f"another program is writing to {self.path}") from None
 
     def _latest(self) -> SketchTable:
         """Return the version to continue from. The lock is held."""
-        versions = _versions(self.storage)
-        if not versions or versions[-1] == self.version:
-            return self
-        manifest = _parsed(self.storage, self.storage.read(_version_name(versions[-1])))
-        own = self.manifest
-        if (manifest.recipe, manifest.by) != (own.recipe, own.by):
+        version = _log.latest(self.storage)
+        if version is None:
+            raise _no_table(self.storage)
+        content, own = _log.read(self.storage, version), self.content
+        if (content.recipe, content.by) != (own.recipe, own.by):
             raise TableError(f"{self.path} was replaced by a table of other sketches")
-        return replace(self, version=versions[-1], manifest=manifest)
+        return replace(self, version=version, content=content)
 
     def _check_latest(self) -> None:
-        versions = _versions(self.storage)
-        if versions and versions[-1] != self.version:
+        if (version := _log.latest(self.storage)) != self.version:
             raise TableBusyError(
-                f"{self.path} is at version {versions[-1]}; this is version {self.version}"
+                f"{self.path} is at version {version}; this is version {self.version}"
             )
+
+    def _first(self, parts: Mapping[str, Part], notes: Notes | None) -> SketchTable:
+        """Write rows, and commit the version that begins the table. The lock is held.
+
+        It replaces a table that exists. If that one cannot be read, its log is removed first.
+        """
+        storage, version = self.storage, _log.latest(self.storage)
+        before = None if version is None else _read_or_none(storage, version)
+        number = 0 if before is None or version is None else version + 1
+        content = self._stored(number, self.content, parts, notes)
+        if before is not None:
+            content = content.after(before, number)
+        elif version is not None:
+            storage.remove(LOG)
+        made = _log.create(storage, content, overwrite=before is not None)
+        table = replace(self, version=made, content=content)
+        table._sweep()
+        return table
 
     def _next(
         self,
-        rows: Mapping[str, Rows],
-        fingerprints: Mapping[str, dict[str, Any]],
+        rest: Content,
+        parts: Mapping[str, Part],
         notes: Notes | None,
         *,
-        overwriting: bool = False,
+        work: tuple[str, int] | None = None,
+        same_rows: bool = False,
     ) -> SketchTable:
-        """Write runs, add them to the runs in ``self``, and publish it. The lock is held.
+        """Write rows, add them to the rest of this version, and commit it. The lock is held."""
+        self._sweep()
+        number = self.version + (2 if parts and rest.types is None else 1)
+        content = self._stored(number, rest, parts, notes).after(self.content, number)
+        made = _log.change(
+            self.storage, self.version, self.content, content, work=work, same_rows=same_rows
+        )
+        table = replace(self, version=made, content=content)
+        table._sweep()
+        return table
 
-        With ``overwriting``, versions that cannot be read are removed once this one exists.
-        """
-        versions = _versions(self.storage)
-        number = 1 + max([self.version, *versions])
-        self.storage.make("versions")
+    def _stored(
+        self, number: int, rest: Content, parts: Mapping[str, Part], notes: Notes | None
+    ) -> Content:
+        """Write runs that version ``number`` will add to the rest. Return its content."""
         self.storage.make("data")
-        unreadable = [n for n in versions if not self._is_readable(n)] if overwriting else []
-        if not unreadable:
-            self._sweep(versions)
-        own = self.manifest
-        partitions, types = dict(own.partitions), own.types
-        expected = self._expected()
-        for label, given in rows.items():
+        partitions, types, expected = dict(rest.partitions), rest.types, self._expected()
+        for label, (rows, fingerprint) in parts.items():
             folder = f"data/{number:010d}-{secrets.token_hex(4)}"
-            run, schema = _rows.written_run(self.storage, folder, given, own.by, expected)
-            found = key_types(schema)
+            run, schema = _rows.written_run(self.storage, folder, rows, rest.by, expected)
+            found = _log.key_types(schema)
             if types is not None and found != types:
-                raise TableError(f"{self.path} has keys {types}; rows to be stored have {found}")
+                raise TableError(
+                    f"{self.path} has keys {_named(types)}; rows to be stored have {_named(found)}"
+                )
             types = found
             held = partitions.get(label, Partition())
             runs = (*held.runs, run) if run.counts["sketches"] else held.runs
-            partitions[label] = Partition(runs, fingerprints.get(label, held.fingerprint))
-        said = {**own.notes, **(notes() if callable(notes) else notes or {})}
-        manifest = replace(own, partitions=partitions, types=types, notes=said)
-        try:
-            self.storage.publish(_version_name(number), manifest.dump())
-        except FileExistsError:
-            raise TableBusyError(f"another program made version {number} of {self.path}") from None
-        table = replace(self, version=number, manifest=manifest)
-        for each in unreadable:
-            self.storage.remove(_version_name(each))
-        table._sweep([*(each for each in versions if each not in unreadable), number])
-        return table
+            own = held.fingerprint if fingerprint is None else dict(fingerprint)
+            partitions[label] = Partition(runs, own)
+        said = {**rest.notes, **(notes() if callable(notes) else notes or {})}
+        return replace(rest, partitions=partitions, types=types, notes=said)
 
-    def _is_readable(self, version: int) -> bool:
-        try:
-            _parsed(self.storage, self.storage.read(_version_name(version)))
-        except TableError:
-            return False
-        return True
-
-    def _sweep(self, versions: Sequence[int]) -> None:
-        """Remove files that no stored version names. The lock is held."""
-        storage, kept = self.storage, versions[-self.manifest.keep :]
-        needed = {
-            file.rpartition("/")[0]
-            for number in kept
-            for run in _parsed(storage, storage.read(_version_name(number))).runs
-            for file in run.files
-        }
-        for number in versions[: -self.manifest.keep]:
-            storage.remove(_version_name(number))
-        for name, info in storage.entries("versions").items():
-            if _DRAFT.fullmatch(name) and storage.is_leftover(info):
-                storage.remove(f"versions/{name}")
-        newest = f"{max(kept, default=0):010d}"
+    def _sweep(self) -> None:
+        """Remove files that no readable version names. The lock is held."""
+        storage = self.storage
+        needed = {run.folder for run in self.content.runs} | self.content.retired.keys()
+        newest = f"{self.version:010d}"
         for name, info in storage.entries("data").items():
             # A folder of a later version is that of a writer that was killed, or is at work.
             if not _FOLDER.fullmatch(name) or f"data/{name}" in needed:
                 continue
             if name[:10] <= newest or storage.is_leftover(info):
                 storage.remove(f"data/{name}")
-        if len(versions) < self.manifest.keep or "sketches" in needed:
-            return
-        found = storage.entries()  # of release 0.1.0: what makes it a table goes last
-        if "summary.json" in found:
-            if "sketches" in found and _is_ours(storage, found["sketches"]):
-                storage.remove("sketches")
-            storage.remove("summary.json")
+        for folder, pattern in ((LOG, _UNLINKED), (_OLD, _OLD_VERSION)):
+            for name, info in storage.entries(folder).items():
+                if pattern.fullmatch(name) and storage.is_leftover(info):
+                    storage.remove(f"{folder}/{name}")
+        if _OLD in storage.entries() and not storage.entries(_OLD):
+            storage.remove(_OLD)
 
 
-def _split(
-    parts: Mapping[str, tuple[Rows, Mapping[str, Any] | None]],
-) -> tuple[dict[str, Rows], dict[str, dict[str, Any]]]:
-    """Return rows and fingerprints by label."""
-    rows = {label: given for label, (given, _) in parts.items()}
-    return rows, {label: dict(given) for label, (_, given) in parts.items() if given is not None}
+def _named(types: Mapping[str, pa.DataType]) -> dict[str, str]:
+    return {name: str(kind) for name, kind in types.items()}
 
 
-def _version_name(version: int) -> str:
-    return f"versions/{version:010d}.json"
+def _read_or_none(storage: Storage, version: int) -> Content | None:
+    try:
+        return _log.read(storage, version)
+    except TableError:
+        return None
 
 
-def _versions(storage: Storage) -> list[int]:
-    found = (_VERSION.fullmatch(name) for name in storage.entries("versions"))
-    return sorted(int(match[1]) for match in found if match)
+def _no_table(storage: Storage) -> TableError:
+    if storage.entries(_OLD):
+        return TableError(
+            f"{storage.name} was written before tables had a Delta log; build it again with "
+            "overwrite (--overwrite)"
+        )
+    return TableError(f"{storage.name} is not a table of sketches")
+
+
+def _has_table(storage: Storage) -> bool:
+    """Return whether there is a table, readable or not.
+
+    Raises:
+        TableError: there is a file, or a folder with foreign content.
+    """
+    found = {} if storage.is_file() else storage.entries()
+    if storage.is_file() or not all(_is_ours(storage, info) for info in found.values()):
+        raise TableError(f"{storage.name} is there already and not a table of sketches")
+    logged = (name for name in storage.entries(LOG) if not _UNLINKED.fullmatch(name))
+    return any(logged) or bool(storage.entries(_OLD))
 
 
 def _is_ours(storage: Storage, info: fs.FileInfo) -> bool:
     """Return whether an entry in a table's folder may be part of it."""
     name = info.base_name
     if info.type != fs.FileType.Directory:
-        return name in _OUR_FILES
-    if name not in _OURS or (name == "sketches" and "summary.json" not in storage.entries()):
-        return False
-    return all(
-        any(pattern.fullmatch(inner) for pattern in _OURS[name]) for inner in storage.entries(name)
-    )
-
-
-def _parsed(storage: Storage, text: bytes) -> Manifest:
-    try:
-        return Manifest.parse(text)
-    except _UNREADABLE as fault:
-        raise TableError(f"{storage.name} cannot be read: {fault!r}") from None
-
-
-def _of_0_1(storage: Storage) -> Manifest:
-    """Return the version for a folder from release 0.1.0."""
-    try:
-        files = _rows.parquet_files(storage, "sketches")
-        text, columns, schema = storage.read("summary.json"), [], None
-        if files:
-            with storage.open(files[0]) as source:
-                stored = pq.read_schema(source)
-            columns = stored.names
-            schema = _rows.row_schema(stored, Manifest.parse_summary(text, [], [], None).by)
-        return Manifest.parse_summary(text, files, columns, schema)
-    except (OSError, *_UNREADABLE) as fault:
-        raise TableError(f"{storage.name} is not a table of sketches: {fault!r}") from None
+        return bool(name == LOCK)
+    pattern = _OURS.get(name)
+    return pattern is not None and all(map(pattern.fullmatch, storage.entries(name)))

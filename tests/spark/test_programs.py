@@ -193,7 +193,7 @@ class TestPrograms:
             "--params", tmp_path / "params.json", "--weight-column", "weight", *secret,
         )  # fmt: skip
         assert status == 0, told
-        for version in (tmp_path / "out" / "versions").iterdir():
+        for version in (tmp_path / "out" / "_delta_log").glob("*.json"):
             assert key.hex() not in version.read_text()
         out, whole = tmp_path / "out", tmp_path / "all.sketch"
         assert run(merge.main, out, "--out", whole, *secret)[0] == 0
@@ -293,19 +293,11 @@ def test_families_are_built_and_merged(family: str, told: bool, tmp_path: Path) 
     assert merged.recipe == recipe
 
 
-def test_folders_of_two_families_are_not_merged(tmp_path: Path) -> None:
+def test_tables_of_two_families_are_not_merged(tmp_path: Path) -> None:
     for name in ("sum", "median"):
-        (tmp_path / name).mkdir()
-        summary = {**FAMILIES[name][0].to_dict(), "by": []}
-        (tmp_path / name / "summary.json").write_text(json.dumps(summary))
+        SketchTable.create(tmp_path / name, FAMILIES[name][0])
     status, told = run(merge.main, tmp_path / "sum", tmp_path / "median", "--out", tmp_path / "x")
     assert (status, "family: 'sum' != 'median'" in told) == (1, True)
-
-
-def test_a_folder_of_the_first_release_names_no_family(tmp_path: Path) -> None:
-    params = ds.SketchParams(max_weight=1)
-    (tmp_path / "summary.json").write_text(json.dumps({"params": params.to_dict(), "by": []}))
-    assert SketchTable.open(tmp_path).recipe == recipe_of(params)
 
 
 HALVING = '{"kind": "halving", "period": 60}'

@@ -81,9 +81,9 @@ class TestBatches:
             merge(second, 1)
         merge(second, 1)
         assert stored(tmp_path / "t") == built(*logs)
-        assert SketchTable.open(tmp_path / "t").applied == {"q": 1}
+        assert SketchTable.open(tmp_path / "t").applied("q") == 1
         merge(first.limit(0), 2)  # adds no run, and nothing is handed on
-        assert SketchTable.open(tmp_path / "t").applied == {"q": 2}
+        assert SketchTable.open(tmp_path / "t").applied("q") == 2
         assert given == [(0, 4), (1, 4), (1, 4)]
         # Another query is another reader of the log: what it reads is read once more.
         other = merge_into(tmp_path / "t", PARAMS, MAPPING, BY, query="other")
@@ -198,6 +198,7 @@ class TestKilled:
         query = start(session, tmp_path, to_the_end=True)
         query.awaitTermination()
         table = SketchTable.open(tmp_path / "table")
-        assert table.applied == {query.id: 5}
-        assert len(table.manifest.runs) <= 3
-        assert len(list((tmp_path / "table" / "versions").iterdir())) == 3
+        assert table.applied(query.id) == 5
+        assert len(table.content.runs) <= 3
+        folders = {f"data/{path.name}" for path in (tmp_path / "table" / "data").iterdir()}
+        assert folders == {run.folder for run in table.content.runs} | table.content.retired.keys()

@@ -1,9 +1,8 @@
-"""The stored table: versions, what a killed writer leaves, two writers, runs, partitions, 0.1.0."""
+"""The stored table: versions, killed writers, two writers, runs, partitions, other engines."""
 
 from __future__ import annotations
 
 import datetime as dt
-import errno
 import json
 import multiprocessing
 import os
@@ -12,6 +11,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import deltalake
+import duckdb
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -23,7 +25,7 @@ from decaysketch.asyncwindow import SumParams
 from decaysketch.cli import tables as cli_tables
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
 from decaysketch.families import Recipe, recipe_of
-from decaysketch.spark import _storage
+from decaysketch.spark import _log, _storage
 from decaysketch.spark._names import quoted
 from decaysketch.spark._storage import Storage
 from decaysketch.spark.tables import SketchTable, TableBusyError, TableError
@@ -62,6 +64,22 @@ def files_in(path: Path) -> set[str]:
     }
 
 
+def commit_name(version: int) -> str:
+    return f"_delta_log/{version:020d}.json"
+
+
+def changed_commit(path: Path, version: int, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change what a commit says about the table."""
+    file = path / commit_name(version)
+    actions = [json.loads(line) for line in file.read_text().splitlines()]
+    for action in actions:
+        if "commitInfo" in action:
+            state = json.loads(action["commitInfo"]["decaysketch"])
+            change(state)
+            action["commitInfo"]["decaysketch"] = json.dumps(state)
+    file.write_text("\n".join(map(json.dumps, actions)))
+
+
 class TestVersions:
     def test_a_table_is_read_as_it_was_written(self, tmp_path: Path) -> None:
         rows = built(log(1))
@@ -69,7 +87,7 @@ class TestVersions:
         opened = SketchTable.open(tmp_path / "t")
         assert opened == written
         assert opened.read() == rows
-        assert (opened.version, opened.by, opened.recipe) == (1, ("path",), RECIPE)
+        assert (opened.version, opened.by, opened.recipe) == (0, ("path",), RECIPE)
         sizes = [len(blob) for blob in rows.column("sketch").to_pylist()]
         assert opened.counts == {
             "sketches": 5, "rows": 600, "refused": 0, "sketch_bytes": sum(sizes), "replaced": 0,
@@ -93,8 +111,8 @@ class TestVersions:
         with pytest.raises(FileNotFoundError):
             first.read()
         assert files_in(tmp_path / "t") == {
-            ".lock", "versions/0000000002.json", "versions/0000000003.json",
-            *(run.files[0].rpartition("/")[0] for t in (second, third) for run in t.manifest.runs),
+            ".lock", *(commit_name(number) for number in range(3)),
+            *(run.folder for t in (second, third) for run in t.content.runs),
         }  # fmt: skip
 
     def test_what_is_there_is_not_overwritten_unasked(self, tmp_path: Path) -> None:
@@ -106,7 +124,7 @@ class TestVersions:
         other = recipe_of(ds.SketchParams(max_weight=9, capacity=9, time_unit="us"))
         rows = built(log(2), by=(), recipe=other)
         replaced = SketchTable.write(tmp_path / "t", rows, other, overwrite=True)
-        assert (replaced.version, replaced.by, replaced.read()) == (2, (), rows)
+        assert (replaced.version, replaced.by, replaced.read()) == (1, (), rows)
         (tmp_path / "mine").mkdir()
         (tmp_path / "mine" / "thesis.txt").touch()
         for path in (tmp_path / "mine", tmp_path / "mine" / "thesis.txt"):
@@ -118,8 +136,8 @@ class TestVersions:
 
     @pytest.mark.parametrize(
         "name",
-        ["data/log.parquet", "data/raw/x", "versions/notes.txt", "versions/v1.json", "data",
-         "sketches/part-0.parquet", "sketches/mine.sketch", "sketches", ".lock/x"],
+        ["data/log.parquet", "data/raw/x", "_delta_log/notes.txt", "_delta_log/v1.json", "data",
+         "versions/notes.txt", "versions/v1.json", "part-0.parquet", "sketches", ".lock/x"],
     )  # fmt: skip
     def test_a_folder_with_like_names_is_not_ours(self, tmp_path: Path, name: str) -> None:
         (tmp_path / "d" / name).parent.mkdir(parents=True)
@@ -132,7 +150,7 @@ class TestVersions:
 
     def test_what_is_not_ours_is_never_removed(self, tmp_path: Path) -> None:
         table = SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"], keep=1)
-        foreign = ("data/log.parquet", "data/raw/x", "versions/notes.txt", "versions/.part",
+        foreign = ("data/log.parquet", "data/raw/x", "_delta_log/notes.txt", "versions/.part",
                    "sketches/mine.sketch")  # fmt: skip
         for name in foreign:
             (tmp_path / "t" / name).parent.mkdir(exist_ok=True)
@@ -141,45 +159,53 @@ class TestVersions:
         assert {name for name in foreign if (tmp_path / "t" / name).exists()} == set(foreign)
 
     def test_what_cannot_be_read_is_overwritten_where_asked(self, tmp_path: Path) -> None:
-        for keep in (1, 2):
-            path = tmp_path / f"t{keep}"
-            SketchTable.write(path, built(log(1)), RECIPE, ["path"], keep=keep)
-            (path / "versions" / "0000000001.json").write_text("{}")
-            with pytest.raises(TableError, match="already"):
-                SketchTable.write(path, built(log(2)), RECIPE, ["path"], keep=keep)
-            table = SketchTable.write(
-                path, built(log(2)), RECIPE, ["path"], keep=keep, overwrite=True
-            )
-            assert (table.version, table.read()) == (2, built(log(2)))
-            assert [each.name for each in (path / "versions").iterdir()] == ["0000000002.json"]
-            assert len(list((path / "data").iterdir())) == 1
+        path = tmp_path / "t"
+        SketchTable.write(path, built(log(1)), RECIPE, ["path"])
+        (path / commit_name(0)).write_text("{}")
+        with pytest.raises(TableError, match="already"):
+            SketchTable.write(path, built(log(2)), RECIPE, ["path"])
+        table = SketchTable.write(path, built(log(2)), RECIPE, ["path"], overwrite=True)
+        assert (table.read(), SketchTable.open(path)) == (built(log(2)), table)
+        assert files_in(path) == {".lock", commit_name(0), table.added[0].folder}
 
-    def test_a_version_names_files_of_the_table_only(self, tmp_path: Path) -> None:
-        SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"])
-        file = tmp_path / "t" / "versions" / "0000000001.json"
-        content = json.loads(file.read_text())
-        [run] = content["partitions"][""]["runs"]
-        for name in ("../x.parquet", "data/../x", "/etc/passwd", "data/a/../../x", "data/x", "", 7):
-            run["files"] = [name]
-            file.write_text(json.dumps(content))
-            with pytest.raises(TableError, match="cannot be read"):
-                SketchTable.open(tmp_path / "t")
+    def test_a_table_without_a_delta_log_is_refused_and_overwritten(self, tmp_path: Path) -> None:
+        path, data = tmp_path / "t", tmp_path / "t" / "data" / "0000000001-00000000"
+        data.mkdir(parents=True)
+        (path / "versions").mkdir()
+        for file in (path / "versions" / "0000000001.json", data / "part-0.parquet"):
+            file.touch()
+        with pytest.raises(TableError, match="build it again with overwrite"):
+            SketchTable.open(path)
+        with pytest.raises(TableError, match="already"):
+            SketchTable.write(path, built(log(1)), RECIPE, ["path"])
+        with pytest.raises(TableError, match="lack the columns"):
+            SketchTable.write(path, log(1), RECIPE, ["path"], overwrite=True)
+        assert (data / "part-0.parquet").exists()
+        table = SketchTable.write(path, built(log(1)), RECIPE, ["path"], overwrite=True)
+        assert SketchTable.open(path).read() == built(log(1))
+        assert files_in(path) == {".lock", commit_name(0), table.added[0].folder}
+        assert not data.exists()
 
-    @pytest.mark.parametrize("text", ["[" * 100_000, '{"format": 2, "partitions": []}', "[]", "7"])
-    def test_hostile_versions(self, tmp_path: Path, text: str) -> None:
+    @pytest.mark.parametrize(
+        "folder", ["../x", "data/../x", "/etc", "data/a/../../x", "data/x", "", 7, None]
+    )
+    def test_a_version_names_files_of_the_table_only(self, tmp_path: Path, folder: Any) -> None:
         SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"])
-        (tmp_path / "t" / "versions" / "0000000001.json").write_text(text)
+
+        def change(state: dict[str, Any]) -> None:
+            state["partitions"][""]["runs"][0]["folder"] = folder
+
+        changed_commit(tmp_path / "t", 0, change)
         with pytest.raises(TableError, match="cannot be read"):
             SketchTable.open(tmp_path / "t")
 
-    def test_a_later_release_is_not_read_wrongly(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("text", ["[" * 100_000, '{"partitions": []}', "[]", "7"])
+    def test_hostile_versions(self, tmp_path: Path, text: str) -> None:
         SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"])
-        file = tmp_path / "t" / "versions" / "0000000001.json"
-        content = json.loads(file.read_text())
-        file.write_text(json.dumps(content | {"format": 3}))
-        with pytest.raises(TableError, match="format 3; expected 2"):
-            SketchTable.open(tmp_path / "t")
-        file.write_text(json.dumps({"format": 2}))
+        file = tmp_path / "t" / commit_name(0)
+        actions = [json.loads(line) for line in file.read_text().splitlines()]
+        actions[0]["commitInfo"]["decaysketch"] = text
+        file.write_text("\n".join(map(json.dumps, actions)))
         with pytest.raises(TableError, match="cannot be read"):
             SketchTable.open(tmp_path / "t")
 
@@ -205,7 +231,7 @@ class TestVersions:
         far = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
         rows = built(log(1), by=()).append_column("t", pa.array([far], pa.timestamp("us", "UTC")))
         table = SketchTable.write(tmp_path / "t", rows, RECIPE, ["t"])
-        file = tmp_path / "t" / table.added[0].files[0]
+        file = tmp_path / "t" / table.added[0].files[0].path
         pq.write_table(pq.read_table(file), file, use_deprecated_int96_timestamps=True)
         assert [each.key for each in table.sketches()] == [(far,)]
         [(batch, named, faults)] = cli_tables.batches(file, "parquet", cli_tables.Reading(["t"]))
@@ -263,45 +289,65 @@ class TestVersions:
 class TestCrashes:
     """Where a writer ends, at whatever step, the version before is there."""
 
-    @pytest.mark.parametrize("step", ["make", "create", "keep", "publish", "after publish"])
+    @pytest.mark.parametrize("step", ["make", "create", "keep", "change", "after change"])
     @pytest.mark.parametrize("work", ["replace", "append"])
     def test_at_every_step(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, work: str
     ) -> None:
         table = SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"], keep=1)
-        before = files_in(tmp_path / "t")
         name = step.removeprefix("after ")
-        own: Callable[..., Any] = getattr(Storage, name)
+        place: Any = _log if name == "change" else Storage
+        own: Callable[..., Any] = getattr(place, name)
 
         class Killed(BaseException):
             """Nothing catches it."""
 
-        def killed(self: Storage, *arguments: Any) -> Any:
+        def killed(*arguments: Any, **named: Any) -> Any:
             if step.startswith("after"):
-                own(self, *arguments)
+                own(*arguments, **named)
             raise Killed
 
         with monkeypatch.context() as patch:
-            patch.setattr(Storage, name, killed)
+            patch.setattr(place, name, killed)
             with pytest.raises(Killed):
                 getattr(table, work)(built(log(2)))
-        published = step == "after publish"
+        published = step == "after change"
         found = SketchTable.open(tmp_path / "t")
         wanted = [log(2)] if work == "replace" else [log(1), log(2)]
-        assert found.version == 1 + published
+        assert found.version == published
         assert found.read() == built(*wanted if published else [log(1)])
         final = found.replace(built(log(3)))
         assert final.read() == built(log(3))
-        assert len(files_in(tmp_path / "t")) == len(before)
+        folders = {name for name in files_in(tmp_path / "t") if name.startswith("data")}
+        assert folders == {final.added[0].folder}
 
-    def test_half_a_draft_of_a_version_is_removed(self, tmp_path: Path) -> None:
+    def test_a_commit_that_did_not_appear_is_removed(self, tmp_path: Path) -> None:
         table = SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"])
-        (tmp_path / "t" / "versions" / ".0123456789abcdef.part").write_text('{"format": 2, ')
-        (tmp_path / "t" / "data" / "0000000002-00000000").mkdir()
+        (tmp_path / "t" / f"{commit_name(1)}#1").write_text('{"commitInfo": ')
+        (tmp_path / "t" / "data" / "0000000001-00000000").mkdir()
         assert SketchTable.open(tmp_path / "t") == table
         table.append(built(log(2)))
-        assert not list((tmp_path / "t" / "versions").glob(".*"))
-        assert not (tmp_path / "t" / "data" / "0000000002-00000000").exists()
+        assert not list((tmp_path / "t" / "_delta_log").glob("*#*"))
+        assert not (tmp_path / "t" / "data" / "0000000001-00000000").exists()
+
+    def test_only_a_draft_of_the_first_commit_is_no_table(self, tmp_path: Path) -> None:
+        (tmp_path / "t" / "_delta_log").mkdir(parents=True)
+        (tmp_path / "t" / f"{commit_name(0)}#1").write_text("{")
+        assert not SketchTable.exists(tmp_path / "t")
+        SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"])
+        assert SketchTable.open(tmp_path / "t").read() == built(log(1))
+
+    @pytest.mark.parametrize("kept", [0, 50, 0.5, -1], ids=str)
+    def test_a_commit_that_a_power_failure_cut_off(self, tmp_path: Path, kept: float) -> None:
+        table = SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"])
+        table.append(built(log(2)), applied=("q", 1))
+        file = tmp_path / "t" / commit_name(1)
+        text = file.read_bytes()
+        file.write_bytes(text[: int(kept * len(text)) if isinstance(kept, float) else kept])
+        assert SketchTable.open(tmp_path / "t") == table
+        after = SketchTable.open(tmp_path / "t").append(built(log(2)), applied=("q", 1))
+        assert (after.version, after.counts["rows"]) == (1, 1_200)
+        assert SketchTable.open(tmp_path / "t").read() == built(log(1), log(2))
 
 
 def _hold(path: Path, locked: Any) -> None:
@@ -326,27 +372,14 @@ class TestStorage:
         )
         table = SketchTable.write(tmp_path / "a" / "t", built(log(1)), RECIPE, ["path"])
         [file] = table.added[0].files
-        rows = [f"a/t/{file}", f"a/t/{Path(file).parent}", "a/t/data", "a/t"]
+        rows = [f"a/t/{file.path}", f"a/t/{table.added[0].folder}", "a/t/data", "a/t"]
         at = done.index(rows[0])
         assert done[at : at + 4] == rows
         assert set(done[:at]) >= {".", "a", "a/t"}  # where the first names were made
-        assert done[-2:] == ["a/t/versions", "a/t"]
+        assert done[-3:] == [f"a/t/{commit_name(0)}", "a/t/_delta_log", "a/t"]
         done.clear()
         table.append(built(log(2)))
         assert not {".", "a"} & set(done)  # may not be ours to read
-
-    def test_where_the_system_knows_no_links(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def link(*_: Any) -> None:
-            raise OSError(errno.ENOSYS, "Function not implemented")
-
-        monkeypatch.setattr(os, "link", link)
-        storage = Storage(tmp_path)
-        storage.publish("x", b"1")
-        with pytest.raises(FileExistsError):
-            storage.publish("x", b"2")
-        assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"x": b"1"}
 
     def test_what_has_no_age_is_no_leftover(self, tmp_path: Path) -> None:
         """Folders of object stores have no times; theirs are those of the files in them."""
@@ -378,7 +411,7 @@ class TestTwoWriters:
         assert table.read() == built(log(1))
         other.kill()
         other.join()
-        assert table.append(built(log(2)), wait_s=5.0).version == 2
+        assert table.append(built(log(2)), wait_s=5.0).version == 1
 
     def test_what_was_made_of_an_old_version_does_not_replace_a_newer(self, tmp_path: Path) -> None:
         old = SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"])
@@ -387,7 +420,7 @@ class TestTwoWriters:
             lambda: old.replace(built(log(3))),
             lambda: old.replace_partitions({"a": (built(log(3)), None)}),
         ):
-            with pytest.raises(TableBusyError, match="at version 2; this is version 1"):
+            with pytest.raises(TableBusyError, match="at version 1; this is version 0"):
                 work()
         assert SketchTable.open(tmp_path / "t") == new
         assert old.append(built(log(3))).read() == built(log(1), log(2), log(3))  # it loses nothing
@@ -398,27 +431,86 @@ class TestTwoWriters:
         with pytest.raises(TableError, match="replaced by a table of other sketches"):
             old.append(built(log(3)))
 
+    @pytest.mark.parametrize("first", [True, False])
     def test_without_locks_the_one_that_is_later_fails(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool
+    ) -> None:
+        """An object store, as far as this module knows: deltalake's own file system."""
+        monkeypatch.setattr(_storage, "_is_local", lambda _: False)
+        path = tmp_path / "t"
+        path.mkdir()
+        table = SketchTable.create(path, RECIPE, ["path"])
+        if not first:
+            table = table.append(built(log(1)))
+        assert not table.storage.local
+        assert not (path / ".lock").exists()
+        change = _log.change
+
+        def late(*arguments: Any, **named: Any) -> int:
+            monkeypatch.setattr(_log, "change", change)
+            table.append(built(log(2)))
+            return change(*arguments, **named)
+
+        monkeypatch.setattr(_log, "change", late)
+        with pytest.raises(TableBusyError, match="another program made a version"):
+            table.append(built(log(3)))
+        latest = SketchTable.open(path)
+        assert latest.read() == (built(log(2)) if first else built(log(1), log(2)))
+        assert latest.replace(built(log(3))).read() == built(log(3))
+
+    def test_of_two_that_create_a_table_one_succeeds(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        elsewhere, _ = fs.FileSystem.from_uri("mock:///")
-        path = "tables/t"
-        table = SketchTable.write(path, built(log(1)), RECIPE, ["path"], filesystem=elsewhere)
-        assert not table.storage.local
-        assert SketchTable.open(path, filesystem=elsewhere).read() == built(log(1))
-        publish = Storage.publish
+        monkeypatch.setattr(_storage, "_is_local", lambda _: False)
+        (tmp_path / "t").mkdir()
+        create = _log.create
 
-        def late(self: Storage, name: str, content: bytes) -> None:
-            monkeypatch.undo()
-            table.append(built(log(2)))
-            publish(self, name, content)
+        def late(*arguments: Any, **named: Any) -> int:
+            monkeypatch.setattr(_log, "create", create)
+            SketchTable.write(tmp_path / "t", built(log(2)), RECIPE, ["path"])
+            return create(*arguments, **named)
 
-        monkeypatch.setattr(Storage, "publish", late)
-        with pytest.raises(TableBusyError, match="another program made version 2"):
-            table.append(built(log(3)))
-        latest = SketchTable.open(path, filesystem=elsewhere)
-        assert latest.read() == built(log(1), log(2))
-        assert latest.replace(built(log(3))).read() == built(log(3))
+        monkeypatch.setattr(_log, "create", late)
+        with pytest.raises(TableBusyError):
+            SketchTable.create(tmp_path / "t", RECIPE, ["path"])
+        assert SketchTable.open(tmp_path / "t").read() == built(log(2))
+
+
+class TestOtherPrograms:
+    def test_any_engine_reads_the_rows(self, tmp_path: Path) -> None:
+        rows = built(log(1))
+        SketchTable.create(tmp_path / "t", RECIPE, ["path"]).append(rows)
+        delta = deltalake.DeltaTable(tmp_path / "t")
+        names = rows.column_names
+        dataset = delta.to_pyarrow_dataset()
+        assert dataset.to_table(names).sort_by("path") == rows
+        assert pl.read_delta(str(tmp_path / "t")).select(names).sort("path").rows() == [
+            tuple(row.values()) for row in rows.to_pylist()
+        ]
+        found = duckdb.from_arrow(dataset).aggregate("sum(rows), count(DISTINCT digest)")
+        assert found.fetchall() == [(600, 5)]
+
+    def test_maintenance_by_others_keeps_it_and_changes_are_noticed(self, tmp_path: Path) -> None:
+        table = SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"])
+        table = table.append(built(log(2)), applied=("q", 3))
+        delta = deltalake.DeltaTable(tmp_path / "t")
+        delta.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
+        delta.alter.set_table_description("sketches")
+        delta.create_checkpoint()
+        opened = SketchTable.open(tmp_path / "t")
+        assert opened.version > table.version
+        assert (opened.content, opened.applied("q")) == (table.content, 3)
+        assert opened.append(built(log(3))).read() == built(log(1), log(2), log(3))
+        deltalake.DeltaTable(tmp_path / "t").optimize.compact()
+        with pytest.raises(TableError, match="another program changed the files"):
+            SketchTable.open(tmp_path / "t")
+
+    def test_another_delta_table_is_none_of_sketches(self, tmp_path: Path) -> None:
+        deltalake.write_deltalake(tmp_path / "t", pa.table({"x": [1]}))
+        with pytest.raises(TableError, match="no table of sketches"):
+            SketchTable.open(tmp_path / "t")
+        with pytest.raises(TableError, match="not a table of sketches"):
+            SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"], overwrite=True)
 
 
 class TestRuns:
@@ -434,7 +526,7 @@ class TestRuns:
         assert table.counts["rows"] == sum(merged.column("rows").to_pylist()) == 1_800
         assert [run.counts["rows"] for run in table.added] == [600]
         empty = table.append(built(log(1)).slice(0, 0), applied=("q", 4))
-        assert (empty.read(), empty.added, empty.applied) == (merged, [], {"q": 4})
+        assert (empty.read(), empty.added, empty.applied("q")) == (merged, [], 4)
 
     def test_what_was_applied_meanwhile_counts_once(self, tmp_path: Path) -> None:
         """Two drivers run a batch of one query: both have looked before either of them writes."""
@@ -444,7 +536,7 @@ class TestRuns:
         first.append(rows, applied=("q", 5))
         for again in (rows, rows.drop_columns(["refused"]), rows.to_reader()):
             table = second.append(again, applied=("q", 5))
-        assert (table.counts["rows"], table.applied) == (600, {"q": 5})
+        assert (table.counts["rows"], table.applied("q")) == (600, 5)
         assert table.append(rows, applied=("q", 4)).counts["rows"] == 600
         assert table.append(rows, applied=("q", 6)).counts["rows"] == 1_200
 
@@ -452,8 +544,8 @@ class TestRuns:
         said = {"build": {"log": "x"}, "seconds": 1}
         table = SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"], notes=said)
         table = table.append(built(log(2)), {"seconds": 2})
-        assert table.manifest.notes == {"build": {"log": "x"}, "seconds": 2}
-        assert table.replace(built(log(3)), {"n": 1}).manifest.notes == {"n": 1}
+        assert table.content.notes == {"build": {"log": "x"}, "seconds": 2}
+        assert table.replace(built(log(3)), {"n": 1}).content.notes == {"n": 1}
 
     def test_a_secret_is_not_stored_and_needed_to_merge(self, tmp_path: Path) -> None:
         secret = bytes(range(32))
@@ -462,8 +554,8 @@ class TestRuns:
         table = SketchTable.write(tmp_path / "t", rows, keyed, ["path"])
         table.append(rows)
         assert secret.hex() not in repr(table)
-        text = (tmp_path / "t" / "versions" / "0000000002.json").read_text()
-        assert secret.hex() not in text
+        for number in range(2):
+            assert secret.hex() not in (tmp_path / "t" / commit_name(number)).read_text()
         with pytest.raises(ParameterError, match="secret"):
             SketchTable.open(tmp_path / "t").read()
         opened = SketchTable.open(tmp_path / "t", id_key=secret)
@@ -493,44 +585,6 @@ class TestPartitions:
         assert added.read(["day 2"]) == built(corrected, log(4))
 
 
-class TestRelease010:
-    def write(self, path: Path) -> pa.Table:
-        """What SketchFolder of that release wrote: no family, no version, no column ``refused``."""
-        rows = built(log(1))
-        old = rows.drop_columns(["refused"])
-        (path / "sketches").mkdir(parents=True)
-        pq.write_table(old.slice(0, 2), path / "sketches" / "part-00000-a.snappy.parquet")
-        pq.write_table(old.slice(2), path / "sketches" / "part-00001-a.snappy.parquet")
-        (path / "sketches" / "_SUCCESS").touch()
-        summary = {
-            "params": PARAMS.to_dict(), "by": ["path"], "sketches": 5, "rows": 600,
-            "missing_values": 1, "fallback_times": 2, "sketch_bytes": 3, "log": "x", "seconds": 1.5,
-        }  # fmt: skip
-        (path / "summary.json").write_text(json.dumps(summary))
-        return rows
-
-    def test_opens_and_goes_on(self, tmp_path: Path) -> None:
-        rows = self.write(tmp_path / "t")
-        table = SketchTable.open(tmp_path / "t")
-        assert (table.version, table.by, table.recipe) == (0, ("path",), RECIPE)
-        assert table.read() == rows
-        assert table.counts["fallback_times"] == 2
-        assert table.manifest.notes == {"log": "x", "seconds": 1.5}
-        later = table.append(built(log(2)))
-        assert later.read() == built(log(1), log(2))
-        latest = later.replace(built(log(3)))
-        assert latest.read() == built(log(3))
-        assert not (tmp_path / "t" / "sketches").exists()
-        assert not (tmp_path / "t" / "summary.json").exists()
-
-    def test_is_overwritten_where_asked(self, tmp_path: Path) -> None:
-        self.write(tmp_path / "t")
-        with pytest.raises(TableError, match="already"):
-            SketchTable.write(tmp_path / "t", built(log(2)), RECIPE, ["path"])
-        table = SketchTable.write(tmp_path / "t", built(log(2)), RECIPE, ["path"], overwrite=True)
-        assert table.read() == built(log(2))
-
-
 class TestWithSpark:
     def test_writes_merges_and_compacts(self, session: SparkSession, tmp_path: Path) -> None:
         path = tmp_path / "a [table] {x} of 100 %, *"
@@ -551,11 +605,11 @@ class TestWithSpark:
         for _ in range(2):
             table = table.append(built(log(1)), {"build": "b"})
         compact = table.compact(session, last=2, notes={"n": 1})
-        assert [run.counts["rows"] for run in compact.manifest.runs] == [600, 600, 1_200]
-        assert compact.manifest.notes == {"build": "b", "n": 1}
+        assert [run.counts["rows"] for run in compact.content.runs] == [600, 600, 1_200]
+        assert compact.content.notes == {"build": "b", "n": 1}
         compact = compact.compact(session)
-        assert len(compact.manifest.runs) == 1
-        assert compact.manifest.notes == {"build": "b", "n": 1}
+        assert len(compact.content.runs) == 1
+        assert compact.content.notes == {"build": "b", "n": 1}
         assert compact.read().column("sketch") == once.column("sketch")
         assert compact.compact(session) == compact
         assert sum(compact.read().column("rows").to_pylist()) == 2_400
@@ -573,16 +627,3 @@ class TestWithSpark:
         assert [each.key for each in table.sketches()] == [(hour,) for hour in hours]
         assert table.dataframe(session).count() == 5
         assert table.stored(session).schema["hour"].dataType.simpleString() == "timestamp"
-
-    def test_a_folder_of_release_0_1_0(self, session: SparkSession, tmp_path: Path) -> None:
-        rows = TestRelease010().write(tmp_path / "t")
-        table = SketchTable.open(tmp_path / "t")
-        found = table.dataframe(session).toArrow()
-        assert found.column_names == [
-            "path", *(field.name for field in RESULT_FIELDS)
-        ]  # fmt: skip
-        assert found.cast(rows.schema).sort_by("path") == rows
-        both = table.append(built(log(2))).dataframe(session).toArrow().sort_by("path")
-        assert (
-            both.column("sketch").to_pylist() == built(log(1), log(2)).column("sketch").to_pylist()
-        )
