@@ -183,26 +183,53 @@ _COLUMNS: Final = ("counters", "gauges", "states")
 
 
 def coverage(hashes: int, kinds: tuple[str, ...] = POPULATIONS) -> int:
-    """Print a row for each population, capacity, query and decay."""
+    """Print a row for each population, capacity, query and decay, then a summary."""
     print(
         "| population | capacity | query | decay | covered | flagged | silent misses | rms | bias |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
-    means, silent = [], []
+    cells: dict[tuple[str, int], dict[tuple[str, str], Cell]] = {}
     for kind in kinds:
         for capacity, query, decay, cell in covered(kind, hashes):
+            cells.setdefault((kind, capacity), {})[query, decay] = cell
             held, flagged, _, missed, error, bias = cell.figures
-            means.append(held)
-            silent.append(missed)
             print(
                 f"| {kind} | {capacity:,} | {query} | {decay} | {held:.3f} | {flagged:.2f} | "
                 f"{missed:.3f} | {error:.3f} | {bias:+.4f} |",
                 flush=True,
             )
-    print(f"{len(means)} cells, mean coverage {np.mean(means):.3f}, below .92 are "
-          f"{sum(each < 0.92 for each in means)}, silent misses {np.mean(silent):.3f}, in the "
-          f"worst cell {max(silent):.3f}")  # fmt: skip
+    _summarize(cells)
     return 0
+
+
+def _summarize(cells: dict[tuple[str, int], dict[tuple[str, str], Cell]]) -> None:
+    """Print coverage by population and capacity, and the root mean square error under a window."""
+    shown = ("increase", "time-weighted mean", "transitions", "availability", "sessions")
+    print(f"\n| population | capacity | covered | least | flagged | covered, not flagged | "
+          f"{' | '.join(f'rms, {each}' for each in shown)} |")  # fmt: skip
+    print("|---" * (6 + len(shown)) + "|")
+    every = [cell for some in cells.values() for cell in some.values()]
+    for (kind, capacity), some in cells.items():
+        held = [np.mean(cell.held) for cell in some.values()]
+        errors = [f"{some[query, DECAYS[0]].figures[4]:.3f}" for query in shown]
+        flagged = np.concatenate([cell.flagged for cell in some.values()])
+        print(f"| {kind} | {capacity:,} | {np.mean(held):.3f} | {min(held):.3f} | "
+              f"{flagged.mean():.2f} | {_unflagged(list(some.values()))} | "
+              f"{' | '.join(errors)} |")  # fmt: skip
+    means = [float(np.mean(cell.held)) for cell in every]
+    silent = [cell.figures[3] for cell in every]
+    low = [cell for cell, mean in zip(every, means, strict=True) if mean < 0.92]
+    print(f"{len(means)} cells, mean coverage {np.mean(means):.3f}, below .92 are {len(low)}, of "
+          f"whose results {np.mean([cell.figures[1] for cell in low] or [0]):.2f} are flagged; "
+          f"results that are not flagged cover {_unflagged(every)}, so silent misses are "
+          f"{np.mean(silent):.3f}, in the worst cell {max(silent):.3f}")  # fmt: skip
+
+
+def _unflagged(cells: list[Cell]) -> str:
+    """Coverage of the results that are not flagged."""
+    held = np.concatenate([cell.held for cell in cells])
+    chosen = ~np.concatenate([cell.flagged for cell in cells])
+    return f"{held[chosen].mean():.3f}" if chosen.any() else "-"
 
 
 # -------------------------------------------------------------------------------------- collectors

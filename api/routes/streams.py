@@ -522,6 +522,7 @@ def _state(
             *doubts_of_views(stream.missed, stream.missed_for),
             *warnings_of(_notes(stream), len(merged), stream.mappings),
             *filter(None, [merged.advice]),
+            *merged.warnings,
         ],
         source_count=count,
         sources=sources,

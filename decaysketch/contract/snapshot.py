@@ -118,6 +118,11 @@ class Snapshot(ABC):
         return None
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences on stored rows that contradict each other."""
+        return ()
+
+    @property
     def labels(self) -> Labels | None:
         """The labels of the rows, if values are labels."""
         return None

@@ -69,6 +69,9 @@ CAVEATS: Mapping[str, str] = MappingProxyType(
         "than the interval says, more often than stated; choose a resolution or a larger capacity",
         "few-rows": "a few retained observations decide the answer: it may be off by more than the "
         "interval says, more often than stated",
+        "hidden-restarts": "counters stay below earlier values for longer than clocks usually "
+        "differ: if they restart within the guard, their counts between two restarts are missing; "
+        "feed start times, or set guard=0 for a single collector",
         "no-overlap": "no message was heard by two sources: nothing bounds from above how many "
         "none heard",
         "rare": "less than 0.1 % of the messages would be unheard: only the lower bound is "

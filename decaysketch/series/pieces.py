@@ -12,6 +12,7 @@ import numpy.typing as npt
 from decaysketch.core.observations import TIME_LIMIT, decode_values
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.series import _native
+from decaysketch.series.restarts import hidden_rises
 from decaysketch.series.state import NO_START, SeriesState
 
 __all__ = ["FAR", "Increases", "Pieces"]
@@ -45,6 +46,8 @@ class Increases:
             it.
         amounts: float64[n], none negative.
         back: how long before the beginning rows must be complete.
+        hidden_at: int64[k], times of rises that the guard may hide.
+        hidden: float64[k], these rises.
     """
 
     rows: npt.NDArray[np.intp]
@@ -52,6 +55,8 @@ class Increases:
     ends: Int64Array
     amounts: Float64Array
     back: int
+    hidden_at: Int64Array
+    hidden: Float64Array
 
 
 class Pieces:
@@ -133,10 +138,24 @@ class Pieces:
         lengths = np.sort(self.lengths[~self.last])
         return int(lengths[int(_USUAL * (len(lengths) - 1))]) if len(lengths) else 0
 
+    @cached_property
+    def foreign_starts(self) -> int:
+        """Rows with a start before the preceding row of their series, which has another start."""
+        starts = self.state.starts
+        pairs = ~self.first[1:] & (starts[1:] != NO_START) & (starts[:-1] != NO_START)
+        other = pairs & (starts[1:] != starts[:-1]) & (starts[1:] < self.times[:-1])
+        return int(np.count_nonzero(other))
+
     @property
     def nothing_discarded(self) -> bool:
         """Whether every row that the sketch was fed, or its cell, is retained."""
         return int(self._rising[-1]) == NO_WATERMARK
+
+    @cached_property
+    def shows_beginning(self) -> bool:
+        """Whether an entity is retained from its first row on."""
+        band = self.bands(np.array([-TIME_LIMIT]))[0]
+        return bool((self.levels >= band).any())
 
     def complete_since(self, time: float) -> bool:
         """Whether every row from a time on is retained."""
@@ -180,13 +199,20 @@ class Pieces:
         keys, times = state.value_keys[rows], state.times[rows]
         settled = _native.settle(keys, times, begins.view(np.uint8), guard) if guard else keys
         values, _ = decode_values(settled, state.params.value_type)
+        starts = state.starts[rows]
+        lost, hidden = hidden_rises(
+            decode_values(keys, state.params.value_type)[0], values, times, begins,
+            self.usual_interval,
+        )  # fmt: skip
+        unguarded = starts[lost] != NO_START
+        lost, hidden = lost[~unguarded], hidden[~unguarded]
         inner = np.flatnonzero(~begins)
         found = (inner, times[inner - 1], _risen(values[inner - 1], values[inner], wrap))
-        starts = state.starts[rows]
         if (starts != NO_START).any():
             found = self._by_starts(keys, times, begins, starts, found)
         places, since, amounts = found
-        return Increases(rows[places], since, times[places], amounts, min(2 * guard, TIME_LIMIT))
+        back = min(2 * guard, TIME_LIMIT)
+        return Increases(rows[places], since, times[places], amounts, back, times[lost], hidden)
 
     def _by_starts(
         self,
@@ -196,8 +222,9 @@ class Pieces:
         starts: Int64Array,
         found: tuple[npt.NDArray[np.intp], Int64Array, Float64Array],
     ) -> tuple[npt.NDArray[np.intp], Int64Array, Float64Array]:
-        """Return the same, reading a row with a start by it. If the preceding row has the same
-        start, the difference counts. Otherwise the complete value counts, since its start.
+        """Return the same, reading a row with a start by it. The difference to the preceding row
+        with this start counts. Without one, the complete value counts, since its start. So two
+        writers of one series count apart.
 
         A start in the row's own cell says only that the counter was first seen there, as with
         collectors that do not know the start (OpenTelemetry's data model, "unknown start time").
@@ -205,20 +232,22 @@ class Pieces:
         """
         inner, since, amounts = found
         started = starts != NO_START
-        lives = begins.copy()
-        lives[1:] |= starts[1:] != starts[:-1]
+        series = np.cumsum(begins)
+        order = np.lexsort((times, starts, series))
+        lives = np.ones(len(order), np.bool_)
+        lives[1:] = (np.diff(series[order]) != 0) | (starts[order][1:] != starts[order][:-1])
         # Within a life, a value that falls is of a clock that is behind.
-        settled = _native.settle(keys, times, lives.view(np.uint8), TIME_LIMIT)
+        settled = _native.settle(keys[order], times[order], lives.view(np.uint8), TIME_LIMIT)
         values, _ = decode_values(settled, self.state.params.value_type)
         before = np.maximum(np.arange(len(times)) - 1, 0)
-        same = started & ~lives
-        risen = np.where(same, np.maximum(_minus(values, values[before]), 0.0), values)
-        # A start before the latest reading of another life: two writers, of which neither counts
-        # anything before that reading.
-        later = np.maximum(starts, np.where(begins, starts, times[before]))
-        of_life = np.where(same, times[before], later)
+        risen, of_life = np.empty(len(times)), np.empty(len(times), np.int64)
+        rises = np.maximum(_minus(values, values[before]), 0.0)
+        risen[order] = np.where(lives, values, rises)
+        of_life[order] = np.where(lives, starts[order], times[order][before])
+        same = np.empty(len(times), np.bool_)
+        same[order] = ~lives
         resolution = np.int64(self.state.params.resolution)
-        told = same | (started & (starts // resolution < times // resolution))
+        told = started & (same | (starts // resolution < times // resolution))
         plain = ~told[inner]
         places = np.concatenate([inner[plain], np.flatnonzero(told)])
         order = np.argsort(places, kind="stable")

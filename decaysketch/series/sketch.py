@@ -63,11 +63,14 @@ class SeriesStats(Stats):
         complete: per level, the number of entities at that level or above. All their rows since
             the time in ``complete_since`` are retained.
         advice: a sentence on parameters that would make results accurate, or None.
+        warnings: sentences on retained rows that contradict each other, such as counter starts of
+            two writers.
     """
 
     entities: int
     complete: tuple[int, ...]
     advice: str | None
+    warnings: tuple[str, ...]
 
 
 class SeriesSketch(AskedOfSeries, Sketch):
@@ -340,6 +343,7 @@ class SeriesSketch(AskedOfSeries, Sketch):
             entities=held.entities,
             complete=held.complete,
             advice=held.advice,
+            warnings=held.warnings,
         )
 
     def _summary(self) -> dict[str, Any]:
@@ -351,10 +355,14 @@ class SeriesSketch(AskedOfSeries, Sketch):
         }
         if params.resolution != 1:
             fields["resolution"] = f"{params.resolution:,}"
+        if params.attributes:
+            fields["attributes"] = ", ".join(params.attributes)
         if held.oldest is not None and held.newest is not None:
             fields["times"] = span(params.time_unit, held.oldest, held.newest)
         if held.advice is not None:
             fields["advice"] = held.advice
+        if held.warnings:
+            fields["warnings"] = " ".join(held.warnings)
         return fields
 
     # -------------------------------------------------------------------------------------- query

@@ -83,6 +83,17 @@ class SeriesSnapshot(OneState):
         )
 
     @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        rows = self.pieces.foreign_starts
+        if not rows:
+            return ()
+        return (
+            f"{rows:,} rows have a start before the latest row of another start in their series: "
+            "two writers use one series, so the values of gauges and states mix; give each writer "
+            "a series of its own, by a label or an id",
+        )
+
+    @cached_property
     def fed(self) -> Fed:
         """Number of distinct rows, or cells if there is a resolution."""
         marks = self.state.watermarks

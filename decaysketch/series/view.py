@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.decay import Decay
-from decaysketch.decay.area import integral
+from decaysketch.decay.area import area, integral
 from decaysketch.errors import ParameterError
 from decaysketch.query.aggregates import Predicate, span_of
 from decaysketch.query.clusters import FEW, Clusters, Reach, over_entities
@@ -20,6 +20,7 @@ from decaysketch.query.estimate import Estimate
 from decaysketch.query.series import SeriesView
 from decaysketch.query.series_groups import SeriesTable
 from decaysketch.series.pieces import FAR, Increases, Pieces
+from decaysketch.series.restarts import LARGEST_SHARE
 from decaysketch.series.state import SeriesState
 
 __all__ = ["FEW", "PieceView"]
@@ -145,12 +146,18 @@ class PieceView(SeriesView):
 
     @property
     def _nearly_all(self) -> float:
-        """The time before which the decay has 1 % of its weight within the retained times."""
+        """The time before which the decay has 1 % of its weight, within the retained times.
+
+        If every entity has lost rows, nothing shows when the stream began. Then the times before
+        the oldest row count as well, and no entity is complete there.
+        """
         times = self.pieces.times
         oldest = float(self.asked - int(times.min(initial=self.asked)))
         span = max(min(oldest, self.decay.support), 1.0)
         edges = np.append(0.0, np.geomspace(min(1.0, span / 2.0), span, _SEGMENTS))
         mass = np.cumsum(integral(self.decay, edges[:-1], edges[1:]))
+        if not self.pieces.shows_beginning and mass[-1] < (1.0 - _ALL_BUT) * area(self.decay):
+            return -float(TIME_LIMIT)
         place = int(np.searchsorted(mass, (1.0 - _ALL_BUT) * mass[-1]))
         return self.asked - float(edges[min(place + 1, _SEGMENTS)])
 
@@ -208,7 +215,18 @@ class PieceView(SeriesView):
     def increase(self, *, wrap: float | None, guard: float | None, confidence: float) -> Estimate:
         counted, rows, amounts, nearest = self._counted(wrap, guard)
         since = counted.begins[rows] - counted.back
-        return self._total(counted.rows[rows], since, amounts, nearest, confidence=confidence)
+        found = self._total(counted.rows[rows], since, amounts, nearest, confidence=confidence)
+        return self._with_restarts(found, counted, amounts, nearest)
+
+    def _with_restarts(
+        self, found: Estimate, counted: Increases, amounts: Float64Array, nearest: int
+    ) -> Estimate:
+        """Return the estimate, with a caveat if the guard may hide much of the increase."""
+        past = counted.hidden_at <= self.asked
+        weights = self.decay.scaled(self._ages(counted.hidden_at[past]), nearest)
+        if float(counted.hidden[past] @ weights) <= LARGEST_SHARE * float(amounts.sum()):
+            return found
+        return replace(found, caveats=(*found.caveats, "hidden-restarts"))
 
     def increase_rate(
         self, *, wrap: float | None, guard: float | None, confidence: float
@@ -401,10 +419,11 @@ class PieceView(SeriesView):
     def increase_quantile(
         self, q: float, *, wrap: float | None, guard: float | None, confidence: float
     ) -> Estimate:
-        counted, rows, amounts, _ = self._counted(wrap, guard)
-        return self._over_series(
+        counted, rows, amounts, nearest = self._counted(wrap, guard)
+        found = self._over_series(
             q, counted.rows[rows], amounts, None, float(counted.back), confidence
         )
+        return self._with_restarts(found, counted, amounts, nearest)
 
     def _over_series(
         self,

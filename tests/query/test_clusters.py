@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from decaysketch.query.clusters import Clusters, Reach
+from decaysketch.query.clusters import Clusters, Reach, tail_factor
 
 REACH = Reach(exact=False, probability=0.25, complete=40)
 
@@ -57,3 +57,40 @@ def test_nothing_bounds_a_ratio_that_all_entities_have() -> None:
     known = clusters(40, 0, Reach(True, 1.0, 40)).ratio(0.1 * masses, masses, confidence=0.95)
     assert known.exact
     assert known.lower == known.upper == pytest.approx(0.1)
+
+
+RARE = 0.025 / 64
+
+
+@pytest.mark.parametrize(
+    ("index", "factor"),
+    [(3.0, 1.5 * (1 - RARE ** (2 / 3))), (1.5, 3 * (1 - RARE ** (1 / 3))), (1.0, -math.log(RARE)),
+     (0.5, 1 / RARE - 1)],
+)  # fmt: skip
+def test_a_tail_shows_how_large_a_missing_entity_may_be(index: float, factor: float) -> None:
+    """The largest 20 of 400 sizes give the index back."""
+    sizes = ((np.arange(400) + 0.5) / 400) ** (-1 / index)
+    sizes[:20] = sizes[20] * np.exp((20 - np.arange(20)) * 2 / 21 / index)
+    found = tail_factor(np.append(sizes, [0.0, -1.0]), 1 / 64, 0.95)
+    assert found == pytest.approx(factor, rel=1e-9)
+
+
+def test_equal_sizes_and_few_sizes_have_no_tail() -> None:
+    assert tail_factor(np.ones(50), 1 / 64, 0.95) == pytest.approx(1 - RARE)
+    assert tail_factor(np.array([1.0, 1e9, 1e18]), 1 / 64, 0.95) == 1.0
+
+
+def test_totals_of_a_heavy_tail_are_within_their_intervals() -> None:
+    """1,500 entities with Pareto 1.5 amounts, each sampled with probability 1/16, 400 times. With
+    the largest hit seen as the largest possible one, 86 % of the intervals hold the total.
+    """
+    draw, held, p = np.random.default_rng(5), 0, 1 / 16
+    for _ in range(400):
+        amounts = draw.pareto(1.5, 1_500) + 0.1
+        seen = amounts[draw.random(1_500) < p]
+        many = len(seen)
+        found = Clusters(
+            np.arange(many), np.full(many, 4), np.full(many, p), Reach(False, p, many)
+        ).total(seen, confidence=0.95)
+        held += found.lower <= amounts.sum() <= found.upper
+    assert held / 400 > 0.9

@@ -444,3 +444,35 @@ def test_every_interface_gives_the_advice(tmp_path: Path) -> None:
     ran = CliRunner().invoke(program, command)
     assert ran.exit_code == 0, ran.output
     assert "choose a resolution" in json.loads(ran.stdout)["advice"]
+
+
+def test_two_writers_of_one_series_count_apart_and_are_named() -> None:
+    """Two processes with a start each write to one series in turn, and one restarts."""
+    sketch, entity = SeriesSketch(SeriesParams(attributes="job")), [7, 7]
+    for tick in range(1, 9):
+        times, shown = [10 * tick, 10 * tick + 5], [10.0 * tick, 20.0 * tick]
+        starts = [0, 2]
+        if tick > 4:
+            shown[1], starts[1] = 20.0 * (tick - 4), 46
+        sketch.update(shown, 1, times, [1, 1], entities=entity, starts=starts)
+    assert sketch.increase("none").value == 80 + 80 + 80
+    [said] = sketch.stats().warnings
+    assert said.startswith("15 rows have a start before")
+    assert "warnings" in repr(sketch)
+    assert "attributes: job" in repr(sketch) or "attributes=job" in repr(sketch)
+
+
+def test_a_small_fleet_without_a_beginning_has_no_upper_bound() -> None:
+    """No device is retained from the beginning of the window on, and nothing shows that the stream
+    began later. Five hash functions, most of which retain two devices for a while.
+    """
+    for seed in range(5):
+        sketch = SeriesSketch(SeriesParams(capacity=500, seed=seed))
+        for series in range(24):
+            times = np.arange(series, 40_000, 20)
+            sketch.update(times, 1, times, np.full(len(times), series))
+        for decay in ("window(15000)", "polynomial(2, scale=6000)"):
+            found = sketch.increase(decay)
+            assert math.isinf(found.upper)
+            assert "few-series" in found.caveats
+        assert math.isfinite(sketch.increase("window(1000)").upper)
