@@ -15,6 +15,7 @@ __all__ = [
     "CorruptSketchError",
     "DecaySketchError",
     "DisagreeingCopiesWarning",
+    "FewSeriesWarning",
     "IncompatibleSketchError",
     "NewestOnlyWarning",
     "ObservationError",
@@ -89,6 +90,10 @@ class DisagreeingCopiesWarning(UserWarning):
     """Rows with one id are different readings. The latest of them represents the id all the
     same.
     """
+
+
+class FewSeriesWarning(UserWarning):
+    """A sample of series has few complete devices. Other parameters help."""
 
 
 class NewestOnlyWarning(UserWarning):

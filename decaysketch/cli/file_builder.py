@@ -27,6 +27,7 @@ from decaysketch.cli.tables import (
 )
 from decaysketch.errors import (
     DisagreeingCopiesWarning,
+    FewSeriesWarning,
     ObservationError,
     OtherTypeError,
     OtherUnitError,
@@ -97,6 +98,8 @@ def fold(
         found = builder.warnings()
         if files.joined:  # reported for one of the files
             found.pop(DisagreeingCopiesWarning, None)
+        if not builder.keys:  # shown with the sketch
+            found.pop(FewSeriesWarning, None)
         for line in told(found):
             warn(line)
         return files.refused

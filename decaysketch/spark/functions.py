@@ -298,7 +298,8 @@ def sketch_build(
     Args:
         stream: its parameters, or a sketch configuration (:func:`decaysketch.families.recipe_of`).
         value: numbers. NULL is a missing value. None: every value is missing. If the stream has
-            columns: a column for each name, or a struct of them. Or a
+            columns: a column for each name, or a struct of them. For series likewise ``value``,
+            ``start``, ``entity`` and attributes. Or a
             :class:`~decaysketch.tables.ColumnMapping`, which gives all columns.
         time: time of the event: integers in the stream's unit, timestamps (without a zone: UTC) or
             dates. A row with a NULL is rejected: ``coalesce`` it with the arrival.

@@ -34,6 +34,7 @@ from decaysketch.decay.integral import IntegralDecay, parse
 from decaysketch.decay.newest import left_out_by_age
 from decaysketch.errors import (
     DisagreeingCopiesWarning,
+    FewSeriesWarning,
     NewestOnlyWarning,
     ObservationError,
     OtherUnitError,
@@ -105,6 +106,8 @@ def build(
     log = feed(sketch, frame, mapping=mapping, **options)
     if isinstance(decay, IntegralDecay) and log is not None:
         _look_at_weights(decay, log, params.time_unit)
+    if recipe_of(sketch).kind.input.series and (advice := sketch.snapshot().advice) is not None:
+        warn_caller(advice, FewSeriesWarning)
     return sketch
 
 

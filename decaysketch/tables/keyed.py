@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from decaysketch.core.params import check_integer
 from decaysketch.core.plausible_times import of_another_clock, undated
 from decaysketch.errors import (
     DisagreeingCopiesWarning,
+    FewSeriesWarning,
     OtherTypeError,
     ParameterError,
     TimeUnitWarning,
@@ -61,6 +63,7 @@ RESULT_FIELDS = (
 COUNTS = tuple(field.name for field in RESULT_FIELDS if pa.types.is_int64(field.type))
 _READ = COUNTS[:4]  # those that one kernel counts
 
+_ADVISED = 16  # sketches that are checked for advice
 _SKETCHES_AT_A_TIME = 64  # sketch objects handed on at once
 _ROWS_AT_A_TIME = 1 << 17  # retained rows, of sketches held together, and
 _KEYS_AT_A_TIME = 1 << 13  # keys handed on at once
@@ -302,7 +305,18 @@ class KeyedBuilder:
         undated, zoneless = self._odd_times.sum(axis=1).tolist()
         odd = {"replaced": int(self._replaced().sum()), "undated": undated, "zoneless": zoneless}
         unit = self.recipe.params.time_unit
-        return warnings_of(self.totals | odd, held, self.mapping, unit, self._undated)
+        found = warnings_of(self.totals | odd, held, self.mapping, unit, self._undated)
+        if self.recipe.kind.input.series and (advice := self._advice()) is not None:
+            found[FewSeriesWarning] = advice
+        return found
+
+    def _advice(self) -> str | None:
+        """Return the advice for the first sketch that has one, among the first few."""
+        for code in islice(self._sketches, _ADVISED):
+            advice = self._sketches[code].snapshot().advice
+            if advice is not None:
+                return advice if not self.keys else f"in one of the sketches: {advice}"
+        return None
 
     def _kinds(self, schema: pa.Schema) -> dict[str, str]:
         types = {name: schema.field(name).type for name in self.mapping.naming}

@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -17,8 +18,10 @@ import decaysketch.duckdb as engine
 import decaysketch.polars  # the expressions of polars
 from decaysketch.cli import app
 from decaysketch.errors import ObservationError, ParameterError
-from decaysketch.families import decode
+from decaysketch.families import decode, recipe_of
 from decaysketch.series import NO_START, SeriesParams, SeriesSketch
+from decaysketch.tables.sql import aggregates
+from decaysketch.tables.sql.queries import FunctionError
 
 PARAMS = SeriesParams(attributes="job, region")
 ROWS = 60
@@ -55,6 +58,31 @@ def by_duckdb(_frame: Any) -> Any:
     return decode(table["sketch"][0].as_py())
 
 
+def by_polars(_frame: Any) -> Any:
+    table = decaysketch.polars.build(pl.from_pandas(FRAME), PARAMS, **COLUMNS)
+    return decode(table["sketch"][0])
+
+
+def by_sql(_frame: Any) -> Any:
+    """The arguments of ``sketch_build`` in SQL: value, weight, time, id."""
+    named = {"value": "n", "start": "begun", "entity": "host", "job": "job", "region": "region"}
+    table = pa.Table.from_pandas(FRAME)
+    columns = [table[column].combine_chunks() for column in named.values()]
+    value = pa.StructArray.from_arrays(columns, list(named))
+    time, device = (table[name].combine_chunks() for name in ("at", "device"))
+    batch = (value, pa.nulls(ROWS), time, device)
+    blob = aggregates.build("sketch_build", recipe_of(PARAMS), None, iter([batch]))
+    assert blob is not None
+    return decode(blob)
+
+
+def test_sql_names_the_fields_of_a_value() -> None:
+    value = pa.array([{"value": 1.0, "zone": "a"}])
+    batch = (value, pa.nulls(1), pa.array([1]), pa.array(["d"]))
+    with pytest.raises(FunctionError, match="'zone'; expected some of value, start, entity, job"):
+        aggregates.build("sketch_build", recipe_of(PARAMS), None, iter([batch]))
+
+
 def by_command(path: Path) -> Any:
     out = path.with_suffix(".sketch")
     command = [
@@ -78,10 +106,12 @@ def by_command(path: Path) -> Any:
         lambda _path: by_frame(FRAME),
         lambda _path: by_frame(pl.from_pandas(FRAME)),
         lambda _path: by_duckdb(FRAME),
+        lambda _path: by_polars(FRAME),
+        lambda _path: by_sql(FRAME),
         lambda path: (FRAME.to_parquet(path / "log.parquet"), by_command(path / "log.parquet"))[1],
         lambda path: (FRAME.to_csv(path / "log.csv", index=False), by_command(path / "log.csv"))[1],
     ],
-    ids=["pandas", "polars", "duckdb", "parquet", "csv"],
+    ids=["pandas", "polars", "duckdb", "polars build", "sql", "parquet", "csv"],
 )
 def test_every_build_gives_the_same_sketch(build: Callable[[Path], Any], tmp_path: Path) -> None:
     found = build(tmp_path)

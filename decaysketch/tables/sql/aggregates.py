@@ -35,6 +35,7 @@ Arrays = tuple[pa.Array, ...]
 _SKETCHES_AT_A_TIME = 64
 _LEADING = ("value", "weight", "time")
 _CALL = "value, weight, time, id, ..."
+_OF_SERIES = ("value", "start", "entity")
 _FIELD = "value."  # before the name of a column, as in SQL
 
 #: The result of the counting form: the sketch, counts of accepted and rejected rows, and the faults
@@ -134,7 +135,8 @@ def build(
         recipe: the sketch configuration.
         now: the time that the sketch gets; see :class:`decaysketch.tables.KeyedBuilder`.
         batches: ``value, weight, time, id, ...``. Struct ids are split into their fields. If the
-            stream has columns, ``value`` is a struct. With a mapping: its columns.
+            stream has columns, ``value`` is a struct. For series it may be a struct with
+            ``value``, ``start``, ``entity`` and attributes. With a mapping: its columns.
         mapping: the meaning of the columns. None: by their place.
 
     Raises:
@@ -245,7 +247,22 @@ def _named(function: str, recipe: Recipe, columns: Arrays) -> tuple[list[str], l
     named |= dict(zip(places, ids, strict=True))
     if "value" in named and (declared := getattr(recipe.params, "columns", ())):
         named = _split(function, declared, named.pop("value")) | named
+    elif "value" in named and taken.series and pa.types.is_struct(named["value"].type):
+        named = _split_series(function, recipe, named.pop("value")) | named
     return list(named), list(named.values())
+
+
+def _split_series(function: str, recipe: Recipe, value: pa.Array) -> dict[str, pa.Array]:
+    """Return a struct's fields for series: value, start, entity, attributes."""
+    known = (*_OF_SERIES, *recipe.params.attributes)
+    names = [each.name for each in value.type.fields]
+    if unknown := [name for name in names if name not in known]:
+        raise FunctionError(
+            f"{function}: value has the field {unknown[0]!r}; expected some of {', '.join(known)}"
+        )
+    places = [name if name in _OF_SERIES else _FIELD + name for name in names]
+    found = dict(zip(places, value.flatten(), strict=True))
+    return {name: each for name, each in found.items() if not pa.types.is_null(each.type)}
 
 
 def _split(function: str, declared: ColumnTypes, value: pa.Array) -> dict[str, pa.Array]:
@@ -262,8 +279,10 @@ def _split(function: str, declared: ColumnTypes, value: pa.Array) -> dict[str, p
 
 def _mapping(recipe: Recipe, names: Sequence[str]) -> ColumnMapping:
     present: dict[str, Any] = {
-        name: name for name in ("value", "weight", "source", "sequence") if name in names
+        name: name for name in ("value", "weight", "source", "sequence", "start") if name in names
     }
+    if "entity" in names:
+        present["entity"] = ("entity",)
     ids = tuple(name for name in names if name.startswith("id"))
     present["columns"] = {
         name.removeprefix(_FIELD): name for name in names if name.startswith(_FIELD)

@@ -107,6 +107,30 @@ def test_uplinks_are_series_by_their_kind_alone(client: TestClient) -> None:
     assert found["value"] == 35.0
 
 
+def test_caveats_and_warnings_are_in_every_response(client: TestClient) -> None:
+    """Five devices that do not fit, each with two writers: JSON, CSV and the stream say so."""
+    form = {"family": "series", "params": {"capacity": 200, "time_unit": "s"}}
+    assert client.put("/v1/streams/ward", json=form).status_code == 201
+    sketch = SeriesSketch(SeriesParams(capacity=200, time_unit="s"))
+    times = np.arange(T0, T0 + 1_000)
+    for series in range(5):
+        ids = np.full(1_000, series)
+        sketch.update(times - T0, 1, times, ids, starts=T0 - times % 2)
+    posted = client.post(
+        "/v1/streams/ward/sketches?source=s", content=sketch.to_bytes(),
+        headers={"content-type": "application/octet-stream"},
+    )  # fmt: skip
+    assert posted.status_code == 200, posted.text
+    query = {"queries": [{"ask": "increase", "decay": "window(15min)", "now": T0 + 1_000}]}
+    found = client.post("/v1/streams/ward/query", json=query).json()
+    assert found["answers"][0]["estimate"]["caveats"] == ["few-series"]
+    table = client.post("/v1/streams/ward/query", json=query, headers={"accept": "text/csv"})
+    assert "few-series" in table.text
+    warnings = " ".join(client.get("/v1/streams/ward").json()["warnings"])
+    assert "choose a resolution" in warnings
+    assert "two writers use one series" in warnings
+
+
 def test_groups_and_filters_by_attributes(client: TestClient) -> None:
     form = {"family": "series", "params": {"attributes": "region, job"}}
     assert client.put("/v1/streams/ward", json=form).status_code == 201
