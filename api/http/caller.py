@@ -1,4 +1,4 @@
-"""The caller of a request: what it is charged to, its request rate, its role and scope.
+"""The caller of a request: its key, its request rate, its role and scope.
 
 Its *rate* is a token bucket for each key, or for each address without one. A bucket holds at most
 ``burst`` tokens, gains ``rate_per_s`` and pays one for each request. The table is bounded: the
@@ -8,34 +8,50 @@ counts for itself.
 A route *requires* a role, and a scope that contains the named streams. The server rejects a stream
 outside a key's scope (403) before it checks whether the stream exists. Without access, an unknown
 stream and a foreign one look the same.
+
+Influx clients send the key in another place. Clients for version 2 send a token (``Authorization:
+Token ...``). Clients for version 1 send a name and a password, as Basic authentication or in the
+query string (``u`` and ``p``). This server's key is the token or the password, for any name. The
+server reads it there only on these paths. A browser adds Basic credentials by itself for any web
+page. So the server checks the web page behind such a request, as it does where no key is needed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import ipaddress
+import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Annotated, Any
+from urllib.parse import parse_qs
 
 from fastapi import Depends, Request
 from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 
 from api.access.keys import Caller, Role
 from api.errors import TooManyStreamsError
-from api.http.refusals import ClientLeftError, ForbiddenError, UnauthenticatedError
+from api.http.refusals import ClientLeftError, ForbiddenError
 from api.service.aggregator import Aggregator
 
 __all__ = [
+    "INFLUX_PATH",
+    "INFLUX_WRITES",
     "Administers",
     "Creates",
     "Rates",
     "Reads",
     "Requires",
+    "UnauthenticatedError",
     "Writes",
     "address_of",
     "administers",
@@ -45,6 +61,7 @@ __all__ = [
     "check_creation",
     "check_scope",
     "creates",
+    "key_shown",
     "reads",
     "reads_body_streams",
     "watches",
@@ -274,3 +291,56 @@ Reads = Annotated[Caller, Depends(reads)]
 Writes = Annotated[Caller, Depends(writes)]
 Creates = Annotated[Caller, Depends(creates)]
 Administers = Annotated[Caller, Depends(administers)]
+
+
+_BELOW = r"(?:/v1/streams/[^/]+/influx)?"
+INFLUX_WRITES = re.compile(rf"{_BELOW}/(?:api/v2/write|api/v3/write_lp|write)")
+"""Paths that accept lines."""
+
+INFLUX_PATH = re.compile(rf"{INFLUX_WRITES.pattern}|{_BELOW}/(?:query|ping|health)")
+
+_MOST_PARAMETERS = 100
+
+
+def key_shown(headers: Headers, query_string: bytes) -> tuple[str | None, bool]:
+    """Return the key in a request to one of these paths, or None, and whether a browser might have
+    added it by itself.
+    """
+    scheme, _, text = headers.get("authorization", "").partition(" ")
+    match scheme.lower():
+        case "token" | "bearer":
+            return text.strip(), False
+        case "basic":
+            return _password(text.strip()), True
+    if b"p=" not in query_string:
+        return None, False
+    try:
+        given = parse_qs(query_string.decode("latin-1"), max_num_fields=_MOST_PARAMETERS)
+    except ValueError:
+        return None, False
+    return given.get("p", [None])[0], False
+
+
+def _password(text: str) -> str | None:
+    try:
+        return base64.b64decode(text, validate=True).decode("utf-8").partition(":")[2]
+    except (binascii.Error, ValueError):
+        return None
+
+
+class UnauthenticatedError(HTTPException):
+    """The route needs a key, and the request has none that is valid.
+
+    Args:
+        path: the request's path. It determines how its clients send a key.
+    """
+
+    def __init__(self, path: str = "") -> None:
+        shown = "Authorization: Bearer ds_..."
+        if INFLUX_PATH.fullmatch(path):
+            shown = "Authorization: Token ds_..., or as the password"
+        super().__init__(
+            HTTPStatus.UNAUTHORIZED,
+            f"this needs a key that is valid: {shown}",
+            {"WWW-Authenticate": "Bearer"},
+        )

@@ -42,8 +42,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.access.keys import KeyCache
 from api.errors import ServiceError
-from api.http import decompression, influx_requests, refusals
-from api.http.caller import Rates, address_of
+from api.http import decompression, refusals
+from api.http.caller import (
+    INFLUX_PATH,
+    INFLUX_WRITES,
+    Rates,
+    UnauthenticatedError,
+    address_of,
+    key_shown,
+)
 from api.http.problems import answer_to
 from api.http.responses import Envelope, HeadRequests, Responses
 from api.journal.model import StorageError
@@ -169,7 +176,7 @@ class Entrance:
             if scope["state"]["caller"] is None and (
                 message.get("body") or message.get("more_body")
             ):
-                raise refusals.UnauthenticatedError(scope["path"])
+                raise UnauthenticatedError(scope["path"])
             return message
 
         await self.app(scope, receive_from_the_known, send)
@@ -193,10 +200,10 @@ class Entrance:
         """Raise ForeignPageError for a browser request on behalf of a web page from another
         origin.
         """
-        if influx_requests.PATH.fullmatch(scope["path"]) is None:
+        if INFLUX_PATH.fullmatch(scope["path"]) is None:
             scheme, _, token = headers.get("authorization", "").partition(" ")
             return token.strip() if scheme.lower() == "bearer" else None
-        key, by_browser = influx_requests.key_shown(headers, scope["query_string"])
+        key, by_browser = key_shown(headers, scope["query_string"])
         if by_browser:
             _check_page(scope, headers)
         return key
@@ -348,7 +355,7 @@ class Body:
         """Return the limit in bytes. The sender chooses the media type: it raises the limit only
         where such bodies are accepted.
         """
-        if influx_requests.WRITES.fullmatch(path):
+        if INFLUX_WRITES.fullmatch(path):
             return self.inflated_bytes  # lines, whatever they are said to be
         if not _BULK_PATH.fullmatch(path):
             return min(self.query_bytes, self.json_bytes, self.inflated_bytes)

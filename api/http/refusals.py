@@ -13,7 +13,6 @@ from http import HTTPStatus
 from starlette.exceptions import HTTPException
 
 from api.errors import Fault, ServiceError
-from api.http import influx_requests
 
 __all__ = [
     "CLIENT_LEFT",
@@ -28,7 +27,6 @@ __all__ = [
     "SlowBodyError",
     "TooManyLiveClientsError",
     "TooManyRequestsError",
-    "UnauthenticatedError",
     "UnsupportedEncodingError",
     "UnsupportedMediaTypeError",
     "shortened",
@@ -77,24 +75,6 @@ class BodyTooLargeError(HTTPException):
         super().__init__(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             f"the body is longer than {limit_bytes} bytes, the limit of this server",
-        )
-
-
-class UnauthenticatedError(HTTPException):
-    """The route needs a key, and the request has none that is valid.
-
-    Args:
-        path: the request's path. It determines how its clients send a key.
-    """
-
-    def __init__(self, path: str = "") -> None:
-        shown = "Authorization: Bearer ds_..."
-        if influx_requests.PATH.fullmatch(path):
-            shown = "Authorization: Token ds_..., or as the password"
-        super().__init__(
-            HTTPStatus.UNAUTHORIZED,
-            f"this needs a key that is valid: {shown}",
-            {"WWW-Authenticate": "Bearer"},
         )
 
 

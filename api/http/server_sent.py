@@ -18,7 +18,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import Message, Send
 
 from api.errors import ServiceError
-from api.http.refusals import TooManyLiveClientsError, UnauthenticatedError
+from api.http.caller import UnauthenticatedError
+from api.http.refusals import TooManyLiveClientsError
 from api.journal.model import StorageError
 from decaysketch.errors import DecaySketchError
 

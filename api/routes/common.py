@@ -1,4 +1,8 @@
-"""Shared parts of the routes: dependencies, media types, and routes that FastAPI only describes."""
+"""Shared parts of the routes.
+
+Dependencies, media types, routes that FastAPI only describes, and problems with the statuses and
+texts that senders in other protocols understand.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
+from http import HTTPStatus
 from inspect import signature
 from typing import Annotated, Any, get_type_hints
 
@@ -19,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from api import schemas
 from api.http.caller import asker, writes
 from api.http.json_body import not_json
-from api.http.problems import handled
+from api.http.problems import ProblemResponse, handled
 from api.http.refusals import CLIENT_LEFT, UnsupportedMediaTypeError
 from api.service.aggregator import Aggregator
 from api.service.fair_queue import Turns
@@ -28,6 +33,8 @@ from api.service.threads import Compute
 from api.settings import Settings
 
 __all__ = [
+    "BAD",
+    "BUSY",
     "CLIENT_LEFT",
     "WITHOUT_BODY",
     "DirectPosts",
@@ -36,10 +43,13 @@ __all__ = [
     "TheQuestions",
     "TheSettings",
     "TheStream",
+    "as_understood",
     "asked_json",
     "direct",
     "json_only",
     "require_media_type",
+    "translated",
+    "understood_by",
 ]
 
 
@@ -196,3 +206,56 @@ async def _stream(name: schemas.StreamName, aggregator: TheAggregator) -> Stream
 
 
 TheStream = Annotated[Stream, Depends(_stream)]
+
+
+BAD = {
+    HTTPStatus.UNPROCESSABLE_ENTITY.value: HTTPStatus.BAD_REQUEST.value,
+    HTTPStatus.CONFLICT.value: HTTPStatus.BAD_REQUEST.value,
+}
+"""Some senders give up for good after 422. All treat 400 as a fault in the body."""
+
+BUSY = {HTTPStatus.TOO_MANY_REQUESTS.value: HTTPStatus.SERVICE_UNAVAILABLE.value}
+"""For senders that drop data after 429."""
+
+Answer = Callable[[Request, ProblemResponse], Response]
+
+
+def understood_by(answer: Answer) -> type[APIRoute]:
+    """Return a route class with problems written by ``answer``."""
+
+    class Understood(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handler = super().get_route_handler()
+
+            async def handle(request: Request) -> Response:
+                try:
+                    return await handler(request)
+                except Exception as error:
+                    return answer(request, await handled(request, error))
+
+            return handle
+
+    return Understood
+
+
+def translated(
+    answer: ProblemResponse, statuses: Mapping[int, int]
+) -> tuple[dict[str, Any], int, dict[str, str]]:
+    """Return a problem's members, the response status, and the headers in addition to the
+    content headers.
+    """
+    status = statuses.get(answer.status_code, answer.status_code)
+    headers = {
+        name: value
+        for name, value in answer.headers.items()
+        if name not in ("content-length", "content-type")
+    }
+    return json.loads(bytes(answer.body)), status, headers
+
+
+def as_understood(
+    answer: ProblemResponse, statuses: Mapping[int, int], **beside: Any
+) -> ProblemResponse:
+    """Return a problem with another status and additional members."""
+    problem, status, headers = translated(answer, statuses)
+    return ProblemResponse(problem | beside | {"status": status}, status, headers)

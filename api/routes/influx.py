@@ -28,8 +28,14 @@ from api.http.caller import writes, writes_buckets
 from api.http.problems import ProblemResponse, problems
 from api.ingest.building import Ingestion
 from api.ingest.series import SeriesReader
-from api.routes.common import TheAggregator, TheSettings
-from api.routes.error_dialects import BAD, as_understood, translated, understood_by
+from api.routes.common import (
+    BAD,
+    TheAggregator,
+    TheSettings,
+    as_understood,
+    translated,
+    understood_by,
+)
 from api.routes.ingest import form_of, index_of, ingest_series, precision_check
 from api.service.aggregator import Aggregator
 from api.settings import Settings

@@ -20,9 +20,8 @@ from fastapi.responses import StreamingResponse
 from api import schemas
 from api.access.keys import Caller, KeyCache
 from api.http import server_sent
-from api.http.caller import Reads, asker, check_scope
+from api.http.caller import Reads, UnauthenticatedError, asker, check_scope
 from api.http.problems import answer_to, problems
-from api.http.refusals import UnauthenticatedError
 from api.http.server_sent import EventResponse, Places, event, happens
 from api.queries import Answerer, Answers, QueryRequest
 from api.routes.common import CLIENT_LEFT

@@ -18,10 +18,9 @@ from api import schemas
 from api.access.keys import Caller
 from api.errors import UnknownStreamError
 from api.http import server_sent
-from api.http.caller import Reads, administers, reads, writes
+from api.http.caller import Reads, UnauthenticatedError, administers, reads, writes
 from api.http.json_body import JsonRoute
 from api.http.problems import answer_to, problems
-from api.http.refusals import UnauthenticatedError
 from api.http.server_sent import EventResponse, Places, event
 from api.monitors import topk
 from api.monitors.engine import (

@@ -24,8 +24,17 @@ from api.http.refusals import BodyTooLargeError
 from api.ingest.building import Ingestion
 from api.ingest.json_weight import parts
 from api.ingest.series import SeriesReader
-from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
-from api.routes.error_dialects import BAD, BUSY, as_understood, translated, understood_by
+from api.routes.common import (
+    BAD,
+    BUSY,
+    TheAggregator,
+    TheSettings,
+    TheStream,
+    as_understood,
+    require_media_type,
+    translated,
+    understood_by,
+)
 from api.routes.ingest import form_of, index_of, ingest_series, precision_check
 from api.service.source_stats import warnings_of_columns
 from decaysketch.ingest.columns import Form

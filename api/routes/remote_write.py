@@ -21,8 +21,17 @@ from api.http.problems import ProblemResponse, problems
 from api.http.refusals import BodyTooLargeError, UnsupportedMediaTypeError
 from api.ingest.building import Ingestion
 from api.ingest.series import SeriesReader
-from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
-from api.routes.error_dialects import BAD, BUSY, as_understood, translated, understood_by
+from api.routes.common import (
+    BAD,
+    BUSY,
+    TheAggregator,
+    TheSettings,
+    TheStream,
+    as_understood,
+    require_media_type,
+    translated,
+    understood_by,
+)
 from api.routes.ingest import form_of, index_of, ingest_series, precision_check
 from decaysketch.ingest.readings import UnreadableError
 from decaysketch.ingest.remote_write import RemoteWriteMap, most_samples, plain_length, steps

@@ -35,7 +35,7 @@ from api.service.source_stats import Notes
 from decaysketch import Snapshot
 from decaysketch.core.params import Form
 from decaysketch.core.strata import Stratum, told
-from decaysketch.families import Recipe, peek, recipe_from_dict
+from decaysketch.families import Recipe, recipe_from_dict
 from decaysketch.ingest.formats import Mappings, mappings_of
 
 __all__ = ["Scoped", "SourceInfo", "Stream", "Streams", "table_rows"]
@@ -175,10 +175,11 @@ class Stream:
         Raises:
             ObservationsOnlyError: see :meth:`decode_post`.
             CorruptSketchError: not the head of a sketch, or the row count is impossible.
+            IncompatibleSketchError: a sketch in another family.
         """
         if self.row.id_key is not None:
             raise ObservationsOnlyError(self.name)
-        return peek(body).cost
+        return self.recipe.peek(body).cost
 
     # ------------------------------------------------------------- what the journal says happened
 

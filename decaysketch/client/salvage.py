@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from decaysketch.client.delta import HEAD_BYTES, Interval, scan
 from decaysketch.client.errors import ClientError
 from decaysketch.client.metadata import parse_card
-from decaysketch.client.record import HEAD_BYTES, Interval, scan
 from decaysketch.client.spool import CARD, CARD_COPY, Spool, parse_name
 from decaysketch.client.store import recipe_in
 from decaysketch.core.codec.fields import MAGIC

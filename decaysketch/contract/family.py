@@ -394,6 +394,17 @@ class Recipe(ABC):
         """
         return self.decode(blob).snapshot()
 
+    def peek(self, blob: Blob) -> Head:
+        """Return the row count that a sketch from this stream reports. See
+        :func:`decaysketch.families.peek`.
+
+        Raises:
+            CorruptSketchError: bytes that no honest builder could have written.
+            IncompatibleSketchError: a sketch in another family.
+        """
+        self._check_family(blob)
+        return self.kind.peek(blob)
+
     def _check_family(self, blob: Blob) -> None:
         found = family_of(blob)
         if found != self.family:

@@ -22,7 +22,7 @@ from decaysketch.core.codec.sections import Rows
 from decaysketch.core.params import SketchParams
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.querytime import _wire_native as _native
-from decaysketch.querytime.stream import FAMILY, stream_of
+from decaysketch.querytime.state import FAMILY, stream_of
 
 __all__ = ["ManySketches", "decode_many", "digest_many", "encode_many", "joined_marks"]
 

@@ -32,12 +32,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch import minhit
 from decaysketch.core.labels import Labels
 from decaysketch.core.params import SketchParams
 from decaysketch.core.records import Records, concatenated
 from decaysketch.errors import ParameterError
+from decaysketch.querytime import _wire_native as _native
 
-__all__ = ["SketchState", "digest_of", "params_of_copies", "with_joint_records"]
+__all__ = [
+    "FAMILY",
+    "SketchState",
+    "digest_of",
+    "params_of_copies",
+    "stream_of",
+    "with_joint_records",
+]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -147,3 +156,14 @@ def with_joint_records(states: Sequence[SketchState]) -> tuple[SketchState, ...]
         found.append(replace(state, value_keys=numbers, records=joint))
         start += len(state)
     return tuple(found)
+
+
+FAMILY = 1  # decay chosen at query time
+
+
+def stream_of(params: SketchParams, copy: int = 0, *, plausible: bool = True) -> _native.Stream:
+    """Return the sketch parameters that the kernels need to check it."""
+    return _native.Stream(
+        minhit.plan(params, copy).native, max_weight=params.max_weight, capacity=params.capacity,
+        floats=params.value_type == "float64", plausible=plausible,
+    )  # fmt: skip

@@ -29,6 +29,7 @@ from decaysketch.core.withdrawals import fault_of_revisions
 from decaysketch.errors import CorruptSketchError
 from decaysketch.querytime import _wire_native as _native
 from decaysketch.querytime.many import ManySketches, decode_many
+from decaysketch.querytime.state import FAMILY
 from decaysketch.querytime.strata_state import (
     StrataState,
     by_stratum,
@@ -36,7 +37,6 @@ from decaysketch.querytime.strata_state import (
     plain_params,
     strata_state,
 )
-from decaysketch.querytime.stream import FAMILY
 
 __all__ = ["encode_strata", "peek_strata", "read_strata"]
 

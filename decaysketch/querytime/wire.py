@@ -76,9 +76,8 @@ from decaysketch.errors import CorruptSketchError
 from decaysketch.minhit._top_level import observations_of_top_level
 from decaysketch.querytime import _wire_native as _native
 from decaysketch.querytime import objectives, strata_wire
-from decaysketch.querytime.state import SketchState, params_of_copies
+from decaysketch.querytime.state import FAMILY, SketchState, params_of_copies, stream_of
 from decaysketch.querytime.strata_state import StrataState
-from decaysketch.querytime.stream import FAMILY, stream_of
 
 __all__ = ["FAMILY", "MAGIC", "VERSION", "decode", "encode", "peek"]
 
