@@ -25,13 +25,18 @@ import pyarrow.compute as pc
 from api.errors import Fault, InvalidRequestError, TooManyRowsError
 from decaysketch.core.labels import MAX_LABEL_BYTES, EncodedLabels
 from decaysketch.core.records import encode_records
+from decaysketch.core.row_check import (
+    BEYOND_64_BITS,
+    EXACT_IN_FLOAT,
+    INT64,
+    MISSING,
+    RowCheck,
+)
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.ingest.columns import (
-    EXACT_IN_FLOAT,
     Form,
     Key,
     Raw,
-    Refusal,
     fault_of_key,
     value_column,
 )
@@ -283,7 +288,7 @@ def _is_string(kind: pa.DataType) -> bool:
     )
 
 
-def _records(batches: list[pa.RecordBatch], rows: int, form: Form, refuse: Any) -> Any:
+def _records(batches: list[pa.RecordBatch], rows: int, form: Form, check: RowCheck) -> Any:
     """Return the declared columns. A value that does not fit rejects its row, and is null."""
     given: dict[str, pa.Array] = {}
     for name, kind in form.columns:
@@ -293,7 +298,11 @@ def _records(batches: list[pa.RecordBatch], rows: int, form: Form, refuse: Any) 
         column = pa.chunked_array(parts).combine_chunks()
         bad = _misfits(column, kind)
         if bad.any():
-            refuse(bad, f"columns.{name}", "does not fit", column.to_pylist(), kind)
+            cells = column
+            check.refuse(
+                bad, f"columns.{name}",
+                lambda row, cells=cells, kind=kind: ("does not fit", cells[row].as_py(), kind),
+            )  # fmt: skip
             column = pc.if_else(pa.array(bad), pa.scalar(None, column.type), column)
         given[name] = column
     return encode_records(given, form.columns, rows)
@@ -333,22 +342,15 @@ _SUITED: dict[str, tuple[list[Any], str]] = {
 
 def _columns(batches: list[pa.RecordBatch], form: Form) -> Raw:
     rows = sum(batch.num_rows for batch in batches)
-    good = np.ones(rows, dtype=bool)
     identity = form.fields[-1]
-    refusals: list[Refusal] = []
-
-    def refuse(at_fault: Mask, name: str, reason: str, column: Any, expected: Any = None) -> None:
-        for row in np.flatnonzero(at_fault & good).tolist():
-            value = None if column is None else column[row]
-            refusals.append(Refusal(row, name, reason, value, expected))
-        good[at_fault] = False
+    check = RowCheck(rows)
 
     values: Any
     if form.columns:
-        values = _records(batches, rows, form, refuse)
+        values = _records(batches, rows, form, check)
         missing = np.zeros(rows, dtype=bool)
     else:
-        values, missing = _sound_values(batches, rows, form, refuse)
+        values, missing = _sound_values(batches, rows, form, check)
     integers = {}
     of_texts = batches and not pa.types.is_integer(batches[0].schema.field(identity).type)
     for name, default in (("weight", 1), ("time", 0), (identity, 0)):
@@ -356,21 +358,22 @@ def _columns(batches: list[pa.RecordBatch], form: Form) -> Raw:
             continue
         column, absent = _numbers(batches, name, rows, default)
         if batches and name in batches[0].schema.names:
-            refuse(absent, name, "missing", None)
-        if column.dtype == np.uint64:
-            refuse(column >= 1 << 63, name, "beyond 64 bits", column.tolist())
+            check.refuse(absent, name, lambda row: (MISSING, None))
+        check.within(column, name, INT64, BEYOND_64_BITS)
         integers[name] = column.astype(np.int64)
     texts: list[Any] = []
     if identity not in integers:
         integers[identity] = np.zeros(rows, dtype=np.int64)
         texts = [text for batch in batches for text in batch.column(identity).to_pylist()]
-        refuse(np.array([text is None for text in texts], dtype=bool), identity, "missing", None)
-        for row in np.flatnonzero(good).tolist():
-            if reason := fault_of_key((texts[row],)):
-                refusals.append(Refusal(row, identity, reason, texts[row]))
-                good[row] = False
-    series = _series_fields(batches, rows, form, refuse) if form.names_series else None
+        faults = {
+            row: MISSING if text is None else fault_of_key((text,))
+            for row, text in enumerate(texts)
+        }
+        bad = np.array([fault is not None for fault in faults.values()], dtype=bool)
+        check.refuse(bad, identity, lambda row: (faults[row] or "", texts[row]))
+    series = _series_fields(batches, rows, form, check) if form.names_series else None
     keys: dict[int, Key] = {}
+    good = check.accepted
     if texts:
         places = enumerate(np.flatnonzero(good).tolist())
         keys = {place: (texts[row],) for place, row in places}
@@ -385,13 +388,13 @@ def _columns(batches: list[pa.RecordBatch], form: Form) -> Raw:
         integers["time"][good],
         integers[identity][good],
         keys,
-        refusals,
+        check.refusals(),
         of_series=None if series is None else series(good),
     )
 
 
 def _series_fields(
-    batches: list[pa.RecordBatch], rows: int, form: Form, refuse: Any
+    batches: list[pa.RecordBatch], rows: int, form: Form, check: RowCheck
 ) -> Callable[[Mask], SeriesFields]:
     """Check the columns that only rows of series have. Return a function that returns those of some
     rows.
@@ -400,8 +403,7 @@ def _series_fields(
     starts = None
     if "start" in given:
         column, absent = _numbers(batches, "start", rows, 0)
-        if column.dtype == np.uint64:
-            refuse(column >= 1 << 63, "start", "beyond 64 bits", column.tolist())
+        check.within(column, "start", INT64, BEYOND_64_BITS)
         starts = np.where(absent, NO_START, column.astype(np.int64))
     entities: list[Any] = [None] * rows
     if "entity" in given:
@@ -409,9 +411,8 @@ def _series_fields(
         faults = {
             row: fault_of_key((each,)) for row, each in enumerate(entities) if each is not None
         }
-        for fault in sorted({fault for fault in faults.values() if fault}):
-            bad = np.array([faults.get(row) == fault for row in range(rows)], bool)
-            refuse(bad, "entity", fault, entities)
+        bad = np.array([bool(faults.get(row)) for row in range(rows)], bool)
+        check.refuse(bad, "entity", lambda row: (faults[row] or "", entities[row]))
     names = [name for name in form.attributes if name in given]
     columns = {name: _attribute(batches, name) for name in names}
 
@@ -443,15 +444,14 @@ def _attribute(batches: list[pa.RecordBatch], name: str) -> EncodedLabels:
 
 
 def _sound_values(
-    batches: list[pa.RecordBatch], rows: int, form: Form, refuse: Any
+    batches: list[pa.RecordBatch], rows: int, form: Form, check: RowCheck
 ) -> tuple[npt.NDArray[Any], Mask]:
     """Return the value column with the stream's type, and where it is null."""
     values, missing = _values(batches, rows, form)
     if not (form.integers or form.labels) and values.dtype.kind in "iu":
-        inexact = (values > EXACT_IN_FLOAT) | (values < -EXACT_IN_FLOAT)
-        refuse(inexact, "value", "not exact as float64", values.tolist(), "at most 2^53")
+        check.exact(values, "value")
     if values.dtype == np.uint64:
-        refuse(values >= 1 << 63, "value", "beyond 64 bits", values.tolist())
+        check.within(values, "value", INT64, BEYOND_64_BITS)
     return values, missing
 
 

@@ -21,6 +21,14 @@ from api.ingest.json_weight import parts
 from api.ingest.plain_rows import Plain, plain_reader
 from api.schemas import MAX_KEY_PARTS
 from decaysketch.core.labels import fault_of_label
+from decaysketch.core.row_check import (
+    BEYOND_64_BITS,
+    MISSING,
+    NO_INTEGER,
+    NO_NUMBER,
+    NOT_EXACT,
+    Refusal,
+)
 from decaysketch.core.text_values import (
     SkippedTimeError,
     TextError,
@@ -35,7 +43,6 @@ from decaysketch.ingest.columns import (
     Form,
     Key,
     Raw,
-    Refusal,
     fault_of_columns,
     fault_of_key,
     value_column,
@@ -285,7 +292,7 @@ class _Reader:
             except SkippedTimeError as error:
                 return "time", str(error), time
             except TextError:
-                return "time", "no integer", time, f"an integer, or a time such as {_SUCH}"
+                return "time", NO_INTEGER, time, f"an integer, or a time such as {_SUCH}"
             except _NoZoneError as error:
                 return "time", str(error), time, f"a time such as {_SUCH}"
         if not _is_int64(time):
@@ -312,14 +319,14 @@ class _Reader:
             return None
         if type(value) is int:
             if not self._integers and not -EXACT_IN_FLOAT <= value <= EXACT_IN_FLOAT:
-                return "value", "not exact as float64", value, "at most 2^53 in magnitude"
+                return "value", NOT_EXACT, value, "at most 2^53 in magnitude"
             if not -INT64_LIMIT <= value < INT64_LIMIT:
-                return "value", "beyond 64 bits", value
+                return "value", BEYOND_64_BITS, value
             return None
         if type(value) is not float:
-            reason = "a number in quotes" if _is_quoted(value) else "no number"
+            reason = "a number in quotes" if _is_quoted(value) else NO_NUMBER
             return "value", reason, value, "a number without quotes, or null"
-        return "value", "no integer", value, "an integer or null, value_type is int64"
+        return "value", NO_INTEGER, value, "an integer or null, value_type is int64"
 
 
 class _SeriesFieldsReader:
@@ -430,10 +437,10 @@ def _fault_of_object(item: Any, fields: tuple[str, ...]) -> _Fault:
 
 def _fault_of_integer(name: str, number: Any) -> _Fault:
     if number is _ABSENT:
-        return name, "missing"
+        return name, MISSING
     if type(number) is int:
-        return name, "beyond 64 bits", number
-    return name, "no integer", number, "an integer"
+        return name, BEYOND_64_BITS, number
+    return name, NO_INTEGER, number, "an integer"
 
 
 def _fault_of_id(name: str, id_: Any) -> _Fault | None:

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from api.errors import InvalidRequestError, TooManyRowsError
 from decaysketch.core.plausible_times import in_another_unit
+from decaysketch.core.row_check import Refusal
 from decaysketch.core.time_units import NANOSECONDS
-from decaysketch.ingest.columns import INT64_LIMIT, Form, Raw, Refusal, points_to_columns
+from decaysketch.ingest.columns import INT64_LIMIT, Form, Raw, points_to_columns
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import RefusedError, Steps
 

@@ -164,7 +164,7 @@ async def post_metrics(
 def _parse(body: bytes, maps: SeriesIndex[OtlpMap], form: Form, *, as_json: bool) -> Steps[Points]:
     if as_json and (found := parts(body, MOST_PARTS)) > MOST_PARTS:
         raise TooManyPartsError(found, MOST_PARTS)
-    weight = form.max_weight
+    weight = form.weights.high
     try:
         return (
             yield from steps(body, maps, as_json=as_json, max_weight=weight, most=form.max_rows)

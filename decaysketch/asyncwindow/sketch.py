@@ -45,13 +45,14 @@ from decaysketch.core.observations import (
     MISSING_KEY,
     TIME_LIMIT,
     check_integer_time,
-    check_range,
     check_time,
+    check_within,
     encode_values,
     integer_column,
 )
 from decaysketch.core.pending import ENOUGH, Pending
 from decaysketch.core.plausible_times import span, told
+from decaysketch.core.row_check import TIMES, Limit
 from decaysketch.core.row_status import Identified, compare
 from decaysketch.core.time_units import Instant, in_units
 from decaysketch.core.watermarks import NO_WATERMARK
@@ -257,7 +258,7 @@ class Sampler(Asked, Sketch, Generic[P]):
                 "not_after", in_units(not_after, self.params.time_unit, name="not_after")
             )
         times = integer_column("timestamps", timestamps)
-        check_range("timestamps", times, -TIME_LIMIT, TIME_LIMIT, "2^62")
+        check_within("timestamps", times, TIMES)
         value_keys = self._value_keys(values)
         if sequence is None:
             words = self._own_word
@@ -559,7 +560,7 @@ class SumSampler(AskedOfWeights, Sampler[SumParams]):
 
     def _value_keys(self, values: npt.ArrayLike) -> Int64Array:
         column = integer_column("values", values)
-        check_range("values", column, 0, self.params.max_sum, "max_sum")
+        check_within("values", column, Limit.named(0, self.params.max_sum, "max_sum"))
         return column
 
 

@@ -435,7 +435,7 @@ def _typed(texts: pa.Array, name: str, kind: pa.DataType, faults: Faults) -> pa.
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         refusals = Refusals(len(texts), raises=False)
         found = numbers(texts, name, PLAIN, refusals, integers=pa.types.is_integer(kind))
-        for refused in refusals.listing():
+        for refused in refusals.refusals():
             faults.setdefault(refused.row, (name, _other_kind(texts[refused.row].as_py(), name)))
         return found
     bad: list[int] = []

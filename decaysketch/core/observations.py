@@ -23,6 +23,18 @@ import numpy.typing as npt
 
 from decaysketch.core import hashing, ranges
 from decaysketch.core.params import SketchParams
+from decaysketch.core.row_check import (
+    MISSING,
+    NO_INTEGER,
+    NO_NUMBER,
+    OUT_OF_BOUNDS,
+    TIME_LIMIT,
+    TIMES,
+    Limit,
+    Refusal,
+    RowCheck,
+    ids_of_bits,
+)
 from decaysketch.errors import ObservationError, ParameterError
 
 __all__ = [
@@ -30,8 +42,8 @@ __all__ = [
     "TIME_LIMIT",
     "Observations",
     "check_integer_time",
-    "check_range",
     "check_time",
+    "check_within",
     "decode_values",
     "encode_values",
     "float_keys",
@@ -46,12 +58,10 @@ __all__ = [
 Int64Array = npt.NDArray[np.int64]
 
 MISSING_KEY = np.iinfo(np.int64).min
-TIME_LIMIT = 1 << 62  # |timestamp| <= TIME_LIMIT: ages fit an unsigned 64-bit integer
 
 _MAGNITUDE = np.int64(np.iinfo(np.int64).max)
 _LARGEST_FLOAT = int(np.float64(np.finfo(np.float64).max).view(np.int64))  # its key
 _NEGATIVE_ZERO = -1  # what its key would be: -0.0 is 0.0
-_EXACT_IN_FLOAT = 1 << 53
 
 
 class Observations(NamedTuple):
@@ -120,9 +130,10 @@ def prepare(
                 f"columns have unequal lengths: {name} has {length} rows, ids has {rows}",
                 column=name,
             )
-    check_range("weights", columns.weights, 0, params.max_weight, "max_weight")
-    check_range("timestamps", columns.timestamps, -TIME_LIMIT, TIME_LIMIT, "2^62")
-    check_range("ids", columns.ids, 0, (1 << params.id_bits) - 1, f"2^{params.id_bits} - 1")
+    check = RowCheck(rows, raises=True)
+    check.within(columns.weights, "weights", Limit.named(0, params.max_weight, "max_weight"))
+    check.within(columns.timestamps, "timestamps", TIMES)
+    check.within(columns.ids, "ids", ids_of_bits(params.id_bits))
     for column in columns:
         column.setflags(write=False)  # one kernel signature, whoever owns the memory
     return columns
@@ -134,16 +145,12 @@ def integer_column(name: str, column: npt.ArrayLike) -> Int64Array:
     if array.dtype.kind == "O":
         array = _objects_to_integers(name, array)
     if np.ma.isMaskedArray(array) and np.ma.getmaskarray(array).any():
-        row = int(np.ma.getmaskarray(array).argmax())
-        raise ObservationError(f"{name}[{row}] is missing", column=name, row=row)
+        Refusal(int(np.ma.getmaskarray(array).argmax()), name, MISSING).throw()
     if array.dtype.kind not in "iu":
         _refuse_dtype(name, array, "integers")
     if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
         row = int(array.argmax())
-        raise ObservationError(
-            f"{name}[{row}] is {int(array[row])}; expected at most 2^63 - 1",
-            column=name, row=row, value=int(array[row]),
-        )  # fmt: skip
+        Refusal(row, name, OUT_OF_BOUNDS, int(array[row]), "at most 2^63 - 1").throw()
     return np.ascontiguousarray(array, dtype=np.int64).view()
 
 
@@ -188,15 +195,9 @@ def _one_dimension(name: str, column: npt.ArrayLike) -> npt.NDArray[Any]:
 def _objects_to_integers(name: str, array: npt.NDArray[Any]) -> Int64Array:
     for row, item in enumerate(array):
         if isinstance(item, bool) or not isinstance(item, (int, np.integer)):
-            raise ObservationError(
-                f"{name}[{row}] is {item!r}; expected an integer",
-                column=name, row=row, value=item,
-            )  # fmt: skip
+            Refusal(row, name, NO_INTEGER, item, "an integer").throw()
         if not -(1 << 63) <= item < 1 << 63:
-            raise ObservationError(
-                f"{name}[{row}] is {item}; expected at most 2^63 - 1 in magnitude",
-                column=name, row=row, value=item,
-            )  # fmt: skip
+            Refusal(row, name, OUT_OF_BOUNDS, item, "at most 2^63 - 1 in magnitude").throw()
     return array.astype(np.int64)
 
 
@@ -207,15 +208,9 @@ def _refuse_dtype(name: str, array: npt.NDArray[Any], expected: str) -> None:
     )
 
 
-def check_range(name: str, column: Int64Array, low: int, high: int, limit: str) -> None:
-    if not column.size or (int(column.min()) >= low and int(column.max()) <= high):
-        return
-    row = int(((column < low) | (column > high)).argmax())
-    value = int(column[row])
-    raise ObservationError(
-        f"{name}[{row}] is {value}; expected {low} to {high} ({limit})",
-        column=name, row=row, value=value,
-    )  # fmt: skip
+def check_within(name: str, column: Int64Array, limit: Limit) -> None:
+    """Raise ObservationError for the first entry beyond a limit."""
+    RowCheck(len(column), raises=True).within(column, name, limit)
 
 
 # ------------------------------------------------------------------------------------------ values
@@ -271,10 +266,7 @@ def _objects_to_numbers(array: npt.NDArray[Any], missing: npt.NDArray[np.bool_])
     for row in np.flatnonzero(~missing):
         item = array[row]
         if isinstance(item, bool) or not isinstance(item, (int, float, np.integer, np.floating)):
-            raise ObservationError(
-                f"values[{row}] is {item!r}; expected a number",
-                column="values", row=int(row), value=item,
-            )  # fmt: skip
+            Refusal(int(row), "values", NO_NUMBER, item, "a number").throw()
     present = array[~missing]
     integers = all(isinstance(item, (int, np.integer)) for item in present)
     numbers = np.zeros(len(array), dtype=np.int64 if integers else np.float64)
@@ -282,10 +274,9 @@ def _objects_to_numbers(array: npt.NDArray[Any], missing: npt.NDArray[np.bool_])
         numbers[~missing] = present
     except OverflowError:
         row = next(r for r in np.flatnonzero(~missing) if not -(1 << 63) <= array[r] < 1 << 63)
-        raise ObservationError(
-            f"values[{row}] is {array[row]}; expected less than 2^63 in magnitude",
-            column="values", row=int(row), value=array[row],
-        ) from None  # fmt: skip
+        Refusal(
+            int(row), "values", OUT_OF_BOUNDS, array[row], "less than 2^63 in magnitude"
+        ).throw()
     return numbers
 
 
@@ -293,12 +284,7 @@ def _encode_integers(array: npt.NDArray[Any]) -> Int64Array:
     if array.dtype.kind not in "iu":
         _refuse_dtype("values", array, "integers (the stream's value_type is 'int64')")
     keys = integer_column("values", array).copy()
-    if keys.size and int(keys.min()) == MISSING_KEY:
-        row = int(keys.argmin())
-        raise ObservationError(
-            f"values[{row}] is -2^63, which stands for a missing value",
-            column="values", row=row, value=MISSING_KEY,
-        )  # fmt: skip
+    RowCheck(len(keys), raises=True).not_reserved(keys, "values")
     return keys
 
 
@@ -312,27 +298,13 @@ def float_keys(array: npt.NDArray[np.floating[Any]]) -> Int64Array:
 
 def _encode_floats(array: npt.NDArray[Any]) -> Int64Array:
     if array.dtype.kind in "iu":
-        integers = array
+        RowCheck(len(array), raises=True).exact(array, "values", "value_type='int64'")
         array = array.astype(np.float64)
-        inexact = integers > _EXACT_IN_FLOAT
-        if integers.dtype.kind == "i":
-            inexact |= integers < -_EXACT_IN_FLOAT
-        if inexact.any():
-            row = int(inexact.argmax())
-            raise ObservationError(
-                f"values[{row}] is {int(integers[row])}, not exact as float64; expected at most "
-                "2^53 in magnitude (or value_type='int64')",
-                column="values", row=row, value=int(integers[row]),
-            )  # fmt: skip
     elif array.dtype.kind != "f" or array.dtype.itemsize > 8:
         _refuse_dtype("values", array, "float64 or exact integers")
     keys = float_keys(array)  # finite numbers alone have keys within these bounds
     if keys.size and (int(keys.max()) > _LARGEST_FLOAT or int(keys.min()) < ~_LARGEST_FLOAT):
-        row = int((~np.isfinite(array)).argmax())
-        raise ObservationError(
-            f"values[{row}] is {float(array[row])}; expected a finite number (None where missing)",
-            column="values", row=row, value=float(array[row]),
-        )  # fmt: skip
+        RowCheck(len(array), raises=True).finite(array, "values")
     return keys
 
 

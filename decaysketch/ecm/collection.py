@@ -38,8 +38,9 @@ import numpy.typing as npt
 
 from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.contract.snapshot import Snapshot
-from decaysketch.core.observations import TIME_LIMIT, check_range, check_time
+from decaysketch.core.observations import TIME_LIMIT, check_time, check_within
 from decaysketch.core.plausible_times import told
+from decaysketch.core.row_check import TIMES
 from decaysketch.core.row_status import Verdict, VerdictArray
 from decaysketch.core.time_units import Instant, in_units
 from decaysketch.ecm import sizing, wire
@@ -227,7 +228,7 @@ class ECMCollection(Sketch, AskedOfCells):
             return
         self._count_singles()
         given = read_events(self._params, keys, timestamps, weights)
-        check_range("timestamps", given.times, -TIME_LIMIT, TIME_LIMIT, "2^62")
+        check_within("timestamps", given.times, TIMES)
         parts = self._by_name(given, source, epoch)
         if not_after is not None:
             moment = in_units(not_after, self._params.time_unit, name="not_after")

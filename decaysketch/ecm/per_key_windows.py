@@ -21,7 +21,8 @@ from typing import NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core.observations import TIME_LIMIT, check_range, integer_column
+from decaysketch.core.observations import TIME_LIMIT, check_within, integer_column
+from decaysketch.core.row_check import Limit
 from decaysketch.ecm import collision_error
 from decaysketch.ecm.levels import Layer
 from decaysketch.ecm.matrix import Counters, Held
@@ -115,7 +116,7 @@ def widths_of(windows: npt.ArrayLike, keys: int) -> Int64Array:
         ObservationError: widths that are not integers, or negative.
     """
     widths = integer_column("windows", windows)
-    check_range("windows", widths, 0, _WIDEST, "2^63 - 1")
+    check_within("windows", widths, Limit.named(0, _WIDEST, "2^63 - 1"))
     if len(widths) not in (1, keys):
         raise ParameterError(
             f"windows has {len(widths)} widths; expected one for each of {keys} keys"

@@ -40,8 +40,9 @@ import numpy.typing as npt
 
 from decaysketch.core import hashing
 from decaysketch.core.hashing import derive, hash_keys
-from decaysketch.core.observations import TIME_LIMIT, check_range, check_time, integer_column
+from decaysketch.core.observations import TIME_LIMIT, check_time, check_within, integer_column
 from decaysketch.core.params import check_integer, check_time_unit
+from decaysketch.core.row_check import TIMES
 from decaysketch.core.special import ndtri
 from decaysketch.core.view import Summarized
 from decaysketch.core.watermarks import NO_WATERMARK
@@ -307,7 +308,7 @@ class RandomizedSketch(Summarized):
                 f"{len(words)}",
                 column="timestamps",
             )
-        check_range("timestamps", times, -TIME_LIMIT, TIME_LIMIT, "2^62")
+        check_within("timestamps", times, TIMES)
         if not len(times):
             return
         for s, sheet in enumerate(self._sheets):

@@ -35,9 +35,10 @@ import numpy.typing as npt
 
 from decaysketch.contract.sketch import Held
 from decaysketch.core.hashing import MAX_KEY_BYTES
-from decaysketch.core.observations import TIME_LIMIT, check_range, check_time, integer_column
+from decaysketch.core.observations import TIME_LIMIT, check_time, check_within, integer_column
 from decaysketch.core.params import check_integer
 from decaysketch.core.plausible_times import told
+from decaysketch.core.row_check import TIMES, Limit
 from decaysketch.core.time_units import Instant, in_units
 from decaysketch.ecm import wire
 from decaysketch.ecm.cells import Cells
@@ -290,7 +291,7 @@ class ECMSketch(Held, AskedOfCells):
         events = given.by_time()
         ends = events.times[:: max(len(given) - 1, 1)]
         if not -TIME_LIMIT <= ends.min(initial=0) <= ends.max(initial=0) <= TIME_LIMIT:
-            check_range("timestamps", given.times, -TIME_LIMIT, TIME_LIMIT, "2^62")
+            check_within("timestamps", given.times, TIMES)
         check_sum(self._seen + self._too_late, events.weights)
         return events.counted()
 
@@ -527,7 +528,7 @@ def read_events(
             )
     if not unit:
         most = 1 if arrivals else _MAX_SEEN
-        check_range("weights", each, 1 if arrivals else 0, most, "2^62 - 1")
+        check_within("weights", each, Limit.named(1 if arrivals else 0, most, "2^62 - 1"))
     return Events(words, times, each, unit)
 
 

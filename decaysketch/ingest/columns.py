@@ -28,7 +28,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,10 +37,22 @@ from decaysketch.contract.family import Input
 from decaysketch.core.column_types import ColumnTypes
 from decaysketch.core.hashing import MAX_KEY_BYTES, RepeatedKeys
 from decaysketch.core.labels import MAX_LABEL_BYTES, EncodedLabels, fault_of_label
-from decaysketch.core.observations import MISSING_KEY, TIME_LIMIT, encode_values, observation_ids
+from decaysketch.core.observations import MISSING_KEY, encode_values, observation_ids
 from decaysketch.core.plausible_times import in_another_unit
 from decaysketch.core.ranges import EncodedValues, Range, key_of
 from decaysketch.core.records import Records, encode_records
+from decaysketch.core.row_check import (
+    BEYOND_64_BITS,
+    EXACT_IN_FLOAT,
+    MISSING,
+    NO_INTEGER,
+    NOT_EXACT,
+    TIMES,
+    Limit,
+    Refusal,
+    RowCheck,
+    ids_of_bits,
+)
 from decaysketch.core.strata import Strata, beyond_limit
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.core.withdrawals import WITHDRAWN
@@ -85,7 +96,6 @@ _SERIES_FIELDS = ("value", "weight", "start", "entity", "attributes", "time", "i
 _EVENT_FIELDS = ("weight", "time", "key")
 _MOST_WEIGHT = 1 << 40  # of an event, where no parameter bounds it
 INT64_LIMIT = 1 << 63
-EXACT_IN_FLOAT = 1 << 53
 REFUSALS_LISTED = 1000  # of one post, the first of them; of the others nobody asks for the value
 
 Int64Array = npt.NDArray[np.int64]
@@ -192,30 +202,29 @@ class Form:
         return self._input.value == "required"
 
     @property
-    def max_weight(self) -> int:
-        """Largest weight."""
-        if self._input.weighted:
-            return _MOST_WEIGHT
+    def weights(self) -> Limit:
+        """Limit of weights."""
         bound = self._input.weight_bound
-        return 1 if bound is None else getattr(self.params, bound)
+        if self._input.weighted:
+            return Limit(1, _MOST_WEIGHT, f"1 to {_MOST_WEIGHT}")
+        if bound is None:
+            return Limit(1, 1, "1")
+        return Limit.named(1, getattr(self.params, bound), bound)
 
     @property
-    def values(self) -> tuple[int, int] | None:
-        """Bounds of values, if there are any."""
+    def values(self) -> Limit | None:
+        """Limit of values, if there is any."""
         bound = self._input.value_bound
-        return None if bound is None else (1, getattr(self.params, bound))
+        return None if bound is None else Limit.named(1, getattr(self.params, bound), bound)
 
     @property
-    def min_id(self) -> int:
-        """Smallest integer that is an id."""
-        return -INT64_LIMIT if self.counts_keys and self.takes_keys else 0
-
-    @property
-    def max_id(self) -> int:
-        """Largest integer that is an id."""
+    def ids(self) -> Limit:
+        """Limit of integers that are ids."""
         if self.counts_keys:
-            return min(1 << (self._key_bits or 64), INT64_LIMIT) - 1
-        return (1 << self.params.id_bits) - 1 if self.takes_keys else INT64_LIMIT - 1
+            low = -INT64_LIMIT if self.takes_keys else 0
+            bits = min(self._key_bits or 63, 63)
+            return Limit.named(low, (1 << bits) - 1, f"2^{bits} - 1")
+        return ids_of_bits(self.params.id_bits if self.takes_keys else 63)
 
     @property
     def _key_bits(self) -> int | None:
@@ -226,16 +235,6 @@ class Form:
     @property
     def _input(self) -> Input:
         return self.recipe.kind.input
-
-
-class Refusal(NamedTuple):
-    """A rejected row, with its first fault."""
-
-    row: int
-    field: str
-    reason: str
-    value: Any = None
-    expected: Any = None
 
 
 @dataclass
@@ -305,67 +304,25 @@ class Batch:
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
-class _Checks:
-    """Sound rows so far, and refusals of the others."""
-
-    def __init__(self, raw: Raw) -> None:
-        self.good = np.ones(len(raw.positions), dtype=bool)
-        self.refusals = list(raw.refusals)
-        self._positions = raw.positions
-
-    def refuse(
-        self,
-        at_fault: npt.NDArray[np.bool_],
-        name: str,
-        column: npt.NDArray[Any] | None,
-        reason: str | Callable[[Any], str],
-        expected: Any,
-    ) -> None:
-        places = np.flatnonzero(at_fault & self.good).tolist()
-        for place in places:
-            value = None if column is None else column[place : place + 1].tolist()[0]
-            row = int(self._positions[place])
-            why = reason if isinstance(reason, str) else reason(value)
-            self.refusals.append(Refusal(row, name, why, value, expected))
-        self.good[places] = False
-
-
 def check(raw: Raw, form: Form) -> Batch:
     """Check the bounds of every row, and turn keys into ids. O(rows)."""
-    checks = _Checks(raw)
-    if form.needs_values:
-        checks.refuse(raw.missing, "value", None, "missing", "a number")
-    if form.values is not None:
-        low, high = form.values
-        outside = (raw.values < low) | (raw.values > high)
-        checks.refuse(outside, "value", raw.values, "out of bounds", f"{low} to {high}")
-    if form.columns:
-        pass  # readers check columns, by name and type
-    elif form.labels:
-        _check_labels(raw.values, checks)
-    elif form.integers:
-        lowest = raw.values == -INT64_LIMIT
-        checks.refuse(lowest, "value", raw.values, "stands for a missing value", "above -2^63")
-    else:
-        checks.refuse(~np.isfinite(raw.values), "value", raw.values, "not finite", "a number")
-    outside = (raw.weights < 1) | (raw.weights > form.max_weight)
-    checks.refuse(outside, "weight", raw.weights, "out of bounds", f"1 to {form.max_weight}")
-    outside = (raw.times < -TIME_LIMIT) | (raw.times > TIME_LIMIT)
-    checks.refuse(outside, "time", raw.times, "out of bounds", "at most 2^62 in magnitude")
-    if form.latest is not None:
-        late = raw.times > form.latest
-        checks.refuse(late, "time", raw.times, partial(_ahead, form, form.latest), form.latest)
+    checks = RowCheck(len(raw.positions), raw.positions)
+    _check_values(raw, form, checks)
+    checks.within(raw.weights, "weight", form.weights)
+    checks.within(raw.times, "time", TIMES)
+    if (latest := form.latest) is not None:
+        late = raw.times > latest
+        checks.refuse(late, "time", lambda row: _ahead(form, latest, int(raw.times[row])))
     if raw.of_series is not None:
         _check_series(raw.of_series, raw, form, checks)
     plain = np.full(len(raw.ids), raw.parts is None)
     plain[list(raw.keys)] = False
-    low, high = form.min_id, form.max_id
-    outside = plain & ((raw.ids < low) | (raw.ids > high))
-    checks.refuse(outside, form.fields[-1], raw.ids, "out of bounds", f"{low} to {high}")
+    checks.within(np.where(plain, raw.ids, 0), form.fields[-1], form.ids)
+    good = checks.accepted
 
     ids = raw.ids.copy()
     if form.counts_keys:
-        plain &= checks.good
+        plain &= good
         ids = ids.view(np.uint64)
         ids[plain] = form.params.words_of(raw.ids[plain])
     if raw.parts is not None and len(ids):
@@ -378,27 +335,44 @@ def check(raw: Raw, form: Form) -> Batch:
     if form.columns:
         values = encode_records(values, form.columns, len(ids))
         _check_revisions(values, form, checks)
+        good = checks.accepted
     elif raw.missing.any():
         values = np.ma.masked_array(values, mask=raw.missing)
-    columns = Columns(*(column[checks.good] for column in (values, raw.weights, raw.times, ids)))
+    columns = Columns(*(column[good] for column in (values, raw.weights, raw.times, ids)))
     if raw.ranges:
-        columns = columns._replace(values=_encoded(columns.values, raw, checks.good))
+        columns = columns._replace(values=_encoded(columns.values, raw, good))
     return Batch(
         raw.rows,
         columns,
-        raw.positions[checks.good],
-        sorted(checks.refusals),
+        raw.positions[good],
+        sorted([*raw.refusals, *checks.refusals()]),
         raw.zoneless,
-        _more(raw, ids, form, checks.good),
+        _more(raw, ids, form, good),
     )
 
 
-def _check_revisions(records: Records, form: Form, checks: _Checks) -> None:
+def _check_values(raw: Raw, form: Form, checks: RowCheck) -> None:
+    """Check values. Readers have checked those of declared columns, by name and type."""
+    if form.needs_values:
+        checks.refuse(raw.missing, "value", lambda row: (MISSING, None, "a number"))
+    if form.values is not None:
+        checks.within(raw.values, "value", form.values)
+    if form.columns:
+        return
+    if form.labels:
+        _check_labels(raw.values, checks)
+    elif form.integers:
+        checks.not_reserved(raw.values, "value")
+    else:
+        checks.finite(raw.values, "value")
+
+
+def _check_revisions(records: Records, form: Form, checks: RowCheck) -> None:
     name = getattr(form.params, "revision", None)
     if name is not None:
         keys = records.column(name).keys
-        outside = (keys != MISSING_KEY) & ((keys < 0) | (keys >= WITHDRAWN))
-        checks.refuse(outside, f"columns.{name}", keys, "out of bounds", f"0 to {WITHDRAWN - 1}")
+        given = np.where(keys == MISSING_KEY, 0, keys)
+        checks.within(given, f"columns.{name}", Limit(0, WITHDRAWN - 1, f"0 to {WITHDRAWN - 1}"))
 
 
 def without_new_strata(batch: Batch, form: Form, known: Strata) -> Batch:
@@ -432,7 +406,7 @@ def without_new_strata(batch: Batch, form: Form, known: Strata) -> Batch:
     )
 
 
-def _check_series(found: SeriesFields, raw: Raw, form: Form, checks: _Checks) -> None:
+def _check_series(found: SeriesFields, raw: Raw, form: Form, checks: RowCheck) -> None:
     """Check starts, entities, and attribute lengths."""
     if found.attributes:
         sizes = np.zeros(len(raw.times), np.int64)
@@ -440,20 +414,21 @@ def _check_series(found: SeriesFields, raw: Raw, form: Form, checks: _Checks) ->
             # A negative number is a null, and reads the last entry.
             lengths = np.array([*(len(text.encode()) for text in column.texts), 0], np.int64)
             sizes += lengths[np.maximum(column.numbers, -1)]
-        long = sizes > MAX_LABEL_BYTES
-        checks.refuse(long, "attributes", sizes, "too long together", f"{MAX_LABEL_BYTES} bytes")
+        most = Limit(0, MAX_LABEL_BYTES, f"at most {MAX_LABEL_BYTES} bytes")
+        checks.within(sizes, "attributes", most, "too long together")
     if found.starts is not None:
         given = found.starts != NO_START
-        outside = given & (found.starts < -TIME_LIMIT)
-        checks.refuse(outside, "start", found.starts, "out of bounds", "at most 2^62 in magnitude")
-        late = given & (found.starts > raw.times)
-        checks.refuse(late, "start", found.starts, "after the time", "at most the time of the row")
+        starts = np.where(given, found.starts, raw.times)
+        checks.within(starts, "start", TIMES)
+        checks.refuse(
+            starts > raw.times, "start",
+            lambda row: ("after the time", int(starts[row]), "at most the time of the row"),
+        )  # fmt: skip
     if found.entity_ids:
         places = np.array(list(found.entity_ids))
         column = np.zeros(len(raw.times), np.int64)
         column[places] = list(found.entity_ids.values())
-        outside = (column < 0) | (column > form.max_id)
-        checks.refuse(outside, "entity", column, "out of bounds", f"0 to {form.max_id}")
+        checks.within(column, "entity", form.ids)
 
 
 def _more(
@@ -493,17 +468,18 @@ def _encoded(values: npt.NDArray[Any], raw: Raw, good: npt.NDArray[np.bool_]) ->
     return EncodedValues(np.where(of_range > 0, of_range, keys))
 
 
-def _ahead(form: Form, latest: int, time: int) -> str:
+def _ahead(form: Form, latest: int, time: int) -> tuple[str, int, int]:
     """Return the fault in a time past the latest one."""
     unit = form.params.time_unit
     other = in_another_unit(unit, time)
     if other or form.lead is None:
-        return f"too far in the future{other}"
+        return f"too far in the future{other}", time, latest
     ahead_s = form.lead.seconds + (time - latest) * NANOSECONDS[unit] / NANOSECONDS["s"]
-    return (
+    reason = (
         f"too far in the future, {ahead_s:.0f} s ahead of the clock here; at most "
         f"{form.lead.seconds:g} ({form.lead.setting})"
     )
+    return reason, time, latest
 
 
 def fault_of_columns(columns: Any, types: Mapping[str, str]) -> tuple[Any, ...] | None:
@@ -541,12 +517,12 @@ _SAID = {
 }  # fmt: skip
 
 
-def _check_labels(values: npt.NDArray[Any], checks: _Checks) -> None:
+def _check_labels(values: npt.NDArray[Any], checks: RowCheck) -> None:
     listed = values.tolist()
     faults = {label: fault for label in set(listed) if (fault := fault_of_label(label))}
-    for reason in sorted({*faults.values()}) if faults else ():
-        at_fault = np.array([faults.get(label) == reason for label in listed], dtype=bool)
-        checks.refuse(at_fault, "value", None, reason, "a text")
+    if faults:
+        at_fault = np.array([label in faults for label in listed], dtype=bool)
+        checks.refuse(at_fault, "value", lambda row: (faults[listed[row]], None, "a text"))
 
 
 def _ids(parts: list[Any], rows: int, form: Form) -> npt.NDArray[Any]:
@@ -577,7 +553,7 @@ def fault_of_key(key: Key) -> str | None:
     for part in key:
         if isinstance(part, int):
             if not -INT64_LIMIT <= part < INT64_LIMIT:
-                return "beyond 64 bits"
+                return BEYOND_64_BITS
         elif not part:
             return "empty"
         elif len(part) * 4 > MAX_KEY_BYTES:
@@ -775,7 +751,7 @@ def _faults(
         if column and not -INT64_LIMIT <= min(column) <= max(column) < INT64_LIMIT:
             for place, number in enumerate(column):
                 if not -INT64_LIMIT <= number < INT64_LIMIT:
-                    found.setdefault(place, (name, "beyond 64 bits", number))
+                    found.setdefault(place, (name, BEYOND_64_BITS, number))
     if form.columns:
         for place, value in enumerate(values):
             if type(value) is not ColumnValues:
@@ -798,10 +774,10 @@ def _fault_of_value(value: float | int | str | Range | ColumnValues, form: Form)
         return f"is {shown(value)}; expected a {'text' if form.labels else 'number'}"
     if not form.integers:
         inexact = type(value) is int and not -EXACT_IN_FLOAT <= value <= EXACT_IN_FLOAT
-        return "not exact as float64" if inexact else None
+        return NOT_EXACT if inexact else None
     if type(value) is float and not value.is_integer():  # NaN and infinities among them
-        return "no integer"
-    return None if -INT64_LIMIT <= value < INT64_LIMIT else "beyond 64 bits"
+        return NO_INTEGER
+    return None if -INT64_LIMIT <= value < INT64_LIMIT else BEYOND_64_BITS
 
 
 def _fault_of_range(value: Range, form: Form) -> str:

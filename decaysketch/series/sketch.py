@@ -27,14 +27,14 @@ import numpy.typing as npt
 
 from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.core.observations import (
-    TIME_LIMIT,
     Observations,
-    check_range,
+    check_within,
     integer_column,
     prepare,
 )
 from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span
+from decaysketch.core.row_check import TIMES, ids_of_bits
 from decaysketch.core.row_status import compare
 from decaysketch.core.time_units import Instant, in_units
 from decaysketch.decay import Decay
@@ -230,11 +230,10 @@ class SeriesSketch(AskedOfSeries, Sketch):
             found.append(column)
         entity, start = found
         if entity is not None:
-            last = (1 << self.params.id_bits) - 1
-            check_range("entities", entity, 0, last, f"2^{self.params.id_bits} - 1")
+            check_within("entities", entity, ids_of_bits(self.params.id_bits))
         if start is not None:
             given = start != NO_START
-            check_range("starts", start[given], -TIME_LIMIT, TIME_LIMIT, "2^62")
+            check_within("starts", start[given], TIMES)
             if (bad := given & (start > rows.timestamps)).any():
                 row = int(bad.argmax())
                 raise ObservationError(

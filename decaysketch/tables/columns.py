@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from decaysketch.core.arrays import Column
 from decaysketch.core.hashing import MAX_KEY_BYTES, EncodedKeys, RepeatedKeys
 from decaysketch.core.labels import EncodedLabels, fault_of_label
+from decaysketch.core.row_check import EXACT_IN_FLOAT, NO_INTEGER
 from decaysketch.core.text_values import PLAIN, Numerals
 from decaysketch.errors import ParameterError
 from decaysketch.tables.rejections import Refusals
@@ -43,8 +44,6 @@ __all__ = [
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 Entry = Any  # of a column, as Arrow makes an object of it
-
-_EXACT_IN_FLOAT = 1 << 53
 
 
 def column_of(table: pa.Table, name: str) -> pa.Array:
@@ -137,12 +136,9 @@ def integers_of(
     if pa.types.is_floating(kind):
         numbers = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
         with np.errstate(invalid="ignore"):
-            bad = ~((np.abs(numbers) <= _EXACT_IN_FLOAT) & (numbers == np.rint(numbers)))
+            bad = ~((np.abs(numbers) <= EXACT_IN_FLOAT) & (numbers == np.rint(numbers)))
         if bad.any():
-            refusals.refuse(
-                bad, name,
-                lambda row: (f"is {numbers[row]}; expected an integer", float(numbers[row])),
-            )  # fmt: skip
+            refusals.refuse(bad, name, lambda row: (NO_INTEGER, float(numbers[row]), "an integer"))
             return np.where(bad, 0.0, numbers).astype(np.int64)
         integers: Int64Array = numbers.astype(np.int64)
         return integers
@@ -266,13 +262,7 @@ def _finite(numbers: Column, name: str, refusals: Refusals) -> Column:
     finite = np.isfinite(numbers)
     if finite.all():
         return numbers
-    refusals.refuse(
-        ~finite, name,
-        lambda row: (
-            f"is {float(numbers[row])}; expected a finite number (None where missing)",
-            float(numbers[row]),
-        ),
-    )  # fmt: skip
+    refusals.finite(numbers, name)
     return np.where(finite, numbers, 0.0)
 
 
@@ -280,18 +270,9 @@ def _values_of_integers(
     integers: Int64Array, name: str, kind: str, refusals: Refusals, wider: str
 ) -> Column:
     if kind == "int64":
-        bad, text = integers == np.iinfo(np.int64).min, "is -2^63, which stands for a missing value"
-        refusals.refuse(bad, name, lambda row: (text, int(integers[row])))
-        return np.where(bad, 0, integers) if bad.any() else integers
-    bad = (integers > _EXACT_IN_FLOAT) | (integers < -_EXACT_IN_FLOAT)
-    refusals.refuse(
-        bad, name,
-        lambda row: (
-            f"is {integers[row]}, not exact as float64; expected at most 2^53 in magnitude (or "
-            f"{wider})",
-            int(integers[row]),
-        ),
-    )  # fmt: skip
+        bad = refusals.not_reserved(integers, name)
+        return integers if bad is None else np.where(bad, 0, integers)
+    refusals.exact(integers, name, wider)
     return integers.astype(np.float64)
 
 

@@ -17,9 +17,10 @@ from decaysketch.core.column_types import ColumnTypes
 from decaysketch.core.hashing import HashedKeys
 from decaysketch.core.labels import EncodedLabels
 from decaysketch.core.log_columns import FIELDS, check_arguments
-from decaysketch.core.observations import TIME_LIMIT, observation_ids
+from decaysketch.core.observations import observation_ids
 from decaysketch.core.params import SketchParams
 from decaysketch.core.plausible_times import dated, doubt, unit_in_name
+from decaysketch.core.row_check import TIME_LIMIT, TIMES, Limit
 from decaysketch.core.text_values import PLAIN, Numerals, check_time_format, zone_of
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ObservationError, OtherUnitError, ParameterError
@@ -67,6 +68,7 @@ BoolArray = npt.NDArray[np.bool_]
 NO_START = -(1 << 63)
 """The start of a counter that names none."""
 
+_EVENTS = Limit(0, TIME_LIMIT - 1, "0 to 2^62 - 1")  # weights of one event
 _TUPLES = ("ids", "key", "entity")
 _WORDS = "keys"  # the argument of ``update`` whose column is of hashes
 
@@ -95,7 +97,7 @@ class LogColumns(NamedTuple):
 
     @property
     def refused(self) -> BoolArray:
-        return self.refusals.mask
+        return self.refusals.rejected
 
     @property
     def zoneless(self) -> BoolArray:
@@ -458,15 +460,7 @@ class ColumnMapping:
         table = self._typed(table, refusals)
         timestamps, fallback = self._times(table, recipe.params, refusals)
         columns, missing = self._observations(table, recipe, refusals)
-        bad = (timestamps > TIME_LIMIT) | (timestamps < -TIME_LIMIT)
-        if bad.any():
-            refusals.refuse(
-                bad, self.time,
-                lambda row: (
-                    f"is {timestamps[row]}; expected {-TIME_LIMIT} to {TIME_LIMIT} (2^62)",
-                    int(timestamps[row]),
-                ),
-            )  # fmt: skip
+        refusals.within(timestamps, self.time, TIMES)
         columns["timestamps"] = timestamps
         kind, sites = recipe.kind.input, None
         if kind.sited and self.source is not None:
@@ -511,7 +505,7 @@ class ColumnMapping:
             values = EncodedLabels((), np.full(rows, -1, np.int64))
             if self.value is not None:
                 values = labels_of(table, self.value, refusals)
-                missing = (values.numbers < 0) & ~refusals.mask
+                missing = (values.numbers < 0) & ~refusals.rejected
         elif self.value is not None:
             column = column_of(table, self.value)
             if is_text(column.type):
@@ -620,7 +614,7 @@ class ColumnMapping:
         if only.since is not None or only.until is not None:
             unreadable = Refusals(table.num_rows, raises=False)
             times, _ = self._times(table, params, unreadable)
-            mask = ~unreadable.mask
+            mask = ~unreadable.rejected
             if only.since is not None:
                 mask &= times >= only.since
             if only.until is not None:
@@ -847,12 +841,8 @@ def _find_faults(params: Params, keys: Column, start: int, faults: dict[int, str
 
 def _refuse_negative(weights: Int64Array, name: str, refusals: Refusals) -> Int64Array:
     """Return weights that no parameter bounds. 0 for rejected ones."""
-    bad = (weights < 0) | (weights >= TIME_LIMIT)
-    refusals.refuse(
-        bad, name,
-        lambda row: (f"is {weights[row]}; expected 0 to 2^62 - 1", int(weights[row])),
-    )  # fmt: skip
-    return np.where(bad, 0, weights) if bad.any() else weights
+    bad = refusals.within(weights, name, _EVENTS)
+    return weights if bad is None else np.where(bad, 0, weights)
 
 
 def _refuse_outside(
@@ -861,9 +851,4 @@ def _refuse_outside(
     """Reject entries outside 0 to the parameter with this name. Without one, do nothing."""
     if limit is None:
         return
-    most = params.to_dict()[limit]
-    bad = (numbers < 0) | (numbers > most)
-    refusals.refuse(
-        bad, name,
-        lambda row: (f"is {numbers[row]}; expected 0 to {most} ({limit})", int(numbers[row])),
-    )  # fmt: skip
+    refusals.within(numbers, name, Limit.named(0, params.to_dict()[limit], limit))

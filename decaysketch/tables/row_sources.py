@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from decaysketch.core.row_check import OUT_OF_BOUNDS
 from decaysketch.tables.columns import column_of, is_text, nulls_of
 from decaysketch.tables.rejections import Refusals
 
@@ -56,9 +57,9 @@ def read_sites(table: pa.Table, name: str, refusals: Refusals) -> Sites:
     refusals.refuse(
         none[codes], name,
         lambda row: (
-            f"is {column[row].as_py()!r}; expected a number from 0, or 1 to {_LONGEST_NAME} bytes "
-            "of text",
+            OUT_OF_BOUNDS,
             column[row].as_py(),
+            f"a number from 0, or 1 to {_LONGEST_NAME} bytes of text",
         ),
     )  # fmt: skip
     return Sites(codes, [*names, 0])  # the last one is that of nulls

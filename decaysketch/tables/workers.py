@@ -348,17 +348,17 @@ def _refused_rows(
 ) -> Iterator[pa.RecordBatch]:
     table = pa.Table.from_batches([batch])
     log = builder.mapping.read(table, builder.recipe, only=builder.only, refused=builder.refused)
-    listing = log.refusals.listing()
-    for start in range(0, len(listing), _REFUSALS_AT_A_TIME):
-        some = listing[start : start + _REFUSALS_AT_A_TIME]
-        rows = [refusal.row for refusal in some]
+    faults = log.refusals.refusals()
+    for start in range(0, len(faults), _REFUSALS_AT_A_TIME):
+        some = faults[start : start + _REFUSALS_AT_A_TIME]
+        rows = [fault.row for fault in some]
         records = records_of(table.select(builder.columns).take(rows))
         yield pa.RecordBatch.from_arrays(
             [
                 pa.array([place] * len(some), pa.string()),
                 pa.array([first_row + row for row in rows], pa.int64()),
-                pa.array([refusal.column for refusal in some], pa.string()),
-                pa.array([refusal.reason for refusal in some], pa.string()),
+                pa.array([fault.field for fault in some], pa.string()),
+                pa.array([fault.sentence for fault in some], pa.string()),
                 pa.array(map(_as_json, records), pa.string()),
             ],
             schema=pa.schema(REFUSAL_FIELDS),

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core.observations import TIME_LIMIT, check_range, check_time, integer_column
+from decaysketch.core.observations import check_time, check_within, integer_column
+from decaysketch.core.row_check import TIMES
 from decaysketch.decay import Decay
 from decaysketch.errors import ObservationError
 from decaysketch.topk.messages import check_item
@@ -58,7 +59,7 @@ class Tally:
             ParameterError, ObservationError: invalid items or times. Nothing was accepted. O(n).
         """
         times = integer_column("timestamps", timestamps)
-        check_range("timestamps", times, -TIME_LIMIT, TIME_LIMIT, "2^62")
+        check_within("timestamps", times, TIMES)
         named = items.tolist() if isinstance(items, np.ndarray) else list(items)
         if len(named) != len(times):
             raise ObservationError(

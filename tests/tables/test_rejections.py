@@ -147,7 +147,8 @@ class TestCounting:
         params = ds.SketchParams(max_weight=7, value_type="int64", time_unit="s")
         table = pa.table({**self.TABLE, "value": [-(1 << 63), 5, None]})
         [found] = refused_rows(table, params, self.PLAIN)
-        assert (found["row"], found["reason"]) == (0, "is -2^63, which stands for a missing value")
+        assert found["row"] == 0
+        assert found["reason"].startswith(f"is {-(1 << 63)}, which stands for a missing value")
 
     def test_the_record_is_json_whatever_is_in_it(self) -> None:
         table = pa.table(

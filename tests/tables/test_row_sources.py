@@ -145,7 +145,7 @@ class TestRefusals:
         assert builder.counts[()].tolist() == [1, 0, 0, 5]
         assert builder.sketches[()].seen == 1
         read = PAGES.read(self.ROWS, params, refused="count")
-        said = {(each.row, each.column): each.reason for each in read.refusals.listing()}
+        said = {(each.row, each.field): each.sentence for each in read.refusals.refusals()}
         assert said == {
             (1, "page"): "is 300; expected an integer from 0 to 2^8 - 1",
             (2, "page"): "is -1; expected an integer from 0 to 2^8 - 1",

@@ -204,8 +204,8 @@ def _refused(builder: KeyedBuilder) -> bool:
 
 def _first_refusal(builder: KeyedBuilder, table: pa.Table) -> str:
     log = builder.mapping.read(table, builder.recipe, refused="count")
-    refusal = log.refusals.listing()[0]
-    return f"{refusal.column}[{refusal.row}] {refusal.reason}"
+    fault = log.refusals.refusals()[0]
+    return f"{fault.field}[{fault.row}] {fault.sentence}"
 
 
 def _advice(fault: DecaySketchError) -> str:

@@ -1,0 +1,235 @@
+"""One check of rows: columns and limits in, accepted rows and reasons for the others out.
+
+:class:`RowCheck` is below every interface that takes rows, so that each limit is stated once and is
+worded alike everywhere. Three presenters use it:
+
+- *raise*: the first fault raises an :class:`~decaysketch.errors.ObservationError`, and the complete
+  batch is rejected: sketches (:mod:`decaysketch.core.observations`) and tables
+  (:mod:`decaysketch.tables.rejections`)
+- *status of each row*: the faults of a body, which rejects only these rows: HTTP and messages
+  (:mod:`decaysketch.ingest.columns`)
+- *quarantine*: the rejected rows of a table, each with a sentence (:mod:`decaysketch.tables`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.errors import ObservationError
+
+__all__ = [
+    "BEYOND_64_BITS",
+    "EXACT_IN_FLOAT",
+    "FINITE",
+    "INT64",
+    "MISSING",
+    "NOT_EXACT",
+    "NOT_FINITE",
+    "NO_INTEGER",
+    "NO_NUMBER",
+    "OUT_OF_BOUNDS",
+    "RESERVED",
+    "TIMES",
+    "TIME_LIMIT",
+    "Limit",
+    "Refusal",
+    "RowCheck",
+    "ids_of_bits",
+]
+
+Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+TIME_LIMIT: Final = 1 << 62  # |timestamp| <= TIME_LIMIT: ages fit an unsigned 64-bit integer
+EXACT_IN_FLOAT: Final = 1 << 53
+
+# Reasons. They are the same words in every interface, and never change.
+OUT_OF_BOUNDS: Final = "out of bounds"
+NOT_FINITE: Final = "not finite"
+NO_INTEGER: Final = "no integer"
+NO_NUMBER: Final = "no number"
+BEYOND_64_BITS: Final = "beyond 64 bits"
+NOT_EXACT: Final = "not exact as float64"
+RESERVED: Final = "stands for a missing value"
+MISSING: Final = "missing"
+
+_SEEN = frozenset({OUT_OF_BOUNDS, NOT_FINITE, NO_INTEGER, NO_NUMBER})  # by the value itself
+_LONGEST_SHOWN = 80  # characters
+FINITE: Final = "a finite number (None where missing)"
+
+
+class Refusal(NamedTuple):
+    """A rejected row, with its first fault.
+
+    Attributes:
+        row: its number in the batch, body or table.
+        field: the column at fault.
+        reason: one of the reasons above, or a text.
+        value: the entry, if there is one.
+        expected: the limit, in words.
+    """
+
+    row: int
+    field: str
+    reason: str
+    value: Any = None
+    expected: Any = None
+
+    @property
+    def sentence(self) -> str:
+        """The fault in words, behind the column and the row."""
+        if self.reason == MISSING:
+            return "is missing"
+        if self.expected is None:
+            return self.reason
+        is_number = isinstance(self.value, int | float | np.number)
+        shown = str(self.value) if is_number else f"{self.value!r:.{_LONGEST_SHOWN}}"
+        because = "" if self.reason in _SEEN else f", {self.reason}"
+        if self.reason == RESERVED:
+            because = f", which {RESERVED}"
+        return f"is {shown}{because}; expected {self.expected}"
+
+    def throw(self) -> NoReturn:
+        """Raise it, with the column, the row and the value."""
+        raise ObservationError(
+            f"{self.field}[{self.row}] {self.sentence}",
+            column=self.field, row=self.row, value=self.value,
+        ) from None  # fmt: skip
+
+
+class Limit(NamedTuple):
+    """The integers that a column may have: ``low`` to ``high``, and the same in words."""
+
+    low: int
+    high: int
+    words: str
+
+    @classmethod
+    def named(cls, low: int, high: int, name: str) -> Limit:
+        """Return a limit with the name of its parameter or its power of two."""
+        return cls(low, high, f"{low} to {high} ({name})")
+
+    def outside(self, column: npt.NDArray[Any]) -> BoolArray | None:
+        """Return bool[column]: beyond the limit. None if no entry is. O(column)."""
+        if not column.size or (column.min() >= self.low and column.max() <= self.high):
+            return None
+        found: BoolArray = (column < self.low) | (column > self.high)
+        return found
+
+
+TIMES: Final = Limit(-TIME_LIMIT, TIME_LIMIT, "at most 2^62 in magnitude")
+INT64: Final = Limit(-(1 << 63), (1 << 63) - 1, "an integer of 64 bits")
+_ABOVE_RESERVED: Final = Limit(-(1 << 63) + 1, (1 << 63) - 1, "above -2^63")
+_EXACT: Final = Limit(-EXACT_IN_FLOAT, EXACT_IN_FLOAT, "at most 2^53 in magnitude")
+
+
+def ids_of_bits(bits: int) -> Limit:
+    """Return the limit for ids of so many bits."""
+    return Limit.named(0, (1 << bits) - 1, f"2^{bits} - 1")
+
+
+Parts = tuple[str, Any] | tuple[str, Any, Any]
+"""Reason, value and expected words."""
+
+
+class _Found(NamedTuple):
+    rows: Int64Array
+    field: str
+    describe: Callable[[int], Parts]
+
+
+class RowCheck:
+    """Rejected rows of one batch, body or table, found column by column.
+
+    Only a row's first fault is kept. Faults are put in words when they are read.
+
+    Args:
+        rows: number of rows.
+        places: the number by which faults name each row, if it is another.
+        raises: whether the first fault raises at once.
+
+    Attributes:
+        rejected: bool[rows], rejected rows so far.
+    """
+
+    def __init__(
+        self, rows: int, places: Int64Array | None = None, *, raises: bool = False
+    ) -> None:
+        self.rejected: BoolArray = np.zeros(rows, dtype=bool)
+        self.raises = raises
+        self._places = places
+        self._found: list[_Found] = []
+
+    @property
+    def accepted(self) -> BoolArray:
+        """bool[rows], the rows without a fault."""
+        return ~self.rejected
+
+    def refuse(self, bad: BoolArray, field: str, describe: Callable[[int], Parts]) -> None:
+        """Reject the rows that are ``bad``, except rows that were rejected before.
+
+        Args:
+            bad: bool[rows].
+            field: the column at fault.
+            describe: returns a row's reason, value and the expected words.
+
+        Raises:
+            ObservationError: the first of them, if faults raise.
+        """
+        if not bad.any():
+            return
+        if self.raises:
+            self._refusal(int(bad.argmax()), field, describe).throw()
+        self._found.append(_Found(np.flatnonzero(bad & ~self.rejected), field, describe))
+        self.rejected |= bad
+
+    def within(
+        self, column: npt.NDArray[Any], field: str, limit: Limit, reason: str = OUT_OF_BOUNDS
+    ) -> BoolArray | None:
+        """Reject the rows with an entry beyond a limit. Return them, or None if there are none.
+        O(rows).
+        """
+        bad = limit.outside(column)
+        if bad is not None:
+            self.refuse(bad, field, lambda row: (reason, column[row].item(), limit.words))
+        return bad
+
+    def finite(self, column: npt.NDArray[Any], field: str) -> None:
+        """Reject the rows with NaN or an infinity."""
+        self.refuse(
+            ~np.isfinite(column), field, lambda row: (NOT_FINITE, column[row].item(), FINITE)
+        )
+
+    def exact(self, column: npt.NDArray[Any], field: str, wider: str = "") -> BoolArray | None:
+        """Reject the rows with an integer that float64 cannot represent.
+
+        Args:
+            column: integers.
+            field: the column.
+            wider: the declaration that accepts it.
+        """
+        words = _EXACT.words + (f" (or {wider})" if wider else "")
+        return self.within(column, field, _EXACT._replace(words=words), NOT_EXACT)
+
+    def not_reserved(self, column: Int64Array, field: str) -> BoolArray | None:
+        """Reject the rows with the integer that stands for a missing value."""
+        return self.within(column, field, _ABOVE_RESERVED, RESERVED)
+
+    def refusals(self) -> list[Refusal]:
+        """Return every rejected row with its fault, in order. O(rejected rows)."""
+        return sorted(
+            self._refusal(row, found.field, found.describe)
+            for found in self._found
+            for row in found.rows.tolist()
+        )
+
+    def place(self, row: int) -> int:
+        """Return the number by which faults name a row."""
+        return row if self._places is None else int(self._places[row])
+
+    def _refusal(self, row: int, field: str, describe: Callable[[int], Parts]) -> Refusal:
+        return Refusal(self.place(row), field, *describe(row))
