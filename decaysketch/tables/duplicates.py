@@ -21,7 +21,8 @@ from decaysketch.core.hashing import hash_keys, key_words
 from decaysketch.core.labels import EncodedLabels
 from decaysketch.core.records import Records
 from decaysketch.families import BuiltWith, recipe_of
-from decaysketch.tables.mapping import ColumnMapping, LogColumns
+from decaysketch.tables.log_reader import LogColumns
+from decaysketch.tables.mapping import ColumnMapping
 
 __all__ = ["doubt_of_ids"]
 

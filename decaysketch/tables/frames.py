@@ -45,13 +45,9 @@ from decaysketch.errors import (
 from decaysketch.families import FAMILIES, Sketch, recipe_of
 from decaysketch.tables.columns import column_of, holds_text, in_plain_text, is_text, nulls_of
 from decaysketch.tables.duplicates import doubt_of_ids
-from decaysketch.tables.mapping import (
-    ColumnMapping,
-    LogColumns,
-    declared_columns,
-    refuse_other_unit,
-    zoneless,
-)
+from decaysketch.tables.log_reader import LogColumns, declared_columns
+from decaysketch.tables.log_times import refuse_other_unit, zoneless
+from decaysketch.tables.mapping import ColumnMapping
 from decaysketch.tables.records import types_of
 from decaysketch.tables.texts import holds_numbers, looks_like_numbers
 

@@ -30,14 +30,9 @@ from decaysketch.tables import _native
 from decaysketch.tables.columns import Entry, is_binary, is_text, kind_of_keys
 from decaysketch.tables.duplicates import doubt_of_ids
 from decaysketch.tables.filters import RowFilter
-from decaysketch.tables.mapping import (
-    ColumnMapping,
-    LogColumns,
-    declared_columns,
-    doubt_of_log,
-    refuse_other_unit,
-    zoneless,
-)
+from decaysketch.tables.log_reader import LogColumns, declared_columns
+from decaysketch.tables.log_times import doubt_of_log, refuse_other_unit, zoneless
+from decaysketch.tables.mapping import ColumnMapping
 from decaysketch.tables.numbering import KeyNumbers
 from decaysketch.tables.row_sources import by_code, epochs_of_keys
 

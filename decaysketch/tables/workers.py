@@ -19,7 +19,9 @@ from decaysketch.families import BuiltWith, Params, recipe_of
 from decaysketch.tables.columns import Entry, is_binary, is_text
 from decaysketch.tables.filters import ColumnStatistics, RowFilter
 from decaysketch.tables.keyed import KeyedBuilder
+from decaysketch.tables.log_times import ticks_of
 from decaysketch.tables.mapping import ColumnMapping
+from decaysketch.tables.rejections import Refusals
 
 __all__ = [
     "REFUSAL_FIELDS",
@@ -251,7 +253,9 @@ def _known_of(
         return known, None
     ends = pa.array([times.low, times.high], schema.field(mapping.time).type)
     try:
-        low, high = mapping.ticks(ends, params).tolist()
+        low, high = ticks_of(
+            mapping, ends, mapping.time, params, Refusals(len(ends), raises=True)
+        ).tolist()
     except ObservationError:  # some row will be refused; which one, the rows will tell
         return known, None
     return known, (low, high)
