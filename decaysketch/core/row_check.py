@@ -149,7 +149,7 @@ class RowCheck:
 
     Args:
         rows: number of rows.
-        places: the number by which faults name each row, if it is another.
+        places: each row's number in faults, if it is another.
         raises: whether the first fault raises at once.
 
     Attributes:
@@ -228,7 +228,7 @@ class RowCheck:
         )
 
     def place(self, row: int) -> int:
-        """Return the number by which faults name a row."""
+        """Return a row's number in faults."""
         return row if self._places is None else int(self._places[row])
 
     def _refusal(self, row: int, field: str, describe: Callable[[int], Parts]) -> Refusal:

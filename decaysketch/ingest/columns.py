@@ -203,7 +203,7 @@ class Form:
 
     @property
     def weights(self) -> Limit:
-        """Limit of weights."""
+        """Weight limit."""
         bound = self._input.weight_bound
         if self._input.weighted:
             return Limit(1, _MOST_WEIGHT, f"1 to {_MOST_WEIGHT}")
@@ -213,13 +213,13 @@ class Form:
 
     @property
     def values(self) -> Limit | None:
-        """Limit of values, if there is any."""
+        """Value limit, if there is any."""
         bound = self._input.value_bound
         return None if bound is None else Limit.named(1, getattr(self.params, bound), bound)
 
     @property
     def ids(self) -> Limit:
-        """Limit of integers that are ids."""
+        """Limit for integers that are ids."""
         if self.counts_keys:
             low = -INT64_LIMIT if self.takes_keys else 0
             bits = min(self._key_bits or 63, 63)

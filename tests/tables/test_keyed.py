@@ -310,7 +310,7 @@ REFUSED = {
     "negative weight": ({"weight": [1, -1]}, "weight", 1, r"^weight\[1\] is -1; expected 0 to 7"),
     "large weight": ({"weight": [8, 1]}, "weight", 0, r"^weight\[0\] is 8; expected 0 to 7"),
     "float id": ({"id": [1.0, 1.5]}, "id", 1, r"^id\[1\] is 1.5; expected an integer$"),
-    "far time": ({"time": [1, 1 << 62]}, "time", 1, r"^time\[1\] is 4611686018427387904 s"),
+    "far time": ({"time": [1, 1 << 62]}, "time", 1, r"^time\[1\] is .* 2\^62 us"),
 }  # fmt: skip
 
 
