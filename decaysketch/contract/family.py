@@ -19,29 +19,22 @@ read from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from decaysketch.core.codec.fields import family_number
 from decaysketch.core.codec.sections import Header
-from decaysketch.core.params import BuildParams, Form, Option
-from decaysketch.errors import CorruptSketchError, ParameterError
+from decaysketch.core.params import BuildParams, Differences, Form, Option
+from decaysketch.decay.integral import IntegralDecay, StepTable
+from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
 
 if TYPE_CHECKING:
-    from decaysketch.contract.family import Recipe
     from decaysketch.contract.many import ManyKeys
     from decaysketch.contract.sketch import Sketch
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import ClassVar
-
-from decaysketch.contract.sketch import Sketch
-from decaysketch.contract.snapshot import Snapshot
-from decaysketch.core.params import Differences
-from decaysketch.decay.integral import IntegralDecay, StepTable
-from decaysketch.errors import IncompatibleSketchError
+    from decaysketch.contract.snapshot import Snapshot
 
 __all__ = [
     "FAMILIES",

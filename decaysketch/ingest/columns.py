@@ -426,9 +426,9 @@ def _check_series(found: SeriesFields, raw: Raw, form: Form, checks: RowCheck) -
         )  # fmt: skip
     if found.entity_ids:
         places = np.array(list(found.entity_ids))
-        column = np.zeros(len(raw.times), np.int64)
-        column[places] = list(found.entity_ids.values())
-        checks.within(column, "entity", form.ids)
+        entities = np.zeros(len(raw.times), np.int64)
+        entities[places] = list(found.entity_ids.values())
+        checks.within(entities, "entity", form.ids)
 
 
 def _more(
