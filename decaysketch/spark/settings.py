@@ -31,4 +31,6 @@ def session_settings(*, python: str | None = None) -> dict[str, str]:
         "spark.pyspark.python": interpreter,
         "spark.executorEnv.PYSPARK_PYTHON": interpreter,
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ROWS_PER_ARROW_BATCH),
+        # Spark's default is nanoseconds in 96 bits, which some readers end in the year 2262.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }

@@ -195,11 +195,12 @@ class SketchTable:
 
         Raises:
             TableError: existing data must not be overwritten, or are no table. Or the rows do not
-                belong in such a table.
+                belong in such a table, or two columns have one name but for case.
             TableBusyError: another writer is active there.
         """
         if keep < 1:
             raise TableError(f"keep is {keep}; expected at least 1")
+        _check_names(by)
         storage = Storage(path, storage_options)
         _has_table(storage)
         storage.make()
@@ -580,6 +581,15 @@ class SketchTable:
                     storage.remove(f"{folder}/{name}")
         if _OLD in storage.entries() and not storage.entries(_OLD):
             storage.remove(_OLD)
+
+
+def _check_names(by: Sequence[str]) -> None:
+    """Reject key columns that Delta confuses: it compares names without case."""
+    seen: dict[str, str] = {}
+    for name in (*by, *_log.COLUMNS):
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise TableError(f"a table cannot have the columns {other!r} and {name!r}; rename one")
 
 
 def _named(types: Mapping[str, pa.DataType]) -> dict[str, str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import multiprocessing
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -239,6 +240,12 @@ class TestVersions:
             assert each.column("t").cast(pa.int64()).to_pylist() == [253_402_214_400_000_000]
         assert not faults
 
+    @pytest.mark.parametrize("by", [["path", "Path"], ["Rows"], ["DIGEST"]])
+    def test_names_that_differ_by_case_only(self, tmp_path: Path, by: list[str]) -> None:
+        with pytest.raises(TableError, match="rename one"):
+            SketchTable.create(tmp_path / "t", RECIPE, by)
+        assert not (tmp_path / "t").exists()
+
     def test_sketches_come_one_by_one(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -330,6 +337,26 @@ class TestCrashes:
         assert not list((tmp_path / "t" / "_delta_log").glob("*#*"))
         assert not (tmp_path / "t" / "data" / "0000000001-00000000").exists()
 
+    def test_between_the_two_commits_of_the_first_rows(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Killed(BaseException):
+            """Nothing catches it."""
+
+        def killed(*_: Any, **__: Any) -> None:
+            raise Killed
+
+        table = SketchTable.create(tmp_path / "t", RECIPE, ["path"])
+        with monkeypatch.context() as patch:
+            patch.setattr(deltalake.DeltaTable, "create_write_transaction", killed)
+            with pytest.raises(Killed):
+                table.append(built(log(1)), applied=("q", 0))
+        found = SketchTable.open(tmp_path / "t")
+        assert (found.read().num_rows, found.applied("q")) == (0, None)
+        after = found.append(built(log(1)), applied=("q", 0))
+        assert (after.read(), SketchTable.open(tmp_path / "t")) == (built(log(1)), after)
+        assert len(list((tmp_path / "t" / "data").iterdir())) == 1
+
     def test_only_a_draft_of_the_first_commit_is_no_table(self, tmp_path: Path) -> None:
         (tmp_path / "t" / "_delta_log").mkdir(parents=True)
         (tmp_path / "t" / f"{commit_name(0)}#1").write_text("{")
@@ -348,12 +375,6 @@ class TestCrashes:
         after = SketchTable.open(tmp_path / "t").append(built(log(2)), applied=("q", 1))
         assert (after.version, after.counts["rows"]) == (1, 1_200)
         assert SketchTable.open(tmp_path / "t").read() == built(log(1), log(2))
-
-
-def _hold(path: Path, locked: Any) -> None:
-    with Storage(path).lock():
-        locked.set()
-        multiprocessing.Event().wait()
 
 
 def test_names_of_columns_are_quoted() -> None:
@@ -398,19 +419,29 @@ class TestStorage:
         assert not storage.is_leftover(folder)
 
 
+HOLDING_A_LOCK = """
+import fcntl, sys
+file = open(sys.argv[1], "a")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
 class TestTwoWriters:
     def test_the_second_is_told_and_a_killed_one_leaves_no_lock(self, tmp_path: Path) -> None:
         table = SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"])
-        context = multiprocessing.get_context("spawn")
-        locked = context.Event()
-        other = context.Process(target=_hold, args=(tmp_path / "t", locked))
-        other.start()
-        assert locked.wait(600)
+        other = subprocess.Popen(
+            [sys.executable, "-c", HOLDING_A_LOCK, tmp_path / "t" / ".lock"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
         with pytest.raises(TableBusyError, match="another program is writing"):
             table.append(built(log(2)))
         assert table.read() == built(log(1))
         other.kill()
-        other.join()
+        other.communicate()
         assert table.append(built(log(2)), wait_s=5.0).version == 1
 
     def test_what_was_made_of_an_old_version_does_not_replace_a_newer(self, tmp_path: Path) -> None:
@@ -627,3 +658,5 @@ class TestWithSpark:
         assert [each.key for each in table.sketches()] == [(hour,) for hour in hours]
         assert table.dataframe(session).count() == 5
         assert table.stored(session).schema["hour"].dataType.simpleString() == "timestamp"
+        rows = pl.read_delta(str(tmp_path / "t")).select("hour", "sketch").unique()
+        assert rows.sort("hour").rows() == [(each.key[0], each.blob) for each in table.sketches()]
