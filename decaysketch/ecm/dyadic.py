@@ -6,7 +6,8 @@ Muthukrishnan 2005, section 4.2, which Papapetrou, Garofalakis and Deligiannakis
 *Heavy hitters.* A node counts at least as much as any key below it, and its upper bound is
 guaranteed. So the descent through all nodes with an upper bound at the threshold or above passes
 every key that reaches it: **none is ever missed**, for any hash functions. Every key found has an
-interval, and is ``certain`` if its lower bound reaches the threshold too.
+interval. It is ``certain`` if a lower bound reaches the threshold that holds for all keys that the
+descent checked, found or not, together.
 
 *Ranges* are sums over nodes. The minimum over rows for each node would add the noise of all their
 shared cells, once per node. Instead each row sums ``(w a_i - ||a||) / (w - 1)``, which has no bias,
@@ -38,7 +39,8 @@ add up, and Cornish and Fisher's expansion gives the bounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -57,6 +59,7 @@ __all__ = [
     "HeavyKey",
     "HeavyKeys",
     "check_late",
+    "checked",
     "heavy_hitters",
     "key_bits",
     "quantile",
@@ -94,7 +97,7 @@ def heavy_hitters(
         phi: share of the decayed count of all events, above 0 and at most 1. Give this or
             ``threshold``.
         threshold: decayed count, above 0.
-        confidence: of each interval.
+        confidence: of each interval, and of all keys that are called certain together.
         estimator: for the counts; see :func:`~decaysketch.ecm.point_queries.counts`.
         most: maximum number of nodes per layer whose children are checked.
 
@@ -114,14 +117,17 @@ def heavy_hitters(
     all_ = total(grid)
     low, high = thresholds(phi, threshold, all_)
     check_late(grid, low)
-    keys = np.zeros(0, np.uint64)
+    levels = [np.zeros(0, np.uint64)]
     if all_.upper >= low and all_.upper > 0.0:
-        for nodes in reaching(grid, bits, low - grid.refused, most):
-            keys = nodes
+        levels = [np.zeros(1, np.uint64), *reaching(grid, bits, low - grid.refused, most)]
+    keys = levels[-1]
     found = counts(grid, keys, confidence=confidence, estimator=estimator)
+    # A key that never came may be found because it collides with heavy ones in all rows. So the
+    # risk is divided among all keys that were checked, which the layers above decide.
+    each = 1.0 - (1.0 - confidence) / max(checked(grid, levels, bits)[-1], 1)
+    together = replace(found, confidence=each)
     order = np.lexsort((keys, -found.value))
-    found = found[order]
-    return HeavyKeys(low, keys[order], found, found.lower >= high)
+    return HeavyKeys(low, keys[order], found[order], (together.lower >= high)[order])
 
 
 def thresholds(phi: float | None, threshold: float | None, all_: Estimate) -> tuple[float, float]:
@@ -176,6 +182,21 @@ def reaching(grid: Grid, bits: int, threshold: float, most: int) -> Iterator[UIn
                 )
         nodes, above = np.concatenate(kept) if kept else nodes[:0], shift
         yield nodes
+
+
+def checked(grid: Grid, levels: Sequence[UInt64Array], bits: int) -> list[int]:
+    """The number of nodes that a descent checked in each layer, in cells that they share.
+
+    Args:
+        levels: the nodes that it passed, root first.
+        bits: of a key.
+    """
+    found, above = [1], bits
+    for parents, grids in zip(levels, grid.layers[1:], strict=False):
+        shift = grids.layer.shift
+        found.append(len(parents) << (above - shift) if grids.layer.hashed else 0)
+        above = shift
+    return found
 
 
 def _children(nodes: UInt64Array, fan: int, chunk: int = _CHUNK) -> Iterator[UInt64Array]:

@@ -83,7 +83,7 @@ def heavy_prefixes(
     if not all_.upper >= low or not all_.upper > 0.0:
         return HeavyPrefixes(low, ())
     nodes = [np.zeros(1, np.uint64), *dyadic.reaching(grid, bits, low - grid.refused, most)]
-    each = 1.0 - (1.0 - confidence) / _checked(grid, nodes, bits)
+    each = 1.0 - (1.0 - confidence) / sum(dyadic.checked(grid, nodes, bits))
     levels = _levels(grid, nodes, bits, each, estimator)
     middle = phi * all_.value if phi is not None else low
     discounted = _Discounted(
@@ -92,16 +92,6 @@ def heavy_prefixes(
         _bounds([(level.counts.value,) * 2 for level in levels], levels, middle, middle).least,
     )
     return HeavyPrefixes(low, _rows(grid, levels, discounted, (low, high), limit, confidence))
-
-
-def _checked(grid: Grid, nodes: Sequence[UInt64Array], bits: int) -> int:
-    """The number of prefixes that the descent checked in cells that they share."""
-    count, above = 1, bits
-    for parents, grids in zip(nodes, grid.layers[1:], strict=False):
-        shift = grids.layer.shift
-        count += len(parents) << (above - shift) if grids.layer.hashed else 0
-        above = shift
-    return count
 
 
 class _Level(NamedTuple):

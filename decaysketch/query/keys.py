@@ -83,7 +83,9 @@ class HeavyKey:
     Attributes:
         key: the integer.
         count: its decayed count.
-        certain: its lower bound reaches the threshold, too.
+        certain: the count reaches the threshold, too, at the confidence that holds for all certain
+            keys of a result together. So the lower bound of ``count``, whose confidence is for this
+            key alone, may reach it although this is False.
     """
 
     key: int
@@ -411,7 +413,8 @@ _HEAVY_KEYS = _enter(
         Rows(
             "heavy_keys",
             "HeavyKeyModel",
-            "A key, its decayed count, and whether the lower end of that reaches the threshold.",
+            "A key, its decayed count, and whether that reaches the threshold: the confidence holds "
+            "for all certain keys together.",
             (
                 Column("key", "key"),
                 Column("count", "estimate", label="count of {key}"),

@@ -256,8 +256,8 @@ def test_no_heavy_key_or_prefix_is_missed_in_random_trees() -> None:
         assert sum(each.there for each in part) > 700
         assert sum(each.missed for each in part) == 0
         assert sum(each.beyond for each in part) > 100  # nodes of trees this small collide
-    # By the union bound a prefix is called certain wrongly in at most 5 % of the trees.
-    assert sum(each.unfounded > 0 for each in part) <= 0.05 * 250
+        # By the union bound one is called certain wrongly in at most 5 % of the trees.
+        assert sum(each.unfounded > 0 for each in part) <= 0.05 * 250
 
 
 # --------------------------------------------------------------------------------------- statistics
