@@ -158,6 +158,7 @@ functions = sa.Table(
     sa.Column("epoch", sa.BigInteger, nullable=False),
     sa.Column("version", sa.BigInteger, nullable=False),  # of what follows: one writer wins
     sa.Column("state", sa.Text, nullable=True),  # of the hub, as JSON; nothing yet in this epoch
+    sa.Column("alerts", sa.Text, nullable=True),  # that fire, as JSON: since when, by key
     sa.UniqueConstraint("stream_id", "name"),
     sqlite_autoincrement=True,
 )

@@ -4,6 +4,7 @@
 - ``engine``: grants in the posts' transactions, and repeated state evaluation
 - ``defining``: capacity checks for new definitions, and rejections
 - ``function_rows``, ``functions``: functions across sources, their hubs and exchanges
+- ``function_alerts``, ``function_metrics``: messages about them, and their gauges
 - ``list_rows``, ``lists``: top-k lists, their sites' reports, and rounds
 - ``mailboxes``: events for followers
 - ``alerts``, ``outbox``, ``webhooks``: messages about an alert, their delivery, and the receivers
@@ -45,9 +46,10 @@ async def start(
     )
     monitors = Monitors(aggregator, storage, outbox, webhooks, settings)
     lists = Lists(aggregator, storage, monitors.mailboxes, settings)
-    functions = Functions(aggregator, storage, monitors.mailboxes)
+    functions = Functions(aggregator, storage, monitors.mailboxes, outbox, webhooks)
     await monitors.look()
     await lists.look()
+    await functions.look()
     background = Background(aggregator.observer)
     stack.push_async_callback(outbox.close)
     stack.push_async_callback(background.close)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -11,7 +12,20 @@ from api.errors import Fault, InvalidRequestError, UnknownStreamError
 from api.journal import tables
 from api.journal.storage import Reader, Writer
 
-__all__ = ["begin", "check_room", "named", "refused", "remove", "renewed"]
+__all__ = ["Limit", "begin", "check_room", "define", "named", "refused", "remove", "renewed"]
+
+
+class Limit(NamedTuple):
+    """The maximum number of definitions.
+
+    Attributes:
+        of_stream, in_all: rows per stream, and in all.
+        error: made from the place with too many rows, their number, and the limit.
+    """
+
+    of_stream: int
+    in_all: int
+    error: Callable[[str, int, int], Exception]
 
 
 def named(table: sa.Table, stream_id: int, name: str) -> sa.ColumnElement[bool]:
@@ -38,6 +52,51 @@ def renewed(old: Any, now_us: int) -> dict[str, int]:
     return {"epoch": max(old.epoch + 1, now_us), "version": old.version + 1}
 
 
+async def define(
+    tx: Writer,
+    table: sa.Table,
+    stream: tuple[int, str],
+    name: str,
+    spec: Mapping[str, Any],
+    limit: Limit,
+    *,
+    now_us: int,
+    beginning: Mapping[str, Any],
+    forget: Callable[[int], Awaitable[Any]] | None = None,
+) -> bool:
+    """Add a row, or redefine the one with this name. The same spec again changes nothing.
+
+    Args:
+        table: with columns ``stream_id``, ``name``, ``spec``, ``epoch`` and ``version``.
+        stream: its id and name.
+        spec: as JSON, checked.
+        beginning: columns for a new epoch.
+        forget: called with the id of a row that is redefined.
+
+    Returns:
+        Whether it is new.
+
+    Raises:
+        UnknownStreamError: the stream was deleted since.
+        Exception: the limit's error.
+    """
+    await begin(tx, stream)
+    c, mine = table.c, named(table, stream[0], name)
+    values = {"spec": json.dumps(spec, sort_keys=True), **beginning}
+    found = await tx.select(sa.select(c.id, c.spec, c.epoch, c.version).where(mine))
+    if found and found[0].spec == values["spec"]:
+        return False
+    if found:
+        if forget is not None:
+            await forget(found[0].id)
+        await tx.execute(table.update().where(mine).values(**values, **renewed(found[0], now_us)))
+        return False
+    await check_room(tx, table, stream, limit)
+    begun = {"stream_id": stream[0], "name": name, "epoch": now_us, "version": 0}
+    await tx.execute(table.insert().values(**begun, **values))
+    return True
+
+
 async def remove(tx: Writer, table: sa.Table, stream_id: int, name: str) -> bool:
     """Delete the row with this name on a stream. Return False if there is none."""
     await tx.lock_head()
@@ -48,28 +107,25 @@ async def check_room(
     rx: Reader,
     table: sa.Table,
     stream: tuple[int, str],
-    most: tuple[int, int],
-    error: Callable[[str, int, int], Exception],
+    limit: Limit,
 ) -> None:
     """Check whether one more row fits.
 
     Args:
         table: with a column ``stream_id``.
         stream: its id and name.
-        most: rows per stream, and in all.
-        error: made from the place with too many rows, their number, and the limit.
 
     Raises:
-        Exception: that error.
+        Exception: the limit's error.
     """
     count = sa.select(sa.func.count()).select_from(table)
     mine = count.where(table.c.stream_id == stream[0])
     for where, few, here in zip(
-        (f"stream {stream[1]!r} has", "there are"), most, (mine, count), strict=True
+        (f"stream {stream[1]!r} has", "there are"), limit[:2], (mine, count), strict=True
     ):
         (there,) = (await rx.select(here))[0]
         if there >= few:
-            raise error(where, there, few)
+            raise limit.error(where, there, few)
 
 
 def refused(field: str, reason: str, value: Any, expected: Any = None) -> InvalidRequestError:

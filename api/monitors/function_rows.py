@@ -11,7 +11,7 @@ after a function was redefined or a backup was restored.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +20,13 @@ import sqlalchemy as sa
 from api.errors import TooManyFunctionsError
 from api.journal.monitor_tables import functions as _functions
 from api.journal.storage import Reader, Writer
-from api.monitors import defining
-from api.monitors.defining import begin, check_room, named, renewed
+from api.monitors import defining, outbox
+from api.monitors.defining import Limit, named
+from api.monitors.outbox import Alert
 
-__all__ = ["FunctionRow", "all_rows", "define", "find", "of_stream", "remove", "step"]
+__all__ = [
+    "FunctionRow", "alert", "define", "find", "numbers", "of_stream", "remove", "some", "step",
+]  # fmt: skip
 
 _f = _functions.c
 
@@ -37,6 +40,7 @@ class FunctionRow:
         epoch: of the definition.
         version: changes whenever the state is written.
         state: the hub's state as JSON text. None: no source was heard in this epoch.
+        alerts: those that fire, with the time at which each began, in microseconds since 1970.
     """
 
     id: int
@@ -46,18 +50,35 @@ class FunctionRow:
     epoch: int
     version: int
     state: str | None
+    alerts: Mapping[str, int]
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """Changes with the definition and the state."""
+        return self.epoch, self.version
 
 
 def _row(found: Any) -> FunctionRow:
     return FunctionRow(
         found.id, found.stream_id, found.name, json.loads(found.spec), found.epoch, found.version,
-        found.state,
+        found.state, _alerts(found.alerts),
     )  # fmt: skip
 
 
-async def all_rows(rx: Reader) -> list[FunctionRow]:
-    """Return every function."""
-    return [_row(each) for each in await rx.select(sa.select(_functions))]
+def _alerts(text: str | None) -> dict[str, int]:
+    found: dict[str, int] = {} if text is None else json.loads(text)
+    return found
+
+
+async def numbers(rx: Reader) -> dict[int, tuple[int, int]]:
+    """Return each function's :attr:`FunctionRow.number`, by id."""
+    found = await rx.select(sa.select(_f.id, _f.epoch, _f.version))
+    return {each.id: (each.epoch, each.version) for each in found}
+
+
+async def some(rx: Reader, ids: Collection[int]) -> list[FunctionRow]:
+    """Return these functions, as far as they are there."""
+    return [_row(each) for each in await rx.select(sa.select(_functions).where(_f.id.in_(ids)))]
 
 
 async def of_stream(rx: Reader, stream_id: int) -> list[FunctionRow]:
@@ -73,12 +94,29 @@ async def find(rx: Reader, stream_id: int, name: str) -> FunctionRow | None:
     return _row(found[0]) if found else None
 
 
-async def step(tx: Writer, row: FunctionRow, state: str) -> bool:
-    """Write another state. Return False if another process did so since it was read."""
+async def step(tx: Writer, row: FunctionRow, epoch: int, state: str) -> bool:
+    """Write another state, and its epoch. Return False if another process did so since the row was
+    read.
+    """
     await tx.lock_head()
     it = sa.and_(_f.id == row.id, _f.version == row.version)
-    values = {"state": state, "version": row.version + 1}
+    values = {"epoch": epoch, "state": state, "version": row.version + 1}
     return bool(await tx.execute(_functions.update().where(it).values(**values)))
+
+
+async def alert(
+    tx: Writer, row: FunctionRow, alerts: Mapping[str, int], messages: Sequence[Alert], now_us: int
+) -> int | None:
+    """Write the alerts that fire, and the messages about them. Return how many older messages were
+    dropped for these, or None if another process has changed the alerts or the definition.
+    """
+    await tx.lock_head()
+    before = _f.alerts == json.dumps(row.alerts) if row.alerts else _f.alerts.is_(None)
+    it = sa.and_(_f.id == row.id, _f.spec == json.dumps(row.spec, sort_keys=True), before)
+    text = json.dumps(alerts) if alerts else None
+    if not await tx.execute(_functions.update().where(it).values(alerts=text)):
+        return None
+    return sum([await outbox.insert(tx, message, now_us) for message in messages])
 
 
 async def define(
@@ -105,20 +143,11 @@ async def define(
         TooManyFunctionsError: there are as many already.
         UnknownStreamError: the stream was deleted since.
     """
-    await begin(tx, stream)
-    text = json.dumps(spec, sort_keys=True)
-    mine = named(_functions, stream[0], name)
-    found = await tx.select(sa.select(_f.spec, _f.epoch, _f.version).where(mine))
-    if found and found[0].spec == text:
-        return False
-    if found:
-        changed = renewed(found[0], now_us)
-        await tx.execute(_functions.update().where(mine).values(spec=text, state=None, **changed))
-        return False
-    await check_room(tx, _functions, stream, (of_stream, in_all), TooManyFunctionsError)
-    begun = {"stream_id": stream[0], "name": name, "epoch": now_us, "version": 0}
-    await tx.execute(_functions.insert().values(**begun, spec=text, state=None))
-    return True
+    limit = Limit(of_stream, in_all, TooManyFunctionsError)
+    beginning = {"state": None}
+    return await defining.define(
+        tx, _functions, stream, name, spec, limit, now_us=now_us, beginning=beginning
+    )
 
 
 async def remove(tx: Writer, stream_id: int, name: str) -> bool:

@@ -2,7 +2,12 @@
 
 The protocol is the library's (:mod:`decaysketch.monitor.functions`). An exchange rebuilds the hub
 from its row, on a thread, and writes the new state before the response. If another process wrote
-one meanwhile, it begins again. A message may be accepted twice, which changes nothing.
+one meanwhile, it begins again. A message may be accepted twice, which changes nothing. Where
+sources post their sketches, a result is read from the stream.
+
+Every process looks at all results once per second, for followers, metrics and alerts. It reads a
+row again only if that changed, or if a source may be silent since. A process that finds other
+alerts writes them by compare-and-set, with their messages for the outbox. One process succeeds.
 """
 
 from __future__ import annotations
@@ -12,24 +17,30 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any, Final
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, NamedTuple
 
 from api.errors import BusyError, UnknownFunctionError
 from api.journal.model import StorageError
-from api.journal.storage import Storage, Writer
+from api.journal.storage import Storage
 from api.logs import Seldom
 from api.monitors import function_rows
+from api.monitors.changes import Named
+from api.monitors.coalesced_reads import Looks
 from api.monitors.defining import refused
 from api.monitors.event_fanout import Mailboxes
+from api.monitors.function_alerts import turned
 from api.monitors.function_rows import FunctionRow
+from api.monitors.outbox import Outbox
+from api.monitors.webhooks import Webhooks
 from api.service.aggregator import Aggregator
+from api.service.clock import now_in
 from api.service.streams import Stream
-from decaysketch.errors import ParameterError
+from decaysketch.errors import DecaySketchError, ParameterError
 from decaysketch.monitor.fields import mapping_of, sequence_of, take_known, whole
-from decaysketch.monitor.functions import FunctionHub, FunctionSpec, FunctionState
+from decaysketch.monitor.functions import FunctionHub, FunctionSpec, FunctionState, read_posts
 
-__all__ = ["MOST_FUNCTIONS", "MOST_STREAM_FUNCTIONS", "Functions", "state_of", "summary"]
+__all__ = ["MOST_FUNCTIONS", "MOST_STREAM_FUNCTIONS", "Functions", "Seen", "summary"]
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +56,49 @@ _MOST_MESSAGES = 1_000
 _MOST_ITEM_BITS = 53  # of a key in JSON
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A function, as this process saw it last.
+
+    Attributes:
+        row: without the hub's state.
+        hub: the hub's result.
+        state: the same, read from posts where sources post.
+    """
+
+    row: FunctionRow
+    spec: FunctionSpec
+    hub: FunctionState
+    state: FunctionState
+
+
+class _Exchange(NamedTuple):
+    """A source's request."""
+
+    epoch: int | None
+    arrivals: int
+    posts: int
+    messages: Sequence[object]
+
+
+class _Exchanged(NamedTuple):
+    """The result of an exchange.
+
+    Attributes:
+        messages: for the source.
+        epoch: the function's, or the next one.
+        posts: whether sources post in it.
+        state: to write. None: nothing changed.
+        waiting: sources that should exchange now.
+    """
+
+    messages: list[dict[str, Any]]
+    epoch: int
+    posts: bool
+    state: str | None
+    waiting: list[str]
+
+
 class Functions:
     """The functions of all streams, as one process sees them.
 
@@ -52,16 +106,24 @@ class Functions:
         aggregator: the streams' aggregator.
         storage: the same database.
         mailboxes: the followers' mailboxes.
+        outbox: sends alerts.
+        webhooks: the permitted receivers.
     """
 
-    def __init__(self, aggregator: Aggregator, storage: Storage, mailboxes: Mailboxes) -> None:
+    def __init__(
+        self, aggregator: Aggregator, storage: Storage, mailboxes: Mailboxes, outbox: Outbox,
+        webhooks: Webhooks,
+    ) -> None:  # fmt: skip
         self._aggregator = aggregator
         self._storage = storage
         self._mailboxes = mailboxes
+        self._outbox, self._webhooks = outbox, webhooks
         # Exchanges with one function take turns here. Other processes are seen by the version.
         self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._seen: dict[int, Seen] = {}  # by id
         self._told: dict[tuple[int, str], dict[str, Any]] = {}
-        self._failing = Seldom(_log)
+        self._looks = Looks(self._look, _LOOK_S)
+        self._failing, self._unreadable = Seldom(_log), Seldom(_log)
 
     # ------------------------------------------------------------------------------- definitions
 
@@ -71,8 +133,9 @@ class Functions:
         Raises:
             ParameterError: a field that is unknown, missing or outside its domain, or too many
                 counters.
-            InvalidRequestError: the stream does not count keys by time, or its keys do not fit
-                into JSON numbers.
+            InvalidRequestError: the stream does not count keys by time, its keys do not fit into
+                JSON numbers, the second stream has other parameters, or the webhook is not allowed.
+            UnknownStreamError: there is no such second stream.
         """
         params: Any = stream.recipe.params
         if stream.recipe.kind.input.named_by != "key" or params.clock != "time":
@@ -82,6 +145,13 @@ class Functions:
         bits = params.key_bits
         if spec.kind == "frequent" and (bits is None or bits > _MOST_ITEM_BITS):
             raise refused("kind", "frequent needs integer keys: key_bits of 1 to 53", bits)
+        if spec.other is not None and self._aggregator.stream(spec.other).recipe != stream.recipe:
+            raise refused("other", "the second stream has other parameters", spec.other)
+        if spec.webhook is not None:
+            try:
+                self._webhooks.check(spec.webhook)
+            except ValueError as error:
+                raise refused("webhook", str(error), spec.webhook) from None
         return spec
 
     async def define(
@@ -95,15 +165,13 @@ class Functions:
             UnknownStreamError: the stream was deleted since.
             StorageError: it may or may not have happened.
         """
-        now_us = self._aggregator.now_us()
-
-        async def define(tx: Writer) -> bool:
-            return await function_rows.define(
-                tx, (stream.id, stream.name), name, spec.to_dict(), now_us=now_us,
-                of_stream=MOST_STREAM_FUNCTIONS, in_all=MOST_FUNCTIONS,
-            )  # fmt: skip
-
-        new = await self._storage.write(define)
+        now_us, of = self._aggregator.now_us(), (stream.id, stream.name)
+        new = await self._storage.write(
+            lambda tx: function_rows.define(
+                tx, of, name, spec.to_dict(), now_us=now_us, of_stream=MOST_STREAM_FUNCTIONS,
+                in_all=MOST_FUNCTIONS,
+            )
+        )  # fmt: skip
         return await self.find(stream, name), new
 
     async def remove(self, stream: Stream, name: str) -> None:
@@ -135,8 +203,26 @@ class Functions:
 
     async def state(self, stream: Stream, row: FunctionRow) -> FunctionState:
         """Return the result that the hub vouches for now."""
+        return (await self._read(stream, row)).state
+
+    async def _read(self, stream: Stream, row: FunctionRow) -> Seen:
         compute = self._aggregator.compute
-        return await compute(state_of, row, stream.recipe.params, self._now_s())
+        hub = await compute(_state_of, row, stream.recipe.params, self._now_s())
+        seen = Seen(replace(row, state=None), FunctionSpec.from_dict(row.spec), hub, hub)
+        return await self._with_posts(stream, seen)
+
+    async def _with_posts(self, stream: Stream, seen: Seen) -> Seen:
+        """The same with the present result, where sources post."""
+        if not seen.hub.posts:
+            return seen
+        streams = [stream]
+        if seen.spec.other is not None:
+            if not self._aggregator.knows(seen.spec.other):
+                return replace(seen, state=replace(seen.hub, certain=False))
+            streams.append(self._aggregator.stream(seen.spec.other))
+        now_us = self._aggregator.now_us()
+        state = await self._aggregator.compute(_posted, seen, streams, now_us)
+        return replace(seen, state=state)
 
     def _now_s(self) -> float:
         return self._aggregator.now_us() / 1e6
@@ -157,67 +243,128 @@ class Functions:
             StorageError: it may or may not have been accepted. Repeat it.
         """
         stream.admit(source)
-        epoch, arrivals, messages = _read(form)
+        asked = _read(form)
         row = await self.find(stream, name)
         async with self._turns[row.id]:
             for _ in range(_TRIES):
                 row = await self.find(stream, name)
-                answer: dict[str, Any] = {"epoch": row.epoch, "messages": []}
-                if epoch != row.epoch:
-                    return answer | {"spec": dict(row.spec)}
-                said, state, waiting = await self._aggregator.compute(
-                    _exchanged, row, stream.recipe.params, source, messages, arrivals,
-                    self._now_s(),
-                )  # fmt: skip
-                if state is None or await self._written(row, state):
-                    if state is not None and waiting:
-                        said_now = {"function": name, "epoch": row.epoch}
-                        self._mailboxes.to_sites(stream.id, "function", name, said_now, waiting)
-                    return answer | {"messages": said}
+                found = await self._aggregator.compute(
+                    _exchanged, row, stream.recipe.params, source, asked, self._now_s()
+                )
+                if found.state is not None and not await self._written(row, found):
+                    continue
+                if found.waiting:
+                    said = {"function": name, "epoch": found.epoch}
+                    self._mailboxes.to_sites(stream.id, "function", name, said, found.waiting)
+                answer: dict[str, Any] = {"epoch": found.epoch, "messages": found.messages}
+                if found.epoch != asked.epoch:
+                    answer |= {"spec": dict(row.spec), "posts": found.posts}
+                return answer
         raise BusyError
 
-    async def _written(self, row: FunctionRow, state: str) -> bool:
-        return await self._storage.write(lambda tx: function_rows.step(tx, row, state))
+    async def _written(self, row: FunctionRow, found: _Exchanged) -> bool:
+        assert found.state is not None
+        epoch, state = found.epoch, found.state
+        return await self._storage.write(lambda tx: function_rows.step(tx, row, epoch, state))
 
     # -------------------------------------------------------------------------------------- events
 
     async def watch(self) -> None:
-        """Notify the followers of changed results, once."""
+        """Look at all results, once."""
         await asyncio.sleep(_LOOK_S)
-        if not self._mailboxes.followed:
-            return
         try:
-            async with self._storage.reading() as rx:
-                rows = await function_rows.all_rows(rx)
+            await self._looks.now()
         except StorageError as error:
             self._failing.say(logging.ERROR, "functions are not looked at: %s", error)
-            return
-        self._failing.over()
-        seen = set()
-        for row in rows:
-            stream = self._aggregator.stream_by_id(row.stream_id)
-            if stream is not None and row.stream_id in self._mailboxes.followed:
-                seen.add((row.stream_id, row.name))
-                self._tell(row, await self.state(stream, row))
-        for key in self._told.keys() - seen:
+        else:
+            self._failing.over()
+
+    async def look(self) -> None:
+        """Read all functions.
+
+        Raises:
+            StorageError: the database is out of reach.
+        """
+        await self._looks.now()
+
+    def every(self) -> list[tuple[str, Seen]]:
+        """Return all functions as they were seen last, each with its stream's name, by names."""
+        found = [
+            (stream.name, seen)
+            for seen in self._seen.values()
+            if (stream := self._aggregator.stream_by_id(seen.row.stream_id)) is not None
+        ]
+        return sorted(found, key=lambda each: (each[0], each[1].row.name))
+
+    async def _look(self) -> None:
+        now_s = self._now_s()
+        async with self._storage.reading() as rx:
+            numbers = await function_rows.numbers(rx)
+            news = [i for i, number in numbers.items() if self._is_news(i, number, now_s)]
+            rows = await function_rows.some(rx, news) if news else []
+        seen = {i: self._seen[i] for i in numbers if i in self._seen} | {
+            row.id: row for row in rows
+        }
+        found: dict[int, Seen] = {}
+        for number, each in seen.items():
+            stream = self._aggregator.stream_by_id(
+                each.stream_id if isinstance(each, FunctionRow) else each.row.stream_id
+            )
+            if stream is None:  # created or deleted at this moment, elsewhere
+                continue
+            try:
+                now = await (
+                    self._read(stream, each) if isinstance(each, FunctionRow)
+                    else self._with_posts(stream, each)
+                )  # fmt: skip
+            except DecaySketchError as error:  # the others go on
+                self._unreadable.say(logging.ERROR, "a function cannot be read: %s", error)
+                continue
+            found[number] = await self._alerted(stream, now)
+            self._tell(stream, found[number])
+        self._seen = found
+        names = {(each.row.stream_id, each.row.name) for each in found.values()}
+        for key in self._told.keys() - names:
             del self._told[key]
 
-    def _tell(self, row: FunctionRow, state: FunctionState) -> None:
-        key, said = (row.stream_id, row.name), summary(row, state)
-        if self._told.get(key) != said:
+    def _is_news(self, number: int, version: tuple[int, int], now_s: float) -> bool:
+        seen = self._seen.get(number)
+        return seen is None or seen.row.number != version or now_s >= seen.hub.until_s
+
+    async def _alerted(self, stream: Stream, seen: Seen) -> Seen:
+        """Write changed alerts, with their messages."""
+        now_us = self._aggregator.now_us()
+        named = Named(stream.name, stream.row.incarnation, stream.recipe.params.time_unit)
+        change = turned(seen.row, named, seen.spec, seen.state, now_us)
+        if change is None:
+            return seen
+        alerts, messages = change
+        dropped = await self._storage.write(
+            lambda tx: function_rows.alert(tx, seen.row, alerts, messages, now_us)
+        )
+        if dropped is None:  # another process has: read the row again
+            return replace(seen, hub=replace(seen.hub, until_s=0.0))
+        self._outbox.wake()
+        return replace(seen, row=replace(seen.row, alerts=alerts))
+
+    def _tell(self, stream: Stream, seen: Seen) -> None:
+        """Notify a changed result's followers."""
+        key, said = (stream.id, seen.row.name), summary(seen)
+        if stream.id in self._mailboxes.followed and self._told.get(key) != said:
             self._told[key] = said
-            self._mailboxes.to_people(row.stream_id, "function", row.name, said)
+            self._mailboxes.to_people(stream.id, "function", seen.row.name, said)
 
 
-def summary(row: FunctionRow, state: FunctionState) -> dict[str, Any]:
+def summary(seen: Seen) -> dict[str, Any]:
     """Return the event about a function, without its counts of messages."""
-    fields = asdict(state)
-    kept = ("certain", "value", "low", "high", "frequent", "silent", "costly")
-    return {"function": row.name, "epoch": row.epoch} | {name: fields[name] for name in kept}
+    fields = asdict(seen.state)
+    kept = ("certain", "value", "low", "high", "frequent", "silent", "posts", "costly")
+    of = {"function": seen.row.name, "epoch": seen.row.epoch}
+    return of | {name: fields[name] for name in kept}
 
 
-def state_of(row: FunctionRow, params: object, now_s: float) -> FunctionState:
-    """Return a row's result. On a thread."""
+def _state_of(row: FunctionRow, params: object, now_s: float) -> FunctionState:
+    """Return the hub's result in a row. On a thread."""
     return _hub(row, params).state(now_s)
 
 
@@ -227,28 +374,40 @@ def _hub(row: FunctionRow, params: Any) -> FunctionHub:
     return FunctionHub(spec, params.depth, params.width, row.epoch, saved)
 
 
+def _posted(seen: Seen, streams: Sequence[Stream], now_us: int) -> FunctionState:
+    """Return the result that posted sketches have. On a thread."""
+    snapshots = [
+        stream.snapshot(set(seen.spec.sites) & set(stream.source_names)) for stream in streams
+    ]
+    now = now_in(streams[0].recipe.params.time_unit, now_us * 1000)
+    clocks = [each.clock for each in snapshots] + [now]
+    latest = max((each for each in clocks if each is not None), default=0)
+    return read_posts(seen.hub, seen.spec, snapshots, latest)
+
+
 def _exchanged(
-    row: FunctionRow, params: object, source: str, messages: Sequence[object], arrivals: int,
-    now_s: float,
-) -> tuple[list[dict[str, Any]], str | None, list[str]]:  # fmt: skip
-    """Return the messages for a source, the state to write, or None, and the sources that should
-    exchange now. On a thread.
-    """
+    row: FunctionRow, params: object, source: str, asked: _Exchange, now_s: float
+) -> _Exchanged:
+    """Exchange messages. On a thread."""
     hub = _hub(row, params)
-    said, changed = hub.exchange(source, messages, now_s, arrivals=arrivals)
+    if asked.epoch != row.epoch:
+        return _Exchanged([], row.epoch, hub.posts, None, [])
+    said, changed = hub.exchange(
+        source, asked.messages, now_s, arrivals=asked.arrivals, posts=asked.posts
+    )
     if not changed:
-        return said, None, []
-    return said, json.dumps(hub.saved), hub.waiting
+        return _Exchanged(said, row.epoch, hub.posts, None, [])
+    return _Exchanged(said, hub.epoch, hub.posts, json.dumps(hub.saved), hub.waiting)
 
 
-def _read(form: object) -> tuple[int | None, int, Sequence[object]]:
+def _read(form: object) -> _Exchange:
     fields: Mapping[str, Any] = mapping_of("an exchange", form)
-    take_known("an exchange", fields, ("epoch", "messages"), ("arrivals",))
+    take_known("an exchange", fields, ("epoch", "messages"), ("arrivals", "posts"))
     epoch = fields["epoch"]
     if epoch is not None:
         epoch = whole("epoch", epoch)
-    arrivals = whole("arrivals", fields.get("arrivals", 0))
+    arrivals, posts = (whole(name, fields.get(name, 0)) for name in ("arrivals", "posts"))
     messages = sequence_of("messages", fields["messages"], _MOST_MESSAGES)
     if epoch is None and messages:
         raise ParameterError(f"epoch is None with {len(messages)} messages; expected their epoch")
-    return epoch, arrivals, messages
+    return _Exchange(epoch, arrivals, posts, messages)

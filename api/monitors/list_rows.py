@@ -27,7 +27,7 @@ from api.journal.monitor_tables import lists as _lists
 from api.journal.monitor_tables import words as _words
 from api.journal.storage import Reader, Writer
 from api.monitors import defining
-from api.monitors.defining import begin, check_room, named, renewed
+from api.monitors.defining import Limit, named
 from decaysketch.topk import Heard, Post
 
 __all__ = [
@@ -221,22 +221,11 @@ async def define(
         TooManyListsError: there are as many lists already.
         UnknownStreamError: the stream was deleted since.
     """
-    await begin(tx, stream)
-    text = json.dumps(spec, sort_keys=True)
-    mine = named(_lists, stream[0], name)
-    found = await tx.select(sa.select(_l.id, _l.spec, _l.epoch, _l.version).where(mine))
-    if found and found[0].spec == text:
-        return False
-    said = {"spec": text, "asked": None, "opened_us": 0, "found": None}
-    if found:
-        (old,) = found
-        await tx.execute(_words.delete().where(_w.list_id == old.id))
-        await tx.execute(_lists.update().where(mine).values(**said, **renewed(old, now_us)))
-        return False
-    await check_room(tx, _lists, stream, (of_stream, in_all), TooManyListsError)
-    begun = {"stream_id": stream[0], "name": name, "epoch": now_us, "version": 0}
-    await tx.execute(_lists.insert().values(**begun, last_as_of=None, **said))
-    return True
+    return await defining.define(
+        tx, _lists, stream, name, spec, Limit(of_stream, in_all, TooManyListsError), now_us=now_us,
+        beginning={"asked": None, "opened_us": 0, "found": None},
+        forget=lambda number: tx.execute(_words.delete().where(_w.list_id == number)),
+    )  # fmt: skip
 
 
 async def remove(tx: Writer, stream_id: int, name: str) -> bool:

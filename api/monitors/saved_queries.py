@@ -14,7 +14,7 @@ from api.errors import TooManyQuestionsError, UnknownQuestionError
 from api.journal.monitor_tables import questions as _questions
 from api.journal.storage import Storage, Writer
 from api.monitors import defining
-from api.monitors.defining import begin, check_room, named
+from api.monitors.defining import Limit, begin, check_room, named
 from api.service.streams import Stream
 from api.settings import Settings
 
@@ -76,8 +76,9 @@ class Configured:
             await begin(tx, of)
             if await tx.execute(_questions.update().where(mine).values(**said)):
                 return False
-            most = self._settings.max_stream_questions, self._settings.max_questions
-            await check_room(tx, _questions, of, most, TooManyQuestionsError)
+            settings = self._settings
+            most = settings.max_stream_questions, settings.max_questions
+            await check_room(tx, _questions, of, Limit(*most, TooManyQuestionsError))
             of_it = {"stream_id": stream.id, "name": question.name}
             await tx.execute(_questions.insert().values(**of_it, **said))
             return True

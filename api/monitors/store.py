@@ -25,7 +25,7 @@ from api.journal.monitor_tables import groups as _groups
 from api.journal.monitor_tables import monitors as _monitors
 from api.journal.storage import Reader, Writer
 from api.monitors import defining, history
-from api.monitors.defining import begin, check_room, named, refused, renewed
+from api.monitors.defining import Limit, begin, check_room, named, refused, renewed
 from decaysketch.monitor import Account, Alert, Tracked
 
 __all__ = [
@@ -204,7 +204,8 @@ async def define(
         "since_us": now_us,
     }
     if not found:
-        await check_room(tx, _monitors, stream, (of_stream, in_all), TooManyMonitorsError)
+        limit = Limit(of_stream, in_all, TooManyMonitorsError)
+        await check_room(tx, _monitors, stream, limit)
         alert = json.dumps(Alert("inactive", now_us / 1e6).to_dict())
         beginning = {"epoch": now_us, "version": 0, "alert": alert, "sequence": 0}
         of_it = {"stream_id": stream[0], "name": name}

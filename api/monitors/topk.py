@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from api.errors import ForeignSiteError, UnknownListError
 from api.journal.model import StorageError
-from api.journal.storage import Storage, Writer
+from api.journal.storage import Storage
 from api.logs import Seldom
 from api.monitors import list_rows
 from api.monitors.coalesced_reads import Looks
@@ -145,15 +145,14 @@ class Lists:
             UnknownStreamError: the stream was deleted since.
             StorageError: it may or may not have happened.
         """
-        now_us = self._aggregator.now_us()
-
-        async def define(tx: Writer) -> bool:
-            return await list_rows.define(
-                tx, (stream.id, stream.name), name, spec.to_dict(), now_us=now_us,
-                of_stream=self._settings.max_stream_lists, in_all=self._settings.max_lists,
-            )  # fmt: skip
-
-        new = await self._storage.write(define)
+        now_us, of = self._aggregator.now_us(), (stream.id, stream.name)
+        settings = self._settings
+        new = await self._storage.write(
+            lambda tx: list_rows.define(
+                tx, of, name, spec.to_dict(), now_us=now_us, of_stream=settings.max_stream_lists,
+                in_all=settings.max_lists,
+            )
+        )  # fmt: skip
         await self.look()
         return self._listed(stream, name), new
 

@@ -33,17 +33,20 @@ class OneFunction {
     const unit = new Unit(state.stream.params.time_unit);
     this.remove.hidden = state.caller?.role !== "admin";
     this.state.replaceChildren(element("span", { class: `pill ${found.certain ? "calm" : "uncertain"}` }, found.certain ? "certain" : "not certain"));
-    this.says.textContent = found.costly
-      ? "Its messages outnumber the events of its sources: let them post their sketches, and define an alert."
-      : "";
-    this.says.hidden = !found.costly;
-    Object.assign(this.panel.dataset, { certain: found.certain, value: found.value ?? "", silent: found.silent.join("\n") });
+    this.says.textContent = found.posts
+      ? "Messages would cost more than the events, so the sources post their sketches."
+      : found.costly
+        ? "Its messages outnumber the events of its sources, which cannot post: name the second stream."
+        : "";
+    this.says.hidden = !(found.posts || found.costly);
+    Object.assign(this.panel.dataset, { certain: found.certain, posts: found.posts, value: found.value ?? "", silent: found.silent.join("\n") });
     facts(this.facts, [
       [KINDS[spec.kind] ?? spec.kind, result(found)],
       ["Within", `${number(100 * spec.theta)} %${spec.threshold === null ? "" : ` of the threshold ${number(spec.threshold)}`}`],
       ["Decay", described(spec.decay, unit)],
       ["Silent", found.silent.length ? named(found.silent) : "nobody"],
       ["Messages", `${number(found.messages)} for ${number(found.arrivals)} events`],
+      ...(spec.webhook === null ? [] : [["Alert", `to ${spec.webhook}`]]),
     ]);
   }
 }

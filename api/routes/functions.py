@@ -40,11 +40,15 @@ class FunctionFound(BaseModel):
     silent: list[str] = Field(
         description="Sources that were not heard in this round, or not within the lease."
     )
-    messages: int = Field(description="Messages in both directions.")
+    messages: int = Field(description="Messages in both directions, and posts.")
     arrivals: int = Field(description="Events that the sources reported.")
+    posts: bool = Field(
+        description="Messages would cost more than the events: the sources post their sketches, "
+        "and the result is read from these."
+    )
     costly: bool = Field(
-        description="The messages outnumber the events: let the sources post their sketches, and "
-        "query these."
+        description="The messages outnumber the events, and the sources cannot post, because the "
+        "function names no second stream."
     )
 
 
@@ -71,6 +75,10 @@ class Exchanged(BaseModel):
     spec: dict[str, Any] | None = Field(
         default=None, description="If the source named another epoch: the definition to begin with."
     )
+    posts: bool | None = Field(
+        default=None,
+        description="With the definition: whether the source posts its sketches in this epoch.",
+    )
 
 
 async def _functions(request: Request) -> Functions:
@@ -90,11 +98,12 @@ TheFunctions = Annotated[Functions, Depends(_functions)]
     responses={
         201: {"description": "It is new.", "model": FunctionModel},
         **problems(
-            s404="No such stream.",
+            s404="No such stream, or no such second stream.",
             s409="There are as many functions as there may be.",
             s413="The body is too long.",
             s415="The body is not JSON.",
-            s422="A field is unknown, missing or outside its domain, or the stream counts no keys.",
+            s422="A field is unknown, missing or outside its domain, the stream counts no keys, or "
+            "the webhook is not allowed.",
             s429="The caller has as many questions under way as it may, or all have.",
             s503="The journal is out of reach; it may or may not have happened.",
         ),
@@ -190,7 +199,7 @@ async def delete_function(
     ),
     openapi_extra={
         "requestBody": _BODY
-        | {"description": '`{"epoch": ..., "messages": [...], "arrivals": ...}`'}
+        | {"description": '`{"epoch": ..., "messages": [...], "arrivals": ..., "posts": ...}`'}
     },
 )
 async def post_exchange(

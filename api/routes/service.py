@@ -22,6 +22,7 @@ from api import schemas
 from api.http.caller import watches
 from api.http.problems import plain_problem, problems
 from api.http.reasons import in_words
+from api.monitors.function_metrics import functions_exposition
 from api.monitors.group_metrics import groups_exposition
 from api.routes.common import TheAggregator
 from api.service.aggregator import Aggregator
@@ -255,5 +256,6 @@ async def metrics(request: Request, aggregator: TheAggregator) -> Response:
     counted.holding(aggregator.stream_count, aggregator.source_count)
     counted.memory(aggregator.memory, request.app.state.settings)
     groups = groups_exposition(request.app.state.monitors.every())
+    functions = functions_exposition(request.app.state.functions.every())
     body = await asyncio.to_thread(counted.exposition)
-    return Response(body + groups, media_type=MEDIA_TYPE)
+    return Response(body + groups + functions, media_type=MEDIA_TYPE)

@@ -3,12 +3,18 @@
 It counts keys in an ECM-sketch, exchanges messages over HTTP, and is silent while its counters stay
 within the bound that the aggregator gave it. Any request or response may be lost or repeated. Call
 :meth:`FunctionSensor.step` again and again.
+
+Where messages would cost more than events, the aggregator asks its sources to post. Then each step
+posts the sketch if it changed. A :class:`~decaysketch.client.Sensor` of the same source may do
+that instead: it receives every event, keeps it on disk, and is flushed.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import httpx2
@@ -19,9 +25,14 @@ from decaysketch.client.requesting import fields_of
 from decaysketch.errors import ParameterError
 from decaysketch.monitor.functions import FunctionSource, FunctionSpec
 
+if TYPE_CHECKING:
+    from decaysketch.client.sensor import Sensor
+
 __all__ = ["FunctionSensor"]
 
-_MOST_EXCHANGES = 4  # in one step: a round takes two
+_MOST_EXCHANGES: Final = 4  # in one step: a round takes two
+_MOST_ARRIVALS: Final = 10_000  # before the aggregator is told, where sketches are posted
+_SKETCH: Final = {"content-type": "application/octet-stream"}
 
 
 class FunctionSensor:
@@ -32,14 +43,20 @@ class FunctionSensor:
         stream: name of the function's stream.
         function: name of the function.
         source: name of this source, one of the function's.
-        sketch: counts this source's keys, with the stream's parameters. Update it through this
-            object.
+        sketch: counts this source's keys, with the stream's parameters and this source's name.
+            Update it through this object.
         other: for an inner product, the sketch of the second stream.
+        sensors: started sensors of this source, one for each sketch, in place of posts by this
+            object. They receive every event, so the streams have them in any case.
+
+    Raises:
+        ParameterError: another number of sensors.
 
     Example::
 
         with httpx2.Client(base_url=url, headers={"authorization": f"Bearer {key}"}) as client:
-            site = FunctionSensor(client, "talkers", "skew", "north", ECMSketch(params))
+            sketch = ECMSketch(params, source="north")
+            site = FunctionSensor(client, "talkers", "skew", "north", sketch)
             while True:
                 site.update(*events_since_then())
                 site.step(int(time.time()))
@@ -48,17 +65,23 @@ class FunctionSensor:
 
     def __init__(
         self, client: httpx2.Client, stream: str, function: str, source: str, sketch: Any,
-        *, other: Any = None,
+        *, other: Any = None, sensors: Sequence[Sensor] = (),
     ) -> None:  # fmt: skip
-        self._client, self._source = client, source
-        self._path = (
-            f"/v1/streams/{quote(stream, safe='')}/functions/{quote(function, safe='')}/exchange"
-        )
+        self._client, self._stream, self._source = client, stream, source
+        self._path = f"{_path_of(stream)}/functions/{quote(function, safe='')}/exchange"
         self._sketches = [sketch] if other is None else [sketch, other]
+        if sensors and len(sensors) != len(self._sketches):
+            raise ParameterError(
+                f"sensors has {len(sensors)} entries; expected {len(self._sketches)}, as sketches"
+            )
+        self._sensors = sensors
         self._arrived: list[npt.NDArray[np.uint64]] = []
-        self._arrivals = 0  # that the aggregator does not know
+        self._arrivals = self._posted = 0  # that the aggregator does not know
+        self._unposted = [True] * len(self._sketches)
         self._inc = 0
         self._epoch: int | None = None
+        self._posts, self._first = False, True
+        self._exchanged_s = -math.inf
         self._spec: FunctionSpec | None = None
         self._site: FunctionSource | None = None
 
@@ -81,11 +104,15 @@ class FunctionSensor:
         """
         sketch = self._sketches[of]
         sketch.update(keys, timestamps, weights)
+        if self._sensors:
+            self._sensors[of].update_keys(keys, timestamps, weights)
+        self._unposted[of] = True
         self._arrived.append(sketch.params.words_of(keys))
         self._arrivals += int(np.size(timestamps))
 
     def step(self, now: int) -> bool:
-        """Read the counters at a time, and exchange messages if there are any.
+        """Read the counters at a time, and exchange messages if there are any. Where the aggregator
+        asks for posts, post a changed sketch.
 
         Call it after updates, and about once per second without them: windows end, and the
         aggregator only responds.
@@ -98,11 +125,13 @@ class FunctionSensor:
 
         Raises:
             PostRefusedError: the function does not exist, this source takes no part, or the key
-                does not cover it.
+                does not cover it or its streams.
             ParameterError: the sketch does not have the stream's parameters.
         """
         if self._site is None and self._exchange([]) is None:
             return False
+        if self._posts:
+            return self._post()
         self._look(now)
         for _ in range(_MOST_EXCHANGES):
             assert self._site is not None
@@ -110,14 +139,44 @@ class FunctionSensor:
             answered = self._exchange(said)
             if answered is None:
                 return False
-            if not said and not answered:
+            if self._posts or not (said or answered):
                 break
         return True
+
+    def _post(self) -> bool:
+        """Post changed sketches. An exchange after that means that everything is posted."""
+        assert self._spec is not None
+        streams = (self._stream, self._spec.other or "")
+        for of, unposted in enumerate(self._unposted):
+            if unposted:
+                if not self._post_one(of, streams[of]):
+                    return False
+                self._unposted[of] = False
+                self._posted += 1
+        early = time.monotonic() - self._exchanged_s < self._spec.lease_s / 4
+        if early and self._arrivals < _MOST_ARRIVALS:
+            return True
+        return self._exchange([]) is not None
+
+    def _post_one(self, of: int, stream: str) -> bool:
+        if self._sensors:
+            return self._sensors[of].flush().done
+        path, body = f"{_path_of(stream)}/sketches", self._sketches[of].to_bytes()
+        params, expected = {"source": self._source}, {"stream": stream, "source": self._source}
+        sent = {"params": params, "content": body, "headers": _SKETCH}
+        return fields_of(self._client, "POST", path, expected, **sent) is not None
 
     def _look(self, now: int) -> None:
         assert self._site is not None
         assert self._spec is not None
         grids = [sketch.grid(self._spec.decay, now=now) for sketch in self._sketches]
+        if self._first and self._site.unreported is not None:
+            # Keys that were counted before this epoch may be frequent without coming again.
+            heavy = self._sketches[0].heavy_keys(
+                None, self._spec.decay, now=now, threshold=self._site.unreported
+            )
+            self._arrived.append(heavy.keys)
+        self._first = False
         arrived = np.concatenate([np.zeros(0, np.uint64), *self._arrived])
         self._site.look(grids, arrived)
         self._arrived.clear()
@@ -126,7 +185,10 @@ class FunctionSensor:
         """Send messages, and accept those for this source. Return their number. None: it is unknown
         whether the aggregator received any.
         """
-        body = {"epoch": self._epoch, "messages": messages, "arrivals": self._arrivals}
+        body = {
+            "epoch": self._epoch, "messages": messages, "arrivals": self._arrivals,
+            "posts": self._posted,
+        }  # fmt: skip
         found = fields_of(
             self._client, "POST", self._path, {}, params={"source": self._source}, json=body
         )
@@ -134,16 +196,17 @@ class FunctionSensor:
             if found is None:
                 return None
             if found.get("spec") is not None:
-                self._define(found["epoch"], found["spec"])
+                self._define(found["epoch"], found["spec"], posts=found["posts"])
                 return 0
-            self._arrivals = 0
+            self._arrivals = self._posted = 0
+            self._exchanged_s = time.monotonic()
             assert self._site is not None
             self._site.receive(found["messages"], time.monotonic())
         except (KeyError, TypeError):
             return None  # somebody else has answered, on the way
         return len(found["messages"])
 
-    def _define(self, epoch: int, form: dict[str, Any]) -> None:
+    def _define(self, epoch: int, form: dict[str, Any], *, posts: bool) -> None:
         """Begin under a definition."""
         spec = FunctionSpec.from_dict(form)
         if (spec.kind == "inner_product") != (len(self._sketches) == 2):
@@ -154,4 +217,9 @@ class FunctionSensor:
         self._inc = max(self._inc + 1, time.time_ns() // 1000)
         leaf = self._sketches[0].grid(spec.decay).leaf
         self._site = FunctionSource(spec, leaf, self._source, self._inc)
-        self._spec, self._epoch = spec, epoch
+        self._spec, self._epoch, self._posts = spec, epoch, posts
+        self._exchanged_s, self._first = -math.inf, True
+
+
+def _path_of(stream: str) -> str:
+    return f"/v1/streams/{quote(stream, safe='')}"

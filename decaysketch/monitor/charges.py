@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 __all__ = ["Charges"]
@@ -55,9 +55,12 @@ class Charges:
 
     def saved(self) -> dict[str, Any]:
         """The record as JSON-ready form. An infinite charge is null."""
-        accounts = {site: asdict(account) for site, account in self._accounts.items()}
-        for account in accounts.values():
-            account["charge"] = _finite(account["charge"])
+        accounts = {
+            site: {
+                "phi": each.phi, "charge": _finite(each.charge), "seq": each.seq, "rate": each.rate
+            }
+            for site, each in self._accounts.items()
+        }  # fmt: skip
         return {"limit": self.limit, "accounts": accounts}
 
     @classmethod

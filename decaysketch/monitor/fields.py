@@ -26,8 +26,11 @@ __all__ = [
     "sequence_of",
     "take_known",
     "text_of",
+    "url_of",
     "whole",
 ]
+
+_URL = r"https?://[!-~]{1,1990}"
 
 NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 """Regular expression of the name of a monitor, which is that of a stream."""
@@ -101,6 +104,11 @@ def text_of(field: str, given: object, pattern: str, expected: str) -> str:
     if not isinstance(given, str) or not re.fullmatch(pattern, given):
         raise ParameterError(f"{field} is {_shown(given)}; expected {expected}")
     return given
+
+
+def url_of(field: str, given: object) -> str:
+    """A URL that a service may call. The service decides whether it is permitted."""
+    return text_of(field, given, _URL, "an http or https URL")
 
 
 def mapping_of(field: str, given: object) -> Mapping[str, Any]:

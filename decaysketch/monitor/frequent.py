@@ -21,6 +21,10 @@ that are under way.
 *When a source checks an item.* An item that is not frequent only at its own arrivals: counts that
 others add to its cells are no occurrence of it. A frequent one whenever one of its cells falls.
 
+*A source that starts* without memory knows no bounds. It begins with its incarnation
+(:class:`ItemBegin`), after which the hub polls all sources about all items, and it checks every
+item that may exceed the bound for items without messages.
+
 *Limit.* If an item was once above ``threshold (1 + theta) / (2 n)`` at a source, the hub stores it
 until all sources are polled about it and have little of it.
 """
@@ -37,7 +41,16 @@ from decaysketch.monitor.charges import Charges
 from decaysketch.monitor.rounds import longer
 from decaysketch.monitor.safe import check_theta
 
-__all__ = ["FrequentHub", "FrequentSite", "ItemAnswer", "ItemPoll", "ItemReport", "default_bound"]
+__all__ = [
+    "FrequentHub",
+    "FrequentSite",
+    "ItemAnswer",
+    "ItemBegin",
+    "ItemBegun",
+    "ItemPoll",
+    "ItemReport",
+    "default_bound",
+]
 
 Item = Hashable
 Side = Literal["below", "above", "still"]
@@ -45,6 +58,19 @@ Side = Literal["below", "above", "still"]
 
 POLL_ALL_BELOW = 8  # sites
 _USED_UP = 0.02  # of theta times the threshold: with less in reserve all are asked
+
+
+class ItemBegin(NamedTuple):
+    """Source to hub: it begins, without memory of any earlier incarnation."""
+
+    site: str
+    inc: int
+
+
+class ItemBegun(NamedTuple):
+    """Hub to source: it knows this incarnation."""
+
+    inc: int
 
 
 class ItemReport(NamedTuple):
@@ -112,6 +138,9 @@ class _Held:
     tries: int = 0  # reports since the last answer
 
 
+_FromHub = ItemAnswer | ItemPoll | ItemBegun
+
+
 class FrequentSite:
     """One source: its counters, and the items that the hub named. Not thread-safe.
 
@@ -133,6 +162,8 @@ class FrequentSite:
         self._watchers: dict[int, set[Item]] = {}  # by cell, those that are not "below"
         self._look: dict[Item, None] = {}  # in order, items that may have something to say
         self._seq = 0
+        self._begun = False
+        self._sent, self._tries = -math.inf, 0  # of the begin
 
     def estimate(self, cells: Sequence[int]) -> float:
         """The smallest of these counters."""
@@ -157,9 +188,12 @@ class FrequentSite:
             self._items[item] = _Held(tuple(cells), "below", self.default)
             self._look[item] = None
 
-    def due(self, now: float) -> list[ItemReport]:
+    def due(self, now: float) -> list[ItemBegin | ItemReport]:
         """Return the messages to send now. O(depth) for each item that may have one."""
-        out = []
+        out: list[ItemBegin | ItemReport] = []
+        if not self._begun and now - self._sent >= longer(self._retry_s, self._tries):
+            self._sent, self._tries = now, self._tries + 1
+            out.append(ItemBegin(self.name, self.inc))
         for item in list(self._look):
             held = self._items[item]
             estimate = self.estimate(held.cells)
@@ -196,8 +230,11 @@ class FrequentSite:
             elif cell in self._watchers:
                 self._watchers[cell].discard(item)
 
-    def receive(self, message: ItemAnswer | ItemPoll, now: float) -> None:
+    def receive(self, message: _FromHub, now: float) -> None:
         """Accept a message from the hub, with any age and any number of times."""
+        if isinstance(message, ItemBegun):
+            self._begun |= message.inc == self.inc
+            return
         held = self._items.get(message.item)
         if isinstance(message, ItemPoll):
             if held is None:
@@ -264,12 +301,12 @@ class FrequentHub:
         return len(self._known)
 
     def receive(
-        self, report: ItemReport, cells: Sequence[int], now: float
-    ) -> list[tuple[str, ItemAnswer | ItemPoll]]:
-        """Accept a report with any age. Return the messages to send, with their receivers.
+        self, report: ItemBegin | ItemReport, cells: Sequence[int], now: float
+    ) -> list[tuple[str, _FromHub]]:
+        """Accept a message with any age. Return the messages to send, with their receivers.
 
         Args:
-            report: a source's report.
+            report: a source's begin or report.
             cells: the item's cells, by the hub's own hash functions.
             now: seconds on a steady clock.
 
@@ -279,12 +316,11 @@ class FrequentHub:
         site = report.site
         if site not in self._incs:
             raise ParameterError(f"site is {site!r}; expected one of {', '.join(self._incs)}")
-        if not 0.0 <= report.estimate < math.inf or not math.isfinite(report.bound):
-            raise ParameterError(
-                f"estimate is {report.estimate!r} and bound {report.bound!r}; expected finite "
-                "numbers, the estimate at least 0"
-            )
-        out: list[tuple[str, ItemAnswer | ItemPoll]] = []
+        out: list[tuple[str, _FromHub]] = []
+        if isinstance(report, ItemReport):
+            self._check(report)
+        elif report.inc >= self._incs[site]:
+            out.append((site, ItemBegun(report.inc)))
         if report.inc < self._incs[site]:
             return out
         if report.inc > self._incs[site]:
@@ -292,6 +328,8 @@ class FrequentHub:
                 for item, known in self._known.items():
                     out += self._ask(item, known, set(self._incs), now)
             self._incs[site] = report.inc
+        if isinstance(report, ItemBegin):
+            return out
         known = self._known.get(report.item)  # type: ignore[assignment]
         if known is None:
             if report.estimate <= self.default:
@@ -301,6 +339,14 @@ class FrequentHub:
             known = self._known[report.item] = _Known(tuple(cells), charges)
         out += self._take(report, known, now)
         return out
+
+    @staticmethod
+    def _check(report: ItemReport) -> None:
+        if not 0.0 <= report.estimate < math.inf or not math.isfinite(report.bound):
+            raise ParameterError(
+                f"estimate is {report.estimate!r} and bound {report.bound!r}; expected finite "
+                "numbers, the estimate at least 0"
+            )
 
     def due(self, now: float) -> list[tuple[str, ItemAnswer | ItemPoll]]:
         """Return polls to repeat because they were not answered. O(items)."""

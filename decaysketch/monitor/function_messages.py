@@ -15,14 +15,21 @@ import numpy as np
 from decaysketch.core.text.grammar import shortened
 from decaysketch.errors import ParameterError
 from decaysketch.monitor.fields import LARGEST, mapping_of, number, sequence_of, take_known, whole
-from decaysketch.monitor.frequent import ItemAnswer, ItemPoll, ItemReport, Side
+from decaysketch.monitor.frequent import (
+    ItemAnswer,
+    ItemBegin,
+    ItemBegun,
+    ItemPoll,
+    ItemReport,
+    Side,
+)
 from decaysketch.monitor.rounds import Answer, Collect, Offer, Poll, Report, Start
 from decaysketch.topk.messages import check_item, check_site
 
 __all__ = ["MAX_CELLS", "FromSite", "ToSite", "form_of", "from_site", "to_site"]
 
-FromSite = Report | Offer | ItemReport
-ToSite = Answer | Poll | Collect | Start | ItemAnswer | ItemPoll
+FromSite = Report | Offer | ItemBegin | ItemReport
+ToSite = Answer | Poll | Collect | Start | ItemAnswer | ItemBegun | ItemPoll
 
 MAX_CELLS: Final = 1 << 20
 """Counters in one message."""
@@ -46,7 +53,7 @@ def from_site(form: object) -> FromSite:
     Raises:
         ParameterError: it is none, or a field is outside its domain.
     """
-    found: FromSite = _read(form, (Report, Offer, ItemReport))
+    found: FromSite = _read(form, (Report, Offer, ItemBegin, ItemReport))
     if isinstance(found, Offer) and len(found.cells) != len(found.values):
         raise ParameterError(
             f"values has {len(found.values)} entries; expected {len(found.cells)}, as cells"
@@ -64,7 +71,7 @@ def to_site(form: object, shape: tuple[int, int, int] = (1, 1, 1)) -> ToSite:
     Raises:
         ParameterError: it is none, or a field is outside its domain.
     """
-    found: ToSite = _read(form, (Answer, Poll, Collect, Start, ItemAnswer, ItemPoll))
+    found: ToSite = _read(form, (Answer, Poll, Collect, Start, ItemAnswer, ItemBegun, ItemPoll))
     if isinstance(found, Start):
         flat = np.array(found.estimate, np.float64)
         if flat.size != np.prod(shape):
@@ -132,6 +139,8 @@ _KINDS: Final[Mapping[type[NamedTuple], str]] = {
     Poll: "poll",
     Collect: "collect",
     Start: "start",
+    ItemBegin: "item-begin",
+    ItemBegun: "item-begun",
     ItemReport: "item-report",
     ItemAnswer: "item-answer",
     ItemPoll: "item-poll",

@@ -14,147 +14,48 @@ earlier definition.
 *Guarantees*: see :mod:`.rounds` and :mod:`.frequent`. They refer to counters. A result is
 certain only while every source was heard within the lease.
 
-*Cost.* A source reports its number of arrivals. If all messages together are more than these,
-:attr:`FunctionState.costly` shows it: then let the sources post their sketches, and query those.
+*Cost.* A source reports its number of arrivals. Where messages cost more than these, the hub begins
+a new epoch in which sources *post* their sketches, and :func:`read_posts` reads the function from
+them (:mod:`.function_costs`). In such an epoch a source exchanges no messages: an exchange means
+that all that it counted before is posted.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, Self, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core.text.grammar import shortened
-from decaysketch.decay import Decay
-from decaysketch.decay.read import parse
-from decaysketch.errors import ParameterError
-from decaysketch.monitor.fields import mapping_of, number, sequence_of, take_known, whole
+from decaysketch.errors import ParameterError, UnanswerableQueryError
+from decaysketch.monitor.fields import sequence_of, whole
 from decaysketch.monitor.frequent import (
     FrequentHub,
     FrequentSite,
     ItemAnswer,
+    ItemBegin,
     ItemReport,
-    check_threshold,
     default_bound,
 )
+from decaysketch.monitor.function_costs import Costs
 from decaysketch.monitor.function_messages import form_of, from_site, to_site
-from decaysketch.monitor.rounds import Answer, RoundHub, RoundSite, ZoneMaker
-from decaysketch.monitor.safe import InnerProductZone, SelfJoinZone, check_theta
-from decaysketch.topk.messages import check_site
+from decaysketch.monitor.function_spec import MAX_FUNCTION_SITES, FunctionSpec
+from decaysketch.monitor.rounds import Answer, RoundHub, RoundSite
 
-__all__ = ["MAX_FUNCTION_SITES", "FunctionHub", "FunctionSource", "FunctionSpec", "FunctionState"]
+__all__ = [
+    "MAX_FUNCTION_SITES",
+    "FunctionHub",
+    "FunctionSource",
+    "FunctionSpec",
+    "FunctionState",
+    "read_posts",
+]
 
-Kind = Literal["self_join", "inner_product", "frequent"]
-
-MAX_FUNCTION_SITES: Final = 256
-"""Sources of one function. Beyond 128, a message per arrival is often cheaper."""
-
-MAX_COUNTERS: Final = 1 << 18
-"""Counters of all sources of one function."""
-
-_MOST_MESSAGES = 1_000  # of one exchange
-_FEWEST_ARRIVALS = 1_000  # before costs are compared
+_MOST_MESSAGES: Final = 1_000  # of one exchange
 _RETRY_S = 2.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class FunctionSpec:
-    """A function over all sources' counters.
-
-    Attributes:
-        kind: "self_join", "inner_product" or "frequent".
-        decay: weight of an event by age. Any spelling is accepted (:mod:`decaysketch.decay.read`).
-        theta: permitted relative error, above 0 and below 1.
-        sites: the sources that count, each event at one source.
-        threshold: for "frequent": the decayed count over all sources. None for other kinds.
-        lease_s: time in seconds after which a source that was not heard is silent, 5 to 86,400.
-
-    Raises:
-        ParameterError: a field outside its domain.
-    """
-
-    kind: Kind
-    decay: Decay
-    theta: float
-    sites: tuple[str, ...]
-    threshold: float | None = None
-    lease_s: float = 60.0
-
-    def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise ParameterError(
-                f"kind is {self.kind!r}; expected one of {', '.join(get_args(Kind))}"
-            )
-        if isinstance(self.decay, (str, Mapping)):
-            object.__setattr__(self, "decay", parse(self.decay))
-        if not isinstance(self.decay, Decay):
-            raise ParameterError(f"decay is {self.decay!r}; expected a decay")
-        check_theta(self.theta)
-        names = sequence_of("sites", self.sites, MAX_FUNCTION_SITES)
-        for name in names:
-            check_site("a site", name)
-        if not names or len(set(names)) < len(names):
-            raise ParameterError(f"sites has {len(names)} entries; expected one or more, each once")
-        object.__setattr__(self, "sites", tuple(sorted(names)))
-        if (self.kind == "frequent") != (self.threshold is not None):
-            raise ParameterError(
-                f"threshold is {self.threshold!r} for the kind {self.kind}; expected one for "
-                "the kind frequent, and none for others"
-            )
-        if self.threshold is not None:
-            check_threshold(self.threshold)
-        number("lease_s", self.lease_s, 5.0, 86_400.0)
-
-    @property
-    def zone_of(self) -> ZoneMaker:
-        """The zone of a round."""
-        theta = self.theta
-        if self.kind == "inner_product":
-            return lambda estimate: InnerProductZone(estimate, theta)
-        return lambda estimate: SelfJoinZone(estimate, theta)
-
-    def shape(self, depth: int, width: int) -> tuple[int, int, int]:
-        """Matrices, depth and width of a source's counters.
-
-        Raises:
-            ParameterError: all sources together have more than :data:`MAX_COUNTERS`.
-        """
-        matrices = 2 if self.kind == "inner_product" else 1
-        if len(self.sites) * matrices * depth * width > MAX_COUNTERS:
-            raise ParameterError(
-                f"{len(self.sites)} sites have {matrices * depth * width} counters each; expected "
-                f"at most {MAX_COUNTERS} in all: take a narrower sketch or fewer sites"
-            )
-        return matrices, depth, width
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready form, with all fields."""
-        return {
-            "kind": self.kind, "decay": self.decay.to_dict(), "theta": self.theta,
-            "sites": list(self.sites), "threshold": self.threshold, "lease_s": self.lease_s,
-        }  # fmt: skip
-
-    @classmethod
-    def from_dict(cls, form: object, *, time_unit: str | None = None) -> Self:
-        """Read a JSON form. Nothing in it is trusted.
-
-        Args:
-            time_unit: the stream's unit, if the decay may be a text with units.
-
-        Raises:
-            ParameterError: a field that is unknown, missing or outside its domain.
-        """
-        given = mapping_of("a function", form)
-        known = [each.name for each in fields(cls)]
-        take_known("a function", given, known[:4], known[4:])
-        decay = given["decay"]
-        if not isinstance(decay, (str, Mapping)):
-            raise ParameterError(f"decay is {shortened(repr(decay))}; expected a text or an object")
-        return cls(**{**given, "decay": parse(decay, time_unit)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,8 +68,11 @@ class FunctionState:
         low, high: its range while certain. None without a value, and where there is no bound.
         frequent: items that are called frequent. None for other kinds.
         silent: sources that were not heard in this round, or not within the lease.
-        messages, arrivals: messages in both directions, and arrivals that sources reported.
-        costly: whether the messages are more than the arrivals.
+        messages, arrivals: messages in both directions, or posts, and arrivals that sources
+            reported.
+        posts: whether sources post their sketches, because messages cost more.
+        costly: whether messages outnumber arrivals of late, and sources cannot post.
+        until_s: the time at which a source becomes silent unless it is heard again.
     """
 
     certain: bool
@@ -179,7 +83,9 @@ class FunctionState:
     silent: tuple[str, ...]
     messages: int
     arrivals: int
+    posts: bool
     costly: bool
+    until_s: float
 
 
 class FunctionHub:
@@ -190,6 +96,11 @@ class FunctionHub:
         depth, width: rows and columns of a source's counters.
         epoch: of the definition.
         saved: the state that :attr:`saved` returned under this epoch. None: a new hub.
+        costs: of a new hub, with other limits than the default.
+
+    Attributes:
+        epoch: higher after an exchange in which sources begin to post, or cease to. Store it with
+            the state. Sources begin again.
 
     Raises:
         ParameterError: too many counters.
@@ -197,64 +108,73 @@ class FunctionHub:
 
     def __init__(
         self, spec: FunctionSpec, depth: int, width: int, epoch: int,
-        saved: Mapping[str, Any] | None = None,
+        saved: Mapping[str, Any] | None = None, *, costs: Costs | None = None,
     ) -> None:  # fmt: skip
         self.spec, self.epoch = spec, epoch
-        self._depth, self._width = depth, width
-        shape = spec.shape(depth, width)
+        self._shape = spec.shape(depth, width)
         self._heard: dict[str, float] = dict(saved["heard"]) if saved else {}
         self._messages = saved["messages"] if saved else 0
         self._arrivals = saved["arrivals"] if saved else 0
+        self._costs = Costs(**saved["costs"]) if saved else costs or Costs()
         # Answers for sources that did not ask, until their next exchange.
         self._kept: dict[str, list[dict[str, Any]]] = dict(saved["kept"]) if saved else {}
         self._rounds: RoundHub | None = None
         self._items: FrequentHub | None = None
-        if spec.threshold is not None:
+        self._begin(None if saved is None else saved["hub"])
+
+    def _begin(self, saved: Mapping[str, Any] | None) -> None:
+        """Begin, or go on with, the protocol of this kind. Where sources post there is none."""
+        spec = self.spec
+        self._rounds = self._items = None
+        if self.posts:
+            return
+        if spec.kind == "frequent":
+            assert spec.threshold is not None
             self._items = (
-                FrequentHub.resumed(spec.threshold, spec.theta, saved["hub"]) if saved
+                FrequentHub.resumed(spec.threshold, spec.theta, saved) if saved
                 else FrequentHub(spec.sites, spec.threshold, spec.theta)
             )  # fmt: skip
         else:
             # The numbers of rounds begin at the epoch: none is used under two definitions.
+            zone_of, shape, lease_s = spec.zone_of, self._shape, spec.lease_s
             self._rounds = (
-                RoundHub.resumed(spec.zone_of, shape, saved["hub"], lease_s=spec.lease_s) if saved
-                else RoundHub(spec.sites, spec.zone_of, shape, epoch=epoch, lease_s=spec.lease_s)
+                RoundHub.resumed(zone_of, shape, saved, lease_s=lease_s) if saved
+                else RoundHub(spec.sites, zone_of, shape, epoch=self.epoch, lease_s=lease_s)
             )  # fmt: skip
+
+    @property
+    def posts(self) -> bool:
+        """Whether sources post their sketches in this epoch."""
+        return self._costs.posts
 
     @property
     def saved(self) -> dict[str, Any]:
         """The complete state as JSON-ready form. O(sites x counters)."""
         hub = self._rounds if self._rounds is not None else self._items
-        assert hub is not None
         return {
-            "hub": hub.saved(), "heard": self._heard, "kept": self._kept,
-            "messages": self._messages, "arrivals": self._arrivals,
+            "hub": None if hub is None else hub.saved(), "heard": self._heard, "kept": self._kept,
+            "messages": self._messages, "arrivals": self._arrivals, "costs": self._costs.saved(),
         }  # fmt: skip
 
     def exchange(
-        self, site: str, messages: Sequence[object], now_s: float, *, arrivals: int = 0
-    ) -> tuple[list[dict[str, Any]], bool]:
+        self, site: str, messages: Sequence[object], now_s: float, *, arrivals: int = 0,
+        posts: int = 0,
+    ) -> tuple[list[dict[str, Any]], bool]:  # fmt: skip
         """Accept messages from a source, with any age. Return those for it, and whether the state
         changed, so that it must be stored before they are sent.
 
         Args:
             site: the source.
-            messages: its messages as JSON, oldest first.
+            messages: its messages as JSON, oldest first. None where sources post: all that it
+                counted is posted.
             now_s: seconds on a clock that all processes of the hub share.
             arrivals: the number of events at the source since its last exchange.
+            posts: the number of sketches that it posted since then.
 
         Raises:
             ParameterError: the source takes no part, or a message is invalid. Nothing changed.
         """
-        if site not in self.spec.sites:
-            raise ParameterError(
-                f"site is {site!r}; expected one of the {len(self.spec.sites)} sites"
-            )
-        read = [from_site(each) for each in sequence_of("messages", messages, _MOST_MESSAGES)]
-        for each in read:
-            if each.site != site:
-                raise ParameterError(f"site of a message is {each.site!r}; expected {site!r}")
-            self._check_kind(each)
+        read = self._checked(site, messages)
         kept = self._kept.pop(site, [])
         answers: list[Any] = [to_site(form) for form in kept]
         for each in read:
@@ -266,12 +186,39 @@ class FunctionHub:
         if self._items is not None or not answers:
             answers += [each for each in self._waiting(site) if each not in answers]
         stale = now_s - self._heard.get(site, -math.inf) >= self.spec.lease_s / 4
-        changed = bool(read or kept) or arrivals > 0 or stale
+        changed = bool(read or answers) or arrivals > 0 or posts > 0 or stale
         if changed:
             self._heard[site] = now_s
-            self._messages += len(read) + len(answers)
-            self._arrivals += arrivals
+            if self._count(len(read) + len(answers) + posts, arrivals, now_s):
+                return [], True
         return [form_of(each) for each in answers], changed
+
+    def _checked(self, site: str, messages: Sequence[object]) -> list[Any]:
+        if site not in self.spec.sites:
+            raise ParameterError(
+                f"site is {site!r}; expected one of the {len(self.spec.sites)} sites"
+            )
+        read = [from_site(each) for each in sequence_of("messages", messages, _MOST_MESSAGES)]
+        if read and self.posts:
+            raise ParameterError(f"messages has {len(read)} entries; expected none: sources post")
+        for each in read:
+            if each.site != site:
+                raise ParameterError(f"site of a message is {each.site!r}; expected {site!r}")
+            self._check_kind(each)
+        return read
+
+    def _count(self, messages: int, arrivals: int, now_s: float) -> bool:
+        """Record costs. Return whether another epoch begins for them."""
+        self._messages += messages
+        self._arrivals += arrivals
+        if not self._costs.add(messages, arrivals, can_post=self.spec.can_post):
+            return False
+        # Rounds number from the epoch upwards. No number is used twice.
+        used = self.epoch if self._rounds is None else self._rounds.epoch
+        self.epoch = max(used + 1, int(now_s * 1e6))
+        self._heard, self._kept = {}, {}
+        self._begin(None)
+        return True
 
     def _keep(self, site: str, answer: Answer | ItemAnswer) -> None:
         """Keep an answer instead of an older one about the same. Polls and rounds need no keeping:
@@ -282,7 +229,7 @@ class FunctionHub:
         self._kept[site] = [*others, form_of(answer)][-_MOST_MESSAGES:]
 
     def _check_kind(self, message: Any) -> None:
-        if isinstance(message, ItemReport) != (self._items is not None):
+        if isinstance(message, ItemBegin | ItemReport) != (self._items is not None):
             raise ParameterError(f"a message is none of a function of kind {self.spec.kind}")
         if isinstance(message, ItemReport) and not isinstance(message.item, int):
             raise ParameterError("an item is a text; expected the key as an integer")
@@ -297,8 +244,9 @@ class FunctionHub:
         if self._rounds is not None:
             said = self._rounds.message_for(site)
             return [] if said is None else [said]
-        assert self._items is not None
-        return list(self._items.messages_for(site))[:_MOST_MESSAGES]
+        if self._items is not None:
+            return list(self._items.messages_for(site))[:_MOST_MESSAGES]
+        return []
 
     @property
     def waiting(self) -> list[str]:
@@ -306,17 +254,21 @@ class FunctionHub:
         return [site for site in self.spec.sites if self._kept.get(site) or self._waiting(site)]
 
     def state(self, now_s: float) -> FunctionState:
-        """Return the result that the hub vouches for. O(sites)."""
+        """Return the result that the hub vouches for. O(sites). Where sources post, the value is
+        missing: see :func:`read_posts`.
+        """
         lease_s = self.spec.lease_s
-        silent = {
-            site for site in self.spec.sites if now_s - self._heard.get(site, -math.inf) > lease_s
-        }
+        heard = {site: self._heard.get(site, -math.inf) for site in self.spec.sites}
+        silent = {site for site, at in heard.items() if now_s - at > lease_s}
+        until_s = min((at for site, at in heard.items() if site not in silent), default=math.inf)
+        until_s += lease_s
         value = low = high = None
         frequent: tuple[int, ...] | None = None
         certain = not silent
         if self._rounds is not None:
             found = self._rounds.state(now_s)
             silent |= set(found.silent)
+            until_s = min(until_s, found.until)
             certain = found.certain and not silent
             if found.value is not None:
                 value, low = found.value, found.low
@@ -326,8 +278,36 @@ class FunctionHub:
         return FunctionState(
             certain=certain, value=value, low=low, high=high, frequent=frequent,
             silent=tuple(sorted(silent)), messages=self._messages, arrivals=self._arrivals,
-            costly=self._messages > max(self._arrivals, _FEWEST_ARRIVALS),
+            posts=self.posts, costly=self._costs.costly, until_s=until_s,
         )  # fmt: skip
+
+
+def read_posts(
+    state: FunctionState, spec: FunctionSpec, snapshots: Sequence[Any], now: int
+) -> FunctionState:
+    """Return a state with the result that the sources' posted sketches have.
+
+    Args:
+        state: of a hub whose sources post.
+        spec: its definition.
+        snapshots: of ECM-sketches with the posts of the function's sources alone, the second
+            stream's behind. A guarantee is about their counters.
+        now: time in the stream's unit.
+
+    Returns: The function of the sum over all counters, exact. Frequent items: those whose merged
+        counters reach the threshold. It is uncertain if more items may reach it than can be listed.
+    """
+    if spec.kind == "frequent":
+        view = snapshots[0].at(spec.decay, now, estimator="minimum")
+        try:
+            found = view.heavy_keys(None, spec.threshold, confidence=0.95)
+        except UnanswerableQueryError:
+            return replace(state, certain=False, frequent=())
+        reached = found.keys[found.counts.value >= spec.threshold]
+        return replace(state, frequent=tuple(sorted(reached.tolist())))
+    grids = [each.grid(spec.decay, now=now) for each in snapshots]
+    value = spec.zone.of(np.stack([grid.leaf.value for grid in grids]))
+    return replace(state, value=value, low=value, high=value)
 
 
 class FunctionSource:
@@ -358,13 +338,21 @@ class FunctionSource:
         size = math.prod(self._shape)
         self._site: RoundSite | None = None
         self._items: FrequentSite | None = None
-        if spec.threshold is not None:
+        if spec.kind == "frequent":
+            assert spec.threshold is not None
             default = default_bound(spec.threshold, spec.theta, len(spec.sites))
             self._items = FrequentSite(name, size, default, inc=inc, retry_s=_RETRY_S)
         else:
             self._site = RoundSite(
                 name, spec.zone_of, size, inc=inc, retry_s=_RETRY_S, lease_s=spec.lease_s
             )
+
+    @property
+    def unreported(self) -> float | None:
+        """For frequent items: the estimate up to which the source need not report an item. With the
+        first look, pass every key that may exceed it.
+        """
+        return None if self._items is None else self._items.default
 
     def look(self, grids: Iterable[Any], arrived: npt.ArrayLike = ()) -> None:
         """Read counters.

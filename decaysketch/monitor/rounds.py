@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -140,6 +140,7 @@ class RoundState:
         low, high: its range while certain.
         epoch: the round's epoch.
         silent: sources that were not heard in this round, or not for a lease.
+        until: the time at which a source becomes silent unless it is heard again.
     """
 
     certain: bool
@@ -148,6 +149,7 @@ class RoundState:
     high: float
     epoch: int
     silent: tuple[str, ...]
+    until: float
 
 
 def longer(retry_s: float, tries: int) -> float:
@@ -248,7 +250,8 @@ class RoundSite:
         if isinstance(message, Answer):
             latest = message.inc == self.inc and message.seq == self._seq
             if latest and message.epoch == self.epoch and self._offer is None:
-                self.bound, self._waits, self._answered = message.bound, False, now
+                # A lease begins when the report was sent: its answer may have been long under way.
+                self.bound, self._waits, self._answered = message.bound, False, self._sent
                 self._tries = 0
         elif isinstance(message, Poll):
             if message.epoch == self.epoch and self._offer is None:
@@ -256,7 +259,7 @@ class RoundSite:
         elif isinstance(message, Collect):
             self._make_offer(message)
         else:
-            self._begin(message, now)
+            self._begin(message)
 
     def _make_offer(self, asked: Collect) -> None:
         offer = self._offer
@@ -278,7 +281,7 @@ class RoundSite:
         )  # fmt: skip
         self._waits = False
 
-    def _begin(self, start: Start, now: float) -> None:
+    def _begin(self, start: Start) -> None:
         offer = self._offer
         if start.inc != self.inc or offer is None or offer.epoch != start.epoch:
             return
@@ -287,7 +290,7 @@ class RoundSite:
         for cell in self._since_offer:
             self._drift.put(cell, self.values[cell])
         self._touched, self._offer = self._since_offer, None
-        self._waits, self._polled, self._confirm, self._answered = False, False, True, now
+        self._waits, self._polled, self._confirm, self._answered = False, False, True, self._sent
         self._tries = 0
 
 
@@ -389,8 +392,7 @@ class RoundHub:
         """The complete state as JSON-ready form, for :meth:`resumed`. O(sites x size)."""
         accounts = {}
         for site, account in self._accounts.items():
-            fields = {name: _stored(each) for name, each in asdict(account).items()}
-            accounts[site] = fields
+            accounts[site] = {name: _stored(getattr(account, name)) for name in _FIELDS}
         return {
             "epoch": self.epoch, "rounds": self.rounds, "polls": self.polls, "phase": self.phase,
             "estimate": None if self.zone is None else self.zone.estimate.ravel().tolist(),
@@ -416,8 +418,8 @@ class RoundHub:
         if saved["estimate"] is not None:
             hub.zone = zone_of(np.array(saved["estimate"], np.float64).reshape(shape))
         hub._charges = Charges.resumed(saved["charges"])
-        for site, fields in saved["accounts"].items():
-            hub._accounts[site] = _Account(**{name: _read(name, x) for name, x in fields.items()})
+        for site, given in saved["accounts"].items():
+            hub._accounts[site] = _Account(**{name: _read(name, x) for name, x in given.items()})
         return hub
 
     def state(self, now: float) -> RoundState:
@@ -427,6 +429,7 @@ class RoundHub:
             for site, account in self._accounts.items()
             if account.epoch != self.epoch or now - account.heard > self._lease_s
         )
+        heard = (each.heard for site, each in self._accounts.items() if site not in silent)
         squared = len(self._accounts) ** 2
         value, low, high = math.nan, 0.0, math.inf
         if self.zone is not None:
@@ -437,6 +440,7 @@ class RoundHub:
         return RoundState(
             certain=certain, value=None if self.zone is None else value,
             low=low, high=high, epoch=self.epoch, silent=silent,
+            until=min(heard, default=math.inf) + self._lease_s,
         )  # fmt: skip
 
     def _within(self) -> bool:
@@ -555,6 +559,7 @@ class RoundHub:
         return Start(account.inc, self.epoch, self.zone.estimate, account.first)
 
 
+_FIELDS = tuple(each.name for each in fields(_Account))
 _EVER = ("first", "heard", "asked")  # attributes of an account that may be before everything
 
 

@@ -40,6 +40,8 @@ from decaysketch.errors import ParameterError
 
 __all__ = ["Drift", "InnerProductZone", "SelfJoinZone", "Zone", "check_theta"]
 
+_ROUNDING = 2.0**-44  # relative, of sums of squares
+
 Float64Array = npt.NDArray[np.float64]
 
 
@@ -63,6 +65,7 @@ class Zone(ABC):
         value: f(e).
         low, high: the range of f while phi <= 0.
         rest: phi(0), at most 0.
+        rounding: of phi, which is smaller by it.
     """
 
     matrices: int  #: of counters that a site holds
@@ -87,6 +90,8 @@ class Zone(ABC):
         self._row = int(rows.argmin())
         self.value = float(rows[self._row])
         self.low, self.high = self.value / (1.0 + self.theta), self.value / (1.0 - self.theta)
+        # phi is a difference of norms. Rounded up, it would be above 0 where f is 0, without end.
+        self.rounding = _ROUNDING * math.sqrt(float(np.square(self.estimate).sum()))
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -184,7 +189,7 @@ class SelfJoinZone(Zone):
         for norm, dot in zip(norms, dots, strict=True):
             if norm > 0.0:
                 worst = max(worst, self.inner - norm - dot / norm)
-        return worst
+        return worst - self.rounding
 
 
 class SelfJoinDrift(Drift):
@@ -259,7 +264,7 @@ class InnerProductZone(Zone):
             if norm > 0.0 and self.low > 0.0:
                 edge = math.sqrt(max(self.low + gap + 2.0 * gap_dot + square, 0.0))
                 worst = max(worst, edge - norm - dot / norm)
-        return worst
+        return worst - self.rounding
 
 
 class InnerProductDrift(Drift):

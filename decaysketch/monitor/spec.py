@@ -30,6 +30,7 @@ from decaysketch.monitor.fields import (
     sequence_of,
     take_known,
     text_of,
+    url_of,
     whole,
 )
 from decaysketch.query.columns import schema_of
@@ -50,7 +51,6 @@ SPECS: dict[str, type[Spec]] = {}
 
 _SHORTEST_LEASE_S, _LONGEST_LEASE_S = 1.0, 30 * 86_400.0
 _LONGEST_S = 366 * 86_400.0
-_URL = r"https?://[!-~]{1,1990}"
 _SITE = r"[^\x00-\x1f\x7f-\x9f]{1,200}"
 
 
@@ -246,7 +246,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "lease_s": lambda name, given: number(name, given, _SHORTEST_LEASE_S, _LONGEST_LEASE_S),
     "for_s": lambda name, given: number(name, given, 0.0, _LONGEST_S),
     "keep_firing_s": lambda name, given: number(name, given, 0.0, _LONGEST_S),
-    "webhook": lambda name, given: text_of(name, given, _URL, "an http or https URL"),
+    "webhook": url_of,
     "sites": _sites,
 }
 

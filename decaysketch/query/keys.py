@@ -413,8 +413,8 @@ _HEAVY_KEYS = _enter(
         Rows(
             "heavy_keys",
             "HeavyKeyModel",
-            "A key, its decayed count, and whether that reaches the threshold: the confidence holds "
-            "for all certain keys together.",
+            "A key, its decayed count, and whether that reaches the threshold, as all certain keys "
+            "together do at the confidence.",
             (
                 Column("key", "key"),
                 Column("count", "estimate", label="count of {key}"),

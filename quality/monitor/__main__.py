@@ -9,13 +9,17 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from quality.monitor import alerts, faults, frequent, replay, selfjoin, topk
+from quality.monitor import alerts, faults, frequent, function_faults, replay, selfjoin, topk
 
 __all__ = ["main"]
 
 STUDIES: Final = {
     "alerts": (alerts.main, "posts that an alert costs, on logs of deliveries"),
     "faults": (faults.main, "promises of the budget protocol, whatever fails"),
+    "function-faults": (
+        function_faults.main,
+        "promises of functions across sources, whatever fails",
+    ),
     "replay": (replay.main, "alerts over real processes and HTTP, which are killed"),
     "selfjoin": (selfjoin.main, "self-join size: figures 8a to 8c, beside four other protocols"),
     "frequent": (frequent.main, "frequent items: budgets beside the geometric method"),
@@ -28,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     name, *options = (sys.argv[1:] if arguments is None else arguments) or [""]
     if name in ("", "-h", "--help"):
         for each, (_, text) in STUDIES.items():
-            print(f"{each:<10} {text}")
+            print(f"{each:<15} {text}")
         return 0
     if name not in STUDIES:
         print(f"{name!r} is not one of: {', '.join(STUDIES)}", file=sys.stderr)

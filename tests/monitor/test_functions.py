@@ -3,159 +3,70 @@
 from __future__ import annotations
 
 import json
-import random
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from monitor.functions import DEPTH, SHAPE, SIZE, WIDTH, cells_of, moves
+from monitor.functions import DEPTH, SHAPE, SIZE, WIDTH
 
 import decaysketch as ds
-from decaysketch.ecm import ECMParams, ECMSketch
+from decaysketch.ecm import ECMCollection, ECMParams, ECMSketch
 from decaysketch.errors import ParameterError
+from decaysketch.monitor.function_costs import Costs
 from decaysketch.monitor.function_messages import form_of, from_site, to_site
-from decaysketch.monitor.functions import FunctionHub, FunctionSource, FunctionSpec
+from decaysketch.monitor.functions import (
+    FunctionHub,
+    FunctionSource,
+    FunctionSpec,
+    FunctionState,
+    read_posts,
+)
 from decaysketch.monitor.rounds import Answer, Collect, Offer, Poll, Report, Start
 from decaysketch.monitor.safe import SelfJoinZone
+from quality.monitor.function_network import KINDS, PLANTED, run
 
 SITES = tuple(f"s{number}" for number in range(4))
-THETA = 0.3
 
 
-class Leaf:
-    """Exact counters, in place of a sketch's layer."""
-
-    layer = SimpleNamespace(depth=DEPTH, width=WIDTH)
-
-    def __init__(self) -> None:
-        self.value = np.zeros((DEPTH, WIDTH))
-
-    def columns(self, keys: np.ndarray) -> np.ndarray:
-        cells = np.array([cells_of(int(key)) for key in keys], np.int64).reshape(-1, DEPTH)
-        columns: np.ndarray = (cells % WIDTH).T
-        return columns
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_promises_are_kept(kind: str, seed: int) -> None:
+    """The study runs 10,000 seeds: ``python -m quality.monitor function-faults``."""
+    found = run(kind, seed)
+    assert found.breaches == ()
+    assert found.vouched > 0
 
 
-class Service:
-    """Sources that poll a hub, which stores its state as text before it responds.
-
-    A request may be lost, and so may a response. With every exchange the hub may be another process
-    that reads the stored state. A source's process may start without memory.
-    """
-
-    def __init__(self, spec: FunctionSpec, seed: int, loss: float) -> None:
-        self.spec, self.loss, self.now = spec, loss, 0.0
-        self.random = random.Random(seed)
-        self.stored: str | None = None
-        self.counts = [0] * 40
-        self.leaves = {name: Leaf() for name in spec.sites}
-        self.sources = {name: self._source(name, 0) for name in spec.sites}
-
-    def _source(self, name: str, inc: int) -> FunctionSource:
-        return FunctionSource(self.spec, self.leaves[name], name, inc)
-
-    @property
-    def hub(self) -> FunctionHub:
-        saved = None if self.stored is None else json.loads(self.stored)
-        return FunctionHub(self.spec, DEPTH, WIDTH, 5, saved)
-
-    def add(self, name: str, key: int, by: int) -> None:
-        leaf = self.leaves[name]
-        self.counts[key] += by
-        for cell in cells_of(key):
-            leaf.value[cell // WIDTH, cell % WIDTH] += by
-        self.sources[name].look([SimpleNamespace(leaf=leaf)], [key] if by > 0 else [])
-
-    def crash(self, name: str) -> None:
-        self.sources[name] = self._source(name, self.sources[name].inc + 1)
-        self.sources[name].look([SimpleNamespace(leaf=self.leaves[name])])
-
-    def exchange(self, name: str) -> bool:
-        """Return whether anything was said."""
-        said = self.sources[name].due(self.now)
-        if self.random.random() < self.loss:
-            return bool(said)
-        hub = self.hub
-        answers, changed = hub.exchange(
-            name, json.loads(json.dumps(said)), self.now, arrivals=len(said)
-        )
-        if changed:
-            self.stored = json.dumps(hub.saved)
-        if self.random.random() >= self.loss:
-            self.sources[name].receive(json.loads(json.dumps(answers)), self.now)
-        return bool(said or answers)
-
-    def settle(self, most: int = 400) -> None:
-        """Exchange until no source has anything to say."""
-        for _ in range(most):
-            self.now += 1.0
-            said = [self.exchange(name) for name in self.spec.sites]
-            if not any(said) and self.loss == 0.0:
-                return
+@pytest.mark.parametrize(
+    ("planted", "kind", "seed"),
+    [
+        ("respond before storing", "inner_product", 0),
+        ("reuse an epoch", "self_join", 0),
+        ("exchange before posting", "self_join", 7),
+        ("forget a charge", "frequent", 12),
+    ],
+)
+def test_a_planted_mistake_is_found(planted: str, kind: str, seed: int) -> None:
+    assert planted in PLANTED
+    assert any(run(kind, each, planted).breaches for each in range(seed, seed + 10))
 
 
-def _under_way(source: FunctionSource, hub: FunctionHub) -> bool:
-    site, rounds = source._site, hub._rounds
-    assert site is not None
-    assert rounds is not None
-    return site.epoch != rounds.epoch or site.phi > site.bound
-
-
-@pytest.mark.parametrize(("seed", "loss"), [(0, 0.0), (1, 0.3)])
-def test_self_joins_are_within_theta_while_certain(seed: int, loss: float) -> None:
-    spec = FunctionSpec(kind="self_join", decay=ds.decay.none(), theta=THETA, sites=SITES)
-    service = Service(spec, seed, loss)
-    vouched = 0
-    for at, (site, key, by, _) in enumerate(moves(seed, len(SITES), 250, 120)):
-        service.add(SITES[site], key, by)
-        if at % 60 == 59:
-            service.crash(SITES[at % 4])
-        service.now += 0.5
-        service.exchange(SITES[at % 4])
-        state = service.hub.state(service.now)
-        under_way = any(_under_way(source, service.hub) for source in service.sources.values())
-        if state.certain and not under_way:
-            vouched += 1
-            truth = SelfJoinZone.of(np.sum([x.value for x in service.leaves.values()], 0)[None])
-            assert state.value is not None
-            assert abs(state.value - truth) <= THETA * truth * (1 + 1e-9)
-        if at % 25 == 24:
-            service.settle(30)
-    assert vouched > 5
-
-
-@pytest.mark.parametrize(("seed", "loss"), [(0, 0.0), (1, 0.3)])
-def test_no_frequent_item_is_missed_and_none_is_false(seed: int, loss: float) -> None:
-    threshold = 12.0
-    spec = FunctionSpec(
-        kind="frequent", decay=ds.decay.none(), theta=THETA, sites=SITES, threshold=threshold
-    )
-    service = Service(spec, seed, loss)
-    for at, (site, key, by, _) in enumerate(moves(seed, len(SITES), 250, 120)):
-        service.add(SITES[site], key, by)
-        if at % 25 == 24:
-            if at % 100 == 99 and loss:
-                service.crash(SITES[at % 4])
-            lossy, service.loss = service.loss, 0.0 if at % 50 == 49 else loss
-            service.settle(60)
-            if service.loss == 0.0:
-                service.now += 10_000.0  # longer than any wait for an answer
-                service.settle()
-                _check_items(service, threshold)
-            service.loss = lossy
-
-
-def _check_items(service: Service, threshold: float) -> None:
-    state = service.hub.state(service.now)
-    assert state.certain
-    assert state.frequent is not None
-    for key, count in enumerate(service.counts):
-        if key in state.frequent:
-            local = (leaf.value.ravel()[cells_of(key)].min() for leaf in service.leaves.values())
-            assert sum(local) >= threshold * (1 - THETA) - 1e-9
-        else:
-            assert count <= threshold * (1 + THETA) + 1e-9
+def test_sources_post_where_messages_cost_more() -> None:
+    costs = Costs(fewest=10)
+    assert not costs.add(10, 3, can_post=True)
+    assert costs.add(1, 3, can_post=True)
+    assert costs.posts
+    for pause in (100, 200, 400):
+        assert not costs.add(pause - 1, pause - 1, can_post=True)
+        assert costs.add(1, 1, can_post=True), pause
+        assert not costs.posts
+        assert costs.add(11, 2, can_post=True)
+    costs = Costs(**costs.saved())
+    assert costs.add(0, 800, can_post=True)
+    assert not costs.add(40, 100, can_post=True)  # the trial succeeds
+    assert (costs.pauses, costs.messages, costs.arrivals) == (0, 20, 50)
+    assert not costs.add(300, 100, can_post=False)
+    assert costs.costly
 
 
 def test_a_sketch_is_a_source() -> None:
@@ -192,9 +103,24 @@ def test_a_sketch_is_a_source() -> None:
             counters = np.sum([grid.leaf.value for grid in grids.values()], axis=0)[None]
             assert state.value == pytest.approx(SelfJoinZone.of(counters), rel=0.2)
         assert hub.waiting == []
+        posted = _posted(state, spec, sketches, now=200)
+        if spec.kind == "frequent":
+            assert posted.frequent == (7,)
+        else:
+            assert posted.value == pytest.approx(SelfJoinZone.of(counters))
+            assert posted.low == posted.value == posted.high
     later = hub.state(8.0 + 61.0)
     assert later.silent == SITES[:2]
     assert not later.certain
+
+
+def _posted(
+    state: FunctionState, spec: FunctionSpec, sketches: dict[str, ECMSketch], now: int
+) -> FunctionState:
+    matrices = 2 if spec.kind == "inner_product" else 1
+    collection = ECMCollection(next(iter(sketches.values())).params)
+    collection.merge(*sketches.values())
+    return read_posts(state, spec, [collection.snapshot()] * matrices, now)
 
 
 def test_messages_are_json() -> None:
@@ -250,7 +176,9 @@ def test_a_definition_says_what_it_needs() -> None:
         ({"theta": 1.5}, "theta"),
         ({"sites": []}, "sites has 0 entries"),
         ({"sites": ["a", "a"]}, "sites has 2 entries; expected one or more, each once"),
-        ({"threshold": 5}, "threshold is 5 for the kind self_join"),
+        ({"webhook": "http://h"}, "threshold is None; expected one for a webhook"),
+        ({"threshold": 5, "webhook": "ftp://h"}, "webhook is"),
+        ({"other": "s"}, "other is 's' for the kind self_join"),
         ({"kind": "frequent"}, "threshold is None"),
         ({"decay": 7}, "decay is '7'"),
         ({"lease_s": 1}, "lease_s"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,9 @@ import decaysketch as ds
 from decaysketch.client.functions import FunctionSensor
 from decaysketch.client.posting import PostRefusedError
 from decaysketch.ecm import ECMParams, ECMSketch
+from decaysketch.monitor.function_costs import Costs
+
+from .receiver import receiving
 
 Server = Callable[..., AbstractContextManager[tuple[Any, httpx2.Client]]]
 
@@ -126,6 +131,110 @@ def test_definitions_that_the_stream_does_not_support(start: Callable[..., TestC
         refused = client.post(f"{PATH}f0/exchange?source=a", json=body)
         assert refused.status_code == 422
         assert message in refused.text
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "skew": SKEW,
+    "items": ITEMS,
+    "common": {"kind": "inner_product", "other": "t-common", **WINDOW},
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_sources_post_where_messages_cost_more(
+    name: str, start: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A self-join begins with messages, and its sources change to posts. Others begin with posts.
+    costs = partial(Costs, fewest=20, posts=name != "skew")
+    monkeypatch.setattr("decaysketch.monitor.functions.Costs", costs)
+    client, now, stream = start(), int(time.time()), f"s-{name}"
+    path, spec = f"/v1/streams/{stream}/functions/{name}", KINDS[name] | {"threshold": 20}
+    for each in (stream, f"t-{name}"):
+        assert client.put(f"/v1/streams/{each}", json=STREAM).status_code == 201
+    assert client.put(path, json=spec).status_code == 201
+    sensors = [
+        FunctionSensor(
+            client, stream, name, source, ECMSketch(PARAMS, source=source),
+            other=ECMSketch(PARAMS, source=source) if name == "common" else None,
+        )
+        for source in "ab"
+    ]  # fmt: skip
+
+    def found(*keys: int) -> Any:
+        for each in sensors:
+            if keys:
+                for of in range(len(each._sketches)):
+                    each.update(np.array(keys, np.uint64), np.full(len(keys), now), of=of)
+            each._exchanged_s = -math.inf  # as if a quarter of the lease was over
+            assert each.step(now)
+        return client.get(path).json()["found"]
+
+    for turn in range(20):  # one event in a step: it costs several messages
+        if found(turn)["posts"]:
+            break
+    state = found(*[7] * 30)
+    assert state["posts"]
+    assert not state["costly"]
+    assert state["certain"], state
+    if name == "items":
+        assert state["frequent"] == [7]
+    else:
+        counters = [
+            np.sum(
+                [each._sketches[of].grid(spec["decay"], now=now).leaf.value for each in sensors], 0
+            )
+            for of in (0, -1)
+        ]
+        truth = float((counters[0] * counters[1]).sum(axis=1).min())
+        assert (state["value"], state["low"], state["high"]) == (truth, truth, truth)
+    found(*[7] * 200)  # after so many arrivals messages are tried again
+    for _ in range(4):
+        state = found()
+    assert state["certain"], state
+    assert not state["posts"]
+
+
+def test_alerts_and_metrics(start: Callable[..., TestClient]) -> None:
+    with receiving() as receiver:
+        client, now = start(
+            webhook_origins=receiver.origin, webhook_networks="127.0.0.0/8",
+            webhook_secret="s" * 32,
+        ), int(time.time())  # fmt: skip
+        assert client.put("/v1/streams/s", json=STREAM).status_code == 201
+        elsewhere = client.put(PATH + "items", json=ITEMS | {"webhook": "http://other.example/x"})
+        assert elsewhere.status_code == 422
+        assert "webhook" in elsewhere.text
+        for name, spec in (("items", ITEMS), ("skew", SKEW | {"threshold": 30_000})):
+            put = client.put(PATH + name, json=spec | {"webhook": receiver.url, "sites": ["a"]})
+            assert put.status_code == 201
+        sensors = [sensor(client, name, "a") for name in ("items", "skew")]
+
+        def settled(at: int, messages: int) -> list[dict[str, Any]]:
+            for each in sensors:
+                for _ in range(4):
+                    assert each.step(at)
+            while len(receiver.messages) < messages:
+                time.sleep(0.02)
+            return [message for _, message in receiver.messages]
+
+        for each in sensors:
+            each.update(
+                np.repeat(np.array([5, 9, 1], np.uint64), [150, 130, 20]), np.full(300, now)
+            )
+        fired = settled(now, 3)
+        by_key = {each["groupLabels"].get("key"): each for each in fired}
+        assert by_key.keys() == {"5", "9", None}
+        assert {each["status"] for each in fired} == {"firing"}
+        said = by_key["5"]["commonAnnotations"]["description"]
+        assert said == "key 5 is frequent over 1 sources: the threshold is 100, within 20%"
+        metrics = client.get("/metrics").text
+        labels = '{function="items",kind="frequent",stream="s"}'
+        for name, value in (("frequent_keys", 2), ("certain", 1), ("arrivals_total", 300)):
+            assert f"decaysketch_function_{name}{labels} {value}.0" in metrics
+        ended = settled(now + 4_000, 6)[3:]  # the window is over
+        assert {each["status"] for each in ended} == {"resolved"}
+        assert {each["id"] for each in ended} == {each["id"] for each in fired}
+        assert {each["sequence"] for each in ended} == {2}
 
 
 def test_two_processes_and_a_kill(server: Server, tmp_path: Path) -> None:
