@@ -1,10 +1,10 @@
-"""Alerts of functions across sources: which fire, and the messages about a change.
+"""Alerts for functions across sources, and the messages about a change.
 
-A function of kind ``frequent`` has an alert for each key, which fires while the key is called
-frequent. Other kinds have one, which fires while the value is at the threshold or above. An alert
+A function of kind ``frequent`` has an alert for each key. It fires while the key is called
+frequent. Other kinds have one. It fires while the value is at the threshold or above. An alert
 changes only when the result is certain: a silent source ends no alert.
 
-Every alert has its own identity, with the time at which it began. So an alert that comes back is
+Every alert has its own identity with its start time. So an alert that comes back is
 another one, and each has two messages: it fires, and it is resolved.
 """
 

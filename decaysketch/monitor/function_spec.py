@@ -1,4 +1,4 @@
-"""The definition of a function across sources: :mod:`decaysketch.monitor.functions`."""
+"""How you define a function across sources (:mod:`decaysketch.monitor.functions`)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["MAX_FUNCTION_SITES", "FunctionSpec"]
 Kind = Literal["self_join", "inner_product", "frequent"]
 
 MAX_FUNCTION_SITES: Final = 256
-"""Sources of one function. Beyond 128, a message per arrival is often cheaper."""
+"""Sources per function. Beyond 128, a message per arrival is often cheaper."""
 
 MAX_COUNTERS: Final = 1 << 18
-"""Counters of all sources of one function."""
+"""Counters per function, over all sources."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class FunctionSpec:
 
     Attributes:
         kind: "self_join", "inner_product" or "frequent".
-        decay: weight of an event by age. Any spelling is accepted (:mod:`decaysketch.decay.read`).
+        decay: an event's weight by age. Any spelling is accepted (:mod:`decaysketch.decay.read`).
         theta: permitted relative error, above 0 and below 1.
         sites: the sources that count, each event at one source.
         threshold: for "frequent": the decayed count over all sources. For other kinds: the value

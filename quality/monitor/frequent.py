@@ -16,7 +16,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from decaysketch.monitor.frequent import FrequentHub, FrequentSite, ItemPoll
+from decaysketch.monitor.frequent import FrequentHub, FrequentSite, ItemBegin, ItemPoll
 from quality.figures import pool
 from quality.figures.claims import Claim, Figure
 from quality.figures.draw import COLOURS, MARKERS, MUTED, Page, legend, line
@@ -81,7 +81,8 @@ class _Links:
             message = up.popleft()
             if isinstance(self.hub, FrequentHub):
                 self._count(16)
-                down: Any = self.hub.receive(message, cells[message.item], 0.0)
+                known = () if isinstance(message, ItemBegin) else cells[message.item]
+                down: Any = self.hub.receive(message, known, 0.0)
             else:
                 self._count(8 + 4 * DEPTH)
                 down = self.hub.receive(message)

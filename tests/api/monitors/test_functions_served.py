@@ -145,7 +145,7 @@ def test_sources_post_where_messages_cost_more(
     name: str, start: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A self-join begins with messages, and its sources change to posts. Others begin with posts.
-    costs = partial(Costs, fewest=20, posts=name != "skew")
+    costs = partial(Costs, fewest=20, posts=name != "skew", pauses=1)
     monkeypatch.setattr("decaysketch.monitor.functions.Costs", costs)
     client, now, stream = start(), int(time.time()), f"s-{name}"
     path, spec = f"/v1/streams/{stream}/functions/{name}", KINDS[name] | {"threshold": 20}
