@@ -39,7 +39,7 @@ class FunctionSpec:
         threshold: for "frequent": the decayed count over all sources. For other kinds: the value
             from which an alert fires. None: no alert.
         lease_s: time in seconds after which a source that was not heard is silent, 5 to 86,400.
-        other: for "inner_product": the name of the second stream. None: sources cannot post where
+        other: for "inner_product": the second stream's name. None: sources cannot post where
             that would cost less.
         webhook: URL that receives the function's alerts. None: no messages.
 
@@ -93,12 +93,12 @@ class FunctionSpec:
 
     @property
     def zone(self) -> type[Zone]:
-        """The function of counters, with the zone of a round. "frequent" has none."""
+        """The function on counters, with its zone in a round. "frequent" has none."""
         return InnerProductZone if self.kind == "inner_product" else SelfJoinZone
 
     @property
     def zone_of(self) -> ZoneMaker:
-        """Builds the zone of a round."""
+        """Builds a round's zone."""
         zone, theta = self.zone, self.theta
         return lambda estimate: zone(estimate, theta)
 
@@ -108,7 +108,7 @@ class FunctionSpec:
         return self.kind != "inner_product" or self.other is not None
 
     def shape(self, depth: int, width: int) -> tuple[int, int, int]:
-        """Matrices, depth and width of a source's counters.
+        """How many matrices, rows and columns a source counts in.
 
         Raises:
             ParameterError: all sources together have more than :data:`MAX_COUNTERS`.
