@@ -36,7 +36,7 @@ hub are never compared.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, Self
 
@@ -471,22 +471,23 @@ class RoundHub:
             return self._end_poll(now)
         if report.phi > report.bound and news:
             if self._charges.reserve <= _USED_UP * self._room:
-                return self._poll(site, now)
+                return self._poll(now, {site})
             self._charges.give(site)
+        elif news and not self._within():  # a source kept a bound from before it was polled
+            return self._poll(now)
         bound = self._charges.charge(site)
         return [(site, Answer(report.inc, report.seq, self.epoch, bound))]
 
-    def _poll(self, site: str, now: float) -> list[tuple[str, ToSite]]:
-        """Poll all other sources. A source beyond its bound has already reported the part that
-        it uses.
+    def _poll(self, now: float, beyond: Set[str] = frozenset()) -> list[tuple[str, ToSite]]:
+        """Poll all sources but those beyond their bounds. These have already reported the part that
+        they use.
         """
         self.phase = "polling"
         self.polls += 1
         for name, account in self._accounts.items():
-            account.polled, account.asked = name == site, now
-        if len(self._accounts) == 1:
-            return self._end_poll(now)
-        return [(name, Poll(self.epoch)) for name in self._accounts if name != site]
+            account.polled, account.asked = name in beyond, now
+        asked = [(name, Poll(self.epoch)) for name in self._accounts if name not in beyond]
+        return [*asked] or self._end_poll(now)
 
     def _end_poll(self, now: float) -> list[tuple[str, ToSite]]:
         if not all(account.polled for account in self._accounts.values()):
