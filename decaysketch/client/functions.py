@@ -32,6 +32,7 @@ __all__ = ["FunctionSensor"]
 
 _MOST_EXCHANGES: Final = 4  # in one step: a round takes two
 _MOST_ARRIVALS: Final = 10_000  # before the aggregator is told, where sketches are posted
+_MOST_KEYS: Final = 1 << 17  # that are remembered
 _SKETCH: Final = {"content-type": "application/octet-stream"}
 
 
@@ -76,6 +77,8 @@ class FunctionSensor:
             )
         self._sensors = sensors
         self._arrived: list[npt.NDArray[np.uint64]] = []
+        # All keys that came. None: not known.
+        self._keys: set[int] | None = None if sketch.seen else set()
         self._arrivals = self._posted = 0  # that the aggregator does not know
         self._unposted = [True] * len(self._sketches)
         self._inc = 0
@@ -108,6 +111,10 @@ class FunctionSensor:
             self._sensors[of].update_keys(keys, timestamps, weights)
         self._unposted[of] = True
         self._arrived.append(sketch.params.words_of(keys))
+        if self._keys is not None:
+            self._keys.update(self._arrived[-1].tolist())
+            if len(self._keys) > _MOST_KEYS:
+                self._keys = None
         self._arrivals += int(np.size(timestamps))
 
     def step(self, now: int) -> bool:
@@ -172,10 +179,14 @@ class FunctionSensor:
         grids = [sketch.grid(self._spec.decay, now=now) for sketch in self._sketches]
         if self._first and self._site.unreported is not None:
             # Keys that were counted before this epoch may be frequent without coming again.
-            heavy = self._sketches[0].heavy_keys(
-                None, self._spec.decay, now=now, threshold=self._site.unreported
+            heavy = (
+                self._sketches[0]
+                .heavy_keys(None, self._spec.decay, now=now, threshold=self._site.unreported)
+                .keys
             )
-            self._arrived.append(heavy.keys)
+            if self._keys is not None:  # others only share all cells with heavy ones
+                heavy = np.array([x for x in heavy.tolist() if x in self._keys], np.uint64)
+            self._arrived.append(heavy)
         self._first = False
         arrived = np.concatenate([np.zeros(0, np.uint64), *self._arrived])
         self._site.look(grids, arrived)
