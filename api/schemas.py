@@ -32,7 +32,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from decaysketch.core.column_types import MAX_COLUMNS, MAX_STRATUM_COLUMNS, ColumnType
-from decaysketch.core.params import DEFAULT_STRATA, OBJECTIVES, Option, SketchParams
+from decaysketch.core.params import DEFAULT_STRATA, OBJECTIVES, RECORD, Option, SketchParams
 from decaysketch.core.sizing import DEFAULT_CAPACITY, MAX_CAPACITY, capacity_for, least_id_bits
 from decaysketch.families import DEFAULT, FAMILIES, Family
 from decaysketch.ingest.formats import Mappings
@@ -168,6 +168,14 @@ class _Params(RequestModel):
     """Base of every family's parameters."""
 
     params_type: ClassVar[type[Any]]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_implied(cls, fields: Any) -> Any:
+        """Drop a value type that columns imply, as in the parameters that a stream returns."""
+        if isinstance(fields, dict) and fields.get("columns"):
+            fields = {n: v for n, v in fields.items() if (n, v) != ("value_type", RECORD)}
+        return fields
 
     @model_validator(mode="after")
     def _check(self) -> Self:

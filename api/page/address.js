@@ -1,13 +1,16 @@
 // What is chosen, in the address after #, so that it can be passed on.
 
 import { KINDS } from "./decay.js";
-import { fixedDecay, state } from "./state.js";
+import { isSeries } from "./questions.js";
+import { fixedDecay, MOST_OTHERS, state } from "./state.js";
 
 const REMEMBER_MS = 400;
 
 const VIEWS = ["answers", "alerts", "lists", "sources", "coverage"];
 
 const REMEMBERED = { halfLife: Number, width: Number, scale: Number, exponent: Number, text: String };
+
+const SERIES_KINDS = ["counter", "gauge", "state"];
 
 const WRITTEN = ["where", "of", "by"];
 
@@ -34,6 +37,11 @@ function writeAddress() {
   for (const name of WRITTEN) if (state[name]) parts.set(name, state[name]);
   if (state.by && state.aggregate !== "count") parts.set("aggregate", state.aggregate);
   if (state.by && state.times) parts.set("times", "1");
+  if (state.others.length) {
+    parts.set("with", state.others.join(","));
+    if (state.compared !== "count") parts.set("show", state.compared);
+  }
+  if (isSeries(state.stream)) for (const [name, value] of Object.entries(state.series)) parts.set(`series-${name}`, value);
   if (state.touched && !fixedDecay()) {
     parts.set("kind", decay.kind);
     for (const field of Object.keys(REMEMBERED)) parts.set(field, decay[field]);
@@ -42,6 +50,16 @@ function writeAddress() {
   if (state.view !== "answers") parts.set("view", state.view);
   if (state.view === "alerts" && state.alert) parts.set("alert", state.alert);
   history.replaceState(null, "", `#${parts}`);
+}
+
+function recallSeries(parts) {
+  const { series } = state;
+  if (SERIES_KINDS.includes(parts.get("series-kind"))) Object.assign(series, { kind: parts.get("series-kind"), given: true });
+  for (const name of ["validity", "silence"]) {
+    const length = Number(parts.get(`series-${name}`));
+    if (length > 0 && Number.isFinite(length)) series[name] = length;
+  }
+  series.states = parts.get("series-states") ?? series.states;
 }
 
 export function recall() {
@@ -60,6 +78,9 @@ export function recall() {
   for (const name of WRITTEN) state[name] = parts.get(name) ?? "";
   state.aggregate = parts.get("aggregate") ?? "count";
   state.times = parts.get("times") === "1";
+  recallSeries(parts);
+  state.others = (parts.get("with") ?? "").split(",").filter(Boolean).slice(0, MOST_OTHERS);
+  state.compared = parts.get("show") ?? "count";
   if (parts.get("now") === "live") state.wished.mode = "live";
   const chosen = parts.get("now");
   return { stream: parts.get("stream"), source: parts.get("source") ?? "", chosen: /^-?[0-9]+$/.test(chosen ?? "") ? Number(chosen) : null };

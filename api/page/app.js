@@ -4,12 +4,14 @@
 import "./figures.js";
 import "./source.js";
 import "./rows.js";
+import "./several.js";
 import "./groups.js";
 import "./versus.js";
 import "./devices.js";
 import "./asking.js";
 import "./overtime.js";
 import "./keys.js";
+import "./series.js";
 import "./coverage.js";
 import "./sources.js";
 import "./lists.js";

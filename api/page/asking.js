@@ -7,12 +7,13 @@ import { Newest, reasonOf } from "./http.js";
 import { element } from "./nodes.js";
 import { drawnIn, drawnNow, isShown, note } from "./panel.js";
 import { bounds, estimateParts, keyText, tableOf } from "./panels.js";
-import { askQueries, keyOf, questionsOf, restricted } from "./questions.js";
+import { askQueries, isSeries, keyOf, questionsOf, restricted } from "./questions.js";
 import { $, askedNow, chosenRows, mayAsk, serviceDecay, state, subject } from "./state.js";
 import { takings } from "./taking.js";
 import { number, told } from "./units.js";
 
 const FIRST = "histogram"; // where there is one
+const FIRST_OF_SERIES = { counter: "increase", gauge: "interval_quantile", state: "state_time" };
 const ROWS_SHOWN = 50;
 
 class AnyQuestion {
@@ -33,7 +34,8 @@ class AnyQuestion {
     this.#stream = stream;
     const questions = questionsOf(stream);
     const names = Object.keys(questions);
-    if (!names.includes(this.#name)) this.#name = names.includes(FIRST) ? FIRST : names[0];
+    const first = isSeries(stream) ? FIRST_OF_SERIES[state.series.kind] : FIRST;
+    if (!names.includes(this.#name)) this.#name = names.includes(first) ? first : names[0];
     this.choice.replaceChildren(...names.map((name) => element("option", { value: name }, spoken(name))));
     this.choice.value = this.#name;
     this.#showFields();

@@ -1,7 +1,7 @@
 // Lines over time, each inside the band of its interval.
 
 import uPlot from "./vendor/uPlot.esm.js";
-import { number, timeLabels, told, valueLabels } from "./units.js";
+import { number, timeLabels, told, valueLabels, zone } from "./units.js";
 
 const HEIGHT = 230;
 const STRIP = 7; // of spans, in pixels
@@ -11,7 +11,7 @@ function ink() {
   const of = (name) => style.getPropertyValue(name).trim();
   return {
     accent: of("--accent"), band: of("--band"), wide: of("--wide"), muted: of("--muted"),
-    grid: of("--grid"), ink: of("--ink"), bad: of("--bad"), good: of("--good"),
+    grid: of("--grid"), ink: of("--ink"), bad: of("--bad"), good: of("--good"), named: of,
   };
 }
 
@@ -32,8 +32,8 @@ export class LineChart {
     new ResizeObserver(() => this.#plot?.setSize(this.#size())).observe(host);
   }
 
-  // lines: [{label, values, lower, upper, main, limit}], in the order of rising values; `between` fills
-  // from the first line to the last. A `limit` is a line that others are held against. `spans`: [{from, to,
+  // lines: [{label, values, lower, upper, main, limit, colour}], in the order of rising values; `between` fills
+  // from the first line to the last. `colour` names a custom property. A `limit` is a line that others are held against. `spans`: [{from, to,
   // state}], drawn as a strip along the top, in the colours of states.
   show({ times, lines, unit, now, between, label, spans = [] }) {
     this.#unit = unit;
@@ -69,13 +69,13 @@ export class LineChart {
     };
     const series = this.#lines.flatMap((each) => [
       {
-        stroke: each.limit ? colour.bad : each.main ? colour.accent : colour.muted, width: each.main ? 2 : 1.25,
+        stroke: each.colour ? colour.named(each.colour) : each.limit ? colour.bad : each.main ? colour.accent : colour.muted, width: each.main ? 2 : 1.25,
         dash: each.limit ? [6, 4] : undefined, points: { show: false },
       },
       { stroke: "transparent", width: 0, points: { show: false } },
       { stroke: "transparent", width: 0, points: { show: false } },
     ]);
-    const bands = this.#lines.map((_, i) => ({ series: [3 * i + 3, 3 * i + 2], fill: colour.band }));
+    const bands = this.#lines.map((each, i) => ({ series: [3 * i + 3, 3 * i + 2], fill: each.colour ? `${colour.named(each.colour)}33` : colour.band }));
     if (this.#between) {
       bands.unshift({ series: [3 * this.#lines.length - 2, 1], fill: colour.wide });
     }
@@ -94,7 +94,7 @@ export class LineChart {
       series: [{}, ...series],
       bands,
       cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
-      tzDate: (time) => uPlot.tzDate(new Date(time * 1000), "Etc/UTC"),
+      tzDate: (time) => (zone.local ? new Date(time * 1000) : uPlot.tzDate(new Date(time * 1000), "Etc/UTC")),
       hooks: {
         draw: [(plot) => this.#markSpans(plot, colour), (plot) => this.#markNow(plot, colour)],
         setCursor: [(plot) => this.read(this.#under(plot.cursor.idx))],

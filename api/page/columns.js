@@ -1,13 +1,15 @@
 // The columns of a stream, and what completes an expression over them.
 
-import { askQueries } from "./questions.js";
+import { askQueries, attributesOf, isSeries } from "./questions.js";
 
 const VALUES_ASKED = 50;
 const NUMBERS = ["float64", "int64"];
 const values = new Map(); // stream@digest column -> promise of its most frequent texts
 
-// [{name, kind}], in order of name. A stream without declared columns has its value.
+// [{name, kind}], in order of name. A stream without declared columns has its value, and one of series has
+// their attributes.
 export function columnsOf(stream) {
+  if (isSeries(stream)) return attributesOf(stream).map((name) => ({ name: written(name), kind: "text" }));
   const declared = Object.entries(stream.params.columns ?? {});
   const own = declared.length ? declared : [["v", stream.params.value_type === "label" ? "text" : "float64"]];
   return own.map(([name, kind]) => ({ name: written(name), kind }));
@@ -51,7 +53,7 @@ export const conditions = (stream, unit) => async (before) => {
   }
   if (/'[^']*$/.test(before.replace(/'(?:[^'\\]|\\.)*'/g, ""))) return { word: "", options: [] }; // within quotes
   const word = WORD.exec(before)?.[0] ?? "";
-  const words = unit.hasClock ? [{ text: "age < '1h'", note: "the last hour" }, ...TIMES(unit).slice(2)] : [];
+  const words = unit.hasClock && !isSeries(stream) ? [{ text: "age < '1h'", note: "the last hour" }, ...TIMES(unit).slice(2)] : [];
   const own = columnsOf(stream).map(({ name, kind }) => ({ text: name, note: kind }));
   const joins = ["and", "or", "not", "is null"].map((text) => ({ text, note: "" }));
   return { word, options: [...own, ...words, ...(word ? joins : [])] };

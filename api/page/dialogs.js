@@ -25,6 +25,12 @@ export function confirmed(title, text, does) {
   });
 }
 
+export function showNote(title, text) {
+  const close = element("button", { type: "button", class: "quiet" }, "Close");
+  const dialog = open(title, [element("p", {}, text)], [close]);
+  close.addEventListener("click", () => dialog.close());
+}
+
 export function showText(title, text) {
   const field = element("textarea", { rows: 6, readonly: "", "aria-label": title });
   field.value = text;

@@ -4,7 +4,7 @@ import { sparkline } from "./charts.js";
 import { LENGTH, toService } from "./decay.js";
 import { mayPass, request, streamPath } from "./http.js";
 import { element } from "./nodes.js";
-import { askCounts, dataSpan, hasFixedDecay, hasPast, mayBeBounded, oldestAge } from "./questions.js";
+import { askCounts, dataSpan, hasFixedDecay, hasPast, isSeries, mayBeBounded, oldestAge } from "./questions.js";
 import { $, newestData, state, timesOf, WINDOW_KINDS } from "./state.js";
 import { headings, Order } from "./tables.js";
 import { number, told, Unit, zone } from "./units.js";
@@ -12,9 +12,17 @@ import { number, told, Unit, zone } from "./units.js";
 const SPARK_POINTS = 32;
 const SPARK_MS = 400;
 const FEW_STREAMS = 8;
+const FEW_ROWS = 3; // that are in sight before "Show all"
 const MOST_LISTED = 200;
 
 let choose = () => {};
+
+let turnOther = () => {};
+
+// `turn(name)`: a stream is to be shown next to the chosen one, or no more.
+export function onOthers(turn) {
+  turnOther = turn;
+}
 
 // `chosen(name)`: a stream was clicked.
 export function onChoice(chosen) {
@@ -35,11 +43,20 @@ const screen = new IntersectionObserver((entries) => {
   askSparks();
 });
 
-// Those whose name holds what is looked for, as many as a page bears.
+const unfolded = new Set(); // streams whose derived streams are shown
+
+// The streams whose name or description has the text, as many as a page bears. Derived streams stand below
+// the stream that feeds them, once that is unfolded.
 function listed() {
-  const found = state.streams.filter(({ name }) => name.toLowerCase().includes(state.find));
-  return order.of(found, COLUMNS).slice(0, MOST_LISTED);
+  const has = (text) => text?.toLowerCase().includes(state.find);
+  const found = state.streams.filter(({ name, description }) => has(name) || has(description));
+  const names = new Set(found.map(({ name }) => name));
+  const top = found.filter((each) => !names.has(each.derived_from));
+  return order.of(top, COLUMNS).slice(0, MOST_LISTED)
+    .flatMap((each) => [each, ...(unfolded.has(each.name) ? found.filter(({ derived_from: from }) => from === each.name) : [])]);
 }
+
+const derivedOf = (name) => state.streams.filter((each) => each.derived_from === name);
 
 // Of what each stream is put in order by.
 const COLUMNS = [
@@ -59,25 +76,33 @@ function showHeadings(focused = null) {
   for (const each of head.querySelectorAll("button")) if (each.textContent === focused) each.focus();
 }
 
-// The decay that the counts of the list are under.
+// The column of counts names their decay. A phone has no headings, and shows it above the list.
 function showDecayed() {
   const { decay, unit } = state;
   const length = LENGTH[decay.kind];
-  const said = length ? `${length[1].toLowerCase()} ${unit.duration(decay[length[0]])}` : decay.kind === "none" ? "no decay" : `weight ${decay.text}`;
-  $("streams-says").textContent = state.stream === null || state.decayFault ? "" : `Decayed counts: ${said}`;
+  const under = length ? `${length[1].toLowerCase()} ${unit.duration(decay[length[0]])}` : decay.kind === "none" ? "no decay" : `weight ${decay.text}`;
+  const text = state.stream === null || state.decayFault ? "Decayed count" : `Decayed count, ${under}`;
+  $("streams-says").textContent = text;
+  const heading = $("streams").tHead.querySelector("tr > :last-child");
+  Object.assign(heading, { textContent: text, title: text });
 }
 
 export function showStreams() {
+  unfoldChosen();
   showDecayed();
   const body = $("streams").tBodies[0];
   const shown = listed();
   $("no-streams").hidden = state.streams.length > 0;
   $("find").hidden = state.streams.length <= FEW_STREAMS;
-  $("more-streams").hidden = shown.length === state.streams.length;
-  $("more-streams").textContent = `${number(shown.length)} of ${number(state.streams.length)} shown`;
+  const top = shown.filter((each) => !unfolded.has(each.derived_from)).length;
+  const all = state.streams.filter(({ derived_from: from }) => !state.streams.some(({ name }) => name === from)).length;
+  $("more-streams").hidden = top >= all;
+  $("more-streams").textContent = `${number(top)} of ${number(all)} shown`;
+  $("all-streams").hidden = shown.length <= FEW_ROWS;
   const rows = new Map([...body.rows].map((row) => [row.dataset.stream, row]));
   const wanted = shown.map((stream) => {
     const row = rows.get(stream.name) ?? newRow(stream);
+    showName(row, stream);
     const unit = stream.time_unit ? new Unit(stream.time_unit) : null;
     const newest = newestData(stream);
     const cells = [stream.family, number(stream.rows), number(stream.sources), number(stream.posts),
@@ -97,6 +122,34 @@ export function showStreams() {
   askSparks();
 }
 
+// A derived stream that is chosen is not hidden in a fold.
+function unfoldChosen() {
+  const chosen = state.streams.find(({ name }) => name === state.stream?.name);
+  if (chosen?.derived_from && inSight !== chosen.name) unfolded.add(chosen.derived_from);
+}
+
+// The name with what the stream measures, and the fold of its derived streams.
+function showName(row, stream) {
+  const { unit, description } = stream;
+  const about = [description, unit && `(${unit})`].filter(Boolean).join(" ");
+  const said = row.querySelector(".about");
+  if (said.textContent !== about) Object.assign(said, { textContent: about, title: about });
+  row.classList.toggle("derived", Boolean(stream.derived_from) && unfolded.has(stream.derived_from));
+  const derived = derivedOf(stream.name).length;
+  const fold = row.querySelector(".fold");
+  fold.hidden = derived === 0;
+  fold.textContent = `${derived} derived`;
+  fold.setAttribute("aria-expanded", unfolded.has(stream.name));
+  const add = row.querySelector(".add");
+  add.hidden = !state.stream || stream.name === state.stream.name;
+  add.setAttribute("aria-pressed", state.others.includes(stream.name));
+}
+
+function turnFold(name) {
+  if (!unfolded.delete(name)) unfolded.add(name);
+  showStreams();
+}
+
 let inSight = null; // the stream that was brought into sight last
 
 // The list shows the row of the chosen stream, without moving the page; once for each choice.
@@ -106,7 +159,8 @@ function keepChosenInSight(body) {
   inSight = row.dataset.stream;
   const box = body.closest(".scroll");
   const above = $("streams").tHead.offsetHeight; // sticks
-  const [top, bottom] = [row.offsetTop - above, row.offsetTop + row.offsetHeight - box.clientHeight];
+  const at = row.getBoundingClientRect().top - box.getBoundingClientRect().top - box.clientTop + box.scrollTop;
+  const [top, bottom] = [at - above, at + row.offsetHeight - box.clientHeight];
   if (box.scrollTop > top) box.scrollTop = top;
   else if (box.scrollTop < bottom) box.scrollTop = bottom;
 }
@@ -114,8 +168,12 @@ function keepChosenInSight(body) {
 function newRow({ name }) {
   const button = element("button", { type: "button", class: "name" }, name);
   button.addEventListener("click", () => choose(name));
+  const fold = element("button", { type: "button", class: "fold", title: `Streams derived from ${name}` });
+  fold.addEventListener("click", () => turnFold(name));
+  const add = element("button", { type: "button", class: "add", "aria-label": `Show ${name} next to the chosen stream`, title: "Show next to the chosen stream" });
+  add.addEventListener("click", () => turnOther(name));
   const labels = ["Family", "Rows", "Sources", "Posts", "Newest data", "Decayed count"];
-  const row = element("tr", { "data-stream": name }, element("th", { scope: "row" }, button),
+  const row = element("tr", { "data-stream": name }, element("th", { scope: "row" }, element("div", { class: "named" }, button, element("span", { class: "about" }), fold, add)),
     ...labels.map((label, i) => element("td", { "data-label": label, class: i >= 1 && i <= 3 ? "number" : i === 5 ? "spark-cell" : "" })));
   screen.observe(row);
   return row;
@@ -173,7 +231,7 @@ async function drawSparks(round) {
       if (round !== sparkRound) return;
       const last = count.at(-1);
       cell.replaceChildren(sparkline(count, `over ${unit.duration(span)}, now ${told(last)}`),
-        element("span", { class: "spark-value" }, told(last)));
+        element("span", { class: "spark-value" }, isSeries(summary) ? `${told(last)} series` : told(last)));
       cell.classList.remove("old");
       sparked.set(summary.name, asked);
     } catch (error) {
@@ -205,4 +263,12 @@ showHeadings();
 $("find").addEventListener("input", (event) => {
   state.find = event.target.value.trim().toLowerCase();
   showStreams();
+});
+
+// Beyond a few rows the list scrolls, so that the results of the chosen stream stay in sight.
+$("all-streams").addEventListener("click", () => {
+  const open = $("all-streams").getAttribute("aria-expanded") !== "true";
+  $("all-streams").setAttribute("aria-expanded", open);
+  $("all-streams").textContent = open ? "Show few" : "Show all";
+  $("streams").closest(".streams").classList.toggle("all", open);
 });

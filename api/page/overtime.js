@@ -1,12 +1,14 @@
 // Charts over the span: the main number of a stream, and its quantiles.
 
+import { caveatTags } from "./caveats.js";
 import { LineChart } from "./charts.js";
+import { hasColumns } from "./columns.js";
 import { register, showOld } from "./hub.js";
 import { Newest } from "./http.js";
 import { drawnIn, drawnNow, note, undrawn } from "./panel.js";
 import { estimateParts, showTable } from "./panels.js";
-import { askSeries, familyOf, hasPast, oldestAge, seriesLabel, seriesOf } from "./questions.js";
-import { $, chosenRows, fixedDecay, latest, serviceDecay, shownNow, state, subject, timesOf } from "./state.js";
+import { askSeries, familyOf, hasPast, isSeries, oldestAge, seriesLabel, seriesOf } from "./questions.js";
+import { $, aboutOf, chosenRows, fixedDecay, latest, serviceDecay, shownNow, state, subject, timesOf } from "./state.js";
 import { takings } from "./taking.js";
 import { onTheme } from "./theme.js";
 import { onNow, pickTime } from "./time.js";
@@ -21,7 +23,7 @@ export const line = (label, estimates, main) => ({
 
 // A panel with one chart, its legend and its table. A click on the chart chooses that time.
 export class ChartPanel {
-  #file = null;
+  file = null; // what is drawn, as CSV has it
 
   constructor(name, { fromZero }) {
     Object.assign(this, { name, id: `${name}-panel`, legend: $(`${name}-key`) });
@@ -34,7 +36,7 @@ export class ChartPanel {
 
   // `asked()`: the request whose result is drawn.
   offerFiles(asked) {
-    takings($(this.id), $(`${this.name}-title`).textContent, { asked: drawnIn(this.id, asked), table: drawnIn(this.id, () => this.#file) });
+    takings($(this.id), $(`${this.name}-title`).textContent, { asked: drawnIn(this.id, asked), table: drawnIn(this.id, () => this.file) });
   }
 
   // Lines over `times` of the stream. `between` fills from the first line to the last.
@@ -51,9 +53,10 @@ export class ChartPanel {
       label: `${title}, from ${from} to ${to}; at the end ${last}. The table below has the numbers.`,
     });
     this.#showLegend(legend, exact);
+    $(this.id).querySelector(".caveats").replaceChildren(...caveatTags(...known));
     Object.assign($(this.id).dataset, { points: times.length, exact, last: lines[0].values.at(-1) ?? "" });
     drawnNow(this.id);
-    this.#file = this.#table(times, lines);
+    this.file = this.#table(times, lines);
     this.#showTable(title, times, lines);
   }
 
@@ -123,11 +126,15 @@ const series = new Newest(
 register({
   id: "count-panel",
   present(stream) {
+    $("count-panel").hidden = isSeries(stream);
     $("count-title").textContent = hasPast(stream) || stream.decay ? `${seriesLabel(stream)} over time` : "Over time";
+    const { unit } = aboutOf(stream);
+    $("quantile-title").textContent = unit && !hasColumns(stream) ? `Values over time, ${unit}` : "Values over time";
     $("quantile-panel").hidden = !familyOf(stream).values || Boolean(stream.decay);
   },
   overTime(ms) {
     const { stream, confidence, source } = state;
+    if (isSeries(stream)) return;
     const why = noPast(stream);
     if (why) note("count-panel", why);
     else series.put([stream, { decay: serviceDecay(), times: timesAsked(), confidence, source, rows: chosenRows() }], ms);

@@ -47,8 +47,8 @@ export function isShown(error) {
 }
 
 // A panel that queries for one table of now: ask(stream, query, signal) -> result, show(result, stream) ->
-// table, query() -> the query.
-export function tableOfNow(id, { what, ask, show, query, present }) {
+// table, query() -> the query, or null where a field is empty, which `missing` then explains.
+export function tableOfNow(id, { what, ask, show, query, present, missing = "" }) {
   const panel = `${id}-panel`;
   const asks = new Newest(
     (signal, stream, asked) => ask(stream, asked, signal),
@@ -62,8 +62,10 @@ export function tableOfNow(id, { what, ask, show, query, present }) {
   );
   asks.table = null; // until there is one
   const now = (ms = 0) => {
-    if ($(panel).hidden || !mayAsk()) asks.cancel();
-    else asks.put([state.stream, query()], ms);
+    const asked = $(panel).hidden || !mayAsk() ? null : query();
+    if (asked !== null) { asks.put([state.stream, asked], ms); return; }
+    asks.cancel();
+    if (!$(panel).hidden && mayAsk()) note(panel, missing);
   };
   register({ id: panel, present, now, cancel: () => asks.cancel() });
   takings($(panel), what, {

@@ -1,5 +1,6 @@
 // Answers as figures, bars and tables.
 
+import { caveatTags } from "./caveats.js";
 import { element, svg } from "./nodes.js";
 import { SortedTable } from "./tables.js";
 import { number, percent, share, told } from "./units.js";
@@ -20,8 +21,9 @@ export function bounds(estimate, write = (value) => told(estimate, value)) {
   const { lower, upper, exact } = estimate;
   if (estimate.value === null) return element("span", {}, "–");
   if (exact) return badge();
-  if (lower === null && upper === null) return element("span", {}, "no interval");
-  return element("span", {}, `${lower === null ? "−∞" : write(lower)} – ${upper === null ? "∞" : write(upper)}`);
+  const text = lower === null && upper === null ? "no interval" : `${lower === null ? "−∞" : write(lower)} – ${upper === null ? "∞" : write(upper)}`;
+  const tags = caveatTags(estimate);
+  return tags.length ? element("span", {}, element("span", { class: "ends" }, text), " ", ...tags) : element("span", { class: "ends" }, text);
 }
 
 // The band around the value, on a track that reaches at least 10 % to either side.
@@ -64,14 +66,14 @@ export function showFigures(host, figures, meta) {
     host.replaceChildren(...figures.map((each) => element("section", { class: "panel figure", "data-figure": each.id },
       element("h3", {}, each.label), element("p", { class: "value" }), element("div", { class: "error-band" }))));
   }
-  figures.forEach(({ estimate }, i) => {
+  figures.forEach(({ estimate, unit }, i) => {
     const card = host.children[i];
     Object.assign(card.dataset, {
       value: estimate.value ?? "", lower: estimate.lower ?? "", upper: estimate.upper ?? "",
       exact: estimate.exact, now: meta.now, decay: meta.decay,
     });
     const empty = estimate.value === null;
-    card.querySelector(".value").textContent = told(estimate);
+    card.querySelector(".value").replaceChildren(told(estimate), ...(unit && !empty ? [element("span", { class: "unit" }, ` ${unit}`)] : []));
     const spread = estimate.exact || empty ? null : spreadOf(estimate);
     card.querySelector(".error-band").replaceChildren(...(empty
       ? [element("p", { class: "bounds" }, "no observation has weight")]

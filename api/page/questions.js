@@ -1,5 +1,6 @@
 // Which questions a family of sketches answers, and how they are asked.
 
+import { learnCaveats } from "./caveats.js";
 import { request, streamPath } from "./http.js";
 
 const QUANTILES = [0.1, 0.5, 0.9];
@@ -13,9 +14,17 @@ export const LABELS = {
 };
 const KEYS_ASKED = 100;
 
+// The figures of a series sample, by the kind of its values: aggregate, label, and arguments.
+const SERIES_FIGURES = {
+  counter: [["increase_rate", "Rate"], ["increase", "Increase"]],
+  gauge: [["time_average", "Time-weighted mean"]],
+  state: [["transitions", "State changes"]],
+};
+
 // Aggregates of values, which may be those of a column.
 const OF_VALUES = ["mean", "total", "variance", "stddev", "median", "quantile", "rank", "cdf", "heavy_hitters", "histogram", "group_by"];
-const OF_ROWS = [...OF_VALUES, "count", "sum", "rate", "selectivity", "last"];
+const OF_SERIES = ["increase_rate", "increase", "time_average", "transitions", "series_count", "silent_series", "time_in_state"];
+const OF_ROWS = [...OF_VALUES, ...OF_SERIES, "count", "sum", "rate", "selectivity", "last"];
 
 // The modifiers of an aggregate: which rows, and which column.
 export function restricted({ where, of }, aggregate) {
@@ -27,7 +36,10 @@ let families = null;
 
 // What streams of each family can be asked, as the service says; once.
 export async function learnFamilies() {
-  families ??= (await request("/v1/families")).families;
+  if (families) return;
+  const found = await request("/v1/families");
+  learnCaveats(found.caveats);
+  families = found.families;
 }
 
 // By name: a description, arguments, and the parts of an answer.
@@ -41,6 +53,14 @@ export function hasRows(stream) {
   const { named_by: named, series } = inputOf(stream);
   return named === "ids" && !series && "count" in questionsOf(stream);
 }
+
+// Whether it samples series, which have counters, gauges or states.
+export const isSeries = (stream) => Boolean(inputOf(stream).series);
+
+// Whether its rows, or its series by their attributes, can be filtered and grouped.
+export const hasFilter = (stream) => hasRows(stream) || attributesOf(stream).length > 0;
+
+export const attributesOf = (stream) => (isSeries(stream) ? stream.params?.attributes ?? "" : "").split(/[\s,]+/).filter(Boolean);
 
 // Whether its values are texts.
 export const hasLabels = (stream) => stream.params?.value_type === "label";
@@ -80,7 +100,7 @@ export function familyOf(stream) {
 export const findsKeys = (stream) => "heavy_keys" in questionsOf(stream) && Number.isInteger(stream.params?.key_bits);
 
 // How many observations, or events, there are.
-const counted = (stream) => ("key_total" in questionsOf(stream) ? "key_total" : "count");
+const counted = (stream) => ["key_total", "series_count"].find((name) => name in questionsOf(stream)) ?? "count";
 
 // What the series of a stream without values is of.
 export const seriesOf = (stream) => {
@@ -96,7 +116,9 @@ export function askQueries(stream, queries, source, signal) {
 }
 
 // Everything about one time: [{id, label, estimate}], the heavy hitters, the heaviest keys and prefixes, and the time.
-export async function askFigures(stream, { decay, now, confidence, phi, source, rows }, signal) {
+export async function askFigures(stream, query, signal) {
+  if (isSeries(stream)) return askSeriesFigures(stream, query, signal);
+  const { decay, now, confidence, phi, source, rows } = query;
   const { scalars, values, hitters: shown } = familyOf(stream);
   const common = { confidence, ...(decay && { decay }), ...(now !== null && { now }) };
   const queries = scalars.map((aggregate) => ({ aggregate, ...common, ...restricted(rows, aggregate) }));
@@ -117,6 +139,40 @@ export async function askFigures(stream, { decay, now, confidence, phi, source, 
   const prefixes = answers.find((each) => each.aggregate === "heavy_prefixes") ?? null;
   return { figures, hitters, heaviest, prefixes, now: answers[0].now, digest };
 }
+
+// Rates are told for each second, where the stream has a clock.
+export function perSecond(estimate, unit) {
+  const scaled = (value) => (value === null ? null : value / unit.scale);
+  return { ...estimate, value: scaled(estimate.value), lower: scaled(estimate.lower), upper: scaled(estimate.upper) };
+}
+
+// The arguments of an aggregate of series.
+export function seriesArguments(aggregate, { kind, validity }) {
+  const holds = kind === "counter" ? {} : { validity };
+  return ["time_average", "transitions", "time_in_state"].includes(aggregate) ? holds : {};
+}
+
+// Of a series sample: what its values tell, and how many series are active and silent without any decay.
+async function askSeriesFigures(stream, { decay, now, confidence, source, rows, series, unit }, signal) {
+  const common = { confidence, ...(now !== null && { now }) };
+  const told = SERIES_FIGURES[series.kind];
+  const queries = [
+    ...told.map(([aggregate]) => ({ aggregate, decay, ...common, ...seriesArguments(aggregate, series), ...restricted(rows, aggregate) })),
+    ...activityQueries(series).map((query) => ({ ...query, ...common, ...restricted(rows, query.aggregate) })),
+  ];
+  const { answers, digest } = await askQueries(stream, queries, source, signal);
+  const labels = [...told.map(([id, label]) => [id, label]), ["active", "Active series"], ["silent", "Silent series"]];
+  const figures = answers.map(({ aggregate, estimate }, i) => ({
+    id: labels[i][0], label: labels[i][1], estimate: aggregate === "increase_rate" ? perSecond(estimate, unit) : estimate,
+  }));
+  return { figures, hitters: null, heaviest: null, prefixes: null, now: answers[0].now, digest };
+}
+
+// A series is active if its latest row is younger than the silence, and else silent.
+export const activityQueries = ({ silence }) => [
+  { aggregate: "series_count", decay: { kind: "window", width: silence } },
+  { aggregate: "silent_series", silence, decay: { kind: "none" } },
+];
 
 // The counts of one key over times: {times, counts: [estimate]}.
 export async function askKey(stream, { decay, times, confidence, key, source }, signal) {
@@ -162,9 +218,10 @@ export async function askCounts(stream, { decay, times, confidence }) {
 // sketch does not answer for are left out.
 export async function dataSpan(stream, lengths, now, signal) {
   if (!(counted(stream) in questionsOf(stream))) return null;
+  const rows = isSeries(stream) ? { aggregate: "gaps", longer_than: 1 } : { aggregate: counted(stream) }; // intervals tell of rows
   const ask = (widths) => {
     const at = now === null ? {} : { now };
-    const queries = widths.map((width) => ({ aggregate: counted(stream), decay: { kind: "window", width }, ...at }));
+    const queries = widths.map((width) => ({ ...rows, decay: { kind: "window", width }, ...at }));
     return askQueries(stream, queries, "", signal);
   };
   let asked = lengths;

@@ -5,7 +5,7 @@ import { Completion } from "./complete.js";
 import { ask, notAsked, register, TYPING_MS } from "./hub.js";
 import { element } from "./nodes.js";
 import { onFault } from "./panel.js";
-import { hasRows } from "./questions.js";
+import { hasFilter, hasRows } from "./questions.js";
 import { $, state } from "./state.js";
 
 new Completion($("where"), (before) => conditions(state.stream, state.unit)(before));
@@ -19,7 +19,7 @@ function showWhereFault(fault) {
 }
 
 onFault((error) => {
-  const found = state.where && error.faults?.find(({ field }) => /where$/.test(field ?? ""));
+  const found = state.where && error.faults?.find(({ field }) => /(?<!versus\.)where$/.test(field ?? ""));
   if (!found) return false;
   showWhereFault(found.reason);
   notAsked("the filter cannot be read");
@@ -28,9 +28,9 @@ onFault((error) => {
 
 register({
   present(stream) {
-    const rows = hasRows(stream);
+    const rows = hasFilter(stream);
     $("rows-field").hidden = !rows;
-    const numbers = rows && hasColumns(stream) ? numberColumns(stream) : [];
+    const numbers = hasRows(stream) && hasColumns(stream) ? numberColumns(stream) : [];
     if (!rows) Object.assign(state, { where: "", by: "" });
     if (state.where === "") showWhereFault(null);
     if (!numbers.includes(state.of)) state.of = numbers[0] ?? "";

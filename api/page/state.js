@@ -6,6 +6,7 @@ import { Unit } from "./units.js";
 
 export const WINDOW_KINDS = ["window", "expression"];
 const SERIES_POINTS = 96;
+export const MOST_OTHERS = 5; // streams next to the chosen one
 
 export const $ = (id) => document.getElementById(id);
 export const radio = (name) => document.querySelector(`input[name="${name}"]:checked`)?.value;
@@ -43,6 +44,9 @@ export const state = {
   find: "",
   view: "answers", // of the stream: answers, alerts, lists or sources
   alert: null, // the name of the one that is looked at
+  series: { kind: "counter", validity: 300, silence: 3600, states: "0, 1" }, // of series: lengths as the page reckons
+  others: [], // names of streams that are shown next to the chosen one
+  compared: "count", // the aggregate that several streams show
   figures: [], // that are shown
   alerts: [], // of all streams, as the service lists them
   caller: null, // what the key may do
@@ -80,11 +84,25 @@ export function timesOf(unit, end, span, points = SERIES_POINTS) {
 // Nothing is asked while something is written that cannot be read: the answer would be to another question.
 export const mayAsk = () => state.decayFault === null && state.nowFault === null && state.sourceFault === null;
 
+// What the values of a stream measure. A derived stream measures the same as the stream that feeds it.
+export function aboutOf(stream) {
+  const listed = (name) => state.streams.find((each) => each.name === name);
+  const from = listed(stream.derived_from ?? listed(stream.name)?.derived_from);
+  return { unit: stream.unit ?? from?.unit ?? "", description: stream.description ?? from?.description ?? "" };
+}
+
 // What chooses rows and values, for any question to rows.
 export const chosenRows = () => ({ where: state.where.trim(), of: state.of });
 
 // What the answers are of, in words.
 export const subject = () => (state.source ? `${state.stream?.name}, source ${state.source}` : state.stream?.name);
+
+// The choices for series, in the stream's unit.
+export function seriesChoice() {
+  const { kind, validity, silence, states } = state.series;
+  const whole = (length) => Math.max(1, state.unit.toStream(length));
+  return { kind, states, validity: whole(validity), silence: whole(silence) };
+}
 
 export const fixedDecay = () => state.stream.decay;
 export const serviceDecay = () => (fixedDecay() ? null : toService(state.decay, state.unit));

@@ -7,8 +7,9 @@ import { ask, cancelPanels, presentPanels, showAllOld, showStale } from "./hub.j
 import { key, request, streamPath } from "./http.js";
 import { showStreams, spanOf } from "./list.js";
 import { hasFixedDecay } from "./questions.js";
+import { fitSeries } from "./series.js";
 import { showSourceFault } from "./source.js";
-import { $, latest, newestData, state } from "./state.js";
+import { $, aboutOf, latest, newestData, state } from "./state.js";
 import { pickTime, showNowFault } from "./time.js";
 import { number, Unit } from "./units.js";
 import { leaveViews, showView } from "./views.js";
@@ -41,6 +42,7 @@ async function enter(stream, source, signal) {
   $("no-such-stream").textContent = "";
   if (other) forget(before, source);
   showSourceFault(null); // it may have posted since
+  if (other) await fitSeries(stream, unit, signal);
   if (other || newestData(before) === null) await fitTo(stream, unit, signal);
 }
 
@@ -73,6 +75,8 @@ export function present() {
   const { stream, unit } = state;
   $("detail").hidden = false;
   $("stream-name").textContent = stream.name;
+  const { unit: measured, description } = aboutOf(stream);
+  $("stream-about").textContent = [description, measured].filter(Boolean).join(", in ");
   const sources = stream.source_count;
   $("stream-facts").textContent = [
     `family ${stream.family}`, `capacity ${number(stream.params.capacity)}`, `${number(stream.rows)} rows`,

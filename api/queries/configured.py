@@ -43,6 +43,7 @@ _GAUGES = {
     "_stderr": "Answer of a configured question: standard error.",
     "_exact": "Answer of a configured question: 1 where nothing was sampled.",
 }
+_CAVEAT = "decaysketch_answer_caveat"
 #: Label of what a row is of, by the name of that in the answer: ``quantile`` is one that only
 #: summaries may have.
 _LABELS = {"v": "value", "low": "bin"}
@@ -141,12 +142,16 @@ class _Answers:
         gauges = {
             end: Metric(f"decaysketch_answer{end}", doc, "gauge") for end, doc in _GAUGES.items()
         }
+        caveats = Metric(_CAVEAT, "Answer of a configured question: its caveats, 1 each.", "gauge")
         for name, answer in self._answers:
-            for labels, numbers in _samples(name, answer):
+            for labels, numbers, names in _samples(name, answer):
+                said = {"stream": self._stream, **labels}
                 for end, number in numbers.items():
-                    said = {"stream": self._stream, **labels}
                     gauges[end].add_sample(f"decaysketch_answer{end}", said, number)
+                for each in names:
+                    caveats.add_sample(_CAVEAT, said | {label_name("caveat", said): each}, 1.0)
         yield from gauges.values()
+        yield caveats
         yield self._unseen()
         failed = Metric(
             "decaysketch_answer_error", "A configured question that cannot be answered.", "gauge"
@@ -176,8 +181,8 @@ class _Answers:
 
 def _samples(
     name: str, answer: Mapping[str, Any]
-) -> Iterator[tuple[dict[str, str], dict[str, float]]]:
-    """Yield labels and numbers for each estimate."""
+) -> Iterator[tuple[dict[str, str], dict[str, float], list[str]]]:
+    """Yield labels, numbers and caveats for each estimate."""
     shape = QUESTIONS[answer["aggregate"]].shape
     key = None
     if shape.rows is not None and not shape.rows.single:  # the time of the last one is no label
@@ -201,6 +206,7 @@ def _samples(
                 "_stderr": _end(row.get("stderr", 0.0), math.inf),
                 "_exact": float(row["exact"]),
             },
+            (row.get("caveats") or "").split(),
         )
 
 

@@ -19,6 +19,7 @@ from api.queries.caching import etag
 from decaysketch.core.params import Option
 from decaysketch.families import FAMILIES, Family
 from decaysketch.query.catalog import QUESTIONS
+from decaysketch.query.estimate import CAVEATS
 from decaysketch.query.shapes import Argument, Column, Question
 
 __all__ = ["router"]
@@ -153,6 +154,7 @@ class FamiliesResponse(BaseModel):
     """Every family available to a stream."""
 
     families: dict[str, FamilyModel]
+    caveats: dict[str, str] = Field(description="The meaning of each caveat in an estimate.")
 
 
 @router.get(
@@ -178,7 +180,7 @@ async def get_families(request: Request) -> Response:
 def _families() -> tuple[bytes, str]:
     """Return the body and its entity tag."""
     families = {name: _family(family) for name, family in FAMILIES.items()}
-    body = FamiliesResponse(families=families).model_dump_json()
+    body = FamiliesResponse(families=families, caveats=dict(CAVEATS)).model_dump_json()
     return body.encode(), etag(body)
 
 

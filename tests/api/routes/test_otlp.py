@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
 import threading
 import time
@@ -19,6 +20,7 @@ from faults import FAULTS, faulty
 from ingest.test_otlp import T, gauge, histogram, point, request
 from service import problem
 
+import decaysketch.duckdb as decaysketch_duckdb
 from api.errors import BusyError
 from api.service.aggregator import Aggregator
 from decaysketch import DecaySketch
@@ -102,6 +104,40 @@ def test_results_of_buckets_are_never_exact(ward: TestClient) -> None:
     assert values(ward)[:2] == (3, 9)  # these are exact as before
     held = DecaySketch.from_bytes(ward.get("/v1/streams/ward/sketch").content)
     assert held.mean("none", now=T // 10**6).caveats == ("bucket-values",)
+
+
+def test_an_open_last_bucket_has_its_caveat_over_http_in_a_scrape_and_in_sql(
+    ward: TestClient,
+) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    data = histogram()["histogram"]["dataPoints"][0]
+    point = {name: each for name, each in data.items() if name not in ("min", "max", "sum")}
+    metric = {"name": "temp", "histogram": {"aggregationTemporality": 1, "dataPoints": [point]}}
+    assert ward.post(URL, json=request(metric)).status_code == 200
+    query = {"ask": "quantile(v, 0.99)", "decay": "none"}
+    answers = ward.post("/v1/streams/ward/query", json={"queries": [query]}).json()["answers"]
+    (found,) = answers[0]["quantiles"]
+    estimate = found["estimate"]
+    assert (estimate["upper"], estimate["exact"]) == (None, False)
+    assert estimate["caveats"] == ["bucket-values"]
+
+    assert ward.put("/v1/streams/ward/questions/p99", json={"query": query}).status_code == 201
+    scraped = ward.get("/v1/streams/ward/prometheus").text
+    labels = r'\{[^}]*query="p99"[^}]*\}'
+    assert re.search(rf"^decaysketch_answer_upper{labels} \+Inf$", scraped, re.MULTILINE)
+    assert re.search(rf"^decaysketch_answer_exact{labels} 0.0$", scraped, re.MULTILINE)
+    tagged = re.findall(r'^decaysketch_answer_caveat\{.*caveat="([^"]*)".*', scraped, re.MULTILINE)
+    assert tagged == ["bucket-values"]
+
+    blob = ward.get("/v1/streams/ward/sketch").content
+    with duckdb.connect() as connection:
+        decaysketch_duckdb.register(connection)
+        call = "decayed_query(?, 'none', ?, 'quantile(v, 0.99)')"
+        row = connection.execute(
+            f"SELECT unnest({call}) AS found", [blob, int(T // 10**6)]
+        ).fetchone()
+    assert row[0]["caveats"] == ["bucket-values"]
+    assert (row[0]["upper"], row[0]["exact"]) == (math.inf, False)
 
 
 def test_what_is_refused_is_counted_and_the_rest_stored(ward: TestClient) -> None:
