@@ -16,6 +16,7 @@ ROWS = 1_500
 RUNS = {
     "alerts": (["--logs", "drawn", "--rows", str(ROWS), "--within", "0.1"], ["monitor-alerts"]),
     "faults": (["--seeds", "2"], ["monitor-faults"]),
+    "function-faults": (["--seeds", "2"], ["function-faults"]),
     "replay": (
         ["--logs", "drawn", "--rows", "3000", "--sites", "2", "--lines", "p50", "--seconds", "6",
          "--life", "600", "--kills", "1", "--alerts", "1"],
