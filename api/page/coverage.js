@@ -66,7 +66,7 @@ class Coverage extends Watching {
 function showSources(host, { sources, exclusive, unsettled, disagreement }) {
   const rows = sources.map((each, i) => ({ ...each, alone: exclusive[i].estimate }));
   const longest = Math.max(...rows.map(({ alone }) => alone.upper ?? alone.value), 1e-300);
-  const table = tableOf(host, { caption: "What each source heard", cls: "hitters", data: ({ source }) => ({ source }) });
+  const table = tableOf(host, { caption: "What each source heard", cls: "hitters", data: ({ source, count, alone }) => ({ source, heard: count.value, alone: alone.value }) });
   table.show([
     { name: "Source", cls: "label", value: ({ source }) => source, show: ({ source }) => element("span", { class: "label-text", title: source }, source) },
     { name: "Heard", cls: "number", value: ({ count }) => count.value, show: ({ count }) => told(count), csv: estimateParts("heard", ({ count }) => count) },
@@ -93,7 +93,7 @@ function showHeat(host, { sources, overlaps }) {
   shown.forEach((row, y) => shown.forEach((column, x) => {
     const pair = both.get(JSON.stringify([row.source, column.source]));
     const part = x === y ? 1 : column.count.value > 0 && pair ? Math.min(1, pair.value / column.count.value) : 0;
-    const square = svg("rect", { x: x * side + 0.2, y: y * side + 0.2, width: side - 0.4, height: side - 0.4, rx: 0.6, "fill-opacity": (0.06 + 0.94 * part).toFixed(3), "data-pair": `${row.source} ${column.source}` });
+    const square = svg("rect", { x: x * side + 0.2, y: y * side + 0.2, width: side - 0.4, height: side - 0.4, rx: 0.6, "fill-opacity": (0.06 + 0.94 * part).toFixed(3), "data-pair": `${row.source} ${column.source}`, "data-share": part });
     square.append(svg("title", {}, x === y ? row.source : `${row.source} heard ${percent(part)} of ${column.source}`));
     squares.append(square);
     if (n <= 12 && x !== y) squares.append(svg("text", { x: (x + 0.5) * side, y: (y + 0.5) * side, "font-size": Math.min(4.2, side / 2.6), class: part > 0.55 ? "on" : "" }, short(100 * part)));
@@ -105,7 +105,7 @@ function showHeat(host, { sources, overlaps }) {
 // The fewest sources that hear a share: a curve inside its intervals.
 function showCurve(host, steps) {
   if (!steps.length) { host.replaceChildren(element("p", { class: "hint" }, "No message has weight.")); return; }
-  const table = tableOf(host, { caption: "The fewest sources that hear a share", cls: "hitters", data: ({ source }) => ({ step: source }) });
+  const table = tableOf(host, { caption: "The fewest sources that hear a share", cls: "hitters", data: ({ source, covered }) => ({ step: source, covered: covered.value }) });
   table.show([
     { name: "Source", cls: "label", show: ({ place, source }) => element("span", { class: "label-text", title: source }, `${place}. ${source}`) },
     { name: "", cls: "bar-cell", hidden: true, show: ({ covered }) => bar(covered, 1) },
@@ -118,7 +118,7 @@ function showCurve(host, steps) {
 function showHistories(host, histories) {
   const longest = Math.max(...histories.map(({ estimate }) => estimate.upper ?? estimate.value), 1e-300);
   const names = ({ sources }) => sources.join(", ");
-  tableOf(host, { caption: "Messages heard by exactly these sources", cls: "hitters", data: ({ sources }) => ({ history: sources.join("\n") }) }).show([
+  tableOf(host, { caption: "Messages heard by exactly these sources", cls: "hitters", data: ({ sources, estimate }) => ({ history: sources.join(" "), messages: estimate.value }) }).show([
     { name: "Exactly", cls: "label", show: (each) => element("span", { class: "label-text", title: names(each) }, names(each)) },
     { name: "", cls: "bar-cell", hidden: true, show: ({ estimate }) => bar(estimate, longest) },
     { name: "Messages", cls: "number", show: ({ estimate }) => told(estimate), csv: estimateParts("messages", ({ estimate }) => estimate) },
@@ -136,7 +136,7 @@ function showSilences(host, { silences, now }, unit) {
     const spells = silences.filter((each) => each.source === source);
     for (const { after, before } of spells) line.append(svg("line", { class: "middle", x1: place(after), x2: place(before), y1: 17, y2: 17 }));
     const text = spells.map(({ after, before }) => `${unit.time(unit.fromStream(after))} – ${unit.time(unit.fromStream(before))}`).join("; ");
-    return element("div", { "data-silent": source }, element("strong", {}, source), " ", element("span", { class: "hint" }, text), line);
+    return element("div", { "data-silent": source, "data-spells": spells.map(({ after, before }) => `${after}-${before}`).join(" ") }, element("strong", {}, source), " ", element("span", { class: "hint" }, text), line);
   }));
 }
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
+import httpx2
 import numpy as np
 import pytest
 
@@ -38,50 +39,97 @@ def post(http: Any) -> None:
         ).raise_for_status()
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
-def test_shows_what_each_source_heard_with_the_caveat_of_what_none_heard(
-    tmp_path: Path, browser: Any, theme: str, width: int
-) -> None:
-    with serving(tmp_path / "data.sqlite3") as (url, http):
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(tmp_path_factory.mktemp("coverage") / "data.sqlite3") as (url, http):
         post(http)
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
-        page = context.new_page()
-        faults: list[str] = []
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
-        page.goto(f"{url}/#stream=field&view=coverage")
-        expect = sync_api.expect
-        expect(page.locator("#coverage-exclusive tbody tr")).to_have_count(4)
-        expect(page.locator("#coverage-heat rect")).to_have_count(16)
-        expect(page.locator("#coverage-cover tbody tr").first).to_contain_text("gw-north")
-        expect(page.locator("#coverage-histories tbody tr").first).to_contain_text("gw-north")
-        expect(page.locator("[data-silent=gw-south]")).to_be_visible()
-        unheard = page.locator("[data-unheard]")
-        assert "assumes-independence" in (unheard.get_attribute("data-unheard") or "")
-        expect(page.locator("#coverage-unheard .note")).to_contain_text("It is no packet loss")
-        expect(page.locator("#coverage-caveats")).to_contain_text("silences")
-        heard = page.locator("#coverage-exclusive tbody tr").nth(3)
-        before = heard.inner_text()
-        page.check("#coverage-without")
-        expect(heard).not_to_have_text(before)
-        page.select_option("#coverage-decay", "window(1d)")
-        expect(page.locator("#coverage")).not_to_have_class("stale")
-        OUT.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=OUT / f"coverage-{theme}-{width}.png", full_page=True)
-        violations = axe_playwright.Axe().run(page).response["violations"]
-        assert [each["id"] for each in violations] == []
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert faults == []
-        context.close()
-
-
-def test_a_stream_of_another_family_has_no_such_view(tmp_path: Path, browser: Any) -> None:
-    with serving(tmp_path / "data.sqlite3") as (url, http):
         created = {"family": "extremes", "params": {"capacity": 8, "time_unit": "s"}}
         http.put("/v1/streams/ends", json=created).raise_for_status()
-        page = browser.new_page()
-        page.goto(f"{url}/#stream=ends&view=coverage")
-        expect = sync_api.expect
-        expect(page.locator("#coverage-view")).to_be_hidden()
-        expect(page.locator("#coverage")).to_be_hidden()
-        page.close()
+        yield url
+
+
+def test_every_drawing_agrees_with_the_service(url: str, browser: Any) -> None:
+    answer = httpx2.get(f"{url}/v1/streams/field/coverage?decay=none&limit=20").json()
+    page = browser.new_page()
+    page.goto(f"{url}/#stream=field&view=coverage")
+    page.wait_for_selector("#coverage-silences [data-silent]")
+
+    def drawn(selector: str, *names: str) -> list[tuple[str, ...]]:
+        every = "all => all.map(each => ({...each.dataset}))"
+        return [
+            tuple(row[name] for name in names) for row in page.eval_on_selector_all(selector, every)
+        ]
+
+    alone = {each["source"]: each["estimate"]["value"] for each in answer["exclusive"]}
+    heard = {each["source"]: each["count"]["value"] for each in answer["sources"]}
+    rows = drawn("#coverage-exclusive tbody tr", "source", "heard", "alone")
+    assert {(name, float(all_), float(own)) for name, all_, own in rows} == {
+        (name, heard[name], alone[name]) for name in heard
+    }
+    shares = {pair: float(share) for pair, share in drawn("#coverage-heat rect", "pair", "share")}
+    for each in answer["overlaps"]:
+        pair = each["source"], each["other"]
+        for row, column in (pair, pair[::-1]):
+            expected = min(1.0, each["estimate"]["value"] / heard[column])
+            assert shares[f"{row} {column}"] == pytest.approx(expected)
+    steps = drawn("#coverage-cover tbody tr", "step", "covered")
+    assert [(name, float(share)) for name, share in steps] == [
+        (each["source"], each["covered"]["value"]) for each in answer["cover"]
+    ]
+    histories = drawn("#coverage-histories tbody tr", "history", "messages")
+    assert [(names, float(count)) for names, count in histories] == [
+        (" ".join(each["sources"]), each["estimate"]["value"]) for each in answer["histories"]
+    ]
+    spells = {
+        (name, spell)
+        for name, all_ in drawn("[data-silent]", "silent", "spells")
+        for spell in all_.split()
+    }
+    assert spells == {
+        (each["source"], f"{each['after']}-{each['before']}") for each in answer["silences"]
+    }
+    page.close()
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
+def test_shows_what_each_source_heard_with_the_caveat_of_what_none_heard(
+    url: str, browser: Any, theme: str, width: int
+) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+    page = context.new_page()
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+    page.goto(f"{url}/#stream=field&view=coverage")
+    expect = sync_api.expect
+    expect(page.locator("#coverage-exclusive tbody tr")).to_have_count(4)
+    expect(page.locator("#coverage-heat rect")).to_have_count(16)
+    expect(page.locator("#coverage-cover tbody tr").first).to_contain_text("gw-north")
+    expect(page.locator("#coverage-histories tbody tr").first).to_contain_text("gw-north")
+    expect(page.locator("[data-silent=gw-south]")).to_be_visible()
+    unheard = page.locator("[data-unheard]")
+    assert "assumes-independence" in (unheard.get_attribute("data-unheard") or "")
+    expect(page.locator("#coverage-unheard .note")).to_contain_text("It is no packet loss")
+    expect(page.locator("#coverage-caveats")).to_contain_text("silences")
+    heard = page.locator("#coverage-exclusive tbody tr").nth(3)
+    before = heard.inner_text()
+    page.check("#coverage-without")
+    expect(heard).not_to_have_text(before)
+    page.select_option("#coverage-decay", "window(1d)")
+    expect(page.locator("#coverage")).not_to_have_class("stale")
+    OUT.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=OUT / f"coverage-{theme}-{width}.png", full_page=True)
+    violations = axe_playwright.Axe().run(page).response["violations"]
+    assert [each["id"] for each in violations] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert faults == []
+    context.close()
+
+
+def test_a_stream_of_another_family_has_no_such_view(url: str, browser: Any) -> None:
+    page = browser.new_page()
+    page.goto(f"{url}/#stream=ends&view=coverage")
+    expect = sync_api.expect
+    expect(page.locator("#coverage-view")).to_be_hidden()
+    expect(page.locator("#coverage")).to_be_hidden()
+    page.close()
