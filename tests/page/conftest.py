@@ -32,6 +32,7 @@ ROOT = Path(__file__).parents[2]
 OUT = ROOT / "out" / "page"
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+sync_api.expect.set_options(timeout=120_000)  # for what hangs
 
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 NEWEST = 1_750_000_000
