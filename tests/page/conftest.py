@@ -69,7 +69,7 @@ def visiting(browser: sync_api.Browser) -> Iterator[Callable[..., sync_api.Page]
         )
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(120_000)  # for what hangs
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
         page.on(
