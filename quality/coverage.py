@@ -314,6 +314,7 @@ def _asked(log: Log) -> Iterator[tuple[str, str, _Ask, float]]:
             truth = _truth(log, decay, log.now, text)
             yield label, name, partial(_joint, text=text), truth
         _, text, of = sets[3]
+        assert of is not None
         then = log.now - log.span // 5
         change = _truth(log, decay, log.now, text, of=of) - _truth(log, decay, then, text, of=of)
         if np.isfinite(change):

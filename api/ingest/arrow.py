@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from decaysketch.core.row_check import (
     EXACT_IN_FLOAT,
     INT64,
     MISSING,
+    Parts,
     RowCheck,
 )
 from decaysketch.core.time_units import NANOSECONDS
@@ -298,14 +300,15 @@ def _records(batches: list[pa.RecordBatch], rows: int, form: Form, check: RowChe
         column = pa.chunked_array(parts).combine_chunks()
         bad = _misfits(column, kind)
         if bad.any():
-            cells = column
-            check.refuse(
-                bad, f"columns.{name}",
-                lambda row, cells=cells, kind=kind: ("does not fit", cells[row].as_py(), kind),
-            )  # fmt: skip
+            check.refuse(bad, f"columns.{name}", partial(_misfit, column, kind))
             column = pc.if_else(pa.array(bad), pa.scalar(None, column.type), column)
         given[name] = column
     return encode_records(given, form.columns, rows)
+
+
+def _misfit(column: pa.Array, kind: str, row: int) -> Parts:
+    """Return the words of a rejection: the reason, the value, the expected type."""
+    return "does not fit", column[row].as_py(), kind
 
 
 def _misfits(column: pa.Array, kind: str) -> Mask:

@@ -146,7 +146,7 @@ def check_suited(mapping: Map, recipe: Recipe, place: str) -> None:
             "name the device, because an id of the family 'series' names a series; or give `kind` "
             "and no id"
         )
-    declared = recipe.params.attributes
+    declared = getattr(recipe.params, "attributes", ())
     if unknown := [name for name in mapping.attributes if name not in declared]:
         raise ParameterError(
             f"{place}.attributes has {unknown[0]!r:.80}; the stream has "

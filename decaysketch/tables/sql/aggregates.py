@@ -254,7 +254,7 @@ def _named(function: str, recipe: Recipe, columns: Arrays) -> tuple[list[str], l
 
 def _split_series(function: str, recipe: Recipe, value: pa.Array) -> dict[str, pa.Array]:
     """Return a struct's fields for series: value, start, entity, attributes."""
-    known = (*_OF_SERIES, *recipe.params.attributes)
+    known = (*_OF_SERIES, *getattr(recipe.params, "attributes", ()))
     names = [each.name for each in value.type.fields]
     if unknown := [name for name in names if name not in known]:
         raise FunctionError(
