@@ -145,8 +145,8 @@ def normal_form(
 ) -> dict[str, Any]:
     """Return ``recipe_from_dict(form, id_key=id_key).to_dict()``, without computing a decay.
 
-    It does not check whether a sketch can be built with it. It parses the text of a decay, which
-    takes milliseconds. ``read_decay=False`` skips that for a text in normal form.
+    The result may still be a configuration that no sketch accepts. Parsing a decay's text takes
+    milliseconds. ``read_decay=False`` skips it, for a text that is already in normal form.
 
     Raises:
         ParameterError: as :func:`recipe_from_dict`, except for errors that only computing shows.

@@ -190,7 +190,9 @@ class Statistics:
 def _truths(
     predicate: Predicate, *, negated: bool = False
 ) -> Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], npt.NDArray[np.bool_]]:
-    """Return a predicate, or its negation, as a function whose sum counts rows."""
+    """Return a function that is true for rows that satisfy a predicate, or for the others. Its sum
+    is their number.
+    """
 
     def holds(values: npt.NDArray[Any], weights: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         found = np.asarray(predicate(values, weights))

@@ -416,8 +416,8 @@ def _share_meant(given: Any, most: Any) -> str:
 
 
 def _tag_expected(given: str, known: list[str], asked: str | None) -> str:
-    """Return the expectation for an unknown word: the known word that it means or resembles, or
-    all.
+    """Return the expected words in place of an unknown one: the known word that is probably meant,
+    or all known words.
     """
     near = get_close_matches(given, known, n=1) if len(given) <= _LONGEST_WORD else []
     near = [asked] if asked in known else near

@@ -69,7 +69,9 @@ class UnsupportedMediaTypeError(ServiceError):
 
 
 class BodyTooLargeError(HTTPException):
-    """The body exceeds the limit. (As an HTTPException, it passes every body reader.)"""
+    """The body exceeds the limit. It is an HTTPException, because code that reads bodies does not
+    convert such an exception to another one.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(

@@ -250,7 +250,9 @@ class _Thread:
                 raise
 
     def _write_back(self, connection: sa.Connection) -> None:
-        """Write SQLite's log back into the file if it has grown long, before a transaction."""
+        """Copy SQLite's write-ahead log into the database file if the log is long. Called before
+        a transaction.
+        """
         if not self._writes or time.monotonic() < self._next_checkpoint_s:
             return
         try:
@@ -461,8 +463,8 @@ def _cause(error: Exception) -> str:
 
 
 def _words(error: BaseException) -> str:
-    """Return the driver's error text. SQLite has the same words for many disk faults, but
-    different fault names.
+    """Return the driver's error text, for SQLite with the error name: many disk faults have the
+    same text and different names.
     """
     name = getattr(error, "sqlite_errorname", "")
     return f"{error} ({name})" if name.count("_") > 1 else str(error)

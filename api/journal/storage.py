@@ -88,8 +88,8 @@ class Writer(Reader, Protocol):
     async def set_head(self, head: Head) -> None: ...
 
     async def prove(self, body: bytes) -> None:
-        """Write meaningless bytes over the previous ones. Such a transaction has to be synced as
-        any other, and adds no row.
+        """Overwrite the previous test bytes. The write tests the disk: the database must sync its
+        transaction like any other, but it adds no row.
         """
 
     async def known(self, keys: Collection[PostKey]) -> set[PostKey]:

@@ -184,7 +184,7 @@ class Functions:
             raise UnknownFunctionError(stream.name, name)
 
     async def find(self, stream: Stream, name: str) -> FunctionRow:
-        """Return a function as it is stored.
+        """Return a stored function.
 
         Raises:
             UnknownFunctionError: there is none.

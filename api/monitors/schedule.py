@@ -1,8 +1,8 @@
 """The next evaluation time for each monitor.
 
 A monitor is evaluated when its stream changes. Time alone changes its state as well, because
-weights decay, so each monitor also has a due time. The due times are a heap: a round costs what is
-due, and not what exists.
+weights decay, so each monitor also has a due time. The due times are a heap, so a round
+costs time for due monitors only, however many exist.
 """
 
 from __future__ import annotations

@@ -271,8 +271,8 @@ def _zone(name: str | None) -> tzinfo | None:
 def _interval(
     stream: Stream, first: int | None, one_past: int | None, most: int
 ) -> Interval | None:
-    """Return the row numbers, if only these distinguish a new post from a repeated one. None if
-    ids do.
+    """Return the interval of row numbers that a post must state if its rows have no ids. None for
+    rows with ids.
     """
     interval = interval_of(first, one_past)
     family = stream.recipe.kind

@@ -88,10 +88,10 @@ class Threads:
     """A pool of threads. The library's kernels do not hold the interpreter's lock.
 
     Args:
-        count: how many.
-        name: of the threads.
-        first: work that goes before the work here.
-        ahead: work that the work here precedes.
+        count: number of threads.
+        name: prefix of the thread names.
+        first: the work in this pool gives way to work that goes first there.
+        ahead: the work in this pool goes first there, and other work gives way to it.
     """
 
     def __init__(

@@ -89,7 +89,7 @@ def coverage(
     sources that cover a share, silences, and a range for messages that no source heard.
 
     With --set, show one set: its count, its share, the time at which that share changed, and ids.
-    With --query, answer any query to a sketch, of a set or by source.
+    With --query, answer any other query, for a set or by source.
     """
     with reporting_errors():
         id_key = read_id_key(id_key_file)

@@ -230,7 +230,9 @@ def _late(timeout_s: float) -> httpx2.ReadTimeout:
 
 
 def _unreachable(result: Answer | Exception) -> bool:
-    """Whether retrying is pointless: the address is wrong, or there is no route."""
+    """Return whether no connection was made, such as for a wrong address. Then the first start
+    stops before its timeout.
+    """
     return isinstance(result, httpx2.ConnectError | httpx2.ConnectTimeout)
 
 

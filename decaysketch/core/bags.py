@@ -65,10 +65,10 @@ def roomy(rows: int) -> int:
 
 
 class Scratch(threading.local):
-    """Working memory for compaction, grown geometrically, one for each thread.
+    """Working memory for compaction. Each thread has its own, and it grows geometrically.
 
     Args:
-        nothing: a bag's columns, with capacity for no row.
+        nothing: a bag's columns without rows.
     """
 
     def __init__(self, nothing: Columns) -> None:

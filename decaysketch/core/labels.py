@@ -1,18 +1,19 @@
-"""Labels: text values, such as an error code or a road name.
+"""Labels: text values, such as an error code or a street name.
 
 A label is stored as a *code*, a number with 63 bits that depends on the text alone: BLAKE2b over
 its UTF-8, 8 bytes, personalised by ``dsk-label`` and keyed by the stream's secret if it has one, as
-a big-endian number without its last bit. It contains no seed: sketches in any stream agree, and so
-can other languages. Rows, kernels and laws treat codes as integers. If two duplicates disagree at
-one time, the larger code represents the observation.
+a big-endian number without its last bit. It does not depend on the sketch's seed, so
+all sketches compute the same code, and programs in other languages can compute it too. Rows,
+kernels and laws treat codes as integers. If two duplicates have the same time and different labels,
+the larger code represents the observation.
 
-Next to the rows stands a *dictionary*, with the texts of exactly the stored codes. It is a function
-of the rows, for any path that led to them. Two labels with one code become one, named by the
-smaller text, and are counted. Among n labels that happens with a chance of about ``n^2 / 2^64``,
-5e-8 for a million.
+The sketch also stores a *dictionary* with the text for each stored code, and no other text. It
+depends on the rows alone, not on the merges that led to them. If two labels have the same code, the
+smaller text replaces the other, and a counter of collisions rises. Among n labels the chance is
+about ``n^2 / 2^64``, 5e-8 for a million.
 
-Limits: a label has at most 1,024 bytes, a sketch at most 2^20 labels. Stored labels cost their
-texts: a stream with all different messages costs as much as its messages.
+Limits: a label has at most 1,024 bytes, a sketch at most 2^20 labels. A sketch stores each label's
+complete text: if all messages of a stream differ, it stores all of their texts.
 """
 
 from __future__ import annotations

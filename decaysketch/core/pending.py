@@ -41,7 +41,7 @@ class Pending:
         kinds: type code for each column.
 
     Attributes:
-        arrays: to append a row to, number by number.
+        arrays: one array for each column. To add a row, append one number to each.
     """
 
     __slots__ = ("_kinds", "arrays")

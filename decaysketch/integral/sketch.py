@@ -244,8 +244,9 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         changes.
 
         Returns:
-            int8[n]: a :class:`~decaysketch.core.row_status.Verdict` per row. A row that has
-            expired by the clock, or whose initial weight is 0, is below the watermark.
+            int8[n]: a :class:`~decaysketch.core.row_status.Verdict` per row. A row that
+            expired before the clock's time, or begins with weight 0, has the status of a row below
+            the watermark.
 
         Raises:
             ObservationError: as :meth:`update`.

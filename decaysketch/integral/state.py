@@ -97,8 +97,8 @@ class IntegralState:
         return len(self.times)
 
     def digest(self) -> str:
-        """SHA-256 of parameters, decay, clock, watermarks and rows, in hex. It outlives versions of
-        the wire format.
+        """SHA-256 of parameters, decay, clock, watermarks and rows, in hex. It stays the same
+        if the wire format changes.
         """
         digest = hashlib.sha256(self.params.fingerprint)
         digest.update(self.decay.steps(self.params.max_weight).digest)

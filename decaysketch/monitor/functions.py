@@ -250,7 +250,7 @@ class FunctionHub:
 
     @property
     def waiting(self) -> list[str]:
-        """The sources that should exchange now, although they may have nothing to say. O(sites)."""
+        """The sources that should exchange now, because the hub has messages for them. O(sites)."""
         return [site for site in self.spec.sites if self._kept.get(site) or self._waiting(site)]
 
     def state(self, now_s: float) -> FunctionState:

@@ -558,7 +558,7 @@ class Redraw:
 
 
 class Cumulative(NamedTuple):
-    """Masses up to the k-th distinct value, for k = 0, 1, ..."""
+    """Cumulative masses: entry k is the mass of the k smallest distinct values, k = 0, 1, ..."""
 
     mass: Float64Array
     exact: Float64Array

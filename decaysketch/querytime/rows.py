@@ -190,7 +190,9 @@ class RetainedRecords(_Retained, RecordRows):
     def admit_records(
         self, records: Records, weights: Int64Array, times: Int64Array, ids: Int64Array
     ) -> None:
-        """Admit rows in bounds, in parts, so that no compaction makes text numbers invalid."""
+        """Admit valid rows, in parts: a compaction renumbers texts, so it must not run between
+        numbering a part's texts and storing its rows.
+        """
         for stop in range(len(ids), 0, -_RECORDS_AT_ONCE):  # the last rows are mostly the latest
             part = slice(max(stop - _RECORDS_AT_ONCE, 0), stop)
             count = part.stop - part.start

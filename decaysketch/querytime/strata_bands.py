@@ -92,8 +92,8 @@ class SampledBands(NamedTuple):
         )  # fmt: skip
 
     def united(self) -> SampledBands:
-        """Return the times that any stratum's band covers, level by level, newest first. The
-        largest hit in any time range is the same.
+        """Return bands that cover the same times at each level, without regard to strata, newest
+        first. The largest hit in any time range stays the same.
         """
         parts = []
         for level in np.unique(self.level):

@@ -168,7 +168,7 @@ class SeriesRows(ColumnBag):
         return kept
 
     def _forget(self, codes: npt.NDArray[np.uint32]) -> None:
-        """Forget series without rows if they are many, and renumber codes in place."""
+        """Drop series without rows if they are more than half, and renumber the codes in place."""
         known = len(self._catalog)
         if known <= _FEW_SERIES:
             return

@@ -1,4 +1,4 @@
-"""Sketches of one stream, one for each source, to be asked together.
+"""Queries to several sketches of one stream, one sketch for each source.
 
 >>> import decaysketch as ds
 >>> params = ds.SketchParams(seed=7)
@@ -152,15 +152,15 @@ class SourceSet:
         *,
         without_silence: bool = False,
     ) -> CoverageView:
-        """Return the view of every result under a decay, at a time.
+        """Return a view that computes results under a decay, at a time.
 
         Args:
             decay: weight by age, or a text such as "window(1d)". None if the sketches have a fixed
                 decay.
             now: query time. None: the time of the newest message. The view looks back from
                 ``now - settle``.
-            without_silence: skip the messages from spells in which a source that is read heard
-                nothing (see :meth:`CoverageView.silences`).
+            without_silence: skip the messages from periods in which one of the queried sources
+                heard nothing (see :meth:`CoverageView.silences`).
 
         Raises:
             ParameterError: the decay or time does not exist.

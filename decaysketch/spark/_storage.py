@@ -151,7 +151,8 @@ class Storage:
         """Return whether an unfinished entry has no writer any more. Call it while holding the
         lock.
 
-        Except on a local file system, an old entry is a leftover. An entry without an age is none.
+        On a local file system the lock excludes writers, so every such entry is a leftover.
+        Elsewhere an old entry is a leftover, and an entry with unknown age is not.
         """
         if self.local:
             return True

@@ -332,7 +332,8 @@ class SketchTable:
     def read(self, partitions: Sequence[str] | None = None) -> pa.Table:
         """Read as :meth:`dataframe`, without Spark: in this process's memory, in key order.
 
-        A table that has had no rows yet has no key columns here: their types are not known.
+        Before the table receives its first row, the result has no key columns, because their types
+        are not known.
         """
         table = self._read(partitions)
         if not table.num_rows:

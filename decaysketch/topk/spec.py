@@ -43,8 +43,8 @@ class TopKSpec:
             spelling is accepted (:mod:`decaysketch.decay.read`).
         items: the type of the items.
         round_s: time from one round to the next, in seconds.
-        sites: the sources that count, each event at one source. None: every source that posts, at
-            most MAX_UNLISTED.
+        sites: names of the sources. Each event is counted at one of them. None: every source that
+            posts, at most MAX_UNLISTED.
 
     Raises:
         ParameterError: a field outside its domain, or k too large for this number of sources.

@@ -3,7 +3,7 @@
 Texts arrive over networks. :mod:`decaysketch.core.text.grammar` reads them and never executes them.
 A text is *bound* to a :class:`Schema`, the names and types of the available columns. Binding checks
 every type, and gives a function on a :class:`Table`, the columns for some rows. So the same text
-works for every table with one schema, and a mistake is found before any row is read.
+works for every table with this schema, and a mistake raises an error before any row is read.
 
 =======  ===================================================================================
 names    columns; dots as in ``service.name``; ``field('any name')``
@@ -19,7 +19,7 @@ truths   ``< <= > >= == !=``, also in chains; ``in``, ``not in``; ``between(x, a
 
 *Null.* A column may have no entry in a row. Arithmetic with null is null, as is a result without a
 real value, such as a division by 0. A comparison with null is false, ``!=`` as well. Only ``is
-null`` sees it.
+null`` is true for it.
 
 Limits: 1,000 characters, 50 operations within each other, 64 operations.
 """
@@ -711,8 +711,8 @@ class _Reader(Formula):
         )
 
     def _constant(self, node: ast.expr, read: Callable[..., Any]) -> float | None:
-        """Return a number, date or length that is written in the text. None: it is none of
-        these.
+        """Return the number that a node contains, or that its date or length converts to. None: the
+        node is no constant.
         """
         match node:
             case ast.Constant(value=str() as text):

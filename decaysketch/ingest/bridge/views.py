@@ -52,7 +52,7 @@ class Told(NamedTuple):
 
 
 def ask(asking: Asking, stream: str) -> Told:
-    """Query a stream's derived streams.
+    """Query the aggregator for a stream's derived streams.
 
     Raises:
         UnreachableError: there was no response about the stream or a derived stream.

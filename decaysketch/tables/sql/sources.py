@@ -113,8 +113,8 @@ def answer(
     Args:
         called: one of :data:`NAMES`.
         recipes: see :func:`decaysketch.tables.sql.decoded.decoded`.
-        columns, named: arguments by place and by name: ``sketches``, perhaps ``set``, ``decay``,
-            ``now``, and perhaps ``confidence``.
+        columns, named: positional and named arguments: ``sketches``, ``set`` (if the function
+            has it), ``decay``, ``now``, and optionally ``confidence``.
 
     Raises:
         FunctionError: a column with a wrong type, or a row without a result.
