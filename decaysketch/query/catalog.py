@@ -875,6 +875,17 @@ class AskedOfSamples(Views):
         )
         return replace(found, asked=asked)
 
+    def _compare_parts(
+        self, aggregate: str, decay: Decay | str | None, now: Instant | None, versus: str,
+        how: Comparison, more: dict[str, Any],
+    ) -> Any:  # fmt: skip
+        """Compare an aggregate of two parts of the rows at one time."""
+        question = check_compared(aggregate)
+        view = {name: more.pop(name) for name in How.__annotations__ if name in more}
+        return self._ask(
+            question, decay, now, cast(How, view | {"versus": versus, "how": how}), **more
+        )
+
     def over_time(
         self,
         aggregate: str,
@@ -1005,11 +1016,7 @@ class Asked(AskedOfSamples):
                 "compare has neither versus nor then: give versus, the condition of the rows to "
                 "compare with, or then, a decay and a time"
             )
-        question = check_compared(aggregate)
-        view = {name: more.pop(name) for name in How.__annotations__ if name in more}
-        return self._ask(
-            question, first[0], first[1], cast(How, view | {"versus": versus, "how": how}), **more
-        )
+        return self._compare_parts(aggregate, *first, versus, how, more)
 
     @_asks(_RATE)
     def rate(
@@ -1229,6 +1236,44 @@ class AskedOfItsDecay(AskedOfSamples):
     @_asks(_COUNT)
     def count(self, *, now: Instant | None = None, **how: Unpack[How]) -> Estimate:
         return self._ask(_COUNT, None, now, how)
+
+    def compare(
+        self,
+        aggregate: str,
+        *,
+        now: Instant | None = None,
+        versus: str | None = None,
+        how: Comparison = "difference",
+        **more: Any,
+    ) -> Any:
+        """Compare an aggregate of two parts of the rows at one time, from one sample.
+
+        Two moments cannot be compared: what expired before the later one is gone.
+
+        Args:
+            aggregate: "count", "sum", "total", "mean", or "rank" with a ``value``.
+            now: the time. None is the newest time.
+            versus: the condition for the rows to compare with, such as "variant == 'A'".
+            how, more: as in :meth:`Asked.compare`.
+
+        Returns:
+            The difference or ratio. ``changed`` is true if 0, or 1, lies outside its interval.
+
+        Raises:
+            ParameterError: an aggregate that cannot be compared, no ``versus``, or ``then``.
+            UnanswerableQueryError: a time before the clock.
+        """
+        if "then" in more:
+            raise ParameterError(
+                f"then is {more['then']!r:.80}, but the decay was fixed when this sketch was built, "
+                "and observations that expired since then are gone: give versus, the condition of "
+                "the rows to compare with"
+            )
+        if versus is None:
+            raise ParameterError(
+                "compare has no versus: give the condition of the rows to compare with"
+            )
+        return self._compare_parts(aggregate, None, now, versus, how, more)
 
     @_asks(_LAST)
     def last(self, *, now: Instant | None = None, **how: Unpack[How]) -> Last | None:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from decaysketch.core.params import DEFAULT_STRATA, SketchParams
-from decaysketch.core.records import concatenated
+from decaysketch.core.records import Records, concatenated
 from decaysketch.decay import Decay
 from decaysketch.query.bands import Bands
 from decaysketch.query.sample import Aged, Sample, check_answerable
@@ -78,7 +78,33 @@ def matches(snapshots: Sequence[QueryTimeSnapshot]) -> list[Match]:
         ]
         for states in copies
     )
-    return [Match(states, every) for states in numbered]
+    found = [Match(states, every) for states in numbered]
+    for match in found:
+        _choose_larger(match, every)
+    return found
+
+
+def _choose_larger(match: Match, every: Records) -> None:
+    """Represent each message by the larger columns among its latest duplicates, as a merge does.
+
+    Complexity: O(rows * columns), and a sort of the rows that differ.
+    """
+    keys = [column.keys for column in every.columns]
+    times, rows = (
+        np.concatenate([getattr(state, name) for state in match.states])
+        for name in ("times", "value_keys")
+    )
+    late, chosen = times == match.latest[match.groups], match.value_keys[match.groups]
+    differs = np.logical_or.reduce([column[rows] != column[chosen] for column in keys])
+    if not (late & differs).any():
+        return
+    disputed = np.zeros(len(match), np.bool_)
+    disputed[match.groups[late & differs]] = True
+    some = np.flatnonzero(late & disputed[match.groups])
+    rows, messages = rows[some], match.groups[some]
+    order = np.lexsort([*(column[rows] for column in keys[::-1]), messages])
+    last = order[np.diff(messages[order], append=-1) != 0]
+    match.value_keys[messages[last]] = rows[last]
 
 
 def joint_of(match: Match, guards: Guards, copy: int) -> Joint:

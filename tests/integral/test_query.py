@@ -15,6 +15,7 @@ from support.examples import cases as families_cases
 import decaysketch as ds
 from decaysketch.core import hashing
 from decaysketch.decay import integral
+from decaysketch.errors import ParameterError
 
 LAW = settings(
     max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -192,3 +193,33 @@ def test_what_cannot_be_built() -> None:
         ds.IntegralDecaySketch(replace(OF, copies=2), integral.window(60))
     with pytest.raises(ds.ParameterError, match="can only shrink"):
         ds.IntegralDecaySketch(OF, integral.window(60)).resize(51)
+
+
+def test_two_parts_are_compared_and_two_moments_are_refused() -> None:
+    rng = np.random.default_rng(3)
+    n, now = 900, 900
+    decay = ds.decay.integral.exponential(half_life=300)
+    values, weights = rng.normal(10.0, 2.0, n), rng.integers(1, 40, n)
+    parts = {"where": "v > 10", "versus": "v <= 10"}
+    held = 0
+    for seed, capacity in ((0, 5000), *((seed, 100) for seed in range(20))):
+        params = ds.SketchParams(max_weight=40, capacity=capacity, seed=seed)
+        sketch = ds.IntegralDecaySketch(params, decay)
+        sketch.update(values, weights, np.arange(n), np.arange(n))
+        found = sketch.compare("sum", now=now, **parts)
+        table = decay.steps(40)
+        steps = np.searchsorted(table.ages, now - np.arange(n), side="right") - 1
+        left = np.asarray(table.at(weights, steps), np.float64)
+        truth = float(left[values > 10].sum() - left[values <= 10].sum())
+        if capacity == 5000:
+            assert found.exact
+            assert found.value == truth
+            mean = sketch.compare("mean", now=now, how="ratio", **parts)
+            assert repr(mean) == repr(sketch.mean(now=now, how="ratio", **parts))
+        else:
+            held += found.lower <= truth <= found.upper
+    assert held >= 16  # of 20 at 95 %: fewer by chance in 3 of 1,000
+    with pytest.raises(ParameterError, match="then is .*expired since then"):
+        sketch.compare("sum", then=("none", 5), **parts)
+    with pytest.raises(ParameterError, match="compare has no versus"):
+        sketch.compare("sum")

@@ -445,3 +445,33 @@ def test_columns_are_read_by_name_in_a_set() -> None:
             for place in ("north", "south")
         }
     )
+
+
+def test_columns_of_equally_late_duplicates_are_those_of_a_merge() -> None:
+    """The larger columns represent a message, whatever its sources are called."""
+    rng = np.random.default_rng(7)
+    n = 300
+    params = ds.SketchParams(
+        columns={"revision": "int64", "temp": "int64", "site": "text"}, revision="revision",
+        capacity=1000,
+    )  # fmt: skip
+    parts = []
+    for _ in range(3):
+        rows = np.flatnonzero(rng.random(n) < 0.7)
+        sketch = ds.DecaySketch(params)
+        columns = {
+            "revision": rng.integers(0, 2, len(rows)),
+            "temp": rng.integers(0, 3, len(rows)),
+            "site": np.array(["north", "south", "east"])[rng.integers(0, 3, len(rows))],
+        }
+        sketch.update(columns, 1, rows // 2, rows)
+        parts.append(sketch)
+    merged = ds.merge(parts).snapshot().at("none", n)
+    for names in ("abc", "cab", "bca"):
+        view = ds.SourceSet(dict(zip(names, parts, strict=True))).at("none", n)
+        for of in ("temp", "revision"):
+            found, expected = (
+                each.given(of=of, where="site != 'east'").ask("total")
+                for each in (view.where("any"), merged)
+            )
+            assert found.value == pytest.approx(expected.value)

@@ -90,9 +90,9 @@ def create(client: TestClient, params: Any, made: dict[str, ds.DecaySketch]) -> 
     return client
 
 
-def post(client: TestClient, name: str, sketch: Any) -> None:
+def post(client: TestClient, name: str, sketch: Any, url: str = URL) -> None:
     posted = client.post(
-        f"{URL}/sketches", params={"source": name}, content=sketch.to_bytes(),
+        f"{url}/sketches", params={"source": name}, content=sketch.to_bytes(),
         headers={"content-type": "application/octet-stream"},
     )  # fmt: skip
     assert posted.status_code == 200, posted.text
@@ -105,6 +105,30 @@ def test_over_http(field: TestClient, expected: dict[str, list[Row]]) -> None:
     assert response.status_code == 200, response.text
     for text, answer in zip(QUERIES, response.json()["answers"], strict=True):
         assert list(over_http(answer)) == expected[text], text
+
+
+def test_names_of_streams_stand_for_sources(client: TestClient) -> None:
+    """``POST /v1/query`` reads the join of each stream that is named."""
+    made = sketches()
+    for name, sketch in made.items():
+        url = f"/v1/streams/{name}"
+        assert client.put(url, json={"params": PARAMS.to_dict()}).status_code == 201
+        part = ds.DecaySketch(PARAMS)
+        part.update(None, 1, [7], [1 << 40])
+        for source, posted in (("one", sketch), ("two", part)):
+            post(client, source, posted, url)
+        made[name] = ds.merge([sketch, part])
+    under = {"decay": DECAY, "now": NOW}
+    body = {"streams": list(made), "queries": [{"ask": text} | under for text in QUERIES]}
+    response = client.post("/v1/query", json=body)
+    assert response.status_code == 200, response.text
+    view = ds.SourceSet(made).at(DECAY, NOW)
+    for text, answer in zip(QUERIES, response.json()["answers"], strict=True):
+        assert list(over_http(answer)) == list(in_python(view, text)), text
+    unknown = body | {"queries": [{"aggregate": "count", "set": "cellar"} | under]}
+    response = client.post("/v1/query", json=unknown)
+    assert response.status_code == 422
+    assert "there is no source 'cellar'" in response.text
 
 
 def over_http(answer: dict[str, Any]) -> Any:
@@ -318,3 +342,65 @@ def test_with_maps_as_spark_passes_them(expected: dict[str, list[Row]]) -> None:
     count = sources.answer("decayed_set_count", (), (maps, sets, decays, times), {})
     check_tables({name: each[0].as_py() for name, each in answers.items()}, count[0].as_py())
     assert count[1].as_py() is None
+
+
+FIXED = ds.decay.integral.exponential(half_life=9000)
+
+#: Queries to sketches with a fixed decay.
+OF_WEIGHTS = (
+    'sum set "gw-1" - "gw-2"',
+    "count by source, other",
+    "share by source",
+    "mean(v) set any by source where v > 20",
+)
+
+
+def fixed_sketches() -> dict[str, Any]:
+    """The same messages with weights, in the family ``integral``."""
+    params = ds.SketchParams(capacity=100, time_unit="frames", seed=4, max_weight=9)
+    made = {}
+    for name, sketch in sketches(params).items():
+        state = sketch.snapshot().states[0]
+        made[name] = ds.IntegralDecaySketch(params, FIXED)
+        weights = 1 + state.ids % 9
+        made[name].update(20.0 + state.ids % 5, weights, state.times, state.ids)
+    return made
+
+
+def test_a_fixed_decay_in_sql_and_on_the_command_line(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    pl = pytest.importorskip("polars")
+    pa = pytest.importorskip("pyarrow")
+    import decaysketch.polars  # noqa: F401
+    from decaysketch.duckdb import register
+    from decaysketch.tables.sql import query_syntax
+
+    made = {name: each.to_bytes() for name, each in fixed_sketches().items()}
+    view = ds.SourceSet(made).at(None, NOW)
+    for name, content in made.items():
+        (tmp_path / f"{name}.sketch").write_bytes(content)
+    posts = pl.DataFrame({"source": list(made), "sketch": list(made.values())})
+    maps = posts.select(sketches=pl.struct("source", "sketch").implode())
+    spark = pa.array([list(made.items())], pa.map_(pa.string(), pa.binary()))
+    nothing = pa.array([None], pa.string())
+    asked = [part for text in OF_WEIGHTS for part in ("--query", text)]
+    arguments = ["coverage", str(tmp_path), "--now", str(NOW), "--json", *asked]
+    shown = CliRunner().invoke(app, arguments)
+    assert shown.exit_code == 0, shown.output
+    answers = json.loads(shown.stdout)["answers"]
+    with duckdb.connect() as db:
+        register(db)
+        db.execute("CREATE TABLE posts AS SELECT * FROM posts")
+        for text in OF_WEIGHTS:
+            expected = list(in_python(view, text))
+            (found,) = db.execute(
+                "SELECT decayed_query(map(list(source), list(sketch)), NULL, ?, ?) FROM posts",
+                [NOW, text],
+            ).fetchone()  # fmt: skip
+            assert list(from_sql(found)) == expected, text
+            of_polars = maps.select(pl.col("sketches").sketch.decayed_query(None, NOW, text))
+            assert list(from_sql(of_polars.item())) == expected, text
+            columns = (spark, nothing, pa.array([NOW]), pa.array([text]))
+            assert list(from_sql(query_syntax.answer((), columns, {})[0].as_py())) == expected
+            told = [each for each in answers if each["query"] == text]
+            assert [_row(each.get("by", {}).values(), each) for each in told] == expected
