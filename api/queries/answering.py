@@ -118,7 +118,7 @@ class Evaluation:
     def _view(self, decay: Decay | None, now: int, sources: Asked | None) -> View:
         if sources is None:
             return self._plan.snapshot.at(decay, now)
-        return sources.sources.at(decay, now, without_silence=sources.without_silence)
+        return sources.at(decay, now)
 
     def _read(self, view: View, places: list[_Place]) -> Iterator[int]:
         """Answer every query about one decay and time, from the rows visible then."""

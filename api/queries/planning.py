@@ -223,7 +223,8 @@ def _sources(sets: SourceSets | None, queries: Sequence[AnyQuery]) -> tuple[Aske
                 found[-1] = sets.asked(each)
             except ParameterError as error:
                 named = str(error).split(maxsplit=1)[0]
-                field = named if named in ("guard", "settle", "set", "among") else "set"
+                known = ("guard", "settle", "set", "among", "values_from")
+                field = named if named in known else "set"
                 fault = Fault(field=f"queries[{position}].{field}", reason=str(error))
                 raise refusal([fault]) from None
     return tuple(found)

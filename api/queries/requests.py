@@ -119,6 +119,7 @@ Ago = Annotated[
 
 _Expression = Annotated[str, Field(min_length=1, max_length=MAX_EXPRESSION)]
 _Set = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
+_SourceName = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
 _Length = Annotated[
     Annotated[int, Field(ge=0, le=TIME_LIMIT), Tag("integer")]
     | Annotated[str, Field(min_length=1, max_length=40), Tag("length of time")],
@@ -342,6 +343,11 @@ class Query(Modified):
         description="Of `set` and groups by source: leave out spells in which a source heard "
         "nothing.",
     )
+    values_from: _SourceName | None = Field(
+        default=None,
+        description="Of `set` and groups by source: read the values that this source reported. A "
+        "message that it did not hear has no value. Left out: the value of the latest duplicate.",
+    )
 
     @model_validator(mode="after")
     def _one_kind_of_time(self) -> Self:
@@ -468,7 +474,8 @@ class Query(Modified):
     @model_validator(mode="after")
     def _asks_of_sources(self) -> Self:
         own = {each.json for each in self.question.travelling}  # increase has a guard of its own
-        named = ({"guard", "settle", "without_silence"} & self.model_fields_set) - own
+        ways = {"guard", "settle", "without_silence", "values_from"}
+        named = (ways & self.model_fields_set) - own
         if named and not self.of_sources:
             raise PydanticCustomError(
                 "no_sources",

@@ -21,8 +21,9 @@ from api.service.source_stats import Sender
 from api.service.streams import Stream
 from decaysketch import Snapshot
 from decaysketch.core.time_units import NANOSECONDS
+from decaysketch.decay import Decay
 from decaysketch.families import Recipe
-from decaysketch.sources import SourceSet
+from decaysketch.sources import CoverageView, SourceSet
 from decaysketch.sources.view import MATCH_ROW_S
 
 __all__ = [
@@ -47,12 +48,20 @@ class Asked:
     Attributes:
         sources: the sketches.
         without_silence: skip the spells in which a source heard nothing.
+        values_from: the source whose values are read. None: that of the latest duplicate.
         digests: names and sketch digests.
     """
 
     sources: SourceSet
     without_silence: bool
+    values_from: str | None
     digests: tuple[str, ...]
+
+    def at(self, decay: Decay | None, now: int) -> CoverageView:
+        """Return the view at a time."""
+        return self.sources.at(
+            decay, now, without_silence=self.without_silence, values_from=self.values_from
+        )
 
 
 class SourceSets:
@@ -71,6 +80,7 @@ class SourceSets:
         self._wanted = wanted
         self._aggregator = aggregator
         self._read: Mapping[str, Snapshot] | None = None
+        self._sets: dict[tuple[object, ...], SourceSet] = {}
         self._asked: dict[tuple[object, ...], Asked] = {}
 
     @property
@@ -82,20 +92,24 @@ class SourceSets:
         """Return the sketches that a query reads.
 
         Raises:
-            ParameterError: the guard, the settling time or the family is not possible.
+            ParameterError: the guard, the settling time, the family or the source of values is not
+                possible.
             InvalidRequestError: too many sources or rows, or ids that are bound to their sources.
             UnknownSourceError: nothing came from a source, or it is revoked.
         """
-        key = (query.guard, query.settle, query.without_silence, query.start is None)
-        if key not in self._asked:
+        key = (query.guard, query.settle, query.start is None)
+        if key not in self._sets:
             settle = query.settle
             if settle is None and len(self._streams) == 1 and query.start is None:
                 settle = settle_of(self._streams[0], self._snapshots, self._aggregator)
-            sources = SourceSet(self._snapshots, guard=query.guard, settle=settle)
+            self._sets[key] = SourceSet(self._snapshots, guard=query.guard, settle=settle)
+        sources, view = self._sets[key], (query.without_silence, query.values_from)
+        if query.values_from is not None:
+            sources.index(query.values_from, field="values_from")
+        if (*key, *view) not in self._asked:
             digests = [f"{name} {each.digest}" for name, each in sorted(self._snapshots.items())]
-            said = (str(sources.settle), *digests)
-            self._asked[key] = Asked(sources, query.without_silence, said)
-        return self._asked[key]
+            self._asked[*key, *view] = Asked(sources, *view, (str(sources.settle), *digests))
+        return self._asked[*key, *view]
 
     @property
     def _snapshots(self) -> Mapping[str, Snapshot]:

@@ -81,6 +81,13 @@ def coverage(
     without_silence: Annotated[
         bool, typer.Option("--without-silence", help="Exclude periods in which a source was down.")
     ] = False,
+    values_from: Annotated[
+        str | None,
+        typer.Option(
+            help="With --query: read the values that this source reported. Default: those of the "
+            "latest duplicate."
+        ),
+    ] = None,
     confidence: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
     id_key_file: IdKeyFile = None,
     as_json: AsJson = False,
@@ -101,7 +108,7 @@ def coverage(
         chosen: Decay | None = None
         if decay is not None or not sources.has_fixed_decay:
             chosen = parse_decay("none" if decay is None else decay, unit)
-        view = sources.at(chosen, at, without_silence=without_silence)
+        view = sources.at(chosen, at, without_silence=without_silence, values_from=values_from)
         if queries:
             found = _answers(view, queries, expression, confidence)
             show(as_json, found, _answer_table(found))

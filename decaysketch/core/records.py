@@ -90,6 +90,13 @@ class Records:
             self.types, tuple(each._replace(keys=each.keys[rows]) for each in self.columns)
         )
 
+    def with_null(self) -> Records:
+        """Return the same rows, and a last one without any value."""
+        return Records(
+            self.types,
+            tuple(each._replace(keys=np.append(each.keys, MISSING_KEY)) for each in self.columns),
+        )
+
     @property
     def nbytes(self) -> int:
         """Approximate memory in bytes."""

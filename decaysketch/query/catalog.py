@@ -1265,9 +1265,9 @@ class AskedOfItsDecay(AskedOfSamples):
         """
         if "then" in more:
             raise ParameterError(
-                f"then is {more['then']!r:.80}, but the decay was fixed when this sketch was built, "
-                "and observations that expired since then are gone: give versus, the condition of "
-                "the rows to compare with"
+                f"then is {more['then']!r:.80}, but the decay was fixed when this sketch was "
+                "built, and observations that expired since then are gone: give versus, the "
+                "condition of the rows to compare with"
             )
         if versus is None:
             raise ParameterError(

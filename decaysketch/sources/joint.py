@@ -31,7 +31,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.core.observations import MISSING_KEY, TIME_LIMIT
 from decaysketch.core.params import SketchParams
 from decaysketch.core.records import Records
 from decaysketch.core.watermarks import NO_WATERMARK
@@ -298,6 +298,13 @@ class Joint(ABC):
         """Return bool[n], whether a source heard each row. O(n)."""
         found = np.zeros(len(self), np.bool_)
         found[self.rows_of(source)] = True
+        return found
+
+    def values_of(self, source: int) -> Int64Array:
+        """Return int64[n], the value keys of a source's own duplicates, missing if it has none."""
+        found = np.full(len(self), MISSING_KEY, np.int64)
+        places = self._places[self.match.messages_of(source)]
+        found[places[places >= 0]] = self.match.states[source].value_keys[places >= 0]
         return found
 
     def stamps(self, source: int) -> Int64Array:

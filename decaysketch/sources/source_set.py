@@ -134,15 +134,18 @@ class SourceSet:
         """Approximate maximum processor time to match all sources, in seconds."""
         return self.rows * MATCH_ROW_S
 
-    def index(self, name: str) -> int:
+    def index(self, name: str, *, field: str | None = None) -> int:
         """Return the number of a source.
 
         Raises:
-            ParameterError: no source has this name.
+            ParameterError: no source has this name. The error begins with the field, if given.
         """
         if name not in self._index:
             some = ", ".join(map(repr, self.names[:8])) + ", ..." * (len(self.names) > 8)
-            raise ParameterError(f"there is no source {name!r}; expected one of {some}")
+            given = (
+                f"there is no source {name!r:.80}" if field is None else f"{field} is {name!r:.80}"
+            )
+            raise ParameterError(f"{given}; expected one of {some}")
         return self._index[name]
 
     def at(
@@ -151,6 +154,7 @@ class SourceSet:
         now: Instant | None = None,
         *,
         without_silence: bool = False,
+        values_from: str | None = None,
     ) -> CoverageView:
         """Return a view that computes results under a decay, at a time.
 
@@ -161,9 +165,11 @@ class SourceSet:
                 ``now - settle``.
             without_silence: skip the messages from periods in which one of the queried sources
                 heard nothing (see :meth:`CoverageView.silences`).
+            values_from: read the values that this source reported. A message that it did not hear
+                has no value. Default: the value of the latest duplicate among the sources read.
 
         Raises:
-            ParameterError: the decay or time does not exist.
+            ParameterError: the decay, the time or the source does not exist.
         """
         newest = max(self.snapshots, key=lambda each: (each.newest is not None, each.newest or 0))
         chosen, at = newest.asked(decay, now)
@@ -174,7 +180,9 @@ class SourceSet:
             raise ParameterError(
                 f"decay is {decay!r:.100}; expected None: it was fixed when the sketches were built"
             )
-        return CoverageView(self, chosen, at, without_silence)
+        if values_from is not None:
+            self.index(values_from, field="values_from")
+        return CoverageView(self, chosen, at, without_silence, values_from)
 
     def joints(self, among: Sequence[int]) -> list[Joint]:
         """Return the joint samples of some sources, one for each hash function. The last 16 are

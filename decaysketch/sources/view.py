@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core.labels import LabelBook
-from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.core.labels import LabelBook, Labels
+from decaysketch.core.observations import MISSING_KEY, TIME_LIMIT
+from decaysketch.core.records import Records
 from decaysketch.core.time_units import Instant, moment_before
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay, none, window
@@ -161,6 +162,14 @@ class _Histories:
         return self.joint.heard(self.places[name])
 
 
+class _Values(NamedTuple):
+    """Values of the rows of each hash function, and the tables that their keys refer to."""
+
+    keys: list[Int64Array]
+    records: list[Records | None]
+    labels: Labels | None
+
+
 class _Read:
     """Joint samples of some sources, drawn."""
 
@@ -172,6 +181,7 @@ class _Read:
         self._snapshots = [of.snapshots[number] for number in among]
         self._places = {name: place for place, name in enumerate(self.names)}
         self._masks: dict[str, list[BoolArray]] = {}
+        self._values: dict[str | None, _Values] = {}
 
     @cached_property
     def samples(self) -> list[Sample]:
@@ -195,14 +205,30 @@ class _Read:
         """The silences for each source. See :mod:`decaysketch.sources.silence`."""
         return _spells(self.joints[0], self.joints[0].counted(*self._moment))
 
-    @cached_property
-    def labels(self) -> Any:
-        """Return the row labels for all sources, if values are labels."""
+    def values(self, source: str | None) -> _Values:
+        """Return the value of each row from its latest duplicate, or from a source's own."""
+        if source not in self._values:
+            self._values[source] = self._read_values(source)
+        return self._values[source]
+
+    def _read_values(self, source: str | None) -> _Values:
+        if source is None:
+            keys = [joint.value_keys for joint in self.joints]
+        else:
+            keys = [joint.values_of(self.place(source)) for joint in self.joints]
+        records = [joint.match.records for joint in self.joints]
+        if source is not None and records[0] is not None:
+            rows = len(records[0])
+            records = [each and each.with_null() for each in records]
+            keys = [np.where(each == MISSING_KEY, rows, each) for each in keys]
+        return _Values(keys, records, self._labels(keys))
+
+    def _labels(self, keys: Sequence[Int64Array]) -> Labels | None:
         if self.params.value_type != "label":
             return None
         book = LabelBook()
         book.join([each.labels for each in self._snapshots if each.labels is not None])
-        return book.held([joint.value_keys for joint in self.joints])
+        return book.held(keys)
 
 
 class CoverageView(View):
@@ -217,15 +243,18 @@ class CoverageView(View):
     Attributes:
         decay: weight by age. None: fixed when the sketches were built.
         now: the time that the view looks back from.
+        without_silence, values_from: as in :meth:`SourceSet.at`.
     """
 
     def __init__(
-        self, sources: SourceSet, decay: Decay | None, now: int, without_silence: bool = False
-    ) -> None:
+        self, sources: SourceSet, decay: Decay | None, now: int, without_silence: bool = False,
+        values_from: str | None = None,
+    ) -> None:  # fmt: skip
         self.sources = sources
         self.decay = decay
         self._now = now
         self.without_silence = without_silence
+        self.values_from = values_from
         self._reads: dict[tuple[int, ...], _Read] = {}
 
     # ------------------------------------------------------------------------------------- queries
@@ -347,14 +376,22 @@ class CoverageView(View):
 
         return changed(read.samples if samples is None else samples, change)
 
-    def _valued(self, read: _Read) -> _Filled:
-        """Return each row with the value of its latest duplicate."""
+    def _with_values(self, wanted: Expression) -> _Read:
+        """Return the sources that an expression and its values read."""
+        named = [] if self.values_from is None else [read_expression(quoted(self.values_from))]
+        return self._read(self._among(wanted, *named))
+
+    def _valued(self, read: _Read, source: str | None = None) -> _Filled:
+        """Return each row with the value that a source reported. Default: that of its latest
+        duplicate.
+        """
+        values = read.values(source)
 
         def filled(sample: Sample, copy: int, rows: npt.NDArray[np.intp]) -> Sample:
             return replace(
-                sample, params=self.sources.params, labels=read.labels, origin=None,
-                records=read.joints[copy].match.records,
-                observed=_observed(sample, read.joints[copy].value_keys[rows]),
+                sample, params=self.sources.params, labels=values.labels, origin=None,
+                records=values.records[copy],
+                observed=_observed(sample, values.keys[copy][rows]),
             )  # fmt: skip
 
         return filled
@@ -364,7 +401,8 @@ class CoverageView(View):
     def where(self, expression: str) -> SampleView:
         """Return messages in a set, for every sample query: ``where("a & ~b").ask("mean")``.
 
-        The value of a message is the value of its latest duplicate among the sources that are read.
+        A message has the value of its latest duplicate among the sources that are read, or the one
+        that ``values_from`` reported.
 
         Raises:
             ParameterError: the expression cannot be parsed, or names an unknown source.
@@ -374,8 +412,9 @@ class CoverageView(View):
         Complexity: O(rows of the sources that are read), once for each set of sources.
         """
         wanted = read_expression(expression)
-        read = self._read(self._among(wanted))
-        return SampleView(self._restricted(read, read.masks(wanted), self._valued(read)))
+        read = self._with_values(wanted)
+        filled = self._valued(read, self.values_from)
+        return SampleView(self._restricted(read, read.masks(wanted), filled))
 
     def against(
         self, then: tuple[Decay | str, Instant | timedelta | None], expression: str = "any"
@@ -390,8 +429,9 @@ class CoverageView(View):
             ParameterError, UnanswerableQueryError: as :meth:`where`.
         """
         wanted = read_expression(expression)
-        read = self._read(self._among(wanted))
-        return self._paired(read, then, read.masks(wanted), self._valued(read))
+        read = self._with_values(wanted)
+        filled = self._valued(read, self.values_from)
+        return self._paired(read, then, read.masks(wanted), filled)
 
     def count(
         self, expression: str, *, confidence: float = 0.95, combine: Combine = "average"
@@ -413,7 +453,13 @@ class CoverageView(View):
                 noted = self._noted(read)
                 samples = [replace(sample, noted=noted) for sample in samples]
                 return _count(SampleView(samples), confidence, combine)
-        return _count(self.where(expression), confidence, combine)
+        return self._counted(wanted, confidence, combine)
+
+    def _counted(self, wanted: Expression, confidence: float, combine: Combine) -> Estimate:
+        """Return the count in the joint sample. It reads no values."""
+        read = self._read(self._among(wanted))
+        samples = self._restricted(read, read.masks(wanted), self._valued(read))
+        return _count(SampleView(samples), confidence, combine)
 
     def _snapshot(self, name: str) -> Any:
         return self.sources.snapshots[self.sources.index(name)]
@@ -428,7 +474,7 @@ class CoverageView(View):
             read, read.masks(wanted), read.masks(inside), confidence, combine, own=source
         )
         if self.without_silence:
-            total = _count(self.where(inside.text), confidence, combine)
+            total = self._counted(inside, confidence, combine)
         else:
             samples = self._snapshot(source).samples(self.decay, self.now)
             total = _count(SampleView(samples), confidence, combine)
@@ -530,7 +576,9 @@ class CoverageView(View):
                 name,
                 known[place]
                 if place in known
-                else _count(self.where(f"{quoted(name)} & at_least(1)"), confidence, "average"),
+                else self._counted(
+                    read_expression(f"{quoted(name)} & at_least(1)"), confidence, "average"
+                ),
             )
             for place, name in enumerate(self.names)
         ]

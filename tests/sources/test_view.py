@@ -475,3 +475,47 @@ def test_columns_of_equally_late_duplicates_are_those_of_a_merge() -> None:
                 for each in (view.where("any"), merged)
             )
             assert found.value == pytest.approx(expected.value)
+
+
+@pytest.mark.parametrize("kind", ["float64", "label", "columns", "integral"])
+def test_values_are_those_that_a_source_reported(kind: str) -> None:
+    """A message has the value of its latest duplicate, or of a source that is named."""
+    params = {
+        "float64": ds.SketchParams(), "label": ds.SketchParams(value_type="label"),
+        "columns": ds.SketchParams(columns={"v": "float64"}),
+        "integral": ds.SketchParams(max_weight=9),
+    }[kind]  # fmt: skip
+    forever = ds.decay.integral.exponential(half_life=10**9)
+    made: dict[str, Any] = {}
+    for name, ids, late in (("a", (1, 2, 3), 0), ("b", (2, 3, 4), 5), ("c", (4, 5), 9)):
+        made[name] = ds.DecaySketch(params)
+        if kind == "integral":
+            made[name] = ds.IntegralDecaySketch(params, forever)
+        values: Any = [float(10 * id_ + ord(name)) for id_ in ids]
+        values = [str(each) for each in values] if kind == "label" else values
+        values = {"v": values} if kind == "columns" else values
+        weight = 9 if kind == "integral" else 1
+        made[name].update(values, weight, [late + id_ for id_ in ids], ids)
+    sources = ds.SourceSet(made)
+    decay = None if kind == "integral" else "none"
+
+    def read(set_: str, source: str | None) -> list[str]:
+        view = sources.at(decay, 20, values_from=source).given(set=set_)
+        if kind == "columns":
+            view = view.given(of="v")
+        elif kind == "label":
+            return sorted(each.value for each in view.ask("group_by").groups if each.value)
+        return [repr(view.ask("mean").value)]
+
+    def expected(*pairs: tuple[str, int]) -> list[str]:
+        values = [float(10 * id_ + ord(name)) for name, id_ in pairs]
+        return sorted(map(str, values)) if kind == "label" else [repr(sum(values) / len(values))]
+
+    assert read("a & b", None) == expected(("b", 2), ("b", 3))
+    assert read("a & b", "a") == expected(("a", 2), ("a", 3))
+    assert read("any", "a") == expected(("a", 1), ("a", 2), ("a", 3))
+    assert read("b", "c") == expected(("c", 4))
+    counts = (sources.at(decay, 20, values_from=each).count("b") for each in (None, "c"))
+    assert len({each.value for each in counts}) == 1
+    with pytest.raises(ParameterError, match="values_from is 'x'; expected one of 'a', 'b', 'c'"):
+        sources.at(decay, 20, values_from="x")

@@ -49,7 +49,8 @@ def sketches(params: Any = PARAMS, n: int = 3000) -> dict[str, ds.DecaySketch]:
     for source, name in enumerate(("gw-1", "gw-2", "roof")):
         rows = np.flatnonzero(heard[:, source])
         made[name] = ds.DecaySketch(params)
-        made[name].update(values[rows], 1, times[rows], rows)
+        # Sources report their own values of a message.
+        made[name].update(values[rows] + len(made), 1, times[rows], rows)
     return made
 
 
@@ -161,6 +162,30 @@ def test_in_prometheus(client: TestClient) -> None:
             labels |= dict(zip(modifiers.by, keys, strict=True))
             for end, value in zip(("", "_lower", "_upper"), ends, strict=True):
                 assert samples[f"decaysketch_answer{end}", *sorted(labels.items())] == value
+
+
+def test_values_of_one_source_over_http_and_on_the_command_line(
+    field: TestClient, tmp_path: Path
+) -> None:
+    view = ds.SourceSet(sketches()).at(DECAY, NOW, values_from="roof")
+    text = "mean(v) set any by source"
+    query = {"ask": text, "decay": DECAY, "now": NOW, "settle": 0, "values_from": "roof"}
+    response = field.post(f"{URL}/query", json={"queries": [query, query | {"values_from": "x"}]})
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["field"] == "queries[1].values_from"
+    both = [query, query | {"values_from": "gw-1"}]
+    first, other = field.post(f"{URL}/query", json={"queries": both}).json()["answers"]
+    expected = list(in_python(view, text))
+    assert list(over_http(first)) == expected != list(over_http(other))
+    for name, sketch in sketches().items():
+        (tmp_path / f"{name}.sketch").write_bytes(sketch.to_bytes())
+    shown = CliRunner().invoke(
+        app, ["coverage", str(tmp_path), "--decay", DECAY, "--now", str(NOW), "--json",
+              "--values-from", "roof", "--query", text],
+    )  # fmt: skip
+    assert shown.exit_code == 0, shown.output
+    answers = json.loads(shown.stdout)["answers"]
+    assert [_row(each["by"].values(), each) for each in answers] == expected
 
 
 def test_what_cannot_be_asked_of_sources_is_refused(field: TestClient) -> None:
