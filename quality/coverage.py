@@ -1,7 +1,7 @@
 """What sketches of several sources say of each other, against the truth of logs.
 
-    python -m quality.coverage [--part intervals|guard|silence|cover|unheard|audit] [--seeds 40]
-                               [--log NAME]
+    python -m quality.coverage [--part intervals|guard|silence|cover|unheard|audit|files]
+                               [--seeds 40] [--log NAME]
 
 ``intervals``  the share of 95 % intervals that hold the truth, and the RMS error, over hashes:
                unions, overlaps, Jaccard, delivery ratios, exclusive counts, changes of a ratio, for
@@ -14,6 +14,8 @@
 ``unheard``    models of messages that no receiver heard, where the others are hidden: how often an
                interval holds the result of its own model on all rows, and the truth.
 ``audit``      three stages of a pipeline that loses: share lost, since when, ids.
+``files``      the same from a CSV file for each stage, by the command line alone. Ids that are
+               reported as missing are looked up in the files.
 
 Logs are those of ``../shared/data/deliveries``, skipped where that folder is absent, and five drawn
 ones (:data:`DRAWN`): unequal sources, clustered outages, clocks that drift, messages that a source
@@ -24,6 +26,10 @@ thinned where that saves time and not truth.
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
+import sys
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -34,6 +40,8 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 import decaysketch as ds
@@ -443,45 +451,126 @@ def unheard(seeds: int) -> Iterator[str]:
             yield f"{key:40s} held {np.mean(held):.2f} of {len(held)}"
 
 
-def audit(seeds: int) -> Iterator[str]:
-    """See the module: broker, lake and warehouse, which loses 5 % from 70 % of the log on."""
-    for log in shared():
-        if log.name != "wifi_two_receivers":
-            continue
+@dataclass(frozen=True)
+class _Pipeline:
+    """Broker, lake and warehouse. The warehouse loses 5 % from 70 % of the log on."""
+
+    stages: Log
+    broke: int
+    lost: Bools
+    there: Bools  # in the warehouse
+
+    @classmethod
+    def of(cls, log: Log) -> _Pipeline:
         rng, n = np.random.default_rng(4), len(log.latest)
         broke = int(log.latest.min()) + int(0.7 * log.span)
         lost = rng.random(n) < np.where(log.latest > broke, 0.05, 0.004)
         late = rng.exponential(20 * 60_000, n)
         there = ~lost & (log.latest + late <= log.now)
         heard = np.stack([np.ones(n, bool), rng.random(n) < 0.999, there], axis=1)
-        stages = Log(
-            "audit", ("broker", "lake", "warehouse"), heard, log.latest[:, None] + 0 * heard
-        )
+        names = "broker", "lake", "warehouse"
+        return cls(Log("audit", names, heard, log.latest[:, None] + 0 * heard), broke, lost, there)
+
+    @property
+    def settled(self) -> int:
+        return self.stages.now - 4 * HOUR_MS
+
+    @property
+    def truth(self) -> float:
+        """The share that is lost in the last week, once settled."""
+        times = self.stages.latest
+        last = (times <= self.settled) & (times > self.settled - 7 * 24 * HOUR_MS)
+        return float(self.lost[last].mean())
+
+    def messages_between(self, after: int, before: int) -> int:
+        """Messages by which a change that is reported between two misses the true one."""
+        begin, middle, end = sorted((after, self.broke, before))
+        times = self.stages.latest
+        return 0 if middle == self.broke else int(((times > begin) & (times < end)).sum())
+
+
+def _wifi() -> Iterator[Log]:
+    return (log for log in shared() if log.name == "wifi_two_receivers")
+
+
+def audit(seeds: int) -> Iterator[str]:
+    """See the module."""
+    for log in _wifi():
+        pipeline = _Pipeline.of(log)
         week = ds.decay.window(7 * 24 * HOUR_MS)
-        settled = log.now - 4 * HOUR_MS
-        last = (log.latest <= settled) & (log.latest > settled - 7 * 24 * HOUR_MS)
         shares: dict[str, list[float]] = defaultdict(list)
         wrong = told = 0
         for seed in range(seeds):
-            sources = ds.SourceSet(stages.sketches(3000, seed), guard=0)
-            for name, at in (("as of now", log.now), ("settled", settled)):
+            sources = ds.SourceSet(pipeline.stages.sketches(3000, seed), guard=0)
+            for name, at in (("as of now", log.now), ("settled", pipeline.settled)):
                 found = sources.at(week, at).share("broker - warehouse", of="broker")
                 shares[name].append(found.value)
-            view = sources.at("none", settled)
+            view = sources.at("none", pipeline.settled)
             change = view.since("broker - warehouse", of="broker")
             assert change is not None
-            between = sorted((change.after, broke, change.before))
-            shares["messages between"].append(
-                0.0 if between[1] == broke
-                else float(np.count_nonzero((log.latest > between[0]) & (log.latest < between[2])))
-            )  # fmt: skip
+            apart = pipeline.messages_between(change.after, change.before)
+            shares["messages between"].append(float(apart))
             ids = [each.id for each in view.missing("broker - warehouse", 10_000)]
             told += len(ids)
-            wrong += int(there[ids].sum())
-        yield f"truly lost in the last week, settled: {lost[last].mean():.4f}"
+            wrong += int(pipeline.there[ids].sum())
+        yield f"truly lost in the last week, settled: {pipeline.truth:.4f}"
         for name, values in shares.items():
             yield f"{name}: median {np.median(values):.4f}"
         yield f"ids told as missing: {told}, of which the warehouse has {wrong}"
+
+
+def files(seeds: int) -> Iterator[str]:
+    """See the module. ``seeds`` has no meaning: there is one run."""
+    for log in _wifi():
+        pipeline = _Pipeline.of(log)
+        with tempfile.TemporaryDirectory() as folder:
+            yield from _of_files(pipeline, Path(folder))
+
+
+def _of_files(pipeline: _Pipeline, folder: Path) -> Iterator[str]:
+    stages = pipeline.stages
+    for place, name in enumerate(stages.names):
+        rows = np.flatnonzero(stages.heard[:, place])
+        log = pa.table(
+            {
+                "time": pa.array(stages.times[rows, place]).cast(pa.timestamp("ms", "UTC")),
+                "device": [f"d-{row % 997}" for row in rows.tolist()],
+                "counter": rows // 997,
+            }
+        )
+        pa_csv.write_csv(log, folder / f"{name}.csv")
+        _command(
+            "build", folder / f"{name}.csv", "--out", folder / f"{name}.sketch", "--id-columns",
+            "device,counter", "--value-column", "", "--time-unit", "ms", "--capacity", 3000,
+        )  # fmt: skip
+    files = [folder / f"{name}.sketch" for name in stages.names]
+    lost = ("--set", "broker - warehouse", "--of", "broker", "--json")
+    for name, *more in (("as of now",), ("settled", "--settle", "4h")):
+        found = json.loads(_command("coverage", *files, "--decay", "window(7d)", *lost, *more))
+        share = found["share"]
+        ends = "{value:.4f} [{lower:.4f}, {upper:.4f}]".format(**share)
+        unsettled = f", unsettled: {', '.join(found['unsettled']) or 'none'}"
+        yield f"share lost in the last week, {name}: {ends}; truly {pipeline.truth:.4f}{unsettled}"
+    found = json.loads(_command("coverage", *files, *lost, "--settle", "4h", "--missing", 10_000))
+    since = found["since"]
+    apart = pipeline.messages_between(since["after"], since["before"])
+    yield (
+        f"changed from {since['was']:.4f} to {since['became']:.4f}, {apart} messages of "
+        f"{len(stages.latest):,} away from the true moment"
+    )
+    missing = {each["id"] for each in found["missing"]}
+    yield f"ids reported as missing: {len(missing)}"
+    params = ds.SketchParams(time_unit="ms", capacity=3000)
+    for name in stages.names:
+        log = pa_csv.read_csv(folder / f"{name}.csv")
+        ids = ds.observation_ids(log["device"].to_numpy(), log["counter"].to_numpy(), params=params)
+        yield f"of them in {name}.csv: {len(missing & set(ids.tolist()))}"
+
+
+def _command(*arguments: object) -> str:
+    """Run the command line as a program; returns its standard output."""
+    program = [str(Path(sys.executable).parent / "decaysketch"), *map(str, arguments)]
+    return subprocess.run(program, check=True, capture_output=True, text=True, timeout=600).stdout
 
 
 _PARTS: Final[dict[str, Callable[[int], Iterator[str]]]] = {
@@ -491,6 +580,7 @@ _PARTS: Final[dict[str, Callable[[int], Iterator[str]]]] = {
     "cover": cover,
     "unheard": unheard,
     "audit": audit,
+    "files": files,
 }
 
 
