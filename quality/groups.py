@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 
 import decaysketch as ds
 from decaysketch import decay
+from decaysketch.query.modifiers import Modifiers
 
 _DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
 _ROWS, _MADE = 400_000, 60_000
@@ -243,16 +244,15 @@ QUERIES: Mapping[str, Ask] = {
     ),
     "slope": lambda v, log: v.ask("regression", columns=[log.x, log.y])[1],
     "slope of two": lambda v, log: v.ask("regression", columns=[log.x, log.y, "hour(time)"])[2],
-    "A/B: difference of means": lambda v, log: v.given(of=log.x).versus(
-        log.parts[1], log.parts[0]
-    ).ask("mean"),
-    "A/B: ratio of counts": lambda v, log: v.versus(log.parts[1], log.parts[0], "ratio").ask(
-        "count"
-    ),
-    "A/B: ratio of means": lambda v, log: v.given(of=log.y).versus(
-        log.parts[1], log.parts[0], "ratio"
-    ).ask("mean"),
+    "A/B: difference of means": lambda v, log: _compared(log, v, "mean", of=log.x),
+    "A/B: ratio of counts": lambda v, log: _compared(log, v, "count", how="ratio"),
+    "A/B: ratio of means": lambda v, log: _compared(log, v, "mean", of=log.y, how="ratio"),
 }  # fmt: skip
+
+
+def _compared(log: Log, view: Any, question: str, **more: Any) -> Any:
+    where, versus = log.parts
+    return view.modified(Modifiers(where=versus, versus=where, **more)).ask(question)
 
 
 def _table(log: Log, view: Any, question: str, of: str | None, **more: Any) -> Any:
