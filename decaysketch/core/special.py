@@ -9,7 +9,7 @@ the import. Untrusted bytes only lead to :func:`binomial_at_most`, which does no
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,11 @@ __all__ = ["binomial_at_most", "gammaincinv", "gammaln", "load", "log_ndtr", "nd
 Float64Array = npt.NDArray[np.float64]
 
 _NEGLIGIBLE = 1e-17  # of a sum
-_MANY = 32  # shapes from which on arrays are faster than SciPy's search
+_MANY = 32  # shapes from which on a curve is faster than SciPy's search
+_DEGREE = 20  # of a curve
+_LARGE = 1e5  # shapes from which on the series needs no step
+_LEAST_SHAPE = 0.4  # of a curve
+_SERIES_FROM = 0.15  # shapes over the squared normal quantile from which on the series is close
 _STEP = 4e-4  # in standard deviations
 _UPPER = 0.9
 
@@ -68,15 +72,47 @@ def gammaln(x: float) -> float:
 def gammaincinv(shape: Float64Array, probability: float) -> Float64Array:
     """Return the quantile for the gamma distribution with scale 1, for each shape.
 
-    For many shapes it starts from the quantile's cube root (Wilson and Hilferty 1931), as a series
-    in ``c = 1 / (9 shape)`` up to ``c^2`` (Cornish and Fisher), and makes one Halley step, or two
-    if the first was long. This is three times as fast as SciPy's search, with a relative error
-    below 1e-9. If the shape is too small for the series, SciPy finds the quantile.
+    Many shapes are read from a curve for their probability: the cube root of the quantile over the
+    shape (Wilson and Hilferty 1931) is smooth in ``1 / sqrt(shape)``, so a Chebyshev polynomial
+    gives it with a relative error below 1e-9. This is ten times as fast as SciPy's search, which
+    finds the quantiles of shapes that are too small for the curve.
+
+    Complexity: O(n). The first call for a probability makes its curve, in about 1 ms.
     """
     special = _scipy()
     shape = np.asarray(shape, dtype=np.float64)
     if shape.size < _MANY:
         return special.gammaincinv(shape, probability)  # type: ignore[no-any-return]
+    least, curve = _curve(probability)
+    with np.errstate(all="ignore"):
+        root = 1.0 / (3.0 * np.sqrt(shape))
+        slope = np.polynomial.chebyshev.chebval((6.0 * math.sqrt(least)) * root - 1.0, curve)
+        found = np.asarray(shape * (1.0 + root * slope) ** 3)
+    rest = ~(shape >= least)
+    if rest.any():
+        found[rest] = special.gammaincinv(shape[rest], probability)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _curve(probability: float) -> tuple[float, Float64Array]:
+    """Return the least shape of a probability's curve, and its Chebyshev coefficients: of the slope
+    ``((quantile / shape)^(1/3) - 1) / root`` over ``root = 1 / (3 sqrt(shape))``.
+    """
+    z = ndtri(probability)
+    least = _LEAST_SHAPE if z > 0.0 else max(_LEAST_SHAPE, _SERIES_FROM * z * z)
+    points = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
+    root = (points + 1.0) / (6.0 * math.sqrt(least))
+    shape = 1.0 / (9.0 * root * root)
+    slope = (np.cbrt(_from_series(shape, probability) / shape) - 1.0) / root
+    return least, np.polynomial.chebyshev.chebfit(points, slope, _DEGREE)
+
+
+def _from_series(shape: Float64Array, probability: float) -> Float64Array:
+    """Return quantiles. It starts from the quantile's cube root as a series in ``c = 1 / (9
+    shape)`` up to ``c^2`` (Cornish and Fisher), and makes one Halley step, or two if the first was
+    long. In a far lower tail this is closer than SciPy's search, which serves as a fallback.
+    """
     z = ndtri(probability)
     with np.errstate(all="ignore"):
         c = 1.0 / (9.0 * shape)
@@ -84,12 +120,12 @@ def gammaincinv(shape: Float64Array, probability: float) -> Float64Array:
         cube = root * (z / 4 - z**3 / 12) + c * ((z**4 + 4 * z * z - 7) / 15)
         start = shape * (1.0 - c + z * root + c * cube) ** 3
         found, near = _halley(shape, start, probability)
-        again = ~near & (shape > 0.15 * z * z)
-        if again.any():
-            found[again], near[again] = _halley(shape[again], found[again], probability)
-    rest = ~(near & (shape > 0.15 * z * z))
-    if rest.any():
-        found[rest] = special.gammaincinv(shape[rest], probability)
+        again = ~near
+        found[again], near[again] = _halley(shape[again], found[again], probability)
+    large = shape > _LARGE  # the series is closer than SciPy's distribution function
+    found[large], near[large] = start[large], True
+    rest = ~(near & (shape > _SERIES_FROM * z * z))
+    found[rest] = _scipy().gammaincinv(shape[rest], probability)
     return found
 
 

@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from decaysketch.core.text.expression import Bound, Column, Table
 from decaysketch.errors import ParameterError
+from decaysketch.query import _groups_native as _native
 from decaysketch.query import aggregates
 from decaysketch.query.aggregates import Function, Predicate
 from decaysketch.query.columns import SampleTable
@@ -46,6 +47,7 @@ __all__ = [
     "Keys",
     "Parts",
     "count_by",
+    "largest",
     "mean_by",
     "number_groups",
     "number_rows",
@@ -258,6 +260,13 @@ class Parts(NamedTuple):
         """Return the groups in the sample's column order."""
         return self.sample.beside(self.group, valued=valued)
 
+    def rows(self, columns: Columns, group: IntArray) -> _native.Rows:
+        """Return rows for the kernels."""
+        return _native.Rows(
+            group, columns.masses, columns.variances, columns.jumps, columns.decayed,
+            columns.exact, self.size,
+        )  # fmt: skip
+
     def sum(self, group: IntArray, column: npt.NDArray[Any]) -> Float64Array:
         """Return column sums by group."""
         return np.bincount(group, column, self.size).astype(np.float64, copy=False)
@@ -371,36 +380,29 @@ def _signed(
         larger: a factor for the variances.
         floor: a lower limit on the largest hit in a part, for each group.
     """
-    tail, size = slice(columns.exact, None), parts.size
-    near, far, gt = x[: columns.exact], x[tail], group[tail]
-    masses = columns.masses[tail]
-    lengths = np.abs(far)
-    terms, jumps = masses * lengths, columns.jumps[tail] * lengths
-    variances = columns.variances[tail] * far * far
-    skews = variances * (columns.jumps[tail] - 0.5 * columns.decayed[tail]) * lengths
-    side = gt + size * (far < 0.0)  # positive parts, then negative ones
-    seen = far != 0.0
-    sampled, spread, skew, mass = (
-        np.bincount(side, column, 2 * size).astype(np.float64)
-        for column in (terms, variances, skews, masses * seen)
+    size = parts.size
+    terms, of_near = parts.rows(columns, group).terms(x)
+    sampled, spread, skew, mass, jump, largest_spread, lowest, highest = np.ascontiguousarray(
+        terms.T
     )
-    jump = _largest(side, jumps, 2 * size)
-    near_side = group[: columns.exact] + size * (near < 0.0)
-    of_near = _largest(near_side, np.abs(near), 2 * size)
     step = np.tile(parts.step, 2)
     has = jump > 0.0
     largest = np.maximum(jump, step * sampled / np.where(mass > 0.0, mass, 1.0))
     largest = np.maximum(largest, np.tile(np.broadcast_to(floor, size), 2))
-    largest = np.where(
-        np.tile(_level(gt, far, size), 2), np.maximum(largest, step * of_near), largest
-    )
+    lowest, highest = np.minimum(*_halves(lowest)), np.maximum(*_halves(highest))
+    one = np.tile(lowest == highest, 2)  # all sampled x are equal
+    largest = np.where(one, np.maximum(largest, step * of_near), largest)
     blank = ~(has[:size] | has[size:] | (of_near[:size] > 0.0) | (of_near[size:] > 0.0))
     bound = np.where(np.tile(blank, 2), np.repeat([unseen[1], -unseen[0]], size), of_near)
     with np.errstate(invalid="ignore"):
         unmet = np.where(step > 0.0, step * np.where(step > 0.0, bound, 0.0), 0.0)
     least = step * (np.repeat(sizes, size) if np.ndim(sizes[0]) == 0 else np.concatenate(sizes))
     step = np.maximum(np.where(has, largest, unmet), least)
-    sure = 0.0 if certain is None else np.bincount(side, certain, 2 * size)
+    sure: Any = 0.0
+    if certain is not None:
+        tail = slice(columns.exact, None)
+        side = group[tail] + size * (x[tail] < 0.0)
+        sure = np.bincount(side, certain, 2 * size)
     infinite = np.isinf(step)
     step_or_none = np.where(infinite, 0.0, step)
     unequal = inequality(sampled, spread, skew, np.where(step_or_none > jump, step_or_none, 0.0))
@@ -415,8 +417,14 @@ def _signed(
         Interval(part.value[size:], part.lower[size:], upper[size:]),
     )
     everything = spread[:size] + spread[size:]
-    few = larger * _largest(gt, variances, size) > aggregates.HINGES * everything
+    few = larger * np.maximum(*_halves(largest_spread)) > aggregates.HINGES * everything
     return _Signed(around, everything, np.maximum(step[:size], step[size:]), few)
+
+
+def _halves(column: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """Return what positive and negative parts have."""
+    size = len(column) // 2
+    return column[:size], column[size:]
 
 
 def _shown_sizes(
@@ -426,37 +434,26 @@ def _shown_sizes(
     largest value in its rows over a usual weight, where exact rows show much larger ones than
     sampled rows do. See :func:`~decaysketch.query.aggregates.show_larger`.
     """
-    size, exact = parts.size, columns.exact
-    near, far = function[:exact], function[exact:]
-    gn, gt, spread = group[:exact], group[exact:], columns.variances[exact:]
-    shown, square = np.bincount(gn, minlength=size), parts.sum(gn, near * near)
-    sampled, of_far = parts.sum(gt, spread), parts.sum(gt, spread * far * far)
+    weights = columns.weights if over_weights else None
+    sizes = parts.rows(columns, group).sizes(function, weights)
+    up, down, shown, square, sampled, of_far, mass, by_weight = np.ascontiguousarray(sizes.T)
     alone = (shown == 0) | ~(sampled > 0.0)
     wild = alone | (square * sampled > aggregates.LARGER * np.maximum(shown, 1) * of_far)
-    usual = np.ones(size)
+    usual = np.ones(parts.size)
     if over_weights:
-        masses = columns.masses[exact:]
-        mass = parts.sum(gt, masses)
-        by_weight = parts.sum(gt, masses / columns.weights[exact:])
         usual = np.where(mass > 0.0, by_weight / np.where(mass > 0.0, mass, 1.0), 1.0)
     usual = np.where(wild, usual, 0.0)
-    signs = (np.maximum(function, 0.0), np.maximum(-function, 0.0))
-    up, down = (usual * _largest(group, each, size) for each in signs)
-    return up, down
+    return usual * up, usual * down
 
 
-def _largest(group: npt.NDArray[Any], column: Float64Array, size: int) -> Float64Array:
+def largest(group: npt.NDArray[Any], column: Float64Array, size: int) -> Float64Array:
     """Return the largest column value by group, at least 0."""
-    found = np.zeros(size)
-    np.maximum.at(found, group, column)
-    return found
+    return _native.largest(group, np.ascontiguousarray(column), size)
 
 
 def _level(group: IntArray, column: Float64Array, size: int) -> BoolArray:
     """Return the groups whose entries are all equal."""
-    least, most = np.full(size, np.inf), np.full(size, -np.inf)
-    np.minimum.at(least, group, column)
-    np.maximum.at(most, group, column)
+    least, most = _native.extremes(group, column, size)
     return np.asarray(least == most)
 
 
@@ -480,7 +477,7 @@ def _sums(
             parts, Interval(value, value, value), nothing, nothing, rows, (), over=over
         )
     # Sampled rows of groups that no sampled band meets do not vary.
-    both = [_largest(group, sign * function, parts.size) > 0.0 for sign in (1.0, -1.0)]
+    both = [largest(group, sign * function, parts.size) > 0.0 for sign in (1.0, -1.0)]
     one_sign = ~(both[0] & both[1])
     unequal = aggregates.has_unequal_weights(sample, columns, function)
     floor = parts.step * aggregates.borrowed_hit(sample, columns, x)
@@ -499,13 +496,13 @@ def _sums(
     few = found.few
     if of_values and len(function):
         few = few | _few_decide_mean(parts, columns, group, function)
-    light = parts.step * _largest(group, np.abs(function), parts.size)
+    light = parts.step * largest(group, np.abs(function), parts.size)
     missed = aggregates.may_miss_light(sample, light, found.step, found.spread) | unequal
     missed = missed & rows.astype(bool)
     caveats = [("few-rows", few & ~missed), ("unequal-weights", missed)]
     if of_values and len(function):
         level = _level(group, function, parts.size) & (rows > 0)
-        nonzero = _largest(group, np.abs(function), parts.size) > 0.0
+        nonzero = largest(group, np.abs(function), parts.size) > 0.0
         caveats = [(name, groups & ~(level & nonzero)) for name, groups in caveats]
         caveats.append(("equal-values", level & nonzero))
     return _estimates(parts, ends, found.spread, found.step, rows, caveats, over=over)
@@ -524,7 +521,7 @@ def _few_decide_mean(
     residuals = (function[tail] - mean[group[tail]]) / np.maximum(rest, aggregates.LEAST_REST)
     variances = columns.variances[tail] * residuals * residuals
     everything = parts.sum(group[tail], variances)
-    return np.asarray(_largest(group[tail], variances, parts.size) > aggregates.HINGES * everything)
+    return np.asarray(largest(group[tail], variances, parts.size) > aggregates.HINGES * everything)
 
 
 def _counts(parts: Parts) -> Estimates:
@@ -541,7 +538,7 @@ def _counts(parts: Parts) -> Estimates:
     )
     sampled, spread = parts.sum(far, columns.masses[tail]), parts.sum(far, variances)
     skew, sure = parts.sum(far, variances * (jumps - 0.5 * decayed)), parts.sum(far, decayed)
-    jump = _largest(far, jumps, size)
+    jump = largest(far, jumps, size)
     unequal = aggregates.has_unequal_weights(sample, columns, np.ones(len(sample)))
     floor = sample.step if unequal else 0.0
     hit = np.where(jump > 0.0, np.maximum(np.maximum(jump, parts.step), floor), parts.step)
@@ -550,7 +547,7 @@ def _counts(parts: Parts) -> Estimates:
         unequal=inequality(sampled, spread, skew, np.where(hit > jump, hit, 0.0)), seen=jump,
     )  # fmt: skip
     rows = np.bincount(group, minlength=size)
-    few = _largest(far, variances, size) > aggregates.HINGES * spread
+    few = largest(far, variances, size) > aggregates.HINGES * spread
     missed = np.full(size, unequal) & (rows > 0)
     caveats = [("few-rows", few & ~missed), ("unequal-weights", missed)]
     ends = Interval(*(exact + end for end in ends))
@@ -614,14 +611,14 @@ def mean_by(parts: Parts) -> Estimates:
     sample, group = parts.sample, parts.beside(valued=True)
     values, columns = sample.valued
     numbers = values.astype(np.float64, copy=False)
-    weight, rows = parts.sum(group, columns.masses), np.bincount(group, minlength=parts.size)
+    by_group, size = parts.rows(columns, group), parts.size
+    rows = np.bincount(group, minlength=size)
+    weight, total, least, most = np.ascontiguousarray(by_group.moments(numbers).T)
+    level = (least == most) & (rows > 0)
     with np.errstate(all="ignore"):
-        value = np.where(weight > 0.0, parts.sum(group, columns.masses * numbers) / weight, np.nan)
-        level = _level(group, numbers, parts.size) & (rows > 0)
-        value = np.where(level, _any_of(group, numbers, parts.size), value)
-        residuals = (numbers - value[group]) / np.maximum(
-            1.0 - columns.masses / weight[group], aggregates.LEAST_REST
-        )
+        value = np.where(weight > 0.0, total / weight, np.nan)
+        value = np.where(level, least, value)  # not up to rounding
+        residuals = by_group.residuals(numbers, value, 1.0 / weight, aggregates.LEAST_REST)
         shown = _shown_sizes(parts, columns, group, residuals, over_weights=False)
         borrowed = aggregates.borrowed_sizes(sample, lambda each: each)
         sizes = [np.maximum(*each) for each in zip(shown, borrowed, strict=True)]
@@ -632,13 +629,6 @@ def mean_by(parts: Parts) -> Estimates:
             value + (found.ends.upper - found.ends.value) / weight,
         )
     return _ratios(parts, ends, found, weight, rows, level)
-
-
-def _any_of(group: IntArray, column: Float64Array, size: int) -> Float64Array:
-    """Return an entry from each group, or NaN."""
-    found = np.full(size, np.nan)
-    found[group] = column
-    return found
 
 
 def _ratios(
@@ -713,5 +703,7 @@ def unseen_within(sample: Sample, most: float, confidence: float) -> float:
         return math.inf
     found = step
     for _ in range(60):  # a contraction: the logarithm changes little
-        found = step * math.log(max(most / found, 1.0) / (1.0 - confidence))
+        before, found = found, step * math.log(max(most / found, 1.0) / (1.0 - confidence))
+        if found == before:
+            break
     return found
