@@ -56,6 +56,7 @@ __all__ = [
     "TooManyRowsError",
     "TooManySketchRowsError",
     "TooManySourcesError",
+    "TooManyStandingError",
     "TooManyStrataError",
     "TooManyStreamsError",
     "TooMuchAskedError",
@@ -67,6 +68,7 @@ __all__ = [
     "UnknownMonitorError",
     "UnknownQuestionError",
     "UnknownSourceError",
+    "UnknownStandingError",
     "UnknownStreamError",
     "UnsupportedAggregateError",
     "differences",
@@ -307,6 +309,24 @@ class TooManyStrataError(ServiceError):
             f"may have {limit} (max_strata); nothing was taken",
             [Fault(field="max_strata", reason="no room", value=stratum, expected=limit)],
         )
+
+
+class TooManyStandingError(ServiceError):
+    """A stream has as many standing withdrawals as it may."""
+
+    def __init__(self, stream: str, limit: int) -> None:
+        super().__init__(
+            f"stream {stream!r} has {limit} standing withdrawals; it may have {limit}: end one, or "
+            "combine conditions, such as device in ('a', 'b')",
+            [Fault(field="for", reason="too many", value=limit + 1, expected=limit)],
+        )
+
+
+class UnknownStandingError(ServiceError):
+    """No withdrawal with this condition stands."""
+
+    def __init__(self, stream: str, where: str) -> None:
+        super().__init__(f"stream {stream!r} has no standing withdrawal where {where!r:.200}")
 
 
 class TooManySourcesError(ServiceError):

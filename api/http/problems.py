@@ -99,6 +99,7 @@ TABLE: dict[type[Exception], _Kind] = {
     errors.UnknownListError: _Kind(404, "unknown-list", "No such top-k list"),
     errors.UnknownKeyError: _Kind(404, "unknown-key", "No such key"),
     errors.UnknownIntervalError: _Kind(404, "unknown-interval", "No such interval"),
+    errors.UnknownStandingError: _Kind(404, "unknown-withdrawal", "No such standing withdrawal"),
     errors.UnknownSourceError: _Kind(404, "unknown-source", "No such source"),
     library.IncompatibleSketchError: _Kind(
         409, "incompatible-sketch", "The sketch was built with other parameters"
@@ -122,6 +123,9 @@ TABLE: dict[type[Exception], _Kind] = {
     errors.StaleTokenError: _Kind(409, "stale-token", "The token is of a stream that is no more"),
     errors.TokenBeyondError: _Kind(409, "unknown-token", "The journal has no such post"),
     errors.TooManyStreamsError: _Kind(409, "too-many-streams", "No room for another stream"),
+    errors.TooManyStandingError: _Kind(
+        409, "too-many-withdrawals", "No room for another standing withdrawal"
+    ),
     errors.TooManyMonitorsError: _Kind(409, "too-many-monitors", "No room for another monitor"),
     errors.TooManyQuestionsError: _Kind(
         409, "too-many-questions", "No room for another configured question"

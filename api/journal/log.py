@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from api.errors import IntervalConflictError
 from api.journal import changes
@@ -23,7 +22,17 @@ from api.journal.model import (
 )
 from api.journal.storage import Writer
 
-__all__ = ["Outcome", "append", "compact", "create", "delete", "reinstate", "release", "revoke"]
+__all__ = [
+    "Outcome",
+    "append",
+    "change",
+    "compact",
+    "create",
+    "delete",
+    "reinstate",
+    "release",
+    "revoke",
+]
 
 _OVERLAPS_NAMED = 10  # intervals that came before, in one refusal
 
@@ -153,16 +162,19 @@ async def create(tx: Writer, stream: StreamRow) -> StreamRow | None:
     return created
 
 
-async def change_settings(tx: Writer, stream_id: int, settings: Mapping[str, Any]) -> bool:
-    """Replace fields of a stream's row: ``ingest`` or ``about``. Return False if there is no such
-    stream.
+async def change(
+    tx: Writer, stream_id: int, changed: Callable[[StreamRow], StreamRow]
+) -> StreamRow | None:
+    """Change the variable attributes of a stream, such as its mappings. Return its row, or None if
+    there is no such stream.
     """
     head = await tx.lock_head()
-    rows = await tx.streams([stream_id])
-    for row in rows:
-        await tx.replace_stream(replace(row, **settings))
+    for row in await tx.streams([stream_id]):
+        found = changed(row)
+        await tx.replace_stream(found)
         await _count_change(tx, head, stream_id)
-    return bool(rows)
+        return found
+    return None
 
 
 async def delete(tx: Writer, stream_id: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,6 +100,8 @@ class StreamRow:
             while the stream exists.
         view: for a derived stream, its origin and derivation, as JSON.
         about: the texts ``unit`` and ``description`` that exist. They may change like mappings.
+        standing: conditions that withdraw the rows yet to come, each with the time until which it
+            stands.
     """
 
     id: int
@@ -113,6 +115,15 @@ class StreamRow:
     ingest: Mapping[str, Any] | None = None
     view: Mapping[str, Any] | None = None
     about: Mapping[str, str] = field(default_factory=dict)
+    standing: Mapping[str, int] = field(default_factory=dict)
+
+    def standing_at(self, now_us: int) -> dict[str, int]:
+        """Return the conditions that stand at a time. A condition is a change of the catalog, and
+        the journal accepts a post only from a process that knows the latest catalog. So a row is
+        either in the journal before a condition, whose request withdraws it, or becomes a tombstone
+        before it is journaled, in whichever process it arrives. Its columns are never written.
+        """
+        return {where: until for where, until in self.standing.items() if until > now_us}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +181,17 @@ class Post:
             self.snapshot = self.read(self.body)
             self.rows = len(self.snapshot)
         return self.snapshot
+
+    def withdraw(self, where: Sequence[str]) -> None:
+        """Replace the rows for which one of some conditions holds by tombstones. The ledger keeps
+        the digest of the sent body.
+        """
+        before: Any = self.decode()
+        found = before.without(where)
+        if found is not before:
+            self.request = self.sent
+            self.snapshot, self.body, self.rows = found, found.to_bytes(), len(found)
+            self._digest = _sha256(self.body)
 
     @property
     def digest(self) -> bytes:

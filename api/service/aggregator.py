@@ -15,7 +15,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from types import EllipsisType
 from typing import Any, Self, TypeVar
 
@@ -32,6 +32,7 @@ from api.errors import (
     TokenBeyondError,
     TooManySketchRowsError,
     TooManySourcesError,
+    TooManyStandingError,
     TooManyStreamsError,
     UnknownIntervalError,
     UnknownSourceError,
@@ -71,6 +72,9 @@ ComputeRecipe = Callable[[Mapping[str, Any], bytes | None], Awaitable[Recipe]]
 MOST_OPERATIONS = 1 << 16
 """Maximum operations to compute a new stream's decay, if the decay is a text: about half a second
 on a usual core. Named decays are bounded by their steps."""
+
+MOST_STANDING = 100
+"""Withdrawals that stand in one stream. Each post is checked against all of them."""
 
 _MUCH_ROWS = 1 << 14
 _FOLD_PAUSE_S = 0.02  # between merges, so that several posts are merged at once
@@ -436,14 +440,43 @@ class Aggregator:
             check_takes_readings(stream.recipe)
             check_suits(mappings_of(ingest), stream.recipe)
             settings["ingest"] = ingest
-        if settings and not await self._change(
-            lambda tx: log.change_settings(tx, stream.id, settings)
-        ):
-            raise UnknownStreamError(name)
+        if settings:
+            await self._change_row(stream, lambda row: replace(row, **settings))
         return stream, False
 
     async def _compute_recipe(self, form: Mapping[str, Any], id_key: bytes | None) -> Recipe:
         return await self.compute(recipe_of_form, form, id_key)
+
+    async def stand(self, stream: Stream, where: str, until_us: int) -> None:
+        """Withdraw the rows yet to come for which a condition holds, until a time. A time that has
+        passed ends it. On return this process has read every post that was journaled before, and
+        each later one is checked, in every process.
+
+        Raises:
+            UnknownStreamError: there is no such stream.
+            TooManyStandingError: it has too many such conditions.
+        """
+        now_us = self.now_us()
+
+        def changed(row: StreamRow) -> StreamRow:
+            found = {**row.standing_at(now_us), where: until_us}
+            if until_us <= now_us:
+                del found[where]
+            elif len(found) > MOST_STANDING:
+                raise TooManyStandingError(row.name, MOST_STANDING)
+            return replace(row, standing=found)
+
+        await self._change_row(stream, changed)
+        await self.taken(await self._storage.head())
+
+    async def _change_row(self, stream: Stream, changed: Callable[[StreamRow], StreamRow]) -> None:
+        """Change a stream's variable attributes.
+
+        Raises:
+            UnknownStreamError: there is no such stream.
+        """
+        if await self._change(lambda tx: log.change(tx, stream.id, changed)) is None:
+            raise UnknownStreamError(stream.name)
 
     async def delete(self, name: str) -> None:
         """Delete a stream, all its posts, and its derived streams.

@@ -118,15 +118,20 @@ class Receipt:
         """Return whether the request has many posts, or many bytes."""
         return len(self.posts) >= _BULK_POSTS or self.size >= _BULK_BYTES
 
-    def prepare(self, trial: Trial | None) -> None:
-        """Decode all posts, if not done before, and try whether they can be joined with the present
-        content. Otherwise set ``fault``. Runs on a thread.
+    def prepare(self, trial: Trial | None, now_us: int) -> None:
+        """Decode all posts, if not done before, withdraw rows for which a condition of their stream
+        stands, and try whether the posts can be joined with the present content. Otherwise set
+        ``fault``. Runs on a thread.
         """
         if self.fault is not None:
             return
         try:
-            for post in self.posts:
-                post.decode()
+            for stream, posts in self.parts.items():
+                standing = list(stream.row.standing_at(now_us))
+                for post in posts:
+                    post.decode()
+                    if standing:
+                        post.withdraw(standing)
             if trial is not None:
                 trial.take(self.posts)
         except Exception as fault:
@@ -460,7 +465,7 @@ class Committer:
         def prepare() -> None:
             nonlocal began
             for each in batch:
-                each.prepare(trial)
+                each.prepare(trial, now_us)
             if all(each.fault is not None for each in batch):
                 raise _NothingLeftError
             began = time.monotonic()

@@ -119,12 +119,15 @@ class Stream:
 
     def told(self, row: StreamRow) -> None:
         """Set the variable attributes from the row."""
+        if (row.ingest, row.about, row.standing) == (
+            self.row.ingest, self.row.about, self.row.standing
+        ):  # fmt: skip
+            return
         if row.ingest != self.row.ingest:
             self.disagreeing = 0
             self.notes = Notes()
-        if row.ingest != self.row.ingest or row.about != self.row.about:
-            self.row = row
-            self.generation += 1
+        self.row = row
+        self.generation += 1
 
     @property
     def mappings(self) -> Mappings | None:

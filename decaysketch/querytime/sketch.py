@@ -245,13 +245,16 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         zero_weight = self._admit(*columns)
         assert zero_weight == 0, "single observations are validated when they are given"
 
-    def withdraw(self, ids: npt.ArrayLike | None = None, *, where: str | None = None) -> int:
+    def withdraw(
+        self, ids: npt.ArrayLike | None = None, *, where: str | Sequence[str] | None = None
+    ) -> int:
         """Withdraw stored observations. No query reads them again, and no duplicate, late or
         merged, brings them back.
 
         Args:
             ids: their ids. Ids that are not stored have no effect.
-            where: a condition over the columns, ``w``, ``time`` and ``age``, instead of ids.
+            where: a condition over the columns, ``w``, ``time`` and ``age``, instead of ids, or
+                several, of which one must hold.
 
         Returns:
             How many observations were withdrawn.

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, Self, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,7 @@ from decaysketch.querytime.state import SketchState, digest_of, with_joint_recor
 from decaysketch.querytime.strata_bands import StrataBands, bands_of_strata, draw_strata
 from decaysketch.querytime.strata_state import StrataState
 from decaysketch.querytime.verdicts import verdicts_of
-from decaysketch.querytime.withdrawing import present, tombstones
+from decaysketch.querytime.withdrawing import check_standing, present, tombstones
 
 __all__ = ["Estimator", "QueryTimeSnapshot"]
 
@@ -175,11 +175,33 @@ class QueryTimeSnapshot(Sampled):
         """
         return marks_of(np.max([state.watermarks for state in self.states], axis=0))
 
-    def withdrawal(self, ids: npt.ArrayLike | None = None, *, where: str | None = None) -> Any:
+    def withdrawal(
+        self, ids: npt.ArrayLike | None = None, *, where: str | Sequence[str] | None = None
+    ) -> Any:
         """Return a sketch with a tombstone for each stored observation that the arguments select.
         Merge it to withdraw them. See :meth:`DecaySketch.withdraw`.
         """
         return self._thaw(tombstones(self.states, self.newest or 0, ids, where))
+
+    def check_standing(self, where: str) -> None:
+        """Reject a condition that cannot be applied to rows yet to come, with :meth:`without`.
+
+        Raises:
+            ParameterError: the stream has no revision column, or the condition cannot be read, or
+                it reads the age, which changes meanwhile.
+        """
+        check_standing(self.params, where)
+
+    def without(self, where: Sequence[str]) -> Self:
+        """Return the snapshot with the rows withdrawn for which one of some conditions holds. It is
+        the snapshot itself if there are none.
+        """
+        made = self.withdrawal(where=where)
+        if not len(made):
+            return self
+        made.merge(self)
+        found: Self = made.snapshot()
+        return found
 
     @property
     def strata(self) -> Sequence[tuple[str | None, ...]]:

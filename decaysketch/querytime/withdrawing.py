@@ -19,7 +19,7 @@ from decaysketch.query.sample import Sample, changed
 from decaysketch.querytime.state import SketchState
 from decaysketch.querytime.strata_state import StrataState
 
-__all__ = ["present", "tombstones", "without_withdrawn"]
+__all__ = ["check_standing", "present", "read_condition", "tombstones", "without_withdrawn"]
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -69,35 +69,68 @@ class _Rows:
 
 
 def tombstones(
-    states: Sequence[SketchState], now: int, ids: npt.ArrayLike | None, where: str | None
-) -> list[SketchState]:
-    """Return the states with nothing but a tombstone for each selected observation.
+    states: Sequence[SketchState], now: int, ids: npt.ArrayLike | None,
+    where: str | Sequence[str] | None,
+) -> list[SketchState]:  # fmt: skip
+    """Return the states with nothing but a tombstone for each selected observation. Of several
+    conditions, one must hold.
 
     Raises:
         ParameterError: the stream has no revision column, or not exactly one argument is given.
     """
     params = states[0].params
-    if params.revision is None:
-        raise ParameterError(
-            "the stream has no revision column, so nothing can be withdrawn; declare one, or give "
-            "the sketch one with ds.upgrade"
-        )
+    _check_revised(params)
     if (ids is None) == (where is None):
         raise ParameterError("expected ids or where, and not both")
-    bound = None
-    if where is not None:
-        schema = schema_of(params.value_type, params.time_unit, params.columns)
-        bound = bound_to(Modifiers(where=where), schema)["where"]
+    conditions = [] if where is None else [where] if isinstance(where, str) else list(where)
+    bound = [read_condition(params, each) for each in conditions]
     found = []
     for state in states:
-        if isinstance(bound, Bound):
-            table: Any = _Rows(state, now)
-            rows = bound.holds(SampleTable(table))
+        if where is not None:
+            table: Any = SampleTable(_Rows(state, now))  # type: ignore[arg-type]  # as far as read
+            rows = np.zeros(len(state), np.bool_)
+            for each in bound:
+                rows |= each.holds(table)
         else:
             rows = np.isin(state.ids, np.asarray(ids))
         gone = withdrawn_rows(params, state.records)
         found.append(_only(state, rows if gone is None else rows & ~gone))
     return found
+
+
+def read_condition(params: Any, where: str) -> Bound:
+    """Return a condition over a stream's columns.
+
+    Raises:
+        ParameterError: it cannot be read.
+    """
+    schema = schema_of(params.value_type, params.time_unit, params.columns)
+    found = bound_to(Modifiers(where=where), schema)["where"]
+    assert isinstance(found, Bound)
+    return found
+
+
+def check_standing(params: Any, where: str) -> None:
+    """Reject a condition that cannot stand for rows yet to come.
+
+    Raises:
+        ParameterError: the stream has no revision column, or the condition cannot be read, or it
+            reads the age, which changes while it stands.
+    """
+    _check_revised(params)
+    if "age" in read_condition(params, where).names:
+        raise ParameterError(
+            f"where {where!r} reads age, which changes while the withdrawal stands; write it with "
+            "time"
+        )
+
+
+def _check_revised(params: Any) -> None:
+    if params.revision is None:
+        raise ParameterError(
+            "the stream has no revision column, so nothing can be withdrawn; declare one, or give "
+            "the sketch one with ds.upgrade"
+        )
 
 
 def _only(state: SketchState, rows: BoolArray) -> SketchState:

@@ -92,6 +92,8 @@ RULES = {
     "GET /v1/streams/{name}/sketch": "read",
     "POST /v1/streams/{name}/sketches": "write",
     "GET /v1/streams/{name}/sources": "read",
+    "DELETE /v1/streams/{name}/withdrawals": "admin",
+    "GET /v1/streams/{name}/withdrawals": "admin",
     "POST /v1/streams/{name}/withdrawals": "admin",
     "DELETE /v1/streams/{name}/sources/{source:path}/intervals": "admin",
     "POST /v1/streams/{name}/sources/{source:path}/reinstate": "admin",

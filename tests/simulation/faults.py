@@ -57,7 +57,7 @@ def _fault(name: str) -> Callable[[Callable[[], Iterator[None]]], Fault]:
 def _early() -> Iterator[None]:
     async def write(self: Committer, batch: list[Receipt], trial: Any) -> list[Any]:
         for each in batch:
-            each.prepare(trial)
+            each.prepare(trial, 0)
         posts = [post for each in batch if each.fault is None for post in each.posts]
         writing = self._storage.writing()
         transaction = await writing.__aenter__()

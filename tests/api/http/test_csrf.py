@@ -111,6 +111,7 @@ def requests_that_change(headers: dict[str, str]) -> list[tuple[str, str, dict[s
         ("PUT", "/v1/streams/s/questions/q", {"json": question, **as_json}),
         ("DELETE", "/v1/streams/s/questions/q", {"headers": headers}),
         ("POST", "/v1/streams/none/withdrawals", {"json": {"ids": [1]}, **as_json}),
+        ("DELETE", "/v1/streams/none/withdrawals?where=x", {"headers": headers}),
         ("PUT", "/v1/streams/none/functions/f", {"json": {}, **as_json}),
         ("POST", "/v1/streams/s/functions/f/exchange?source=x", {
             "json": {"epoch": None, "messages": []}, **as_json,

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
+import pytest
 from fastapi.testclient import TestClient
-from service import OCTETS, posted
+from service import LOCAL, OCTETS, posted
 
 import decaysketch as ds
+from api.app import create_app
+from api.journal.model import StreamRow
+from api.settings import Settings
 
 URL = "/v1/streams/fleet"
 T0 = 1_700_000_000
@@ -37,6 +43,13 @@ def count(client: TestClient, where: str) -> float:
     return value
 
 
+def as_sketch(rows: list[dict[str, Any]]) -> bytes:
+    made = ds.DecaySketch(PARAMS)
+    columns = [row["columns"] for row in rows]
+    made.update(columns, 1, [row["time"] for row in rows], [row["id"] for row in rows])
+    return made.to_bytes()
+
+
 def test_withdrawn_rows_do_not_return(start: Callable[..., TestClient]) -> None:
     client = start()
     assert client.put(URL, json={"params": CREATION}).status_code == 201
@@ -44,10 +57,7 @@ def test_withdrawn_rows_do_not_return(start: Callable[..., TestClient]) -> None:
     answer = client.post(f"{URL}/withdrawals", json={"where": "device == 'd1'"}).json()
     assert answer["withdrawn"] == 20
     assert answer["token"]
-    older = ds.DecaySketch(PARAMS)
-    older.update([row["columns"] for row in ROWS], 1, [row["time"] for row in ROWS],
-                 [row["id"] for row in ROWS])  # fmt: skip
-    posted(client.post(f"{URL}/sketches?source=b", content=older.to_bytes(), headers=OCTETS))
+    posted(client.post(f"{URL}/sketches?source=b", content=as_sketch(ROWS), headers=OCTETS))
     post(client, ROWS, "c")  # late duplicates, by another way
     for again in (False, True):
         client = start() if again else client
@@ -62,7 +72,55 @@ def test_withdrawn_rows_do_not_return(start: Callable[..., TestClient]) -> None:
     assert (nothing["withdrawn"], nothing["token"]) == (0, None)
 
 
-def test_bad_withdrawals_are_one_clear_error(stream: TestClient) -> None:
+def test_rows_yet_to_come_are_withdrawn_while_a_condition_stands(data: Path) -> None:
+    """Two processes over one database. One accepts the condition, both withdraw. Every query finds
+    what a sketch has that all rows were given to and then withdrawn from.
+    """
+    where = "device == 'd1'"
+    later = [dict(row, id=row["id"] + 100) for row in ROWS]
+    expected = ds.DecaySketch(PARAMS)
+    for rows in (ROWS, later):
+        expected.merge(ds.DecaySketch.from_bytes(as_sketch(rows)))
+    expected.withdraw(where=where)
+    with ExitStack() as running:
+        first, second = (
+            running.enter_context(TestClient(create_app(Settings(data=str(data))), base_url=LOCAL))
+            for _ in range(2)
+        )
+        assert first.put(URL, json={"params": CREATION}).status_code == 201
+        token = post(second, ROWS[:30], "a").json()["token"]
+        asked = {"where": where, "for": "30d"}
+        found = first.post(f"{URL}/withdrawals", json=asked).json()
+        assert found["withdrawn"] == 10, token  # posted to the other process
+        assert found["standing"]["where"] == where
+        # The second process has not looked at the catalog since.
+        body = {"content": as_sketch(ROWS[30:]), "headers": OCTETS}
+        posted(second.post(f"{URL}/sketches?source=b&first=0&next=30", **body))
+        posted(second.post(f"{URL}/sketches?source=b&first=0&next=30", **body))  # sent again
+        answer = post(second, later, "c").json()
+        assert answer["refusals"] == []
+        for client in (first, second):
+            after = {"Decaysketch-After": answer["token"]}
+            blob = client.get(f"{URL}/sketch", headers=after).content
+            assert ds.DecaySketch.from_bytes(blob) == expected
+            listed = client.get(f"{URL}/withdrawals").json()["standing"]
+            assert listed == [found["standing"]]
+    with TestClient(create_app(Settings(data=str(data))), base_url=LOCAL) as client:
+        assert client.delete(f"{URL}/withdrawals", params={"where": where}).status_code == 204
+        assert client.delete(f"{URL}/withdrawals", params={"where": where}).status_code == 404
+        again = [dict(row, id=row["id"] + 200) for row in ROWS]
+        post(client, again, "c")
+        assert count(client, where) == 20.0
+
+
+def test_a_condition_stands_until_its_time() -> None:
+    row = StreamRow(1, "s", "x", {}, 0, standing={"a": 10, "b": 20})
+    assert [row.standing_at(now) for now in (9, 10, 20)] == [row.standing, {"b": 20}, {}]
+
+
+def test_bad_withdrawals_are_one_clear_error(
+    stream: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert stream.put(URL, json={"params": CREATION}).status_code == 201
     post(stream, ROWS, "a")
     for url, body, says in (
@@ -70,8 +128,18 @@ def test_bad_withdrawals_are_one_clear_error(stream: TestClient) -> None:
         (URL, {"ids": [1], "where": "device == 'a'"}, "expected ids or where"),
         (URL, {"where": "devise == 'a'"}, "devise"),
         ("/v1/streams/s", {"ids": [1]}, "no revision column"),
+        ("/v1/streams/s", {"where": "v > 1", "for": "1d"}, "no revision column"),
+        (URL, {"ids": [1], "for": "1d"}, "where alone"),
+        (URL, {"where": "age > 1", "for": "1d"}, "reads age"),
+        (URL, {"where": "temp > 1", "for": "never"}, "for is"),
+        (URL, {"where": "temp > 1", "for": "4000d"}, "3660d"),
     ):
         answer = stream.post(f"{url}/withdrawals", json=body)
         assert (answer.status_code, says in answer.text) == (422, True), answer.text
+    monkeypatch.setattr("api.service.aggregator.MOST_STANDING", 1)
+    for status, where in ((200, "temp == -1"), (200, "temp == -1"), (409, "temp == -2")):
+        answer = stream.post(f"{URL}/withdrawals", json={"where": where, "for": "1d"})
+        assert answer.status_code == status
+    assert answer.json()["type"].endswith(":too-many-withdrawals")
     rejected = post(stream, [{"time": T0, "id": 5, "columns": {"rev": 255}}], "a")
     assert [each["field"] for each in rejected.json()["refusals"]] == ["columns.rev"]
