@@ -51,6 +51,7 @@ class _Source:
     upto: int = 0  # its snapshot held the rows up to here
     gathered: MergeBuffer | None = None  # see Stream.gather_of
     generation: int = 0  # rises with each post
+    strata: set[Stratum] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class Stream:
         self.accepted = Accepted(self.recipe) if conflicts else None
         self._left_out: list[LeftOut] = []
         self._sources: dict[str, _Source] = {}
-        self.strata: set[Stratum] = set()  # also of sources that were deleted since the start
+        self.strata: set[Stratum] = set()
         self._source_names: list[str] = []  # in order
         self._totals = Totals()
         self._all = self._new_buffer()
@@ -257,6 +258,7 @@ class Stream:
             with self._joining:
                 self._partial_joins.clear()
             self.gather(None)  # some of it may have come from there
+            self.strata = set().union(*(each.strata for each in self._sources.values()))
         self.generation += known != revocation
         return dropped
 
@@ -306,6 +308,7 @@ class Stream:
                 self._all.add(part)
                 if source.buffer.is_large:
                     self._large.add(source.buffer)
+        source.strata.update(sketch.strata)
         self.strata.update(sketch.strata)
         self.generation += 1
         source.generation += 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from decaysketch.errors import ParameterError
 
@@ -13,6 +13,8 @@ __all__ = [
     "MAX_STRATUM_COLUMNS",
     "ColumnType",
     "ColumnTypes",
+    "ColumnsField",
+    "StrataField",
     "read_column_types",
     "read_strata",
     "revision_first",
@@ -22,6 +24,26 @@ ColumnType = Literal["float64", "int64", "bool", "text"]
 
 ColumnTypes: TypeAlias = "tuple[tuple[str, ColumnType], ...]"
 """Each column's name and type, sorted by name."""
+
+if TYPE_CHECKING:
+    # A parameter accepts more than what it is stored as, which type checkers read from these.
+
+    class ColumnsField:
+        """Declared columns."""
+
+        def __get__(self, instance: object, owner: object = None) -> ColumnTypes: ...
+        def __set__(
+            self, instance: object, value: str | Mapping[str, str] | Sequence[Sequence[str]]
+        ) -> None: ...
+
+    class StrataField:
+        """Stratum columns."""
+
+        def __get__(self, instance: object, owner: object = None) -> tuple[str, ...]: ...
+        def __set__(self, instance: object, value: str | Sequence[str]) -> None: ...
+
+else:
+    ColumnsField, StrataField = ColumnTypes, tuple[str, ...]
 
 MAX_COLUMNS = 32
 MAX_COLUMN_NAME_BYTES = 128

@@ -28,7 +28,9 @@ import numpy.typing as npt
 
 from decaysketch.core import hashing, sizing
 from decaysketch.core.column_types import (
+    ColumnsField,
     ColumnTypes,
+    StrataField,
     read_column_types,
     read_strata,
     revision_first,
@@ -199,10 +201,10 @@ class SketchParams(BuildParams):
     value_type: ValueType | Literal["record"] = "float64"
     id_mix: IdMix = "keyed"
     id_key: bytes | None = field(default=None, repr=False)
-    columns: ColumnTypes = field(default=(), repr=False)
+    columns: ColumnsField = field(default=(), repr=False)
     objectives: Objectives = field(default=BY_WEIGHT, repr=False)
     revision: str | None = field(default=None, repr=False)
-    strata: tuple[str, ...] = field(default=(), repr=False)
+    strata: StrataField = field(default=(), repr=False)
     max_strata: int = field(default=DEFAULT_STRATA, repr=False)
     accuracy: InitVar[float | str | None] = None
     expected: InitVar[int | None] = None

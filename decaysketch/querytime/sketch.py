@@ -453,6 +453,8 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         if not held[0]:
             summary["exact after"] = told(params.time_unit, stats.complete_since[0])
         summary["levels in use"] = held.index(True) + 1 if any(held) else len(held)
+        if params.strata:
+            summary["strata"] = ", ".join(params.strata)
         if params.copies > 1:
             summary["copies"] = params.copies
         if len(params.objectives) > 1:

@@ -79,6 +79,13 @@ def test_a_new_stratum_beyond_the_limit_is_rejected_counted_and_named(client: Te
     assert refused.json()["type"].endswith("too-many-strata")
     assert "host = 'x'" in refused.json()["detail"]
     posted(send(client, built(rows("abcd", 200))))
+    # The strata of revoked sources leave space for others.
+    assert post(client, rows("d", 300), "other").json()["refusals"] == []
+    headers = {"content-type": "application/json"}
+    for source in "ab":
+        assert client.post(f"{URL}/sources/{source}/revoke", headers=headers).status_code == 204
+    refused = post(client, rows("wxyz", 400), "other").json()["refusals"]
+    assert [each["value"] for each in refused] == ["z"]
     named = client.put("/v1/streams/bad", json={"params": CREATION | {"strata": ["ms"]}})
     assert named.status_code == 422
     assert "strata" in named.text
