@@ -105,7 +105,8 @@ def _curve(probability: float) -> tuple[float, Float64Array]:
     root = (points + 1.0) / (6.0 * math.sqrt(least))
     shape = 1.0 / (9.0 * root * root)
     slope = (np.cbrt(_from_series(shape, probability) / shape) - 1.0) / root
-    return least, np.polynomial.chebyshev.chebfit(points, slope, _DEGREE)
+    curve: Float64Array = np.polynomial.chebyshev.chebfit(points, slope, _DEGREE)  # type: ignore[assignment]  # of float64
+    return least, curve
 
 
 def _from_series(shape: Float64Array, probability: float) -> Float64Array:

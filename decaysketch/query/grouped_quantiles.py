@@ -86,14 +86,14 @@ class _Ranks(NamedTuple):
         counts = np.bincount(group, minlength=parts.size)
         starts = np.concatenate([[0], np.cumsum(counts)])
         weight = parts.sum(group, columns.masses)
-        found, *sums = _native.rank(
+        found, exact, sampled, variance = _native.rank(
             group, np.ascontiguousarray(values).view(np.int64), values.dtype.kind == "f",
             columns.masses, columns.variances, columns.exact, weight, starts,
         )  # fmt: skip
         over = np.where(weight > 0.0, weight, 1.0)
         return cls(
-            starts, counts, found.view(values.dtype), *sums, weight, parts.step / over,
-            parts.thinning,
+            starts, counts, found.view(values.dtype), exact, sampled, variance, weight,
+            parts.step / over, parts.thinning,
         )  # fmt: skip
 
     def reach(self, some: IntArray, wanted: Float64Array) -> IntArray:
