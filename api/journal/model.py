@@ -183,8 +183,8 @@ class Post:
         return self.snapshot
 
     def withdraw(self, where: Sequence[str]) -> None:
-        """Replace the rows for which one of some conditions holds by tombstones. The ledger keeps
-        the digest of the sent body.
+        """Replace the rows that satisfy a condition by tombstones. The ledger keeps the sent body's
+        digest.
         """
         before: Any = self.decode()
         found = before.without(where)

@@ -74,8 +74,8 @@ def gammaincinv(shape: Float64Array, probability: float) -> Float64Array:
 
     Many shapes are read from a curve for their probability: the cube root of the quantile over the
     shape (Wilson and Hilferty 1931) is smooth in ``1 / sqrt(shape)``, so a Chebyshev polynomial
-    gives it with a relative error below 1e-9. This is ten times as fast as SciPy's search, which
-    finds the quantiles of shapes that are too small for the curve.
+    gives it with a relative error below 1e-9. This is ten times as fast as SciPy's search. SciPy
+    finds quantiles for shapes too small for the curve.
 
     Complexity: O(n). The first call for a probability makes its curve, in about 1 ms.
     """
@@ -112,7 +112,7 @@ def _curve(probability: float) -> tuple[float, Float64Array]:
 def _from_series(shape: Float64Array, probability: float) -> Float64Array:
     """Return quantiles. It starts from the quantile's cube root as a series in ``c = 1 / (9
     shape)`` up to ``c^2`` (Cornish and Fisher), and makes one Halley step, or two if the first was
-    long. In a far lower tail this is closer than SciPy's search, which serves as a fallback.
+    long. In a far lower tail this is closer than SciPy's search, the fallback.
     """
     z = ndtri(probability)
     with np.errstate(all="ignore"):
