@@ -123,7 +123,7 @@ async def withdraw(
     summary="List standing withdrawals",
     dependencies=[Depends(administers)],
     response_model=StandingList,
-    responses=problems(s404="No such stream."),
+    responses=problems(s404="No such stream.", s422="The name is no stream name."),
 )
 async def list_withdrawals(name: schemas.StreamName, aggregator: TheAggregator) -> StandingList:
     """List the conditions that withdraw observations yet to come, by their end."""
@@ -138,7 +138,11 @@ async def list_withdrawals(name: schemas.StreamName, aggregator: TheAggregator) 
     summary="End a standing withdrawal",
     dependencies=[Depends(administers)],
     status_code=204,
-    responses=problems(s404="No such stream, or no withdrawal with this condition stands."),
+    responses=problems(
+        s404="No such stream, or no withdrawal with this condition stands.",
+        s422="`where` is missing or too long, or the name is no stream name.",
+        s503="The journal is out of reach; it may or may not have happened.",
+    ),
 )
 async def end_withdrawal(
     name: schemas.StreamName,
