@@ -59,7 +59,7 @@ from decaysketch.core.withdrawals import WITHDRAWN
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
 from decaysketch.ingest.mapping import shown
-from decaysketch.ingest.points import Points
+from decaysketch.ingest.points import Integers, PointColumns, Points, Values
 from decaysketch.ingest.readings import Reading, SeriesPart
 from decaysketch.ingest.record_columns import ColumnValues, Dropped, columns_of, records_of
 from decaysketch.ingest.series_rows import (
@@ -638,83 +638,120 @@ _NO_TEXT = "-"
 
 def points_to_columns(points: Points, form: Form) -> Raw:
     """Do the same for readings that are columns already."""
-    values, times_ns, weights = points.values, points.times_ns, points.weights
-    faults = _faults((), times_ns, weights, form) if form.columns else _faults(
-        values, times_ns, weights, form
-    )  # fmt: skip
-    has_fields = any(points.fields)
-    parts = (points.series, points.fields) if has_fields else (points.series,)
-    unsound = {}
-    sound = {name for name in dict.fromkeys(points.fields) if fault_of_key((name,)) is None}
-    for code, key in enumerate(zip(*parts, strict=True)):
-        short = 0 < len(key[0]) <= MAX_KEY_BYTES // 4 and (not has_fields or key[1] in sound)
-        if not short and (reason := fault_of_key(key)):
-            unsound[code] = (form.fields[-1], reason, list(key))
+    columns = points.columns()
+    values = _values_of(columns, form)
+    faults = _faults(values, columns.times_ns, columns.weights, form)
+    parts = (points.series, points.fields) if any(points.fields) else (points.series,)
+    unsound = _unsound(points, len(parts), form)
     if unsound:
-        for place, code in enumerate(points.codes):
-            if code in unsound:
-                faults.setdefault(place, unsound[code])
+        for place in np.flatnonzero(np.isin(columns.codes, list(unsound))).tolist():
+            faults.setdefault(place, unsound[int(columns.codes[place])])
     places = _sound(len(points), faults)
-    codes, numbers = points.codes, points.numbers
-    if faults:
-        codes, numbers = [codes[each] for each in places], [numbers[each] for each in places]
-        values, times_ns = [values[each] for each in places], [times_ns[each] for each in places]
-        weights = [weights[each] for each in places]
-    raw = _raw(len(points), places, () if form.columns else values, times_ns, weights, faults, form)
+    of_each, numbers, times_ns, weights = (
+        _some(column, places, len(points))
+        for column in (columns.codes, columns.numbers, columns.times_ns, columns.weights)
+    )
+    values = _some(values, places, len(points))
+    raw = _raw(len(points), places, values, times_ns, weights, faults, form)
     if form.columns:
         raw.values, raw.dropped = _records_of(points, places, form)
-    of_each = np.array(codes, dtype=np.int64)
     raw.parts = tuple(
         # A text that no row has any more must not be hashed: it may be one that cannot be.
-        RepeatedKeys([_NO_TEXT if code in unsound else text for code, text in column], of_each)
-        for column in map(enumerate, parts)
-    )
+        RepeatedKeys(
+            [_NO_TEXT if code in unsound else text for code, text in enumerate(column)]
+            if unsound else column,
+            of_each,
+        )
+        for column in parts
+    )  # fmt: skip
     if not form.names_series:
         raw.parts += (np.array(numbers, dtype=np.int64),)
         return raw
 
     unit_ns = NANOSECONDS[form.params.time_unit]
-    raw.of_series = fields_of_points(points, of_each, places, form.attributes, unit_ns)
+    raw.of_series = fields_of_points(points, of_each, places.tolist(), form.attributes, unit_ns)
     if (texts := entity_texts(points)) is not None:
         texts = [_NO_TEXT if code in unsound else text for code, text in enumerate(texts)]
         raw.of_series.entity_parts = (RepeatedKeys(texts, of_each), *raw.parts[1:])
     return raw
 
 
-def _records_of(points: Points, places: Sequence[int], form: Form) -> tuple[Any, Dropped]:
+def _values_of(columns: PointColumns, form: Form) -> Values:
+    """Return the values, as an array only if its type is right. None: there are none."""
+    values = columns.values
+    if form.columns:
+        return None
+    if values is None:
+        return [None] * len(columns.codes)
+    if isinstance(values, list):
+        return values
+    wide = values.dtype.kind == "i" and len(values) and (
+        max(-int(values.min()), int(values.max())) > EXACT_IN_FLOAT
+    )  # fmt: skip
+    exact = values.dtype.kind == "i" if form.integers else not wide
+    return values.tolist() if form.labels or not exact else values
+
+
+def _unsound(points: Points, parts: int, form: Form) -> dict[int, tuple[Any, ...]]:
+    """Return faults by code, for series that cannot be keys."""
+    names = {name for name in dict.fromkeys(points.fields) if fault_of_key((name,)) is not None}
+    lengths = list(map(len, points.series))
+    if not (parts == 2 and names) and (
+        not lengths or 0 < min(lengths) <= max(lengths) <= MAX_KEY_BYTES // 4
+    ):
+        return {}
+    found = {}
+    for code, key in enumerate(zip(points.series, points.fields, strict=True)):
+        if reason := fault_of_key(key[:parts]):
+            found[code] = (form.fields[-1], reason, list(key[:parts]))
+    return found
+
+
+def _some(column: Any, places: Int64Array, rows: int) -> Any:
+    """Return a column's sound rows."""
+    if column is None or len(places) == rows:
+        return column
+    if isinstance(column, np.ndarray):
+        return column[places]
+    return [column[place] for place in places.tolist()]
+
+
+def _records_of(points: Points, places: Int64Array, form: Form) -> tuple[Any, Dropped]:
     """Return all columns, and counts for values that fill none."""
     dropped = Counter(points.told.dropped)
-    codes = np.array(points.codes, dtype=np.int64)
-    cells = points.values_by_column()
+    codes, cells = points.columns().codes, points.cells_by_column()
     records = records_of(form.columns, codes, points.layouts, cells, dropped)
-    return (records if len(places) == len(codes) else records[np.array(places, np.int64)]), dropped
+    return (records if len(places) == len(codes) else records[places]), dropped
 
 
-def _sound(rows: int, faults: Mapping[int, object]) -> list[int]:
-    return [place for place in range(rows) if place not in faults] if faults else list(range(rows))
+def _sound(rows: int, faults: Mapping[int, object]) -> Int64Array:
+    """Return the rows without a fault."""
+    return np.delete(np.arange(rows, dtype=np.int64), list(faults))
 
 
 def _raw(
     rows: int,
-    places: list[int],
-    values: Sequence[Any],
-    times_ns: Sequence[int],
-    weights: Sequence[int],
+    places: Int64Array,
+    values: Values | Sequence[Any],
+    times_ns: Integers | Sequence[int],
+    weights: Integers | Sequence[int],
     faults: Mapping[int, tuple[Any, ...]],
     form: Form,
 ) -> Raw:
     """Return columns for the rows without a fault, without keys."""
     missing = np.zeros(len(places), dtype=bool)
     ranges: dict[int, int] = {}
-    if Range in set(map(type, values)):
+    values = () if values is None else values
+    listed = not isinstance(values, np.ndarray)
+    if listed and Range in set(map(type, values)):
         ranges = {at: key_of(each) for at, each in enumerate(values) if type(each) is Range}
         values = [each.middle if type(each) is Range else each for each in values]
-    if None in values:
+    if listed and None in values:
         missing = np.array([value is None for value in values], dtype=bool)
         values = [("" if form.labels else 0) if value is None else value for value in values]
     return Raw(
         rows,
-        np.array(places, dtype=np.int64),
+        places,
         value_column(values, form),
         missing,
         np.array(weights, dtype=np.int64),
@@ -725,7 +762,7 @@ def _raw(
     )
 
 
-def value_column(values: Sequence[Any], form: Form) -> npt.NDArray[Any]:
+def value_column(values: npt.NDArray[Any] | Sequence[Any], form: Form) -> npt.NDArray[Any]:
     """Return a column of values with the right type."""
     if not (form.labels or form.columns):
         return np.array(values, dtype=np.int64 if form.integers else np.float64)
@@ -743,15 +780,22 @@ def _transposed(readings: Sequence[Reading]) -> tuple[Sequence[Any], ...]:
 
 
 def _faults(
-    values: Sequence[Any], times_ns: Sequence[int], weights: Sequence[int], form: Form
+    values: Values | Sequence[Any],
+    times_ns: Integers | Sequence[int],
+    weights: Integers | Sequence[int],
+    form: Form,
 ) -> dict[int, tuple[Any, ...]]:
-    """Return the first fault in the numbers of each reading, by its position."""
+    """Return the first fault in each reading's numbers, by its position. An array has none."""
     found: dict[int, tuple[Any, ...]] = {}
     for name, column in (("weight", weights), ("time", times_ns)):
+        if isinstance(column, np.ndarray):
+            continue
         if column and not -INT64_LIMIT <= min(column) <= max(column) < INT64_LIMIT:
             for place, number in enumerate(column):
                 if not -INT64_LIMIT <= number < INT64_LIMIT:
                     found.setdefault(place, (name, BEYOND_64_BITS, number))
+    if values is None or isinstance(values, np.ndarray):
+        return found
     if form.columns:
         for place, value in enumerate(values):
             if type(value) is not ColumnValues:

@@ -20,7 +20,7 @@ Grammar
     it. Any other backslash is literal. A quoted text may have line ends in it. The parser does not
     inspect fields that no mapping names, nor lines whose measurement no mapping names.
 Two ways
-    Byte functions split lines without backslashes and quotes, some hundred lines together
+    A scanner in C splits plain lines, some thousand together, and NumPy makes readings from them
     (:func:`_plain`). The grammar reads all other lines (:func:`_careful`), to the same readings.
 
 One pass reads a body for several streams (:func:`steps`). Plans for series stay from body to body
@@ -36,23 +36,25 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import repeat
 from math import isfinite
-from operator import itemgetter
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from decaysketch.ingest._native import FLOAT, INTEGER, OTHER, Lines, Names
 from decaysketch.ingest.json_text import MARK, without_mark
 from decaysketch.ingest.mapping import Texts, shown
-from decaysketch.ingest.points import Points
+from decaysketch.ingest.points import Points, Values
 from decaysketch.ingest.readings import RefusedError, Steps, UnreadableError, finished
 from decaysketch.ingest.record_columns import MEASUREMENT, Filling, Layout, drop
 from decaysketch.ingest.series import (
     MOST_TEXT_BYTES,
+    Generation,
     Name,
     Plans,
     SeriesIndex,
@@ -72,7 +74,10 @@ PRECISIONS = {
     "m": 60_000_000_000, "h": 3_600_000_000_000,
 }  # fmt: skip
 
-_TOGETHER = 16 << 10  # bytes of lines that are split together
+_LARGEST, _SMALLEST = 128 << 10, 16 << 10  # bytes of lines that are read together
+_FEWEST = 16  # lines that are worth it
+_PLANS_A_STEP = 100  # series
+_MOST_BATCHES = 64  # kinds of lines that are read together
 _MOST_REFUSED = 100_000  # of one body
 _PLAN_BYTES, _TARGET_BYTES = 300, 250  # without texts
 _SHAPES_KEPT = 1000  # of a body
@@ -138,6 +143,11 @@ class LineMap(SeriesMap):
     def columns_omitted(self) -> frozenset[str]:
         """``drop_tags``."""
         return self.dropped
+
+    @cached_property
+    def field(self) -> bytes:
+        """``value`` as a body has it."""
+        return (self.value or "").encode("utf-8")
 
     @cached_property
     def dropped(self) -> frozenset[str]:
@@ -211,30 +221,35 @@ def steps(
     except UnicodeError as fault:
         raise UnreadableError(f"the body is no line protocol: {fault}") from None
     read = _Reader(streams, precision_ns)
-    at, number = 0, 1
+    at, number, size = 0, 1, _SMALLEST
     while at < len(body) and (most is None or read.total <= most):
-        end = len(body)
-        if at + _TOGETHER < end:
-            end = body.rfind(b"\n", at, at + _TOGETHER)
-            if end < 0:
-                end = body.find(b"\n", at)
-            if end < 0:
-                end = len(body)
         yield
-        if _plain(read, body[at:end], number):
-            number += body.count(b"\n", at, end) + 1
-            at = end + 1
-            read.check_texts()
-            continue
-        while at <= end and at < len(body):
+        end = body.find(b"\n", at + size) + 1 or len(body)
+        lines = Lines(body, at, end, precision=precision_ns, longest=MAX_LINE_BYTES)
+        stop = end if lines.at == end else lines.at + 1  # for the grammar
+        if len(lines) >= _FEWEST or lines.at == end:
+            yield from read.prepare(body, lines)
+            if _plain(read, body, lines, number):
+                at, number = lines.at, number + lines.ends
+                size = min(2 * size, _LARGEST)
+            elif size > _SMALLEST:
+                size = _SMALLEST
+                continue
+        if lines.at < end:
+            size = _SMALLEST
+        while at < stop:
             begin, at = at, _careful(read, body, at, number)
             number += body.count(b"\n", begin, at)
             read.check_texts()
+        read.check_texts()
         if read.refusals > _MOST_REFUSED:
             raise UnreadableError(
                 f"more than {_MOST_REFUSED} lines are refused, the first for this: "
                 f"{': '.join(read.first_refusal)}"
             )
+    for points in read.streams:
+        if not points.cells:  # which name rows
+            points.sort()
     return read.streams
 
 
@@ -264,6 +279,7 @@ class _Target:
 
 
 _Skip = tuple[int, str, int]  # stream, word, number
+_Group = tuple[bool, tuple[tuple[int, int], ...], tuple[_Skip, ...]]
 
 
 @dataclass(slots=True, frozen=True, eq=False)
@@ -271,23 +287,25 @@ class _Plan:
     """The instructions for the lines of a series.
 
     Attributes:
-        targets: by the name of the field.
+        values: the fields that mappings read.
         records: for mappings that fill columns.
         plain: whether :func:`_plain` can read them.
         skips: parts skipped in each line, with any fields: stream, word and number.
+        group: equal for series that the same mappings read.
         bytes: memory, about.
     """
 
-    targets: dict[bytes, list[_Target]]
+    values: tuple[_Target, ...]
     records: tuple[_Target, ...]
     plain: bool
     skips: tuple[_Skip, ...]
+    group: Hashable
     bytes: int
 
     @property
     def unread(self) -> bool:
         """Whether no mapping reads its lines."""
-        return not (self.targets or self.records)
+        return not (self.values or self.records)
 
 
 class _Shape:
@@ -297,25 +315,23 @@ class _Shape:
         map: the mapping.
         stream: its stream number.
         columns: column names.
-        positions: their texts among field names and texts.
+        positions: numbers of their fields.
         undeclared: columns, reasons and counts that each line drops.
-        separators: between field names and texts.
     """
 
-    __slots__ = ("columns", "map", "positions", "separators", "stream", "undeclared")
+    __slots__ = ("columns", "map", "positions", "stream", "undeclared")
 
     def __init__(self, target: _Target, names: tuple[bytes, ...]) -> None:
         filling = target.filling
         assert filling is not None
         self.map, self.stream = target.map, target.stream
-        self.separators = b",".join([b"="] * len(names))
         self.columns: list[str] = []
         self.positions: list[int] = []
         texts = [_text(name, "a field") for name in names]
         for place, text in enumerate(texts):
             for number in filling.of_source.get(text, ()):
                 self.columns.append(filling.types[number][0])
-                self.positions.append(2 * place + 1)
+                self.positions.append(place)
         open_ = filling.undeclared(texts) if filling.open else Counter[tuple[str, str]]()
         self.undeclared = [(*key, count) for key, count in open_.items()]
 
@@ -330,10 +346,11 @@ class _Reader:
         self.plans: Plans[bytes, _Plan] = plans_of("influx", indexes)
         self.codes: dict[_Target, int] = {}
         self.shapes: dict[tuple[int, tuple[bytes, ...]], _Shape] = {}
+        self.field_names = Names()  # of each shape, with commas between them
         self._indexes = indexes
         self._texts = SeriesTexts()
         self._faults: dict[str, str] = {}
-        self._skips: dict[tuple[_Skip, ...], tuple[_Skip, ...]] = {}
+        self._groups: dict[_Group, _Group] = {}
 
     def check_texts(self) -> None:
         """Raises UnreadableError: the texts of the series are too long together. The reader would
@@ -364,12 +381,25 @@ class _Reader:
         Raises:
             RefusedError: it is none.
         """
-        found = self.plans.get(head)
+        found = self.plans.named(head)
         if found is None:
             found = self._planned(head)
             if not self._texts.full:
-                self.plans.keep(head, found)
+                self.plans.keep_named(head, found)
         return found
+
+    def prepare(self, body: bytes, lines: Lines) -> Steps[None]:
+        """Make the plans of lines that have none, in steps. A line without a series has none."""
+        begins, ends = lines.lines[:2, :-1]
+        for _ in range(2):  # a plan may be moved to the older generation for the last of these
+            _, numbers = self.plans.numbers(body, begins, ends)
+            for count, row in enumerate(np.flatnonzero(numbers < 0).tolist()):
+                if count % _PLANS_A_STEP == 0:
+                    yield
+                try:
+                    self.plan(body[begins[row] : ends[row]])
+                except RefusedError:
+                    return  # and the grammar says why
 
     def _planned(self, head: bytes) -> _Plan:
         name = _MEASUREMENT.match(head)
@@ -380,7 +410,7 @@ class _Reader:
         tags = _tags(head, name.end()) if any(readers) else {}
         written: _Tags | None = None
         skips: list[_Skip] = []
-        targets: dict[bytes, list[_Target]] = {}
+        values: list[_Target] = []
         records: list[_Target] = []
         for stream, each in enumerate(readers):
             if each is None:
@@ -399,17 +429,15 @@ class _Reader:
                     layout = filling.layout(kept, {MEASUREMENT: measurement})
                     records.append(self._target(map, stream, written, layout, filling))
                     continue
-                target = self._target(map, stream, written)
-                assert map.value is not None
-                targets.setdefault(map.value.encode("utf-8"), []).append(target)
-        every = [*records, *(target for some in targets.values() for target in some)]
+                values.append(self._target(map, stream, written))
+        every = [*values, *records]
         plain = all(each.is_plain for each in every)
         texts = {each.series: None for each in every}
         size = _PLAN_BYTES + size_of([head, *texts]) + _TARGET_BYTES * len(every)
         size += sum(each.layout.bytes for each in records if each.layout is not None)
-        # Plans share equal skips, so that skip_lines counts them together.
-        shared = self._skips.setdefault(tuple(skips), tuple(skips))
-        return _Plan(targets, tuple(records), plain, shared, size)
+        group = plain, tuple((each.stream, id(each.map)) for each in every), tuple(skips)
+        group = self._groups.setdefault(group, group)  # plans share equal ones
+        return _Plan(tuple(values), tuple(records), plain, group[-1], group, size)
 
     def _target(
         self,
@@ -444,14 +472,6 @@ class _Reader:
         for stream, word, count in plan.skips:
             self.streams[stream].told.skip(word, count * lines)
 
-    def skip_lines(self, plans: Sequence[_Plan]) -> None:
-        """Count the parts that are skipped in lines. Most lines share their skips, which may be as
-        many as there are streams.
-        """
-        by_skips = {id(plan.skips): plan for plan in plans}
-        for key, lines in Counter([id(plan.skips) for plan in plans]).items():
-            self.skip(by_skips[key], lines)
-
     def code(self, target: _Target) -> int:
         """Return the code of a target among the readings of its stream."""
         found = self.codes.get(target)
@@ -483,267 +503,183 @@ def _tags(head: bytes, at: int) -> dict[str, str]:
 
 # ------------------------------------------------------------------------------------- many lines
 
-_NEVER_PLAIN = (MARK, b"\\", b'"', b"\r", b"=,", b",=", b"= ", b" =", b"=\n", b", ", b" ,", b",,")
-_DIGITS = b"0123456789"
-_NO_SEPARATORS = bytes(set(range(256)) - set(b"=,"))
-_LONGEST_TIME = 20
+Int64Array = npt.NDArray[np.int64]
 
 
-def _plain(read: _Reader, text: bytes, number: int) -> bool:
-    """Add the readings in lines, the last one without its end. Return False, and add no reading, if
-    they do not fit.
+class _Batch(NamedTuple):
+    """Lines that the same mappings read, with the same fields.
+
+    Attributes:
+        plans: of their series, all in one group.
+        of_line: position in ``plans``, for each line.
+        names: field names.
+        fields: number of the first field.
+        times: in nanoseconds.
+        places: line numbers.
     """
-    if len(text) > MAX_LINE_BYTES or any(each in text for each in _NEVER_PLAIN):
-        return False
-    groups: dict[_Shape, _Group] = {}
+
+    plans: list[_Plan]
+    of_line: Int64Array
+    names: tuple[bytes, ...]
+    fields: Int64Array
+    times: Int64Array
+    places: Int64Array
+
+
+class _Read(NamedTuple):
+    """The readings of a target in a batch. ``values`` are None if there are ``cells``."""
+
+    batch: _Batch
+    target: _Target
+    targets: list[_Target]
+    values: Values
+    shape: _Shape | None = None
+    cells: Sequence[Any] = ()
+
+
+def _plain(read: _Reader, body: bytes, lines: Lines, number: int) -> bool:
+    """Add the readings in plain lines. Return False, and add no reading, if some do not fit.
+
+    Args:
+        number: line number of the first.
+    """
+    found: list[_Read] = []
+    absent: list[tuple[int, int]] = []
     try:
-        rows, skipping, absent = _rows(read, text, number, groups)
-        if not rows:
-            found = None
-        elif (found := _columns(read, rows)) is None:
+        generation, numbers = read.plans.numbers(body, *lines.lines[:2, :-1])
+        if numbers.min(initial=0) < 0:
             return False
-        finished = [(shape, group, _cells(read, shape, group)) for shape, group in groups.items()]
-    except (ValueError, RefusedError):  # of unpacking, of int and float, of a head, of a value
+        groups = generation.groups[numbers]
+        for batch in _batches(read, body, lines, generation, numbers, groups, number):
+            for each in _read_batch(read, body, lines, batch):
+                if isinstance(each, _Read):
+                    found.append(each)
+                else:
+                    absent.append((each.stream, len(batch.times)))
+    except (ValueError, RefusedError):  # of a head, of a value
         return False
-    if found is not None:
-        _append(read, *found)
-    for shape, group, (times, cells) in finished:
-        _append_cells(read, shape, group, times, cells)
-    read.skip_lines(skipping)
-    for target in absent:
-        read.streams[target.stream].told.skip("no value")
+    for each in found:
+        _append(read, each)
+    for stream, count in absent:
+        read.streams[stream].told.skip("no value", count)
+    for group, count in enumerate(np.bincount(groups).tolist()):
+        if count:
+            read.skip(generation.of_group[group], count)
     return True
 
 
-_Row = tuple[_Target, bytes, bytes, int]  # with the text of the value and of the time, and the line
-
-
-class _Group:
-    """Lines with one shape: their targets, places, and texts for times and columns."""
-
-    __slots__ = ("places", "stamps", "targets", "texts")
-
-    def __init__(self) -> None:
-        self.targets: list[_Target] = []
-        self.stamps: list[bytes] = []
-        self.places: list[int] = []
-        self.texts: list[bytes] = []
-
-
-def _rows(
-    read: _Reader, text: bytes, number: int, groups: dict[_Shape, _Group]
-) -> tuple[list[_Row], list[_Plan], list[_Target]]:
-    """Return the rows of lines, plans for lines with skipped parts, and targets without a field.
-    Lines that fill columns go to ``groups``.
-
-    Raises:
-        ValueError, RefusedError: the lines do not fit.
-    """
-    rows: list[_Row] = []
-    skipping: list[_Plan] = []
-    absent: list[_Target] = []
-    known = read.plans.recent.get
-    for place, line in enumerate(text.split(b"\n"), number):
-        if not line:
-            continue
-        head, pairs, stamp = line.split(b" ")
-        plan = known(head) or read.plan(head)
-        if plan.skips:
-            skipping.append(plan)
-        targets = plan.targets
-        if not plan.plain:
-            raise ValueError
-        if plan.records:
-            absent += _group(read, plan, pairs, stamp, place, groups)
-        if not targets:
-            continue
-        if b"," in pairs:
-            split = pairs.split(b",")
-            given = dict([pair.split(b"=") for pair in split])
-            if len(given) != len(split):
-                raise ValueError
-        else:
-            name, value = pairs.split(b"=")
-            given = {name: value}
-        for name, wanted in targets.items():
-            found = given.get(name)
-            if found is None:
-                absent += wanted
-            else:
-                rows += [(target, found, stamp, place) for target in wanted]
-    return rows, skipping, absent
-
-
-def _group(
+def _batches(
     read: _Reader,
-    plan: _Plan,
-    pairs: bytes,
-    stamp: bytes,
-    place: int,
-    groups: dict[_Shape, _Group],
-) -> list[_Target]:
-    """Add a line to its shape. Return targets without a field.
+    body: bytes,
+    lines: Lines,
+    generation: Generation[bytes, _Plan],
+    numbers: Int64Array,
+    groups: Int64Array,
+    number: int,
+) -> Iterator[_Batch]:
+    """Yield the batches of lines that a mapping reads.
 
     Raises:
-        ValueError, RefusedError: the line does not fit.
+        ValueError: there are too many, or their fields are not plain.
     """
-    parts = pairs.replace(b"=", b",").split(b",")
-    names = tuple(parts[::2])
-    absent = []
-    for target in plan.records:
-        shape = read.shapes.get((id(target.filling), names)) or _first(read, target, names)
-        if pairs.translate(None, _NO_SEPARATORS) != shape.separators:
+    shapes = lines.shapes(body, read.field_names, _SHAPES_KEPT)
+    unread = np.array([each.unread for each in generation.of_group], np.bool_)
+    kinds = groups * (_SHAPES_KEPT + 1) + shapes + 1
+    kinds[unread[groups]] = -1
+    distinct = np.unique(kinds).tolist()
+    if len(distinct) > _MOST_BATCHES:
+        raise ValueError
+    _, _, fields, times, places = lines.lines[:, :-1]
+    for kind in distinct:
+        if kind < 0:
+            continue
+        group, shape = divmod(kind, _SHAPES_KEPT + 1)
+        plan = generation.of_group[group]
+        rows = slice(None) if len(distinct) == 1 else np.flatnonzero(kinds == kind)
+        first = int(np.argmax(kinds == kind))
+        of_first = slice(fields[first], int(lines.lines[2, first + 1]))
+        names = tuple(body[begin:end] for begin, end in lines.fields[:2, of_first].T.tolist())
+        if not (plan.plain and shape) or len(set(names)) < len(names):
             raise ValueError
+        series, of_line = np.unique(numbers[rows], return_inverse=True)
+        plans = [generation.plans[each] for each in series.tolist()]
+        yield _Batch(plans, of_line, names, fields[rows], times[rows], places[rows] + number)
+
+
+def _read_batch(
+    read: _Reader, body: bytes, lines: Lines, batch: _Batch
+) -> Iterator[_Read | _Target]:
+    """Yield the readings of each target, or the target if it has no field.
+
+    Raises:
+        ValueError, RefusedError: a value is not plain.
+    """
+    plan = batch.plans[0]
+    position = {name: place for place, name in enumerate(batch.names)}
+    for place, target in enumerate(plan.values):
+        field = position.get(target.map.field)
+        if field is None:
+            yield target
+            continue
+        values = _numbers(lines, batch.fields + field)
+        if target.map.changes:
+            values = [target.map.value_of(value) for value in _listed(values)]
+        yield _Read(batch, target, [each.values[place] for each in batch.plans], values)
+    for place, target in enumerate(plan.records):
+        shape = read.shape(target, batch.names)
         if not shape.columns:
-            absent.append(target)
+            yield target
             continue
-        group = groups.get(shape)
-        if group is None:
-            group = groups[shape] = _Group()
-        group.targets.append(target)
-        group.stamps.append(stamp)
-        group.places.append(place)
-        group.texts += [parts[each] for each in shape.positions]
-    return absent
+        cells = [_cells(body, lines, batch.fields + each, shape.map) for each in shape.positions]
+        targets = [each.records[place] for each in batch.plans]
+        yield _Read(batch, target, targets, None, shape, cells)
 
 
-def _first(read: _Reader, target: _Target, names: tuple[bytes, ...]) -> _Shape:
-    if len(set(names)) != len(names):
+def _append(read: _Reader, found: _Read) -> None:
+    """Add readings to their stream."""
+    batch, points = found.batch, read.streams[found.target.stream]
+    codes = np.array(list(map(read.code, found.targets)), np.int64)[batch.of_line]
+    times, period_ns = batch.times, found.target.map.period_ns
+    begin, numbers = len(points), times if period_ns == 1 else times // period_ns
+    points.extend(codes, numbers, times, found.values, batch.places)
+    if found.shape is not None:
+        points.fill(begin, found.shape.columns, found.cells)
+        for name, reason, each in found.shape.undeclared:
+            drop(points.told.dropped, name, reason, each * len(times))
+
+
+def _numbers(lines: Lines, fields: Int64Array) -> Any:
+    """Return the numbers in some fields. Raises ValueError: some are none."""
+    kinds = lines.kinds[fields]
+    if (kinds == FLOAT).all():
+        return lines.floats[fields]
+    integers = lines.fields[4][fields]
+    if (kinds == INTEGER).all():
+        return integers
+    if (kinds == OTHER).any():
         raise ValueError
-    return read.shape(target, names)
+    floats = lines.floats[fields].tolist()
+    for place in np.flatnonzero(kinds == INTEGER).tolist():
+        floats[place] = int(integers[place])
+    return floats
 
 
-_Cells = tuple[list[int], list[list[Any]]]  # times, and the values of each column
-
-
-def _cells(read: _Reader, shape: _Shape, group: _Group) -> _Cells:
-    """Return times and column values for lines with one shape.
+def _cells(body: bytes, lines: Lines, fields: Int64Array, map: LineMap) -> Any:
+    """Return the values in some fields, for a column.
 
     Raises:
-        ValueError, RefusedError: the texts do not fit.
+        RefusedError: one is not a valid value.
     """
-    if b"".join(group.stamps).translate(None, _DIGITS + b"-"):
-        raise ValueError
-    if max(map(len, group.stamps)) > _LONGEST_TIME:
-        raise ValueError
-    times = [int(stamp) * read.precision_ns for stamp in group.stamps]
-    for target in dict.fromkeys(group.targets):
-        read.code(target)
-    step = len(shape.columns)
-    cells = []
-    for begin in range(step):
-        texts = group.texts[begin::step]
-        values: list[Any] = _numbers(texts) or [_value(text) for text in texts]
-        if shape.map.missing:
-            values = [shape.map.present(value) for value in values]
-        cells.append(values)
-    return times, cells
+    try:
+        values = _numbers(lines, fields)
+    except ValueError:
+        begins, ends = lines.fields[2:4, fields].tolist()
+        values = [_value(body[begin:end]) for begin, end in zip(begins, ends, strict=True)]
+    return [map.present(value) for value in _listed(values)] if map.missing else values
 
 
-def _append_cells(
-    read: _Reader, shape: _Shape, group: _Group, times: list[int], cells: list[list[Any]]
-) -> None:
-    """Add observations to their stream."""
-    points, period_ns = read.streams[shape.stream], shape.map.period_ns
-    begin, count = len(points.codes), len(times)
-    points.codes += map(read.codes.__getitem__, group.targets)
-    points.values += repeat(None, count)
-    points.times_ns += times
-    points.numbers += times if period_ns == 1 else [time // period_ns for time in times]
-    points.weights += repeat(1, count)
-    points.places += group.places
-    points.fill(begin, shape.columns, cells)
-    for name, reason, each in shape.undeclared:
-        drop(points.told.dropped, name, reason, each * count)
-
-
-_Columns = tuple[tuple[_Target, ...], list[Any], list[int], list[int], tuple[int, ...]]
-
-
-def _columns(read: _Reader, rows: list[_Row]) -> _Columns | None:
-    """Return targets, values, times, numbers and places. None if the texts do not fit.
-
-    Raises:
-        ValueError, RefusedError: likewise.
-    """
-    targets, texts, stamps, places = zip(*rows, strict=True)
-    values = _numbers(texts)
-    if values is None or b"".join(stamps).translate(None, _DIGITS + b"-"):
-        return None
-    if max(map(len, stamps)) > _LONGEST_TIME:
-        return None
-    times = list(map(int, stamps))
-    if read.precision_ns != 1:
-        times = [time * read.precision_ns for time in times]
-    distinct = dict.fromkeys(targets)
-    for target in distinct:
-        read.code(target)
-    maps = {id(each.map): each.map for each in distinct}.values()
-    if any(each.changes for each in maps):
-        values = [each.map.value_of(value) for each, value in zip(targets, values, strict=True)]
-    numbers = times
-    if any(each.dedup is not None for each in maps):
-        numbers = [time // each.map.period_ns for each, time in zip(targets, times, strict=True)]
-    return targets, values, times, numbers, places
-
-
-def _append(
-    read: _Reader,
-    targets: Sequence[_Target],
-    values: Sequence[Any],
-    times: Sequence[int],
-    numbers: Sequence[int],
-    places: Sequence[int],
-) -> None:
-    """Add readings to their streams."""
-    code = read.codes.__getitem__
-    for points, rows in zip(read.streams, _by_stream(read, targets), strict=True):
-        if rows is None:
-            parts: Any = targets, values, times, numbers, places
-        elif rows:
-            # Of one row, itemgetter gives no tuple.
-            parts = [[each[rows[0]]] if len(rows) == 1 else itemgetter(*rows)(each)
-                     for each in (targets, values, times, numbers, places)]  # fmt: skip
-        else:
-            continue
-        points.codes += map(code, parts[0])
-        points.values += parts[1]
-        points.times_ns += parts[2]
-        points.numbers += parts[3]
-        points.weights += repeat(1, len(parts[0]))
-        points.places += parts[4]
-
-
-def _by_stream(read: _Reader, targets: Sequence[_Target]) -> list[list[int] | None]:
-    """Return the rows of each stream. None: all rows, for the only stream."""
-    if len(read.streams) == 1:
-        return [None]
-    rows: list[list[int]] = [[] for _ in read.streams]
-    for row, target in enumerate(targets):
-        rows[target.stream].append(row)
-    return [*rows]
-
-
-def _numbers(texts: Sequence[bytes]) -> list[float | int | None] | None:
-    """Return finite numbers of fields. None if some are not numbers. Raises ValueError likewise."""
-    together = b"".join(texts)
-    left = together.translate(None, b"+-.eE" + _DIGITS)
-    if left.strip(b"iu"):
-        return None
-    if left:
-        return _integers(texts, together) or [_number(text) for text in texts]
-    floats = list(map(float, texts))
-    return list(floats) if isfinite(sum(floats)) else None
-
-
-def _integers(texts: Sequence[bytes], together: bytes) -> list[float | int | None] | None:
-    """Return integers such as ``40i``. None if not all texts are such."""
-    if together.translate(None, _DIGITS) != b"i" * len(texts) or max(map(len, texts)) > 20:
-        return None
-    parts = together.split(b"i")
-    if b"" in parts[:-1] or parts[-1]:
-        return None
-    return list(map(int, parts[:-1]))
+def _listed(values: Any) -> list[Any]:
+    return list(values.tolist() if isinstance(values, np.ndarray) else values)
 
 
 # --------------------------------------------------------------------------------------- one line
@@ -790,17 +726,15 @@ def _careful(read: _Reader, body: bytes, at: int, number: int) -> int:
     except RefusedError as fault:
         read.told.refuse(where, str(fault))
         return line_end + 1
-    for name, targets in plan.targets.items():
-        given = fields.get(name)
-        for each in targets:
-            told = read.streams[each.stream].told
-            if given is None:
-                told.skip("no value")
-                continue
-            try:
-                _add(read, each, fields, given, stamp, number)
-            except RefusedError as fault:
-                told.refuse(f"{where} {each.map.value}", str(fault))
+    for each in plan.values:
+        told, given = read.streams[each.stream].told, fields.get(each.map.field)
+        if given is None:
+            told.skip("no value")
+            continue
+        try:
+            _add(read, each, fields, given, stamp, number)
+        except RefusedError as fault:
+            told.refuse(f"{where} {each.map.value}", str(fault))
     for each in plan.records:
         try:
             _add_columns(read, each, fields, stamp, number)
@@ -874,14 +808,14 @@ def _add_columns(
     """Add a line's observation."""
     points = read.streams[target.stream]
     shape = read.shape(target, tuple(fields))
-    values = [_value(given) for given in fields.values()]
     if not shape.columns:
         points.told.skip("no value")
         return
-    row = len(points.codes)
+    texts = list(fields.values())
+    values = [target.map.present(_value(texts[place])) for place in shape.positions]
+    row = len(points)
     _enter(read, target, fields, None, _time(read, target, stamp), number)
-    present = target.map.present
-    points.fill(row, shape.columns, [[present(values[at // 2])] for at in shape.positions])
+    points.fill(row, shape.columns, [[value] for value in values])
     for name, reason, count in shape.undeclared:
         drop(points.told.dropped, name, reason, count)
 

@@ -5,22 +5,55 @@ their readings, and hashed once. The number is the time, or the number of the pe
 
 If a mapping fills columns, a reading may have several fields. Its key has no field then if the
 protocol names several in one line. Columns that all readings of a series share are stored once.
+
+Readers add single readings, or arrays (:meth:`Points.extend`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from decaysketch.core.ranges import Range
 from decaysketch.ingest.readings import Parsed
-from decaysketch.ingest.record_columns import Layout
+from decaysketch.ingest.record_columns import Cells, Layout
 
-__all__ = ["Points"]
+__all__ = ["Integers", "PointColumns", "Points", "Values"]
+
+Int64Array = npt.NDArray[np.int64]
+Integers = Int64Array | list[int]
+"""An array, or a list if a number is beyond 64 bits."""
+Value = float | int | str | Range | None
+Values = npt.NDArray[Any] | list[Value] | None
+"""An array (float64 or int64), a list if there are other values, or None if no row has one."""
 
 
-@dataclass
+class PointColumns(NamedTuple):
+    """A body's readings.
+
+    Attributes:
+        codes: series and field, as a number.
+        numbers: the last key part, within 64 bits for any time.
+        times_ns: since 1970-01-01 UTC; any integer.
+        values: a number, a range of numbers, or a label; None: the observation has no value.
+        weights: integers.
+        places: position in the body, a number that begins at 1.
+    """
+
+    codes: Int64Array
+    numbers: Integers
+    times_ns: Integers
+    values: Values
+    weights: Integers
+    places: Int64Array
+
+
+@dataclass(eq=False)
 class Points:
     """The result for a body.
 
@@ -29,12 +62,6 @@ class Points:
         series, fields: the two texts of a key, by code. No field if it is empty.
         layouts: with declared columns: those that a series fills, by code.
         cells: with declared columns: rows and values, by column, in addition to ``values``.
-        codes: of each reading; so are the next columns.
-        numbers: the last part of the key, within 64 bits for any time.
-        times_ns: since 1970-01-01 UTC; any integer.
-        values: a number, a range of numbers, or a label; None: the observation has no value.
-        weights: integers.
-        places: position in the body, a number that begins at 1.
         form: the format, if its texts contain labels (:mod:`decaysketch.ingest.series_rows`).
         starts_ns: by reading, when its counter began to count.
     """
@@ -43,18 +70,26 @@ class Points:
     series: list[str] = field(default_factory=list)
     fields: list[str] = field(default_factory=list)
     layouts: list[Layout] = field(default_factory=list)
-    cells: dict[str, tuple[list[int], list[Any]]] = field(default_factory=dict)
-    codes: list[int] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
-    times_ns: list[int] = field(default_factory=list)
-    values: list[float | int | str | Range | None] = field(default_factory=list)
-    weights: list[int] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
+    cells: dict[str, list[Cells]] = field(default_factory=dict)
     form: str = ""
     starts_ns: dict[int, int] = field(default_factory=dict)
+    _single: list[tuple[Any, ...]] = field(default_factory=list)
+    _parts: list[PointColumns] = field(default_factory=list)
+    _rows: int = 0
+    _listed: dict[str, list[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self.codes)
+        return self._rows
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Points):
+            return NotImplemented
+        mine, theirs = (
+            (each.told, each.series, each.fields, each.form, each.starts_ns,
+             [each._list(name) for name in PointColumns._fields])
+            for each in (self, other)
+        )  # fmt: skip
+        return mine == theirs
 
     def enter(self, series: str, name: str, layout: Layout | None = None) -> int:
         """Return a code for a new pair, with the columns that its readings share."""
@@ -68,19 +103,30 @@ class Points:
         self, code: int, number: int, time_ns: int, value: Any, weight: int, place: int
     ) -> None:
         """Add a reading."""
-        self.codes.append(code)
-        self.numbers.append(number)
-        self.times_ns.append(time_ns)
-        self.values.append(value)
-        self.weights.append(weight)
-        self.places.append(place)
+        self._single.append((code, number, time_ns, value, weight, place))
+        self._rows += 1
 
-    def fill(self, begin: int, columns: Sequence[str], values: Sequence[list[Any]]) -> None:
+    def extend(
+        self,
+        codes: Int64Array,
+        numbers: Int64Array,
+        times_ns: Int64Array,
+        values: Values,
+        places: Int64Array,
+    ) -> None:
+        """Add many readings with the weight 1."""
+        self._seal()
+        if isinstance(values, list) and set(map(type, values)) == {float}:
+            values = np.array(values, np.float64)
+        weights = np.ones(len(codes), np.int64)
+        self._parts.append(PointColumns(codes, numbers, times_ns, values, weights, places))
+        self._rows += len(codes)
+
+    def fill(self, begin: int, columns: Sequence[str], values: Iterable[Any]) -> None:
         """Add column values to some rows, the first one at ``begin``."""
         for name, each in zip(columns, values, strict=True):
-            rows, found = self.cells.setdefault(name, ([], []))
-            rows += range(begin, begin + len(each))
-            found += each
+            rows = np.arange(begin, begin + len(each), dtype=np.int64)
+            self.cells.setdefault(name, []).append((rows, each))
 
     def key(self, row: int) -> tuple[str | int, ...]:
         """Return the key of a reading: ``observation_ids(*key)`` is its id."""
@@ -88,17 +134,142 @@ class Points:
         field = (self.fields[code],) if self.fields[code] else ()
         return self.series[code], *field, self.numbers[row]
 
-    def values_by_column(self) -> dict[str, tuple[Any, list[Any]]]:
-        """Return rows and values by column. Rows None: all rows. O(readings)."""
-        found: dict[str, tuple[Any, list[Any]]] = dict(self.cells)
-        filled = {each.value for each in self.layouts}
-        if len(filled) == 1 and (name := filled.pop()):
-            found[name] = None, self.values
-        elif len(filled) > 1:
-            column = [each.value for each in self.layouts]
-            for row, code in enumerate(self.codes):
-                if name := column[code]:
-                    rows, values = found.setdefault(name, ([], []))
-                    rows.append(row)
-                    values.append(self.values[row])
+    # ------------------------------------------------------------------------------------ columns
+
+    def columns(self) -> PointColumns:
+        """Return all readings. O(readings) if some were added since the last call, else O(1)."""
+        self._seal()
+        if not self._parts:
+            empty = np.empty(0, np.int64)
+            return PointColumns(empty, empty, empty, empty, empty, empty)
+        if len(self._parts) > 1:
+            found: list[Any] = [
+                _joined_values(self._parts)
+                if name == "values"
+                else _joined([getattr(part, name) for part in self._parts])
+                for name in PointColumns._fields
+            ]
+            self._parts = [PointColumns(*found)]
+        return self._parts[0]
+
+    def cells_by_column(self) -> dict[str, list[Cells]]:
+        """Return rows and values by column. O(readings)."""
+        found = dict(self.cells)
+        names = {each.value: place for place, each in enumerate(self.layouts) if each.value}
+        if not names:
+            return found
+        columns = self.columns()
+        values = [None] * self._rows if columns.values is None else columns.values
+        filled = [each.value for each in self.layouts]
+        if len(names) == 1 and all(filled):
+            return found | {name: [(None, values)] for name in names}
+        of_code = np.array([names.get(name, -1) for name in filled], np.int64)[columns.codes]
+        for name, number in names.items():
+            rows = np.flatnonzero(of_code == number)
+            found[name] = [*found.get(name, ()), (rows, _taken(values, rows))]
         return found
+
+    def sort(self) -> None:
+        """Order the readings by place, if a reader added them in another order.
+        O(readings log readings).
+        """
+        found = self.columns()
+        places = found.places
+        if not (places[1:] < places[:-1]).any():
+            return
+        order = np.argsort(places, kind="stable")
+        self._parts = [PointColumns(*(_taken(column, order) for column in found))]
+        if self.starts_ns:
+            row = np.argsort(order).tolist()
+            self.starts_ns = {row[old]: start for old, start in self.starts_ns.items()}
+
+    def _seal(self) -> None:
+        """Make a part from the single readings."""
+        if self._listed:
+            self._listed = {}
+        if not self._single:
+            return
+        columns = map(list, zip(*self._single, strict=True))
+        codes, numbers, times_ns, values, weights, places = columns
+        self._single = []
+        kinds = set(map(type, values))
+        if kinds == {float}:
+            of_values: Values = np.array(values, np.float64)
+        else:
+            of_values = None if kinds == {type(None)} else values
+        self._parts.append(PointColumns(
+            np.array(codes, np.int64), _integers(numbers), _integers(times_ns), of_values,
+            _integers(weights), np.array(places, np.int64),
+        ))  # fmt: skip
+
+    def _list(self, name: str) -> list[Any]:
+        found = self._listed.get(name)
+        if found is None or len(found) != self._rows:
+            column = getattr(self.columns(), name)
+            if column is None:
+                column = [None] * self._rows
+            found = column.tolist() if isinstance(column, np.ndarray) else column
+            self._listed[name] = found
+        return found
+
+    @property
+    def codes(self) -> list[int]:
+        """See :class:`PointColumns`, as for the next properties."""
+        return self._list("codes")
+
+    @property
+    def numbers(self) -> list[int]:
+        return self._list("numbers")
+
+    @property
+    def times_ns(self) -> list[int]:
+        return self._list("times_ns")
+
+    @property
+    def values(self) -> list[Value]:
+        return self._list("values")
+
+    @property
+    def weights(self) -> list[int]:
+        return self._list("weights")
+
+    @property
+    def places(self) -> list[int]:
+        return self._list("places")
+
+
+def _integers(numbers: list[int]) -> Integers:
+    try:
+        return np.array(numbers, np.int64)
+    except OverflowError:
+        return numbers
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    if all(isinstance(each, np.ndarray) for each in parts):
+        return np.concatenate(parts)
+    return [item for each in parts for item in _as_list(each)]
+
+
+def _joined_values(parts: Sequence[PointColumns]) -> Values:
+    values: list[Any] = [each.values for each in parts]
+    if all(each is None for each in values):
+        return None
+    kinds = {each.dtype.kind if isinstance(each, np.ndarray) else "" for each in values}
+    if len(kinds) == 1 and kinds != {""}:
+        return np.concatenate(values)
+    return [
+        item
+        for part, each in zip(parts, values, strict=True)
+        for item in (repeat(None, len(part.codes)) if each is None else _as_list(each))
+    ]
+
+
+def _as_list(column: Any) -> list[Any]:
+    return list(column.tolist() if isinstance(column, np.ndarray) else column)
+
+
+def _taken(column: Any, order: npt.NDArray[np.intp]) -> Any:
+    if column is None or isinstance(column, np.ndarray):
+        return None if column is None else column[order]
+    return [column[row] for row in order.tolist()]

@@ -26,6 +26,7 @@ from __future__ import annotations
 import difflib
 import math
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -45,8 +46,10 @@ __all__ = [
     "MAX_MEMBERS",
     "MEASUREMENT",
     "METRIC",
+    "Cells",
     "ColumnSources",
     "ColumnValues",
+    "Dictionary",
     "Dropped",
     "Filling",
     "Layout",
@@ -69,6 +72,10 @@ Dropped: TypeAlias = "Counter[tuple[str, str]]"
 _NAMES_KEPT = 40  # of dropped columns in a body, and 20 of a series
 _NAMES_OF_A_SERIES = 20
 _DROPPED_BYTES = 250  # with its name
+_LAYOUT_BYTES, _TEXT_BYTES = 250, 120  # without texts; of a text's entries in a dictionary
+_MOST_TEXTS = 1 << 17  # of a dictionary, before the next one begins
+Int64Array = npt.NDArray[np.int64]
+
 _EXACT = 1 << 53
 _INT64_LIMIT = 1 << 63
 _UNDECLARED = "undeclared"
@@ -82,26 +89,66 @@ def drop(into: Dropped, column: str, reason: str, count: int = 1) -> None:
     into[key] += count
 
 
+Cells: TypeAlias = "tuple[npt.NDArray[np.int64] | None, npt.NDArray[Any] | Sequence[Any]]"
+"""Rows, and the values of one column in them. Rows None: all."""
+
+
+class Dictionary:
+    """Numbers for the texts that series have in their columns.
+
+    It only grows, so that a :class:`Layout` stays valid while it exists. Safe to use in several
+    threads.
+    """
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._ranks = np.empty(0, np.int64)
+        self._lock = threading.Lock()
+
+    def number(self, text: str) -> int:
+        """Return the number of a text. O(1)."""
+        with self._lock:
+            found = self._numbers.setdefault(text, len(self.texts))
+            if found == len(self.texts):
+                self.texts.append(text)
+            return found
+
+    def rising(self, numbers: Int64Array) -> Int64Array:
+        """Return distinct numbers in the order of their texts. O(numbers log numbers), and at times
+        O(texts log texts), amortised over the new texts.
+        """
+        if not len(numbers):
+            return numbers
+        with self._lock:
+            new = len(self.texts) - len(self._ranks)
+            if 8 * new > len(self.texts):
+                order = sorted(range(len(self.texts)), key=self.texts.__getitem__)
+                self._ranks = np.empty(len(order), np.int64)
+                self._ranks[order] = np.arange(len(order))
+            ranks = self._ranks
+        if int(numbers.max()) < len(ranks):
+            return numbers[np.argsort(ranks[numbers])]
+        return np.array(sorted(numbers.tolist(), key=self.texts.__getitem__), np.int64)
+
+
 class Layout(NamedTuple):
     """The columns that a series fills.
 
     Attributes:
-        constants: for each declared column the value that all readings share, or None.
+        dictionary: has the texts in ``packed``.
+        packed: int64 for each declared column: the key of the value that all readings share, a
+            text's number, or ``MISSING_KEY``.
         value: the column that a reading's value fills. Empty: none.
         dropped: column, reason and count of values that each reading drops.
+        bytes: memory, about.
     """
 
-    constants: tuple[Any, ...]
+    dictionary: Dictionary
+    packed: bytes
     value: str = ""
     dropped: tuple[tuple[str, str, int], ...] = ()
-
-    @property
-    def bytes(self) -> int:
-        """Memory, about."""
-        texts = [each for each in self.constants if each is not None]
-        return 200 + 8 * len(self.constants) + sum(map(sys.getsizeof, texts)) + _DROPPED_BYTES * (
-            len(self.dropped)
-        )  # fmt: skip
+    bytes: int = 0
 
 
 class Filling:
@@ -127,6 +174,7 @@ class Filling:
         self.types = types
         self.open = columns == EVERY
         self.missing = missing
+        self._dictionary = Dictionary()
         number = {name: place for place, (name, _) in enumerate(types)}
         sources = columns if isinstance(columns, Mapping) else dict.fromkeys(
             number if columns == EVERY else columns
@@ -148,7 +196,11 @@ class Filling:
             own: the same, by protocol names, such as ``metric``.
             value: source name for a reading's value. Empty: there is none.
         """
-        constants: list[Any] = [None] * len(self.types)
+        if len(self._dictionary.texts) > _MOST_TEXTS:
+            self._dictionary = Dictionary()
+        dictionary = self._dictionary
+        keys = [MISSING_KEY] * len(self.types)
+        size = _LAYOUT_BYTES + 8 * len(keys)
         dropped: Counter[tuple[str, str]] = Counter()
         for source, numbers in self.of_source.items():
             given = own.get(source) or labels.get(source)
@@ -156,16 +208,23 @@ class Filling:
                 continue
             for number in numbers:
                 name, kind = self.types[number]
-                constants[number], reason = _fitted(given, kind, number_of)
+                constant, reason = _fitted(given, kind, number_of)
                 if reason:
                     dropped[name, reason] += 1
+                elif kind == "text" and constant is not None:
+                    keys[number] = dictionary.number(constant)
+                    size += _TEXT_BYTES + sys.getsizeof(constant)
+                elif constant is not None:
+                    keys[number] = int(_keys([constant], name, kind, dropped)[0])
         if self.open:
             dropped += self.undeclared(labels)
         filled = self.of_source.get(value, ()) if value else ()
         return Layout(
-            tuple(constants),
+            dictionary,
+            np.array(keys, np.int64).tobytes(),
             self.types[filled[0]][0] if filled else "",
             tuple((name, reason, count) for (name, reason), count in dropped.items()),
+            size + _DROPPED_BYTES * len(dropped),
         )
 
     def undeclared(self, names: Iterable[str]) -> Counter[tuple[str, str]]:
@@ -240,9 +299,9 @@ def _reason_of_text(given: str) -> str:
 
 def records_of(
     types: ColumnTypes,
-    codes: npt.NDArray[np.int64],
+    codes: Int64Array,
     layouts: Sequence[Layout],
-    cells: Mapping[str, tuple[Any, Sequence[Any]]],
+    cells: Mapping[str, Sequence[Cells]],
     dropped: Dropped,
 ) -> Records:
     """Return all columns, for readings by series. O(rows * columns).
@@ -251,33 +310,87 @@ def records_of(
         types: declared columns.
         codes: series by row.
         layouts: columns by series.
-        cells: rows and values by column, for values that differ within a series. Rows None: all.
+        cells: rows and values by column, for values that differ within a series.
         dropped: receives counts by column and reason.
     """
     _count_constants(codes, layouts, dropped)
-    given: dict[str, Any] = {}
+    dictionary, shared = _shared_keys(layouts, types)
+    columns = []
     for number, (name, kind) in enumerate(types):
-        rows, values = cells.get(name, ([], ()))
-        if kind != "text" and len(values) == len(codes):
-            given[name] = _column(values, kind, name, dropped)
+        given = cells.get(name, ())
+        if kind != "text" and len(given) == 1 and len(given[0][1]) == len(codes):
+            rows, values = given[0]
+            keys = _keys(values, name, kind, dropped)
             if rows is not None:
-                order = np.asarray(rows, np.int64)
-                given[name][order] = given[name].copy()
-            continue
-        constants = [each.constants[number] for each in layouts]
+                keys[rows] = keys.copy()
+        else:
+            keys = shared[:, number][codes]
         if kind == "text":
-            given[name] = _texts(constants, codes, rows, values, name, dropped)
+            columns.append(_text_column(dictionary, keys, given, name, dropped))
             continue
-        column = _numbers(constants, kind)[codes]
-        if len(values):
-            column[np.asarray(rows, np.int64)] = _column(values, kind, name, dropped)
-        given[name] = column
-    return encode_records(given, types, len(codes))
+        if len(given) > 1 or (given and len(given[0][1]) < len(codes)):
+            for rows, values in given:
+                keys[slice(None) if rows is None else rows] = _keys(values, name, kind, dropped)
+        columns.append(Record(keys))
+    return Records(types, tuple(columns))
 
 
-def _count_constants(
-    codes: npt.NDArray[np.int64], layouts: Sequence[Layout], dropped: Dropped
-) -> None:
+def _shared_keys(layouts: Sequence[Layout], types: ColumnTypes) -> tuple[Dictionary, Int64Array]:
+    """Return the keys that the readings of each series share, int64[series, columns], and the
+    dictionary with their texts.
+    """
+    keys = np.frombuffer(b"".join([each.packed for each in layouts]), np.int64)
+    keys = keys.reshape(len(layouts), len(types))
+    dictionaries = {id(each.dictionary): each.dictionary for each in layouts}
+    if len(dictionaries) < 2:
+        return next(iter(dictionaries.values()), Dictionary()), keys
+    # The dictionary was full, and some of the series have the next one.
+    joint, keys = Dictionary(), keys.copy()
+    texts = np.flatnonzero([kind == "text" for _, kind in types])
+    for each in dictionaries.values():
+        rows = np.flatnonzero([layout.dictionary is each for layout in layouts])
+        number = np.array([*map(joint.number, each.texts[:]), MISSING_KEY], np.int64)
+        some = np.ix_(rows, texts)
+        keys[some] = number[np.maximum(keys[some], -1)]
+    return joint, keys
+
+
+def _text_column(
+    dictionary: Dictionary,
+    keys: Int64Array,
+    given: Sequence[Cells],
+    name: str,
+    dropped: Dropped,
+) -> Record:
+    """Return a column with the texts of its rows, rising if no cells are given."""
+    used = np.zeros(int(keys.max(initial=-1)) + 2, np.bool_)
+    used[np.maximum(keys, -1)] = True  # null at the end
+    order = dictionary.rising(np.flatnonzero(used[:-1]))
+    rank = np.full(len(used), MISSING_KEY, np.int64)
+    rank[order] = np.arange(len(order))
+    keys = rank[np.maximum(keys, -1)]
+    texts = [dictionary.texts[number] for number in order.tolist()]
+    if not given:
+        return Record(keys, tuple(texts))
+    numbers: dict[Any, int] = {None: MISSING_KEY}
+    numbers |= dict(zip(texts, range(len(texts)), strict=True))
+    for rows, values in given:
+        fitted = _slowly(values, "text", name, dropped)
+        for each in dict.fromkeys(fitted):
+            numbers.setdefault(each, len(numbers) - 1)
+        found = np.fromiter(map(numbers.__getitem__, fitted), np.int64, len(fitted))
+        keys[slice(None) if rows is None else rows] = found
+    del numbers[None]
+    return Record(keys, list(numbers))
+
+
+def _keys(values: Any, name: str, kind: ColumnType, dropped: Dropped) -> Int64Array:
+    """Return keys for values that are no texts."""
+    column = _column(values, kind, name, dropped)
+    return encode_records({name: column}, ((name, kind),), len(values)).columns[0].keys
+
+
+def _count_constants(codes: Int64Array, layouts: Sequence[Layout], dropped: Dropped) -> None:
     if not any(each.dropped for each in layouts):
         return
     rows = np.bincount(codes, minlength=len(layouts)).tolist()
@@ -298,43 +411,21 @@ def _numbers(values: Sequence[Any], kind: ColumnType) -> Any:
     return np.ma.MaskedArray(data, [each is None for each in values])
 
 
-def _texts(
-    constants: Sequence[Any],
-    codes: npt.NDArray[np.int64],
-    rows: Sequence[int] | None,
-    values: Sequence[Any],
-    name: str,
-    dropped: Dropped,
-) -> Record:
-    distinct = dict.fromkeys(constants)
-    distinct.pop(None, None)
-    number: dict[Any, int] = {None: -1, **dict(zip(distinct, range(len(distinct)), strict=True))}
-    numbers = np.fromiter(map(number.__getitem__, constants), np.int64, len(constants))[codes]
-    if len(values):
-        fitted = _slowly(values, "text", name, dropped)
-        for each in dict.fromkeys(fitted):
-            number.setdefault(each, len(number) - 1)
-        found = np.fromiter(map(number.__getitem__, fitted), np.int64, len(fitted))
-        numbers[slice(None) if rows is None else np.asarray(rows, np.int64)] = found
-    del number[None]
-    return Record(np.where(numbers < 0, np.int64(MISSING_KEY), numbers), list(number))
-
-
 def _column(
-    values: Sequence[Any],
+    values: npt.NDArray[Any] | Sequence[Any],
     kind: ColumnType,
     name: str,
     dropped: Dropped,
     numbers: Sequence[Callable[[str], Any]] | None = None,
 ) -> Any:
     """Return values as a column. ``numbers`` read texts that are numbers, by row."""
+    if isinstance(values, np.ndarray):
+        if values.dtype.kind == "f" and kind == "float64":
+            return _finite(values, name, dropped)
+        values = values.tolist()
     types = set(map(type, values))
     if kind == "float64" and types <= {float, type(None)}:
-        array = np.array(values, np.float64)
-        if (infinite := np.isinf(array)).any():
-            drop(dropped, name, "not-finite", int(infinite.sum()))
-            array[infinite] = np.nan
-        return array
+        return _finite(np.array(values, np.float64), name, dropped)
     if types == {int} and kind in ("float64", "int64"):
         limit = _EXACT if kind == "float64" else _INT64_LIMIT - 1
         if -limit <= min(values) and max(values) <= limit:
@@ -343,8 +434,15 @@ def _column(
     return fitted if kind == "text" else _numbers(fitted, kind)
 
 
+def _finite(values: npt.NDArray[np.float64], name: str, dropped: Dropped) -> Any:
+    if (infinite := np.isinf(values)).any():
+        drop(dropped, name, "not-finite", int(infinite.sum()))
+        values = np.where(infinite, np.nan, values)
+    return values
+
+
 def _slowly(
-    values: Sequence[Any],
+    values: npt.NDArray[Any] | Sequence[Any],
     kind: ColumnType,
     name: str,
     dropped: Dropped,

@@ -18,15 +18,17 @@ number, and ``metric`` its name. So one mapping reads all metrics of a server.
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from decaysketch.ingest._native import BROKEN, FOREIGN, Samples
 from decaysketch.ingest.mapping import Texts
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.protobuf import BYTES, FIXED64, VARINT, fields, varint
@@ -47,6 +49,7 @@ __all__ = ["REPLICAS", "RemoteWriteMap", "most_samples", "parse", "plain_length"
 _NS = 1_000_000  # of a millisecond
 _PLAN_BYTES, _TARGET_BYTES = 500, 250  # without texts
 _SERIES_A_STEP = 64
+_FEWEST_TOGETHER, _MOST_TOGETHER = 1 << 7, 1 << 12  # series; arrays for them take memory
 _MOST_LABELS = 1000  # of a series
 _NAME = "__name__"
 
@@ -54,11 +57,8 @@ REPLICAS = frozenset({"__replica__", "prometheus_replica"})
 """Labels by which Mimir and the Prometheus operator distinguish the servers in a pair. A plain
 ``replica`` may name a target, such as a database, so a mapping has to drop it explicitly."""
 _DOUBLE = struct.Struct("<d")
-_LABEL = 1 << 3 | BYTES
-_PLAIN_SAMPLE = struct.Struct("<BBBdB")  # tag, length, tag, value, tag; then the time
-_SAMPLE_TAGS = (2 << 3 | BYTES, 1 << 3 | FIXED64, 2 << 3 | VARINT)
-_SAMPLE_SIZES = range(_PLAIN_SAMPLE.size + 1, _PLAIN_SAMPLE.size + 11)
-_TIMES_KEPT = 1000
+
+Int64Array = npt.NDArray[np.int64]
 
 
 class _Layout(NamedTuple):
@@ -191,41 +191,63 @@ def steps(
 def _read(
     body: bytes, index: SeriesIndex[RemoteWriteMap], version: int, most: int | None
 ) -> Steps[Points]:
-    layout = _LAYOUTS[version]
     symbols = None
     if version == 2:
         symbols = [str(text, "utf-8") for tag, text in fields(body) if tag == _SYMBOLS]
     read = _Reader(index, symbols)
-    place = 0
+    if version == 1:
+        yield from _read_plain(read, body, most)
+    else:
+        yield from _read_each(read, body, version, most)
+    return read.points
+
+
+def _read_plain(read: _Reader, body: bytes, most: int | None) -> Steps[None]:
+    """Read version 1, some thousand series together."""
+    at, place, together = 0, 0, _FEWEST_TOGETHER
+    while at < len(body):
+        yield
+        samples = Samples(body, at, together)
+        yield from read.prepare(body, samples)
+        kept = read.take_plain(body, samples, place)
+        odd = np.flatnonzero(~kept).tolist()
+        for begin in range(0, len(odd), _SERIES_A_STEP):
+            for row in odd[begin : begin + _SERIES_A_STEP]:
+                read.take_series(body[slice(*samples.bodies[:, row])], place + row + 1, 1)
+                if most is not None and len(read.points) > most:
+                    break
+            yield
+        if most is not None and len(read.points) > most:
+            break
+        if samples.code == FOREIGN:
+            raise _foreign(1)
+        if samples.code == BROKEN:
+            raise IndexError
+        at, place = samples.at, place + len(samples)
+        together = min(2 * together, _MOST_TOGETHER) if kept.all() else _FEWEST_TOGETHER
+    read.points.sort()
+
+
+def _read_each(read: _Reader, body: bytes, version: int, most: int | None) -> Steps[None]:
+    layout, place = _LAYOUTS[version], 0
     for tag, series in fields(body):
         if tag in layout.foreign:
-            raise UnreadableError(
-                f"the body has fields that version {version} of remote write has not; content-type "
-                "says which version it is"
-            )
+            raise _foreign(version)
         if tag != layout.series:
             continue
         if place % _SERIES_A_STEP == 0:
             yield
         place += 1
-        if version == 1 and read.take_plain(series, place):
-            if most is not None and len(read.points) > most:
-                break
-            continue
-        labels: list[bytes] = []
-        samples: list[bytes] = []
-        histograms = 0
-        for tag, content in fields(series):
-            if tag in layout.labels:
-                labels.append(content)
-            elif tag == layout.samples:
-                samples.append(content)
-            elif tag == layout.histograms:
-                histograms += 1
-        read.take(read.plan(tuple(labels)), samples, histograms, place)
+        read.take_series(series, place, version)
         if most is not None and len(read.points) > most:
             break
-    return read.points
+
+
+def _foreign(version: int) -> UnreadableError:
+    return UnreadableError(
+        f"the body has fields that version {version} of remote write has not; content-type "
+        "says which version it is"
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -254,7 +276,7 @@ class _Plan:
         targets: of mappings that read the series.
         faults: reasons why other matching mappings cannot.
         plain: whether every mapping of the metric reads the series, and values as they are sent.
-        only: the target if there is one, which takes every finite number as it is.
+        only: the target if there is one, which reads every finite number unchanged.
         bytes: memory, about.
     """
 
@@ -265,6 +287,11 @@ class _Plan:
     plain: bool = False
     only: _Target | None = None
     bytes: int = 0
+
+    @property
+    def group(self) -> int:
+        """By the mapping of ``only``."""
+        return 0 if self.only is None else id(self.only.map)
 
 
 class _Reader:
@@ -280,7 +307,6 @@ class _Reader:
         shared = symbols is None
         self._plans: Plans[Any, _Plan] = plans_of("prometheus", [index]) if shared else Plans()
         self._codes: dict[_Target, int] = {}
-        self._times: dict[bytes, int] = {}  # as they are written; samples of a scrape have one
 
     def plan(self, parts: tuple[bytes, ...]) -> _Plan:
         """Return the plan for the labels of a series, as they are written."""
@@ -289,57 +315,69 @@ class _Reader:
             found = self._planned(parts)
         return found
 
-    def take_plain(self, series: bytes, place: int) -> bool:
-        """Add the readings of a series in the usual format: labels, then one sample with value and
-        time. Return False, and add nothing, for any other.
-        """
-        at, end = 0, len(series)
-        while at < end and series[at] == _LABEL:
-            size = series[at + 1] if at + 1 < end else 0x80
-            if size > 0x7F:
-                return False
-            at += 2 + size
-        if end - at not in _SAMPLE_SIZES or series[at + 1] != end - at - 2:
-            return False
-        tag, _, value_tag, value, time_tag = _PLAIN_SAMPLE.unpack_from(series, at)
-        if (tag, value_tag, time_tag) != _SAMPLE_TAGS or value != value:
-            return False
-        written = series[at + _PLAIN_SAMPLE.size :]
-        time_ns = self._times.get(written) or self._time(written)
-        key = series[:at]
-        plan = self._plans.recent.get(key) or self._plans.get(key)
-        if plan is None:
-            plan = self._planned(tuple(content for _, content in fields(key)), key)
-        if not (time_ns and plan.plain):
-            return False
-        only = plan.only
-        if only is not None and math.isfinite(value):
-            code = self._codes.get(only)
-            if code is None:
-                code = self._codes[only] = self.points.enter(only.series, plan.name, only.layout)
-            self.points.add(code, time_ns // only.map.period_ns, time_ns, value, 1, place)
-            return True
-        try:
-            for target in plan.targets:
-                self._add(target, value, time_ns, place)
-        except RefusedError as fault:
-            self.points.told.refuse(f"series {place} {plan.name}", str(fault))
-        return True
+    def take_plain(self, body: bytes, samples: Samples, before: int) -> npt.NDArray[np.bool_]:
+        """Add the samples that one mapping reads as they are. Return which these are.
 
-    def _time(self, written: bytes) -> int:
-        """Return the nanoseconds of a time. 0 if it is none."""
-        time_ms, end = varint(written, 0)
-        if end != len(written) or time_ms >> 63:
-            return 0
-        if len(self._times) < _TIMES_KEPT:
-            self._times[written] = time_ms * _NS
-        return time_ms * _NS
+        Args:
+            before: series before the first one.
+        """
+        kept = samples.plain
+        rows = np.flatnonzero(kept)
+        generation, numbers = self._plans.numbers(body, *samples.labels[:, rows])
+        only = np.array([each.only is not None for each in generation.of_group] or [False])
+        kept[rows] = known = (numbers >= 0) & only[generation.groups[np.maximum(numbers, 0)]]
+        rows, numbers = rows[known], numbers[known]
+        if not len(rows):
+            return kept
+        series, of_row = np.unique(numbers, return_inverse=True)
+        plans = [generation.plans[each] for each in series.tolist()]
+        codes = np.array([self._code(each.only, each.name) for each in plans], np.int64)[of_row]
+        times = samples.times[rows]
+        periods = np.array([each.only.map.period_ns for each in plans], np.int64)
+        numbers = times if (periods == 1).all() else times // periods[of_row]
+        self.points.extend(codes, numbers, times, samples.values[rows], rows + before + 1)
+        return kept
+
+    def prepare(self, body: bytes, samples: Samples) -> Steps[None]:
+        """Make missing plans for plain series, in steps."""
+        begins, ends = samples.labels[:, samples.plain]
+        _, numbers = self._plans.numbers(body, begins, ends)
+        for count, row in enumerate(np.flatnonzero(numbers < 0).tolist()):
+            if count % _SERIES_A_STEP == 0:
+                yield
+            key = body[begins[row] : ends[row]]
+            if self._plans.named(key) is None:
+                self._planned(tuple(content for _, content in fields(key)), key)
+
+    def take_series(self, series: bytes, place: int, version: int) -> None:
+        """Add the readings of any series."""
+        layout = _LAYOUTS[version]
+        labels: list[bytes] = []
+        samples: list[bytes] = []
+        histograms = 0
+        for tag, content in fields(series):
+            if tag in layout.labels:
+                labels.append(content)
+            elif tag == layout.samples:
+                samples.append(content)
+            elif tag == layout.histograms:
+                histograms += 1
+        self.take(self.plan(tuple(labels)), samples, histograms, place)
+
+    def _code(self, target: _Target, name: str) -> int:
+        code = self._codes.get(target)
+        if code is None:
+            code = self._codes[target] = self.points.enter(target.series, name, target.layout)
+        return code
 
     def _planned(self, parts: tuple[bytes, ...], key: bytes | None = None) -> _Plan:
         """Make a plan and store it."""
         plan = self._made(parts)
         if not self._texts.full:
-            self._plans.keep(parts if key is None else key, plan)
+            if key is None:
+                self._plans.keep(parts, plan)
+            else:
+                self._plans.keep_named(key, plan)
         return plan
 
     def _made(self, parts: tuple[bytes, ...]) -> _Plan:
@@ -408,10 +446,8 @@ class _Reader:
         """Raises RefusedError: it is no reading."""
         points, each = self.points, target.map
         given = each.value_of(value) if target.layout is None else each.present(value)
-        code = self._codes.get(target)
-        if code is None:
-            code = self._codes[target] = points.enter(target.series, target.metric, target.layout)
-        points.add(code, time_ns // each.period_ns, time_ns, given, 1, place)
+        code, period = self._code(target, target.metric), time_ns // each.period_ns
+        points.add(code, period, time_ns, given, 1, place)
 
     def _labels(self, parts: Sequence[bytes]) -> dict[str, str]:
         """Raises RefusedError: there are too many, or one is there twice."""

@@ -23,14 +23,17 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import zip_longest
-from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field, field_validator, model_validator
 
 from decaysketch.core.column_types import ColumnTypes
 from decaysketch.core.hashing import MAX_KEY_BYTES
 from decaysketch.core.time_units import NANOSECONDS, length_of
 from decaysketch.errors import ParameterError
+from decaysketch.ingest._native import Names
 from decaysketch.ingest.mapping import Map, Texts
 from decaysketch.ingest.readings import RefusedError
 from decaysketch.ingest.record_columns import EVERY, Filling
@@ -38,6 +41,7 @@ from decaysketch.ingest.record_columns import EVERY, Filling
 __all__ = [
     "MOST_PLAN_BYTES",
     "MOST_TEXT_BYTES",
+    "Generation",
     "Name",
     "Plans",
     "Readers",
@@ -54,6 +58,8 @@ MOST_PLAN_BYTES = 1 << 26
 """Memory of all plans of a process (64 MiB, about 90,000 series)."""
 MOST_TEXT_BYTES = 1 << 24
 """Of memory, for the texts of all series of a body."""
+
+_LONGEST_NAME = 1 << 12  # bytes; ids cannot contain a longer one
 
 Name = Annotated[str, Field(min_length=1, max_length=1000)]
 
@@ -119,6 +125,8 @@ class SeriesMap(Map):
                 "list the columns"
             )
 
+
+Int64Array = npt.NDArray[np.int64]
 
 M = TypeVar("M", bound=SeriesMap)
 K = TypeVar("K")
@@ -235,8 +243,65 @@ class _Sized(Protocol):
     def bytes(self) -> int:
         """Memory for the plan with its key and texts, about."""
 
+    @property
+    def group(self) -> Hashable:
+        """Equal for plans that differ in nothing but the texts of their series."""
+
 
 P = TypeVar("P", bound=_Sized)
+
+
+class Generation(Generic[K, P]):
+    """Plans by key, and by number if the key is a byte string in a context.
+
+    Attributes:
+        names: the byte strings' numbers.
+        plans: their plans.
+        groups: int64, their groups, as numbers.
+        of_group: a plan per group.
+        by_key: the plans for all other keys.
+        bytes: memory for all, about.
+    """
+
+    def __init__(self) -> None:
+        self.names = Names()
+        self.plans: list[P] = []
+        self.groups = np.zeros(64, np.int64)
+        self.of_group: list[P] = []
+        self.by_key: dict[K, P] = {}
+        self.bytes = 0
+        self._numbers: dict[Hashable, int] = {}
+        self._contexts: dict[Hashable, int] = {None: 0}
+
+    def __len__(self) -> int:
+        return len(self.plans) + len(self.by_key)
+
+    def number(self, text: bytes, context: Hashable) -> int:
+        """Return a byte string's number. -1: it has none."""
+        of = self._contexts.get(context)
+        return -1 if of is None else self.names.find(text, of)
+
+    def numbers(
+        self, text: bytes, begins: Int64Array, ends: Int64Array, context: Hashable
+    ) -> Int64Array:
+        """Return numbers for parts of a text, -1 for those without."""
+        of = self._contexts.get(context)
+        if of is None:
+            return np.full(len(begins), -1, np.int64)
+        return self.names.find_all(
+            text, np.ascontiguousarray(begins), np.ascontiguousarray(ends), of
+        )
+
+    def append(self, text: bytes, context: Hashable, plan: P) -> None:
+        """Add a byte string that is not there."""
+        number = self.names.add(text, self._contexts.setdefault(context, len(self._contexts)))
+        if number == len(self.groups):
+            self.groups = np.resize(self.groups, 2 * number)
+        group = self._numbers.setdefault(plan.group, len(self._numbers))
+        if group == len(self.of_group):
+            self.of_group.append(plan)
+        self.groups[number] = group
+        self.plans.append(plan)
 
 
 class Plans(Generic[K, P]):
@@ -247,49 +312,89 @@ class Plans(Generic[K, P]):
     younger one. When there is no capacity, the younger one becomes the older one, which is dropped.
     Threads may share plans: a plan never changes, and a lost plan is computed again.
 
+    A key is anything hashable, or a byte string in a context, which is anything hashable. A byte
+    string has a number in the younger generation, so that one call finds all series in a body.
+
     Args:
         used: the budget that these plans share; None: one body has them.
 
     Attributes:
-        recent: the younger generation, for loops that look up many series.
+        recent: the younger generation.
         bytes: memory for both generations, about.
     """
 
     def __init__(self, used: _Used | None = None) -> None:
         self._used = used or _Used()
-        self.recent: dict[K, P] = {}
+        self.recent: Generation[K, P] = Generation()
         self.bytes = 0
-        self._older: dict[K, P] = {}
-        self._recent_bytes = 0
+        self._older: Generation[K, P] = Generation()
         self._closed = False
 
     def get(self, key: K) -> P | None:
         """Return the plan for a series. O(1)."""
-        found = self.recent.get(key)
-        if found is None and (found := self._older.get(key)) is not None:
+        found = self.recent.by_key.get(key)
+        if found is None and (found := self._older.by_key.get(key)) is not None:
             self.keep(key, found)
         return found
 
     def keep(self, key: K, plan: P) -> None:
         """Keep a plan, unless it is very large. O(1)."""
-        if plan.bytes > MOST_PLAN_BYTES // 64:
+        with _lock:
+            if self._has_room(plan.bytes):
+                self.recent.by_key[key] = plan
+
+    def named(self, text: bytes, context: Hashable = None) -> P | None:
+        """Return the plan for a byte string. O(length)."""
+        if len(text) > _LONGEST_NAME:
+            return self.get(cast(K, (text, context)))
+        with _lock:
+            number = self.recent.number(text, context)
+            if number >= 0:
+                return self.recent.plans[number]
+            number = self._older.number(text, context)
+            found = None if number < 0 else self._older.plans[number]
+        if found is not None:
+            self.keep_named(text, found, context)
+        return found
+
+    def keep_named(self, text: bytes, plan: P, context: Hashable = None) -> None:
+        """Keep a plan for a byte string, unless it is very large. O(length). A long one has no
+        number.
+        """
+        if len(text) > _LONGEST_NAME:
+            self.keep(cast(K, (text, context)), plan)
             return
         with _lock:
-            if self._closed:
-                return
-            half = self._recent_bytes + plan.bytes > MOST_PLAN_BYTES // 2
-            if half or self._used.bytes + plan.bytes > MOST_PLAN_BYTES:
-                self._older, self.recent = self.recent, {}
-                self._change(self._recent_bytes - self.bytes)
-                self._recent_bytes = 0
-            self.recent[key] = plan
-            self._recent_bytes += plan.bytes
-            self._change(plan.bytes)
+            if self.recent.number(text, context) < 0 and self._has_room(plan.bytes):
+                self.recent.append(text, context, plan)
+
+    def numbers(
+        self, text: bytes, begins: Int64Array, ends: Int64Array, context: Hashable = None
+    ) -> tuple[Generation[K, P], Int64Array]:
+        """Return numbers for parts of a text, -1 if there is no plan, and the generation that has
+        these numbers. O(length).
+        """
+        with _lock:
+            return self.recent, self.recent.numbers(text, begins, ends, context)
+
+    def _has_room(self, size: int) -> bool:
+        """Count a new plan. Return False if it must not be stored."""
+        if self._closed or size > MOST_PLAN_BYTES // 64:
+            return False
+        if self._used.bytes + size > MOST_PLAN_BYTES and self._used is _used:
+            _make_room(size, self)
+        half = self.recent.bytes + size > MOST_PLAN_BYTES // 2
+        if half or self._used.bytes + size > MOST_PLAN_BYTES:
+            self._change(-self._older.bytes)
+            self._older, self.recent = self.recent, Generation()
+        self.recent.bytes += size
+        self._change(size)
+        return True
 
     def close(self) -> None:
         """Drop all plans, and store none from now on. The lock is held."""
         self._closed = True
-        self.recent, self._older = {}, {}
+        self.recent, self._older = Generation(), Generation()
         self._change(-self.bytes)
 
     def _change(self, size: int) -> None:
@@ -321,9 +426,19 @@ def plans_of(kind: str, indexes: Sequence[SeriesIndex[Any]]) -> Plans[Any, Any]:
         if key not in _kept:
             _kept[key] = Plans(_used), tuple(indexes)  # which keeps the ids theirs
         _kept.move_to_end(key)
-        while len(_kept) > 1 and (len(_kept) > _MOST_SETS or _used.bytes > MOST_PLAN_BYTES // 2):
+        while len(_kept) > _MOST_SETS:
             _kept.popitem(last=False)[1][0].close()
         return _kept[key][0]
+
+
+def _make_room(size: int, asking: Plans[Any, Any]) -> None:
+    """Drop the plans that were not used for longest, from other sets. The lock is held."""
+    while _used.bytes + size > MOST_PLAN_BYTES:
+        key, (oldest, _) = next(iter(_kept.items()))
+        if oldest is asking:
+            return
+        del _kept[key]
+        oldest.close()
 
 
 def forget_plans() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, Self
 
 import numpy as np
@@ -212,14 +213,10 @@ class RetainedRecords(_Retained, RecordRows):
         ]
 
     def _numbers(self, known: dict[str, int], texts: Iterable[str]) -> Int64Array:
-        numbers = []
-        for text in texts:
-            number = known.get(text)
-            if number is None:
-                number = known[text] = len(known)
-                self._text_bytes += sys.getsizeof(text)
-            numbers.append(number)
-        return np.array(numbers, np.int64)
+        before = len(known)
+        numbers = np.array([known.setdefault(text, len(known)) for text in texts], np.int64)
+        self._text_bytes += sum(map(sys.getsizeof, islice(known, before, None)))
+        return numbers
 
     def check_texts(self, records: Records) -> None:
         """Reject a batch that would make a dictionary too large.

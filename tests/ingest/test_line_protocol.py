@@ -322,11 +322,11 @@ def test_plans_stay_from_body_to_body_and_share_a_budget(monkeypatch: pytest.Mon
               for n in range(5)]  # fmt: skip
     for index, body in zip(indexes, bodies, strict=True):
         first = readings(parse(body, index))
-        known = dict(series.plans_of("influx", [index]).recent)
+        known = list(series.plans_of("influx", [index]).recent.plans)
         assert readings(parse(body, index)) == first
-        again = series.plans_of("influx", [index]).recent
+        again = series.plans_of("influx", [index]).recent.plans
         assert len(known) == 200
-        assert all(again[head] is plan for head, plan in known.items())
+        assert all(one is other for one, other in zip(again, known, strict=True))
     kept = [plans.bytes for plans, _ in series._kept.values()]
     assert 0 < sum(kept) == series._used.bytes <= 640_000
     assert len(kept) < 5  # those that were used long ago are gone

@@ -39,6 +39,7 @@ __all__ = ["encode_records", "read_records"]
 Int64Array = npt.NDArray[np.int64]
 
 _KEYS, _FLOAT32 = 0, 1
+_ONE_BYTE = 1 << 7  # varints below it take one byte
 _DECIMALS = 9  # a float32 needs no more
 
 
@@ -67,8 +68,13 @@ def _put_texts(body: bytearray, texts: Sequence[str]) -> None:
     for text in texts:
         encoded = text.encode()
         shared = _shared(before, encoded)
-        put_varint(body, shared)
-        put_varint(body, len(encoded) - shared)
+        others = len(encoded) - shared
+        if shared < _ONE_BYTE and others < _ONE_BYTE:  # as nearly always
+            body.append(shared)
+            body.append(others)
+        else:
+            put_varint(body, shared)
+            put_varint(body, others)
         body += encoded[shared:]
         before = encoded
 
