@@ -208,7 +208,7 @@ def logs(names: list[str]) -> Iterator[Log]:
 def _sketch(log: Log, capacity: int, seed: int) -> Any:
     params = ds.SketchParams(
         max_weight=log.max_weight, id_bits=40, capacity=capacity, time_unit=log.unit, seed=seed,
-        columns=log.types,  # type: ignore[arg-type]  # a text is read
+        columns=log.types,
     )  # fmt: skip
     sketch: Any = ds.DecaySketch(params)
     number = np.arange(len(log.times)) if log.ids is None else log.ids

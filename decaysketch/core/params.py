@@ -77,6 +77,8 @@ DEFAULT_STRATA = 20_000
 MAX_STRATA = 1 << 20
 _TIME_UNIT = re.compile(r"[a-z]{1,8}")
 
+_NONE: Any = ()  # a default, where type checkers read a wider type
+
 
 class BuildParams(ABC):
     """The common part of frozen parameters in every sketch family. Dataclasses derive from it."""
@@ -201,10 +203,10 @@ class SketchParams(BuildParams):
     value_type: ValueType | Literal["record"] = "float64"
     id_mix: IdMix = "keyed"
     id_key: bytes | None = field(default=None, repr=False)
-    columns: ColumnsField = field(default=(), repr=False)
+    columns: ColumnsField = field(default=_NONE, repr=False)
     objectives: Objectives = field(default=BY_WEIGHT, repr=False)
     revision: str | None = field(default=None, repr=False)
-    strata: StrataField = field(default=(), repr=False)
+    strata: StrataField = field(default=_NONE, repr=False)
     max_strata: int = field(default=DEFAULT_STRATA, repr=False)
     accuracy: InitVar[float | str | None] = None
     expected: InitVar[int | None] = None
