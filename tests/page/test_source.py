@@ -120,7 +120,7 @@ def test_a_source_that_there_is_not_is_said_and_nothing_is_asked(
     sync_api.expect(said).to_have_text(expected)
     page.wait_for_load_state("networkidle")
     asked: list[str] = []
-    page.on("request", lambda sent: asked.append(sent.url) if "/query" in sent.url else None)
+    page.on("request", lambda sent: asked.append(sent.url) if "presses/query" in sent.url else None)
     page.select_option("#any-question", "mean")
     page.wait_for_timeout(LOOK_MS)
     assert asked == []

@@ -50,6 +50,7 @@ PATHS = {
     "/v1/streams/{name}/topk/{topk}": "/v1/streams/s/topk/t",
     "/v1/streams/{name}/topk/{topk}/ask": "/v1/streams/s/topk/t/ask?source=a",
     "/v1/streams/{name}/sources": "/v1/streams/s/sources",
+    "/v1/streams/{name}/withdrawals": "/v1/streams/s/withdrawals",
     "/v1/streams/{name}/live": f"/v1/streams/s/live?request={QUERY}",
     "/v1/streams/{name}/prometheus": "/v1/streams/s/prometheus",
     "/v1/streams/{name}/questions": "/v1/streams/s/questions",
