@@ -19,7 +19,7 @@ const USUAL = { validity: 3, silence: 20 }; // times the usual interval between 
 const TITLES = { counter: "Rate over time", gauge: "Time-weighted mean over time", state: "Time in each state" };
 const CHARTED = { counter: "increase_rate", gauge: "time_average" };
 
-const chart = new ChartPanel("series", { fromZero: false });
+const chart = new ChartPanel("readings", { fromZero: false });
 const activity = new ChartPanel("activity", { fromZero: true });
 
 // Lengths that fit how often rows come, for a stream that is new to the page.
@@ -42,8 +42,8 @@ const values = new Newest(
     const estimates = points.map(({ estimate }) => (aggregate === "increase_rate" ? perSecond(estimate, state.unit) : estimate));
     chart.show(points.map(({ now }) => now), [line(aggregate === "increase_rate" ? "rate" : "mean", estimates, true)]);
   },
-  (error) => undrawn("series-panel", error),
-  () => showOld("series-panel", "asking"),
+  (error) => undrawn("readings-panel", error),
+  () => showOld("readings-panel", "asking"),
 );
 
 const counts = new Newest(
@@ -85,12 +85,12 @@ let table = null; // of the timeline, as a file
 const shares = new Newest(
   (signal, stream, states, query, source) => askQueries(stream, states.map(({ predicate }) => ({ ...query, predicate })), source, signal),
   ({ answers }, _ms, _stream, states, { times }) => {
-    note("series-panel", "");
+    note("readings-panel", "");
     showStates(states, answers.map(({ points }) => points), times.step);
-    drawnNow("series-panel");
+    drawnNow("readings-panel");
   },
-  (error) => undrawn("series-panel", error),
-  () => showOld("series-panel", "asking"),
+  (error) => undrawn("readings-panel", error),
+  () => showOld("readings-panel", "asking"),
 );
 
 function askStates(ms) {
@@ -172,18 +172,18 @@ function showKind() {
   const { unit } = aboutOf(state.stream);
   $("series-kind").value = kind;
   const measured = kind === "state" || !unit ? "" : kind === "counter" ? `, ${unit} per second` : `, ${unit}`;
-  $("series-title").textContent = TITLES[kind] + (measured || (kind === "counter" && state.unit.hasClock ? ", per second" : ""));
+  $("readings-title").textContent = TITLES[kind] + (measured || (kind === "counter" && state.unit.hasClock ? ", per second" : ""));
   $("series-validity-field").hidden = kind === "counter";
   $("series-states-field").hidden = kind !== "state";
   $("states").hidden = kind !== "state";
-  $("series-panel").classList.toggle("of-states", kind === "state");
-  $("series-panel").dataset.kind = kind;
+  $("readings-panel").classList.toggle("of-states", kind === "state");
+  $("readings-panel").dataset.kind = kind;
 }
 
 register({
-  id: "series-panel",
+  id: "readings-panel",
   present(stream, unit) {
-    $("series-panel").hidden = $("activity-panel").hidden = !isSeries(stream);
+    $("readings-panel").hidden = $("activity-panel").hidden = !isSeries(stream);
     if (!isSeries(stream)) return;
     for (const name of ["validity", "silence"]) {
       if (document.activeElement !== $(`series-${name}`)) $(`series-${name}`).value = unit.duration(state.series[name]);
@@ -195,8 +195,8 @@ register({
   cancel() { for (const each of [values, counts, shares]) each.cancel(); },
 });
 register({ id: "activity-panel" });
-takings($("series-panel"), "the series", {
-  asked: drawnIn("series-panel", () => (state.series.kind === "state" ? shares : values).asked),
-  table: drawnIn("series-panel", () => (state.series.kind === "state" ? table : chart.file)),
+takings($("readings-panel"), "the series", {
+  asked: drawnIn("readings-panel", () => (state.series.kind === "state" ? shares : values).asked),
+  table: drawnIn("readings-panel", () => (state.series.kind === "state" ? table : chart.file)),
 });
 activity.offerFiles(() => counts.asked);

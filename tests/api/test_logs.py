@@ -18,7 +18,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api import logs
-from api.http import responses
+from api.http import middleware
+from api.http.responses import RequestLog
 from api.logs import REQUEST_ID
 from api.service import metrics
 from api.settings import Settings
@@ -89,7 +90,7 @@ def _client(sink: io.StringIO, **chosen: Any) -> TestClient:
 
     app.state.metrics = metrics.Metrics()
     app.add_middleware(Identify)
-    responses.install(app)
+    middleware.stand_outside(app, RequestLog)
     return TestClient(app, raise_server_exceptions=False)
 
 
