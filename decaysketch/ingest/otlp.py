@@ -344,7 +344,7 @@ class _Plan:
         return 0 if self.only is None else id(self.only.map)
 
 
-_PLAN_BYTES, _TARGET_BYTES = 500, 250  # without texts
+_PLAN_BYTES, _TARGET_BYTES = 200, 120  # without texts
 _RESOURCE_BYTES = 1 << 12  # a longer resource makes no plan that is kept
 
 

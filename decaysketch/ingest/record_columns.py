@@ -72,7 +72,7 @@ Dropped: TypeAlias = "Counter[tuple[str, str]]"
 _NAMES_KEPT = 40  # of dropped columns in a body, and 20 of a series
 _NAMES_OF_A_SERIES = 20
 _DROPPED_BYTES = 250  # with its name
-_LAYOUT_BYTES, _TEXT_BYTES = 250, 120  # without texts; of a text's entries in a dictionary
+_LAYOUT_BYTES, _TEXT_BYTES = 200, 120  # without texts; of a text's entries in a dictionary
 _MOST_TEXTS = 1 << 17  # of a dictionary, before the next one begins
 Int64Array = npt.NDArray[np.int64]
 
@@ -212,8 +212,10 @@ class Filling:
                 if reason:
                     dropped[name, reason] += 1
                 elif kind == "text" and constant is not None:
+                    known = len(dictionary.texts)
                     keys[number] = dictionary.number(constant)
-                    size += _TEXT_BYTES + sys.getsizeof(constant)
+                    if len(dictionary.texts) > known:  # other series may share it
+                        size += _TEXT_BYTES + sys.getsizeof(constant)
                 elif constant is not None:
                     keys[number] = int(_keys([constant], name, kind, dropped)[0])
         if self.open:

@@ -47,7 +47,7 @@ from decaysketch.ingest.series import (
 __all__ = ["REPLICAS", "RemoteWriteMap", "most_samples", "parse", "plain_length", "steps"]
 
 _NS = 1_000_000  # of a millisecond
-_PLAN_BYTES, _TARGET_BYTES = 500, 250  # without texts
+_PLAN_BYTES, _TARGET_BYTES = 200, 120  # without texts
 _SERIES_A_STEP = 64
 _FEWEST_TOGETHER, _MOST_TOGETHER = 1 << 7, 1 << 12  # series; arrays for them take memory
 _MOST_LABELS = 1000  # of a series
