@@ -74,7 +74,7 @@ def allowed_of(module: str) -> set[str]:
     if module in ("decaysketch.duckdb", "decaysketch.polars"):
         allowed |= {"pyarrow", module.rpartition(".")[2]}
     if module.startswith("decaysketch.spark"):
-        allowed |= {"httpx2", "pyarrow", "pyspark"}
+        allowed |= {"deltalake", "httpx2", "pyarrow", "pyspark"}
     if module.startswith("decaysketch.cli"):
         allowed |= {"httpx2", "pyarrow", "rich", "typer"}
     return allowed

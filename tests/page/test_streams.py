@@ -136,7 +136,7 @@ def test_series_agree_with_the_library(look: Callable[..., sync_api.Page]) -> No
         told = [float(shown[name][field]) for field in ("value", "lower", "upper")]
         assert told == pytest.approx([expected.value, expected.lower, expected.upper])
     assert (shown["active"]["value"], shown["silent"]["value"]) == ("10", "2")
-    for panel in ("series", "activity"):
+    for panel in ("readings", "activity"):
         page.wait_for_selector(f"#{panel}-chart canvas")
 
     page.select_option("#series-kind", "state")
