@@ -225,7 +225,7 @@ def test_empty_parts_take_time_and_memory_in_proportion(version: int, body: byte
 
 
 def test_series_that_are_not_read_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "MOST_PLAN_BYTES", 250_000)
+    monkeypatch.setattr(plans, "MOST_PLAN_BYTES", 100_000)
     plans.forget_plans()
     body = b"".join(field(1, field(1, field(1, b"%d" % n)) + field(2, b"")) for n in range(6000))
     sound = version_1([(LABELS, [(1.0, T)])])
