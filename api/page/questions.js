@@ -111,8 +111,13 @@ export const seriesOf = (stream) => {
 export const seriesLabel = (stream) => LABELS[seriesOf(stream)];
 
 // Answers to queries from the join of all sources, or from one of them.
-export function askQueries(stream, queries, source, signal) {
-  return request(streamPath(stream.name, "/query"), { queries, ...(source && { sources: [source] }) }, signal);
+// An error says which conditions were asked for: the field may have another one by then.
+export async function askQueries(stream, queries, source, signal) {
+  try {
+    return await request(streamPath(stream.name, "/query"), { queries, ...(source && { sources: [source] }) }, signal);
+  } catch (error) {
+    throw Object.assign(error, { conditions: queries.map(({ where }) => where) });
+  }
 }
 
 // Everything about one time: [{id, label, estimate}], the heavy hitters, the heaviest keys and prefixes, and the time.

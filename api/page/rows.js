@@ -21,6 +21,7 @@ function showWhereFault(fault) {
 onFault((error) => {
   const found = state.where && error.faults?.find(({ field }) => /(?<!versus\.)where$/.test(field ?? ""));
   if (!found) return false;
+  if (error.conditions && !error.conditions.includes(state.where)) return true; // of an earlier condition: the present one is asked for next
   showWhereFault(found.reason);
   notAsked("the filter cannot be read");
   return true;

@@ -449,6 +449,26 @@ def groups_of(page: sync_api.Page) -> dict[str, list[str]]:
     return {json.loads(key)["site"]: small for key, small in found}
 
 
+def test_a_late_fault_of_an_earlier_condition_stops_no_query(
+    visit: Callable[..., sync_api.Page], fleet: Site
+) -> None:
+    page = visit(f"{fleet.url}/{GROUPS}", theme="light", size=WIDE)
+    late: list[sync_api.Route] = []
+
+    def hold(route: sync_api.Route) -> None:
+        unfinished = '"where":"site =="' in (route.request.post_data or "")
+        late.append(route) if unfinished else route.continue_()
+
+    page.route("**/query", hold)
+    page.fill("#where", "site ==")
+    while not late:
+        page.wait_for_timeout(20)
+    page.fill("#where", "site == 'roof'")
+    for each in late:
+        each.continue_()
+    page.wait_for_function("() => document.querySelectorAll('#groups tbody tr').length === 1")
+
+
 @pytest.mark.parametrize(
     ("theme", "size"),
     [pytest.param("light", WIDE, marks=pytest.mark.exhaustive), ("dark", PHONE)],
