@@ -1,19 +1,19 @@
 """Functions across sources as Prometheus gauges, from the last look of this process.
 
-A value is NaN where there is none. The label ``kind`` is that of the function. Messages and
-arrivals begin at 0 with another definition, which Prometheus treats as a reset.
+A missing value is NaN. The label ``kind`` is the kind of the function. Messages and arrivals begin
+at 0 with another definition. Prometheus treats this as a reset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from math import nan
 from typing import Final
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 
 from api.monitors.functions import Seen
+from api.service.scrape_metrics import text_of
 
 __all__ = ["functions_exposition"]
 
@@ -42,30 +42,17 @@ def functions_exposition(functions: Iterable[tuple[str, Seen]]) -> bytes:
     """
     if not (found := list(functions)):
         return b""
-    registry = CollectorRegistry()
-    registry.register(_Functions(found))
-    return generate_latest(registry)
-
-
-class _Functions:
-    def __init__(self, functions: list[tuple[str, Seen]]) -> None:
-        self._functions = functions
-
-    def describe(self) -> list[Metric]:
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        metrics = {
-            name: Metric(f"{_PREFIX}_{name}", text, kind)
-            for kind, of in (("gauge", _GAUGES), ("counter", _COUNTERS))
-            for name, text in of.items()
-        }
-        for stream, seen in self._functions:
-            labels = {"stream": stream, "function": seen.row.name, "kind": seen.spec.kind}
-            for name, value in _numbers(seen).items():
-                suffix = "_total" if name in _COUNTERS else ""
-                metrics[name].add_sample(f"{_PREFIX}_{name}{suffix}", labels, value)
-        yield from metrics.values()
+    metrics = {
+        name: Metric(f"{_PREFIX}_{name}", text, kind)
+        for kind, of in (("gauge", _GAUGES), ("counter", _COUNTERS))
+        for name, text in of.items()
+    }
+    for stream, seen in found:
+        labels = {"stream": stream, "function": seen.row.name, "kind": seen.spec.kind}
+        for name, value in _numbers(seen).items():
+            suffix = "_total" if name in _COUNTERS else ""
+            metrics[name].add_sample(f"{_PREFIX}_{name}{suffix}", labels, value)
+    return text_of([*metrics.values()])
 
 
 def _numbers(seen: Seen) -> dict[str, float]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import nan
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 
 from api.monitors.engine import Watched
 from api.service.group_labels import label_name, label_of
 from api.service.metrics import PHASES, STATES
+from api.service.scrape_metrics import text_of
 from decaysketch.monitor import group_of
 
 __all__ = ["groups_exposition"]
@@ -39,34 +39,20 @@ def groups_exposition(monitors: Iterable[tuple[str, Watched]]) -> bytes:
     grouped = [(stream, watched) for stream, watched in monitors if watched.read is not None]
     if not grouped:
         return b""
-    registry = CollectorRegistry()
-    registry.register(_Groups(grouped))
-    return generate_latest(registry)
-
-
-class _Groups:
-    def __init__(self, monitors: list[tuple[str, Watched]]) -> None:
-        self._monitors = monitors
-
-    def describe(self) -> list[Metric]:
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        gauges = {
-            name: Metric(f"decaysketch_monitor_group_{name}", text, "gauge")
-            for name, text in _GAUGES.items()
-        }
-        untracked = Metric("decaysketch_monitor_groups_untracked", _UNTRACKED, "gauge")
-        for stream, watched in self._monitors:
-            assert watched.read is not None
-            said = {"stream": stream, "monitor": watched.row.name}
-            for labels, values in _samples(said, watched):
-                for name, value in values.items():
-                    gauges[name].add_sample(f"decaysketch_monitor_group_{name}", labels, value)
-            more, _ = watched.read.untracked(watched.row.groups)
-            untracked.add_sample("decaysketch_monitor_groups_untracked", said, float(more))
-        yield from gauges.values()
-        yield untracked
+    gauges = {
+        name: Metric(f"decaysketch_monitor_group_{name}", text, "gauge")
+        for name, text in _GAUGES.items()
+    }
+    untracked = Metric("decaysketch_monitor_groups_untracked", _UNTRACKED, "gauge")
+    for stream, watched in grouped:
+        assert watched.read is not None
+        said = {"stream": stream, "monitor": watched.row.name}
+        for labels, values in _samples(said, watched):
+            for name, value in values.items():
+                gauges[name].add_sample(f"decaysketch_monitor_group_{name}", labels, value)
+        more, _ = watched.read.untracked(watched.row.groups)
+        untracked.add_sample("decaysketch_monitor_groups_untracked", said, float(more))
+    return text_of([*gauges.values(), untracked])
 
 
 def _samples(

@@ -14,7 +14,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -23,6 +22,7 @@ from api.queries.requests import AnyQuery, QueryRequest, spelled_out
 from api.queries.tables import rows_of
 from api.schemas import RequestModel
 from api.service.group_labels import label_name, label_of, label_of_key
+from api.service.scrape_metrics import text_of
 from decaysketch.query.catalog import QUESTIONS
 
 __all__ = ["MOST_ESTIMATES", "QuestionDefinition", "exposition", "read_query"]
@@ -121,62 +121,39 @@ def exposition(
         answers: name of the query and the result, as JSON.
         errors: name of a query that was not answered, and the kind of problem.
     """
-    registry = CollectorRegistry()
-    registry.register(_Answers(stream, answers, errors))
-    return generate_latest(registry)
+    gauges = {end: Metric(f"decaysketch_answer{end}", doc, "gauge") for end, doc in _GAUGES.items()}
+    caveats = Metric(_CAVEAT, "Answer of a configured question: its caveats, 1 each.", "gauge")
+    for name, answer in answers:
+        for labels, numbers, names in _samples(name, answer):
+            said = {"stream": stream, **labels}
+            for end, number in numbers.items():
+                gauges[end].add_sample(f"decaysketch_answer{end}", said, number)
+            for each in names:
+                caveats.add_sample(_CAVEAT, said | {label_name("caveat", said): each}, 1.0)
+    failed = Metric(
+        "decaysketch_answer_error", "A configured question that cannot be answered.", "gauge"
+    )
+    for name, reason in errors:
+        labels = {"stream": stream, "query": name, "reason": reason}
+        failed.add_sample("decaysketch_answer_error", labels, 1.0)
+    asked = Metric("decaysketch_answer_questions", "Configured questions scraped.", "gauge")
+    count = float(len(answers) + len(errors))
+    asked.add_sample("decaysketch_answer_questions", {"stream": stream}, count)
+    return text_of([*gauges.values(), caveats, _unseen(stream, answers), failed, asked])
 
 
-class _Answers:
-    def __init__(
-        self,
-        stream: str,
-        answers: Sequence[tuple[str, Mapping[str, Any]]],
-        errors: Sequence[tuple[str, str]],
-    ) -> None:
-        self._stream, self._answers, self._errors = stream, answers, errors
-
-    def describe(self) -> list[Metric]:
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        gauges = {
-            end: Metric(f"decaysketch_answer{end}", doc, "gauge") for end, doc in _GAUGES.items()
-        }
-        caveats = Metric(_CAVEAT, "Answer of a configured question: its caveats, 1 each.", "gauge")
-        for name, answer in self._answers:
-            for labels, numbers, names in _samples(name, answer):
-                said = {"stream": self._stream, **labels}
-                for end, number in numbers.items():
-                    gauges[end].add_sample(f"decaysketch_answer{end}", said, number)
-                for each in names:
-                    caveats.add_sample(_CAVEAT, said | {label_name("caveat", said): each}, 1.0)
-        yield from gauges.values()
-        yield caveats
-        yield self._unseen()
-        failed = Metric(
-            "decaysketch_answer_error", "A configured question that cannot be answered.", "gauge"
-        )
-        for name, reason in self._errors:
-            labels = {"stream": self._stream, "query": name, "reason": reason}
-            failed.add_sample("decaysketch_answer_error", labels, 1.0)
-        yield failed
-        asked = Metric("decaysketch_answer_questions", "Configured questions scraped.", "gauge")
-        count = float(len(self._answers) + len(self._errors))
-        asked.add_sample("decaysketch_answer_questions", {"stream": self._stream}, count)
-        yield asked
-
-    def _unseen(self) -> Metric:
-        found = Metric(
-            "decaysketch_answer_unseen",
-            "Of a question with groups: no group without a retained row has a larger count.",
-            "gauge",
-        )
-        for name, answer in self._answers:
-            if "by" in answer:
-                labels = {"stream": self._stream, "query": name, "aggregate": answer["aggregate"]}
-                most = _end(answer["unseen_at_most"], math.inf)
-                found.add_sample("decaysketch_answer_unseen", labels, most)
-        return found
+def _unseen(stream: str, answers: Sequence[tuple[str, Mapping[str, Any]]]) -> Metric:
+    found = Metric(
+        "decaysketch_answer_unseen",
+        "Of a question with groups: no group without a retained row has a larger count.",
+        "gauge",
+    )
+    for name, answer in answers:
+        if "by" in answer:
+            labels = {"stream": stream, "query": name, "aggregate": answer["aggregate"]}
+            most = _end(answer["unseen_at_most"], math.inf)
+            found.add_sample("decaysketch_answer_unseen", labels, most)
+    return found
 
 
 def _samples(
