@@ -71,6 +71,7 @@ from decaysketch.ingest.series import (
     SeriesMap,
     SeriesTexts,
     plans_of,
+    read_by_one,
     size_of,
     text_of,
 )
@@ -488,17 +489,10 @@ class _Reader:
         Args:
             before: data points before the first one.
         """
-        kept = samples.plain
-        rows = np.flatnonzero(kept)
-        begins, ends = samples.labels[:, rows]
-        generation, numbers = self._plans.numbers(written, begins, ends, context)
-        only = np.array([each.only is not None for each in generation.of_group] or [False])
-        kept[rows] = known = (numbers >= 0) & only[generation.groups[np.maximum(numbers, 0)]]
-        rows, numbers = rows[known], numbers[known]
+        plans, of_row, rows = read_by_one(self._plans, written, samples, context)
         if not len(rows):
-            return kept
-        series, of_row = np.unique(numbers, return_inverse=True)
-        targets = [each for one in series.tolist() if (each := generation.plans[one].only)]
+            return samples.plain
+        targets = [each.only for each in plans if each.only is not None]
         counters = np.array([each.map.kind == "counter" for each in targets], np.bool_)[of_row]
         if len(starting := np.flatnonzero(counters & (samples.starts[rows] != 0))):
             first, starts = len(self.points), samples.starts[rows].tolist()
@@ -508,7 +502,7 @@ class _Reader:
         periods = np.array([each.map.period_ns for each in targets], np.int64)
         numbers = times if (periods == 1).all() else times // periods[of_row]
         self.points.extend(codes, numbers, times, samples.values[rows], rows + before + 1)
-        return kept
+        return samples.plain
 
     def _code_of_only(self, target: _Target) -> int:
         which = target, 0, 0

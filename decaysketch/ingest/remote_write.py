@@ -41,6 +41,7 @@ from decaysketch.ingest.series import (
     SeriesMap,
     SeriesTexts,
     plans_of,
+    read_by_one,
     size_of,
 )
 
@@ -321,22 +322,16 @@ class _Reader:
         Args:
             before: series before the first one.
         """
-        kept = samples.plain
-        rows = np.flatnonzero(kept)
-        generation, numbers = self._plans.numbers(body, *samples.labels[:, rows])
-        only = np.array([each.only is not None for each in generation.of_group] or [False])
-        kept[rows] = known = (numbers >= 0) & only[generation.groups[np.maximum(numbers, 0)]]
-        rows, numbers = rows[known], numbers[known]
+        plans, of_row, rows = read_by_one(self._plans, body, samples)
         if not len(rows):
-            return kept
-        series, of_row = np.unique(numbers, return_inverse=True)
-        plans = [generation.plans[each] for each in series.tolist()]
-        codes = np.array([self._code(each.only, each.name) for each in plans], np.int64)[of_row]
+            return samples.plain
+        targets = [(each.only, each.name) for each in plans if each.only is not None]
+        codes = np.array([self._code(*each) for each in targets], np.int64)[of_row]
         times = samples.times[rows]
-        periods = np.array([each.only.map.period_ns for each in plans], np.int64)
+        periods = np.array([only.map.period_ns for only, _ in targets], np.int64)
         numbers = times if (periods == 1).all() else times // periods[of_row]
         self.points.extend(codes, numbers, times, samples.values[rows], rows + before + 1)
-        return kept
+        return samples.plain
 
     def prepare(self, body: bytes, samples: Samples) -> Steps[None]:
         """Make missing plans for plain series, in steps."""

@@ -33,7 +33,7 @@ from decaysketch.core.column_types import ColumnTypes
 from decaysketch.core.hashing import MAX_KEY_BYTES
 from decaysketch.core.time_units import NANOSECONDS, length_of
 from decaysketch.errors import ParameterError
-from decaysketch.ingest._native import Names
+from decaysketch.ingest._native import Names, Samples
 from decaysketch.ingest.mapping import Map, Texts
 from decaysketch.ingest.readings import RefusedError
 from decaysketch.ingest.record_columns import EVERY, Filling
@@ -400,6 +400,36 @@ class Plans(Generic[K, P]):
     def _change(self, size: int) -> None:
         self.bytes += size
         self._used.bytes += size
+
+
+class _Single(_Sized, Protocol):
+    @property
+    def only(self) -> object | None:
+        """The single target, if it reads every finite number unchanged."""
+
+
+S = TypeVar("S", bound=_Single)
+
+
+def read_by_one(
+    plans: Plans[Any, S], text: bytes, samples: Samples, context: Hashable = None
+) -> tuple[list[S], Int64Array, Int64Array]:
+    """Find the samples that one target reads as they are. The others are not plain from now on.
+
+    Args:
+        text: the scanned body, or the scanned part of it.
+
+    Returns:
+        The distinct plans, the position of each sample's plan among them, and the samples' numbers.
+    """
+    rows = np.flatnonzero(samples.plain)
+    begins, ends = samples.labels[:, rows]
+    generation, numbers = plans.numbers(text, begins, ends, context)
+    only = np.array([each.only is not None for each in generation.of_group] or [False])
+    known = (numbers >= 0) & only[generation.groups[np.maximum(numbers, 0)]]
+    samples.plain[rows] = known
+    series, of_row = np.unique(numbers[known], return_inverse=True)
+    return [generation.plans[each] for each in series.tolist()], of_row, rows[known]
 
 
 class _Used:
