@@ -166,7 +166,7 @@ async function askSeriesFigures(stream, { decay, now, confidence, source, rows, 
     ...activityQueries(series).map((query) => ({ ...query, ...common, ...restricted(rows, query.aggregate) })),
   ];
   const { answers, digest } = await askQueries(stream, queries, source, signal);
-  const labels = [...told.map(([id, label]) => [id, label]), ["active", "Active series"], ["silent", "Silent series"]];
+  const labels = [...told, ["active", "Active series"], ["silent", "Silent series"]];
   const figures = answers.map(({ aggregate, estimate }, i) => ({
     id: labels[i][0], label: labels[i][1], estimate: aggregate === "increase_rate" ? perSecond(estimate, unit) : estimate,
   }));

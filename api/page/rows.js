@@ -13,7 +13,6 @@ $("where").addEventListener("input", () => { state.where = $("where").value; sho
 $("of").addEventListener("change", () => { state.of = $("of").value; ask(); });
 
 function showWhereFault(fault) {
-  state.whereFault = fault;
   $("where").setAttribute("aria-invalid", fault !== null);
   $("where-error").textContent = fault ?? "";
 }

@@ -40,7 +40,6 @@ export const state = {
   by: "", // the keys of groups, with commas between; "": none
   aggregate: "count", // of groups
   times: false, // groups over time
-  whereFault: null, // why the condition is none
   find: "",
   view: "answers", // of the stream: answers, alerts, lists or sources
   alert: null, // the name of the one that is looked at
