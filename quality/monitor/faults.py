@@ -6,6 +6,7 @@ import argparse
 import platform
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ from quality.figures.claims import Claim, Figure
 from quality.figures.report import Report, Table
 from quality.monitor.network import PLANTED, Outcome, run
 
-__all__ = ["first_breach", "main", "produce"]
+__all__ = ["claims_of", "first_breach", "main", "produce"]
 
 _MOST: Final = 200  # seeds in which a planted mistake must show
 
@@ -39,15 +40,7 @@ def produce(seeds: int, jobs: int, folder: Path) -> Report:
         "and repetition up to 50 %, reordering, crashes, a cut, clocks that are wrong, a late and "
         "a revoked site. A breach is a promise that was not kept.",
         [_breaches(outcomes), _about(outcomes), _planted(found)],
-        [
-            Claim("runs with a breach", Figure(_broken(outcomes), 0.0), 0.0, "at most"),
-            Claim(
-                f"planted mistakes found within {_MOST} seeds, of {len(PLANTED)}",
-                Figure(float(sum(each is not None for each in found.values())), 0.0),
-                float(len(PLANTED)),
-                "at least",
-            ),
-        ],
+        claims_of(sum(bool(each.breaches) for each in outcomes), found, _MOST),
         ["seed", "rows", "reports", "posts", "calm", "firing", "uncertain", "lag_s", "breaches"],
         [
             [seed, o.rows, o.reports, o.posts, *o.verdicts.values(), o.lag_s, "; ".join(o.breaches)]
@@ -58,8 +51,23 @@ def produce(seeds: int, jobs: int, folder: Path) -> Report:
     return report
 
 
-def _broken(outcomes: list[Outcome]) -> float:
-    return float(sum(bool(each.breaches) for each in outcomes))
+def claims_of(broken: int, found: Mapping[str, object], seeds: int) -> list[Claim]:
+    """That no run broke a promise, and that every planted mistake was found.
+
+    Args:
+        broken: runs with a breach.
+        found: for each planted mistake the first breach, or None.
+        seeds: runs with each mistake, at most.
+    """
+    return [
+        Claim("runs with a breach", Figure(float(broken), 0.0), 0.0, "at most"),
+        Claim(
+            f"planted mistakes found within {seeds} seeds, of {len(found)}",
+            Figure(float(sum(each is not None for each in found.values())), 0.0),
+            float(len(found)),
+            "at least",
+        ),
+    ]
 
 
 def _breaches(outcomes: list[Outcome]) -> Table:

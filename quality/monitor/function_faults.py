@@ -12,8 +12,8 @@ from typing import Final
 
 import decaysketch as ds
 from quality.figures import pool
-from quality.figures.claims import Claim, Figure
 from quality.figures.report import Report, Table
+from quality.monitor.faults import claims_of
 from quality.monitor.function_network import KINDS, PLANTED, FunctionOutcome, run
 
 __all__ = ["first_breach", "main", "produce"]
@@ -60,15 +60,7 @@ def produce(seeds: int, jobs: int, folder: Path, first: int = 0) -> Report:
         "definitions that are replaced, and posts where messages cost more. A breach is a promise "
         "that was not kept.",
         [_breaches(outcomes), _about(outcomes), _planted(planted)],
-        [
-            Claim("runs with a breach", Figure(float(broken), 0.0), 0.0, "at most"),
-            Claim(
-                f"planted mistakes found within {most} seeds, of {len(PLANTED)}",
-                Figure(float(sum(each is not None for each in planted.values())), 0.0),
-                float(len(PLANTED)),
-                "at least",
-            ),
-        ],
+        claims_of(broken, planted, most),
         ["kind", "seed", *_COUNTED, "breaches"],
         [
             [kind, seed, *(getattr(each, name) for name in _COUNTED), "; ".join(each.breaches)]
