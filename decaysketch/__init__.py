@@ -7,9 +7,9 @@
     >>> sketch.mean(ds.decay.exponential(half_life=60), now=160).value > 20.8
     True
 
-Start at :class:`DecaySketch`; decays are made by :mod:`decaysketch.decay`. Sketches are merged by
-their method or by :func:`merge`, and read from bytes by :func:`decode`. What is imported here and
-not in ``__all__`` (states, hashing, ``minhit``, ``wire``) is for those who study the state.
+Start at :class:`DecaySketch`. Create decays with :mod:`decaysketch.decay`. Merge sketches by their
+method or by :func:`merge`, and read them from bytes by :func:`decode`. Names that are not in
+``__all__`` (states, hashing, ``minhit``, ``wire``) serve studies of the state.
 """
 
 from typing import TYPE_CHECKING

@@ -2,6 +2,5 @@
 
 :mod:`~api.ingest.json_rows` or :mod:`~api.ingest.arrow` reads a body into columns.
 :mod:`decaysketch.ingest.columns` checks it row by row. :mod:`~api.ingest.building` makes it a
-complete sketch, which is posted like any other. :mod:`~api.ingest.checks` rejects times that
-lie in the future.
+complete sketch, posted like any other. :mod:`~api.ingest.checks` rejects times in the future.
 """

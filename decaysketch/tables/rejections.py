@@ -20,7 +20,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class Refusals(RowCheck):
-    """The row check of one table, whose columns may have a type that no row can have.
+    """The row check of one table. A column may also have an invalid type.
 
     Attributes:
         zoneless: bool[rows], times without a zone that were read as UTC, because none was given.
