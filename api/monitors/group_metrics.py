@@ -37,14 +37,16 @@ def groups_exposition(monitors: Iterable[tuple[str, Watched]]) -> bytes:
         monitors: each with the name of its stream.
     """
     grouped = [(stream, watched) for stream, watched in monitors if watched.read is not None]
-    if not grouped:
-        return b""
+    return text_of(_metrics(grouped)) if grouped else b""
+
+
+def _metrics(monitors: Iterable[tuple[str, Watched]]) -> list[Metric]:
     gauges = {
         name: Metric(f"decaysketch_monitor_group_{name}", text, "gauge")
         for name, text in _GAUGES.items()
     }
     untracked = Metric("decaysketch_monitor_groups_untracked", _UNTRACKED, "gauge")
-    for stream, watched in grouped:
+    for stream, watched in monitors:
         assert watched.read is not None
         said = {"stream": stream, "monitor": watched.row.name}
         for labels, values in _samples(said, watched):
@@ -52,7 +54,7 @@ def groups_exposition(monitors: Iterable[tuple[str, Watched]]) -> bytes:
                 gauges[name].add_sample(f"decaysketch_monitor_group_{name}", labels, value)
         more, _ = watched.read.untracked(watched.row.groups)
         untracked.add_sample("decaysketch_monitor_groups_untracked", said, float(more))
-    return text_of([*gauges.values(), untracked])
+    return [*gauges.values(), untracked]
 
 
 def _samples(
