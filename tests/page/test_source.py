@@ -66,6 +66,13 @@ def mean(page: sync_api.Page, value: float) -> sync_api.Locator:
     return page.locator("[data-figure=mean]")
 
 
+def settle(page: sync_api.Page) -> None:
+    """Wait until the list has asked for all sources, which it does last."""
+    spark = page.locator("tr[data-stream=presses] .spark-value")
+    sync_api.expect(spark).to_have_text("30")
+    page.wait_for_load_state("networkidle")
+
+
 def test_one_source_is_asked_for_in_every_panel_and_kept_in_the_address(
     look: Callable[..., sync_api.Page], tmp_path: Path
 ) -> None:
@@ -73,7 +80,7 @@ def test_one_source_is_asked_for_in_every_panel_and_kept_in_the_address(
     page.wait_for_selector("[data-figure=count][data-value='30']")
     assert page.inner_text("#answers-of") == "Answers of all 2 sources together"
     assert page.get_attribute("#source", "placeholder") == "all 2 together"
-    page.wait_for_load_state("networkidle")
+    settle(page)
     asked: list[str] = []
     page.on("request", lambda sent: asked.append(sent.post_data) if "/query" in sent.url else None)
     page.fill("#source", "m1")
@@ -118,7 +125,7 @@ def test_a_source_that_there_is_not_is_said_and_nothing_is_asked(
     said = page.locator("#source-error")
     expected = "there is no source 'm9' in this stream: choose another, or none for all"
     sync_api.expect(said).to_have_text(expected)
-    page.wait_for_load_state("networkidle")
+    settle(page)
     asked: list[str] = []
     page.on("request", lambda sent: asked.append(sent.url) if "presses/query" in sent.url else None)
     page.select_option("#any-question", "mean")
