@@ -78,6 +78,12 @@ def coverage(
     settle: Annotated[
         str, typer.Option(help="Look back by this time, so that late posts are included: 10m.")
     ] = "0",
+    from_level: Annotated[
+        int,
+        typer.Option(
+            help="The sketches have only messages of this level or above, as a relay forwards them."
+        ),
+    ] = 0,
     without_silence: Annotated[
         bool, typer.Option("--without-silence", help="Exclude periods in which a source was down.")
     ] = False,
@@ -102,7 +108,9 @@ def coverage(
         id_key = read_id_key(id_key_file)
         files = _files(sketches)
         found = {name: _opened(path, id_key) for name, path in files.items()}
-        sources = SourceSet(found, guard=_length(guard), settle=_length(settle))
+        sources = SourceSet(
+            found, guard=_length(guard), settle=_length(settle), from_level=from_level
+        )
         unit = sources.params.time_unit
         at: Any = None if now == "latest" else int(now) if now.lstrip("-").isdigit() else now
         chosen: Decay | None = None

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["Fed", "OneState", "Rowed", "Sampled", "Snapshot", "State", "Tally", "marks_of"]
 
 Int64Array = npt.NDArray[np.int64]
+
+NO_PART = "only sketches of the family 'decay' have a part by level"
 
 State = Any
 """The content of a sketch. Only its family reads it."""
@@ -244,6 +246,21 @@ class Snapshot(ABC):
     def thaw(self) -> Sketch:
         """Return an independent sketch with this state."""
         return self._thaw(self.held)
+
+    def part(self, from_level: int) -> Self:
+        """Return the sketch for observations with this top level or above: see
+        :mod:`decaysketch.querytime.levels`. O(rows).
+
+        Raises:
+            ParameterError: the family has no such part, or there is no such level.
+        """
+        raise ParameterError(f"from_level is {from_level!r}; {NO_PART}")
+
+    def complete_from(self, level: int) -> Self:
+        """Return a :meth:`part` for queries: it claims nothing about lower levels, and cannot be
+        encoded. Errors as :meth:`part`.
+        """
+        return self.part(level)
 
     def parts(self) -> Sequence[Snapshot]:
         """Return the snapshots whose union this is, each merged or rejected without the others.

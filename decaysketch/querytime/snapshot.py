@@ -36,6 +36,7 @@ from decaysketch.query.bands import Bands
 from decaysketch.query.catalog import SampleView
 from decaysketch.query.sample import Sample, pool
 from decaysketch.querytime import cohen_strauss, objectives, stratified, wire
+from decaysketch.querytime.levels import complete_from, part
 from decaysketch.querytime.state import SketchState, digest_of, with_joint_records
 from decaysketch.querytime.strata_bands import StrataBands, bands_of_strata, draw_strata
 from decaysketch.querytime.strata_state import StrataState
@@ -174,6 +175,12 @@ class QueryTimeSnapshot(Sampled):
         selects. None where nothing was discarded.
         """
         return marks_of(np.max([state.watermarks for state in self.states], axis=0))
+
+    def part(self, from_level: int) -> Self:
+        return type(self)([part(each, from_level) for each in self.states], self._thaw)
+
+    def complete_from(self, level: int) -> Self:
+        return type(self)(complete_from(self.states, level), self._thaw)
 
     def withdrawal(
         self, ids: npt.ArrayLike | None = None, *, where: str | Sequence[str] | None = None

@@ -74,6 +74,8 @@ class SourceSet:
         guard: bound on the difference in time between duplicates of one message, in the stream's
             unit or a length such as "2s". "auto": twice the largest observed difference, for each
             source. "unbounded": only levels that discarded nothing answer.
+        from_level: the sketches contain only messages with this top level or above, as relays
+            forward them. Lower levels are not read. Family ``decay``. Default 0: all messages.
         settle: time that a source may take to post. A query looks back by this time, so that a
             message that a source will still post does not count as unheard by it. Default 0.
 
@@ -81,7 +83,8 @@ class SourceSet:
         names: the source names, sorted. The order in which they were given changes no result.
 
     Raises:
-        ParameterError: there is no source, the family has no joint sample, or the guard is invalid.
+        ParameterError: there is no source, the family has no joint sample, or the guard or the
+            level is invalid.
         IncompatibleSketchError: sketches of different streams.
         CorruptSketchError: the bytes are no sketch.
 
@@ -94,12 +97,15 @@ class SourceSet:
         *,
         guard: Guard = "auto",
         settle: int | str | None = None,
+        from_level: int = 0,
     ) -> None:
         if not sketches:
             raise ParameterError("sketches is empty; expected one source at least")
         self.names: tuple[str, ...] = tuple(sorted(sketches))
         self.snapshots = [_snapshot_of(name, sketches[name]) for name in self.names]
         self._joining = _joining_of(self.snapshots)
+        if from_level:
+            self.snapshots = [each.complete_from(from_level) for each in self.snapshots]
         self._index = {name: number for number, name in enumerate(self.names)}
         unit = self.params.time_unit
         self.guard = guard if guard in ("auto", "unbounded") else _length("guard", guard, unit)
