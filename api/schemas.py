@@ -279,6 +279,10 @@ _LONGEST_UNIT, _LONGEST_DESCRIPTION = 40, 300
 _ONE_LINE = r"^[^\x00-\x1f\x7f]*$"
 _UNIT = "Unit of the values, such as `°C`, for display."
 _DESCRIPTION = "What the values measure, in one line, for display."
+_FROM_LEVEL = (
+    "Sources post only messages with this level or above, one in 2^level of weight 1. Queries need "
+    "a `set`. 0: all messages."
+)
 _TEXT_CHANGES = " A key with the role `admin` may replace it. An empty text removes it."
 
 
@@ -319,6 +323,7 @@ class Stream(RequestModel):
         return self.model_dump(
             exclude={
                 "max_clock_skew_s",
+                "from_level",
                 "unit",
                 "description",
                 "secret_ids",
@@ -382,6 +387,12 @@ class HashedStream(Stream):
         default=None,
         description="Views of the stream, which its raw observations feed, whichever road they "
         "come by; they are made with it, or once they are named.",
+    )
+    from_level: int = Field(
+        default=0,
+        ge=0,
+        le=62,
+        description=_FROM_LEVEL + " Family `decay`, for a stream `NAME.paths` that relays feed.",
     )
 
     @model_validator(mode="after")
@@ -567,6 +578,9 @@ class StreamState(BaseModel):
     )
     secret_ids: bool = Field(description="It takes raw observations only.")
     bind_keys: bool = Field(description="The source is part of the key of an observation.")
+    from_level: int | None = Field(
+        default=None, exclude_if=_is_none, description=_FROM_LEVEL + " Left out: 0."
+    )
     ingest: Mappings | None = Field(
         default=None,
         description="What of the messages of other systems is a reading of this stream, if any is.",

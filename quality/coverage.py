@@ -1,6 +1,6 @@
 """What sketches of several sources say of each other, against the truth of logs.
 
-    python -m quality.coverage [--part intervals|guard|silence|cover|unheard|audit|files]
+    python -m quality.coverage [--part intervals|guard|silence|cover|unheard|audit|files|levels]
                                [--seeds 40] [--log NAME]
 
 ``intervals``  the share of 95 % intervals that hold the truth, and the RMS error, over hashes:
@@ -16,6 +16,9 @@
 ``audit``      three stages of a pipeline that loses: share lost, since when, ids.
 ``files``      the same from a CSV file for each stage, by the command line alone. Ids that are
                reported as missing are looked up in the files.
+
+``levels``     bytes that a relay forwards in 12 hours: the union of its sources, each source, and
+               each source from a level on. With a share that such parts estimate.
 
 Logs are those of ``../shared/data/deliveries``, skipped where that folder is absent, and five drawn
 ones (:data:`DRAWN`): unequal sources, clustered outages, clocks that drift, messages that a source
@@ -51,6 +54,7 @@ __all__ = ["DRAWN", "Log", "drawn", "main", "shared"]
 
 CAPACITIES: Final = (100, 800, 3000)
 HOUR_MS: Final = 3_600_000
+FROM_LEVEL: Final = 4  # of the part levels
 
 _FOLDER: Final = Path(__file__).resolve().parents[2] / "shared" / "data" / "deliveries"
 _LOGS: Final = {"ble_set2": 6, "wifi_two_receivers": 4, "lorawan_tourperret": 1}  # every so many
@@ -567,6 +571,54 @@ def _of_files(pipeline: _Pipeline, folder: Path) -> Iterator[str]:
         yield f"of them in {name}.csv: {len(missing & set(ids.tolist()))}"
 
 
+def levels(seeds: int) -> Iterator[str]:
+    """See the module. ``seeds`` has no meaning: there is one run."""
+    path = _FOLDER / "ble_set2.parquet"
+    if not path.exists():
+        return
+    log = _read(path, 1, own_stamps=False)
+    some = np.argsort(log.latest, kind="stable")
+    some = some[log.latest[some] > log.now - 12 * HOUR_MS]
+    log = Log(log.name, log.names, log.heard[some], log.times[some])
+    params = ds.SketchParams(capacity=800, time_unit="ms")
+    for flush_s in (60, 600):
+        bins = (log.latest - log.now) // (1000 * flush_s)
+        size, parts = _forwarded(log, params, np.flatnonzero(np.diff(bins, prepend=bins[0] - 1)))
+        listed = ", ".join(f"{name} {bytes_ / 1000:.0f} kB" for name, bytes_ in size.items())
+        yield f"a post each {flush_s} s: {listed}"
+    first_two = [quoted(name) for name in log.names[:2]]
+    truth = float(log.heard[log.heard[:, 1], 0].mean())
+    for level, sketches in parts.items():
+        view = ds.SourceSet(sketches, guard=0, from_level=level).at("none", log.now)
+        found = view.share(" & ".join(first_two), of=first_two[1])
+        yield f"share from level {level}: {found!r}; truly {truth:.3f}"
+
+
+def _forwarded(
+    log: Log, params: ds.SketchParams, begins: Int64Array
+) -> tuple[dict[str, int], dict[int, dict[str, ds.DecaySketch]]]:
+    """Bytes of the posts that begin at these rows, and the sketches upstream by level."""
+    size: dict[str, int] = defaultdict(int)
+    known = {
+        level: {name: ds.DecaySketch(params) for name in log.names} for level in (0, FROM_LEVEL)
+    }
+    for begin, end in zip(begins, [*begins[1:], len(log.times)], strict=True):
+        heard = log.heard[begin:end]
+        posts = [
+            _built(params, log.times[begin:end, place][heard[:, place]],
+                   begin + np.flatnonzero(heard[:, place]))
+            for place in range(len(log.names))
+        ]  # fmt: skip
+        size["one union"] += len(ds.merge(posts).to_bytes())
+        for name, post in zip(log.names, posts, strict=True):
+            for level in known:
+                part = post.snapshot().part(level)
+                if len(part):
+                    size[f"each source from level {level}"] += len(part.to_bytes())
+                    known[level][name].merge(part.thaw())
+    return size, known
+
+
 def _command(*arguments: object) -> str:
     """Run the command line as a program; returns its standard output."""
     program = [str(Path(sys.executable).parent / "decaysketch"), *map(str, arguments)]
@@ -581,6 +633,7 @@ _PARTS: Final[dict[str, Callable[[int], Iterator[str]]]] = {
     "unheard": unheard,
     "audit": audit,
     "files": files,
+    "levels": levels,
 }
 
 

@@ -100,6 +100,8 @@ class StreamRow:
             while the stream exists.
         view: for a derived stream, its origin and derivation, as JSON.
         about: the texts ``unit`` and ``description`` that exist. They may change like mappings.
+        from_level: the level from which on the stream has all observations of its sources. Lower
+            ones are not read. 0: every observation.
         standing: conditions that withdraw the rows yet to come, each with the time until which it
             stands.
     """
@@ -115,6 +117,7 @@ class StreamRow:
     ingest: Mapping[str, Any] | None = None
     view: Mapping[str, Any] | None = None
     about: Mapping[str, str] = field(default_factory=dict)
+    from_level: int = 0
     standing: Mapping[str, int] = field(default_factory=dict)
 
     def standing_at(self, now_us: int) -> dict[str, int]:

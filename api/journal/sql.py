@@ -88,7 +88,7 @@ _SIZES_READ = 1024  # in one statement
 # refuses the stream, instead of taking observations under other ids.
 # Next to a recipe, in its column.
 _BIND_KEYS, _INGEST, _VIEW = "bind_keys", "ingest", "view"
-_ABOUT, _STANDING = "about", "standing"
+_ABOUT, _FROM_LEVEL, _STANDING = "about", "from_level", "standing"
 
 _SNAPSHOT_BYTES = 8 * 1024 * 1024  # read at once, unless one source has more
 
@@ -680,7 +680,7 @@ def _stream(row: Any) -> StreamRow:
     recipe = json.loads(row.recipe)
     bind_keys, ingest = recipe.pop(_BIND_KEYS, False), recipe.pop(_INGEST, None)
     view, about = recipe.pop(_VIEW, None), recipe.pop(_ABOUT, {})
-    standing = recipe.pop(_STANDING, {})
+    from_level, standing = recipe.pop(_FROM_LEVEL, 0), recipe.pop(_STANDING, {})
     return StreamRow(
         row.id,
         row.name,
@@ -693,6 +693,7 @@ def _stream(row: Any) -> StreamRow:
         ingest,
         view,
         about,
+        from_level,
         standing,
     )
 
@@ -705,6 +706,8 @@ def _recipe(stream: StreamRow) -> str:
         beside[_VIEW] = stream.view
     if stream.about:
         beside[_ABOUT] = dict(stream.about)
+    if stream.from_level:
+        beside[_FROM_LEVEL] = stream.from_level
     if stream.standing:
         beside[_STANDING] = dict(stream.standing)
     return json.dumps(dict(stream.recipe) | beside, sort_keys=True)

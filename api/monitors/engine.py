@@ -206,6 +206,8 @@ class Monitors:
         params = stream.recipe.params
         spec = spec_from_dict(form, time_unit=params.time_unit)
         Monitor.of("monitor", 0, _threshold(spec), stream.recipe)
+        if level := stream.row.from_level:
+            raise refused("from_level", "the stream lacks messages, so query a set", level, 0)
         if now_in(params.time_unit, 0) is None:
             raise refused("time_unit", "the server has no clock of it", params.time_unit)
         if spec.webhook is not None:

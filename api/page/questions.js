@@ -114,6 +114,8 @@ export const seriesLabel = (stream) => LABELS[seriesOf(stream)];
 // An error says which conditions were asked for: the field may have another one by then.
 export async function askQueries(stream, queries, source, signal) {
   try {
+    // Such a stream has only messages of a level, and answers queries to a set alone.
+    if (stream.from_level) queries = queries.map((query) => ({ set: "any", settle: 0, ...query }));
     return await request(streamPath(stream.name, "/query"), { queries, ...(source && { sources: [source] }) }, signal);
   } catch (error) {
     throw Object.assign(error, { conditions: queries.map(({ where }) => where) });

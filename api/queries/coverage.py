@@ -212,6 +212,7 @@ class CoverageEvaluation:
         stream: its name.
         snapshots: each source's sketch.
         asked: the request.
+        from_level: of the stream.
 
     Raises:
         InvalidRequestError: there is no source, or there are too many. Or it takes longer than
@@ -219,12 +220,18 @@ class CoverageEvaluation:
     """
 
     def __init__(
-        self, stream: str, snapshots: Mapping[str, Snapshot], asked: CoverageAsked
+        self,
+        stream: str,
+        snapshots: Mapping[str, Snapshot],
+        asked: CoverageAsked,
+        from_level: int = 0,
     ) -> None:
         self._stream, self._asked = stream, asked
         check_cost(sum(map(len, snapshots.values())), len(snapshots))
         try:
-            self._sources = SourceSet(snapshots, guard=asked.guard, settle=asked.settle)
+            self._sources = SourceSet(
+                snapshots, guard=asked.guard, settle=asked.settle, from_level=from_level
+            )
             decay = asked.decay
             if decay is None and not self._sources.has_fixed_decay:
                 decay = "none"
@@ -232,7 +239,7 @@ class CoverageEvaluation:
         except ParameterError as error:
             raise _refused(error) from None
         self.tag = etag(
-            "coverage", stream, str(self._view.now), json.dumps(asked),
+            "coverage", stream, str(from_level), str(self._view.now), json.dumps(asked),
             *(f"{name} {snapshot.digest}" for name, snapshot in sorted(snapshots.items())),
         )  # fmt: skip
         self._steps = self._compute()

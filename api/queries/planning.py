@@ -189,6 +189,7 @@ def plan(
     recipe = common_recipe(streams)
     names = tuple(stream.name for stream in streams)
     _check_aggregates(names, recipe, request.queries)
+    _check_levels([*streams, *others], request.queries)
     _check_others(recipe, request.queries, others)
     chosen = _decays(recipe, texts)
     versus = _versus(recipe, texts, chosen)
@@ -286,6 +287,25 @@ def _check_aggregates(names: Sequence[str], recipe: Recipe, queries: Sequence[An
     unknown = {i: each.aggregate for i, each in enumerate(queries) if each.aggregate not in known}
     if unknown:
         raise UnsupportedAggregateError(names[0], recipe.family, known, unknown)
+
+
+def _check_levels(streams: Sequence[Stream], queries: Sequence[AnyQuery]) -> None:
+    """Reject queries that read all messages of a stream whose sources post only some levels."""
+    found = next((each for each in streams if each.row.from_level), None)
+    if found is None:
+        return
+    level = found.row.from_level
+    reason = (
+        f"missing; stream {found.name!r} has only messages of level {level} or above "
+        "(from_level): query a set, such as `any`"
+    )
+    faults = [
+        Fault(field=f"queries[{position}].set", reason=reason, value=None, expected="any")
+        for position, each in enumerate(queries)
+        if not each.of_sources
+    ]
+    if faults:
+        raise refusal(faults)
 
 
 def _check_others(recipe: Recipe, queries: Sequence[AnyQuery], others: Sequence[Stream]) -> None:

@@ -102,14 +102,21 @@ class SourceSets:
             settle = query.settle
             if settle is None and len(self._streams) == 1 and query.start is None:
                 settle = settle_of(self._streams[0], self._snapshots, self._aggregator)
-            self._sets[key] = SourceSet(self._snapshots, guard=query.guard, settle=settle)
+            self._sets[key] = SourceSet(
+                self._snapshots, guard=query.guard, settle=settle, from_level=self._from_level
+            )
         sources, view = self._sets[key], (query.without_silence, query.values_from)
         if query.values_from is not None:
             sources.index(query.values_from, field="values_from")
         if (*key, *view) not in self._asked:
             digests = [f"{name} {each.digest}" for name, each in sorted(self._snapshots.items())]
-            self._asked[*key, *view] = Asked(sources, *view, (str(sources.settle), *digests))
+            of_set = f"{sources.settle} {self._from_level}"
+            self._asked[*key, *view] = Asked(sources, *view, (of_set, *digests))
         return self._asked[*key, *view]
+
+    @property
+    def _from_level(self) -> int:
+        return max(stream.row.from_level for stream in self._streams)
 
     @property
     def _snapshots(self) -> Mapping[str, Snapshot]:

@@ -5,6 +5,9 @@ nobody can compute which source heard a message. Streams in
 ``upstream_paths`` are therefore also forwarded source by source: to the stream ``NAME.paths``
 upstream, as the sources ``RELAY/SOURCE``. They must not enter the stream ``NAME`` itself, where
 each message would cross as often as it was heard.
+
+If the stream upstream has a ``from_level``, only messages with this level or above cross
+(:mod:`decaysketch.querytime.levels`).
 """
 
 from __future__ import annotations
@@ -26,6 +29,9 @@ class SourcePart:
     Args:
         stream: it posts to.
         source: its name.
+
+    Attributes:
+        from_level: the level from which on its messages are forwarded, as upstream wants it.
     """
 
     def __init__(self, stream: Stream, source: str) -> None:
@@ -33,6 +39,8 @@ class SourcePart:
         self.source = source
         self.name = f"{stream.name}{PATHS}"
         self.row = stream.row
+        self.from_level = stream.row.from_level
+        self._summary: tuple[tuple[int, int], tuple[str, int]] | None = None
 
     @property
     def recipe(self) -> Recipe:
@@ -66,12 +74,21 @@ class SourcePart:
     def summary(self) -> tuple[str, int]:
         """Return its digest and row count."""
         buffer = self._buffer or MergeBuffer(self.recipe)
-        return buffer.summary()
+        if not self.from_level:
+            return buffer.summary()
+        of = buffer.version(), self.from_level
+        if self._summary is None or self._summary[0] != of:
+            part = buffer.part(self.from_level)
+            self._summary = of, (part.digest, len(part))
+        return self._summary[1]
 
     def to_bytes(self) -> bytes:
         """Return the sketch as encoded bytes."""
-        buffer = self._buffer or MergeBuffer(self.recipe)
-        return buffer.to_bytes()
+        return self.encoded(self._buffer or MergeBuffer(self.recipe))
+
+    def encoded(self, posts: MergeBuffer) -> bytes:
+        """Return some of its posts as encoded bytes."""
+        return posts.part(self.from_level).to_bytes() if self.from_level else posts.to_bytes()
 
     def decode(self, body: bytes) -> Snapshot:
         """Read a sketch of the stream."""

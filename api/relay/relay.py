@@ -40,6 +40,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 from api.journal import lease
@@ -311,6 +312,8 @@ class Relay:
             outcome = Paused(_cure(stream, outcome.reason))
         if not isinstance(outcome, Taken):
             raise _FailedError(outcome)
+        if isinstance(stream, SourcePart):
+            stream.from_level = max(stream.row.from_level, outcome.fields.get("from_level") or 0)
         if different := _differences(stream, outcome.fields):
             listed = "; ".join(
                 f"{name} is {mine!r} here, {other!r} there"
@@ -391,7 +394,8 @@ class Relay:
         done = digest == line.passed_on
         try:
             if not done:
-                blob = await self._aggregator.compute_of(rows)(delta.to_bytes)
+                encode = partial(_delta, stream, delta)
+                blob = await self._aggregator.compute_of(rows)(encode)
                 line.perhaps = digest if exact else None
                 await self._post(line, blob)
                 observer.relayed(stream.name, len(blob), whole=False)
@@ -510,6 +514,11 @@ def _matches(stream: Stream, wanted: Sequence[str]) -> bool:
     return any(fnmatchcase(stream.name, each) for each in wanted)
 
 
+def _delta(stream: Stream | SourcePart, posts: MergeBuffer) -> bytes:
+    """Return some posts as encoded bytes."""
+    return stream.encoded(posts) if isinstance(stream, SourcePart) else posts.to_bytes()
+
+
 def _whole(stream: Stream | SourcePart) -> tuple[bytes, str]:
     """Return all content of a stream as encoded bytes, and the digest of just that."""
     blob = stream.to_bytes()
@@ -519,7 +528,9 @@ def _whole(stream: Stream | SourcePart) -> tuple[bytes, str]:
 def _form(stream: Stream | SourcePart) -> dict[str, Any]:
     """Return the form that creates an equal stream."""
     row = stream.row
-    return {**stream.recipe.to_dict(), "max_clock_skew_s": row.max_clock_skew_s, **row.about}
+    beside = {"from_level": row.from_level} if row.from_level else {}
+    recipe = stream.recipe.to_dict()
+    return {**recipe, "max_clock_skew_s": row.max_clock_skew_s, **beside, **row.about}
 
 
 def _cure(stream: Stream | SourcePart, reason: str) -> str:
@@ -544,7 +555,8 @@ def _differences(
     """Return the differences from the stream upstream, each field with both values.
 
     Times may lie further ahead there than here, and not less far: the upstream would reject posts
-    that are acknowledged here.
+    that are acknowledged here. Of a source, levels may be left out there that are here, and not
+    the other way round.
     """
     ours = dict(stream.recipe.to_dict())
     theirs = {name: there.get(name) for name in ours}
@@ -554,4 +566,7 @@ def _differences(
     skew_s, limit_s = stream.row.max_clock_skew_s, there.get("max_clock_skew_s")
     if limit_s is not None and (skew_s is None or skew_s > limit_s):
         different["max_clock_skew_s"] = skew_s, limit_s
+    level, other = stream.row.from_level, there.get("from_level") or 0
+    if level > other if isinstance(stream, SourcePart) else level != other:
+        different["from_level"] = level, other
     return different

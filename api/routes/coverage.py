@@ -151,7 +151,8 @@ def _begin(
     rows = sum(map(len, snapshots.values()))
     reading = aggregator.memory.reading
     reading.make_room(rows)
-    return reading.charge(CoverageEvaluation(stream.name, snapshots, asked), rows)
+    made = CoverageEvaluation(stream.name, snapshots, asked, stream.row.from_level)
+    return reading.charge(made, rows)
 
 
 def _number(text: str) -> int | str:

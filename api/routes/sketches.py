@@ -217,7 +217,9 @@ def _decode_held(memory: Memory, hold: Hold, posts: Sequence[Post]) -> None:
     response_class=Response,
     responses={
         200: {
-            "description": "`from_bytes` of the family reads it. The ETag is its digest.",
+            "description": "`from_bytes` of the family reads it. The ETag is its digest. "
+            "`Decaysketch-From-Level` is the stream's `from_level`, if it has one: pass it to "
+            "`SourceSet`.",
             "content": {SKETCH: {"schema": {"type": "string", "format": "binary"}}},
         },
         304: {"description": "It is the one that If-None-Match names."},
@@ -251,6 +253,8 @@ async def get_sketch(
             "ETag": etag,
             "Content-Disposition": f'attachment; filename="{name}.sketch"',
         }
+        if stream.row.from_level:
+            headers["Decaysketch-From-Level"] = str(stream.row.from_level)
         if is_known(etag, if_none_match):
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         body = await compute(merged.to_bytes)

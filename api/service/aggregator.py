@@ -350,6 +350,7 @@ class Aggregator:
         ingest: Mapping[str, Any] | None = None,
         view: Mapping[str, Any] | None = None,
         about: Mapping[str, str] | None = None,
+        from_level: int = 0,
         may_change: bool = True,
         compute_recipe: ComputeRecipe | None = None,
         compute: Compute | None = None,
@@ -368,6 +369,7 @@ class Aggregator:
             view: for a derived stream, its origin.
             about: texts to set, ``unit`` and ``description``. An empty text removes one. Texts
                 that are not given stay.
+            from_level: the level from which on its sources post all observations.
             may_change: whether it may replace an existing stream's mappings and texts.
             compute_recipe: runs :func:`recipe_of_form`, which may take seconds, where it delays no
                 other work. Among the posts if not given. Not called for a stream that exists.
@@ -393,6 +395,8 @@ class Aggregator:
             id_key = secrets.token_bytes(32) if secret_ids else None
             recipe = await (compute_recipe or self._compute_recipe)(form, id_key)
             recipe.kind.check_deliverable("this service")
+            if from_level:
+                recipe.empty().snapshot().part(from_level)  # or it has none
             await self._admission.check_stream(name, BUFFER_ROWS + table_rows(recipe))
             row = StreamRow(
                 id=0,
@@ -408,6 +412,7 @@ class Aggregator:
                 ingest=ingest,
                 view=view,
                 about=_texts({}, about),
+                from_level=from_level,
             )
             if ingest is not None:
                 check_takes_readings(recipe)
@@ -426,6 +431,8 @@ class Aggregator:
             different["max_clock_skew_s"] = stream.row.max_clock_skew_s, max_clock_skew_s
         if bind_keys != stream.row.bind_keys:
             different["bind_keys"] = stream.row.bind_keys, bind_keys
+        if from_level != stream.row.from_level:
+            different["from_level"] = stream.row.from_level, from_level
         if view != stream.row.view:
             different["view"] = stream.row.view, view
         texts = _texts(stream.row.about, about)

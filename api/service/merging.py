@@ -132,6 +132,15 @@ class MergeBuffer:
                     self._trim()
             return self._summary
 
+    def part(self, from_level: int) -> Snapshot:
+        """Return all content from a level on. Keeps no snapshot that was not there."""
+        with self._memory.merging(self.work_rows), self._merging:
+            self._fold()
+            found = self._sketch.snapshot().part(from_level)
+            if not self._kept:
+                self._trim()
+            return found
+
     def version(self) -> int:
         """Return a number that differs whenever the content does, and between buffers."""
         with self._memory.merging(self.work_rows), self._merging:

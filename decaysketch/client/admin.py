@@ -29,7 +29,9 @@ from decaysketch.monitor import Spec
 __all__ = ["Admin", "MonitorEvent"]
 
 _OK, _NO_CONTENT = 200, 204
-_CONFIGURED = "family", "params", "decay", "secret_ids", "bind_keys"  # by its creation
+_CONFIGURED = (  # by its creation
+    "family", "params", "decay", "secret_ids", "bind_keys", "from_level",
+)  # fmt: skip
 _RETRY_S = 3.0  # as the server asks
 _LONGEST_RETRY_S = 60.0
 

@@ -84,8 +84,10 @@ def field(client: TestClient) -> TestClient:
     return create(client, PARAMS, sketches())
 
 
-def create(client: TestClient, params: Any, made: dict[str, ds.DecaySketch]) -> TestClient:
-    assert client.put(URL, json={"params": params.to_dict()}).status_code == 201
+def create(
+    client: TestClient, params: Any, made: dict[str, ds.DecaySketch], **more: Any
+) -> TestClient:
+    assert client.put(URL, json={"params": params.to_dict()} | more).status_code == 201
     for name, sketch in made.items():
         post(client, name, sketch)
     return client
@@ -106,6 +108,40 @@ def test_over_http(field: TestClient, expected: dict[str, list[Row]]) -> None:
     assert response.status_code == 200, response.text
     for text, answer in zip(QUERIES, response.json()["answers"], strict=True):
         assert list(over_http(answer)) == expected[text], text
+
+
+def test_levels_below_that_of_the_stream_are_not_read(client: TestClient) -> None:
+    made = sketches()
+    create(client, PARAMS, made, from_level=1)
+    view = ds.SourceSet(made, from_level=1).at(DECAY, NOW)
+    under = {"decay": DECAY, "now": NOW, "settle": 0}
+    queries = [{"ask": text} | under for text in QUERIES]
+    response = client.post(f"{URL}/query", json={"queries": queries})
+    assert response.status_code == 200, response.text
+    for text, answer in zip(QUERIES, response.json()["answers"], strict=True):
+        assert list(over_http(answer)) == list(in_python(view, text)), text
+    query = {"aggregate": "count", "set": "any", "versus": {"now": 30_000}} | under
+    without = {"aggregate": "count", "decay": DECAY, "now": NOW}
+    refused = client.post(f"{URL}/query", json={"queries": [query, without]})
+    assert refused.status_code == 422
+    assert [each["field"] for each in refused.json()["errors"]] == ["queries[1].set"]
+    found = client.get(f"{URL}/coverage", params=under).json()
+    assert found["union"] == view.count("any").to_dict()
+    assert client.get(URL).json()["from_level"] == 1
+    spec = {"kind": "threshold", "question": "count", "decay": "window(9)", "above": 3.0}
+    watched = client.put(f"{URL}/monitors/m", json=spec)
+    assert (watched.status_code, "from_level" in watched.text) == (422, True), watched.text
+    form = {"params": PARAMS.to_dict()}
+    integral = {"family": "integral", "decay": "window(width=9)", **form}
+    for name, body, status, words in (
+        ("field", form | {"from_level": 2}, 409, "from_level"),
+        ("field", form, 409, "from_level"),
+        ("field", form | {"from_level": 1}, 200, ""),
+        ("more", form | {"from_level": 62}, 422, "from_level is 62; expected 0 to"),
+        ("more", integral | {"from_level": 1}, 422, "only sketches of the family 'decay'"),
+    ):
+        answer = client.put(f"/v1/streams/{name}", json=body)
+        assert (answer.status_code, words in answer.text) == (status, True), answer.text
 
 
 def test_names_of_streams_stand_for_sources(client: TestClient) -> None:

@@ -487,12 +487,18 @@ def test_views_that_the_upstream_lacks_are_made_with_their_stream(
     until(lambda: tree.stands(passed_on=3))
 
 
-def test_sources_are_passed_on_one_by_one_as_if_they_had_posted_there(tree: Tree) -> None:
-    """Coverage upstream, of what the relay forwards, equals that of direct posts."""
+@pytest.mark.parametrize("level", [0, 2])
+def test_sources_are_passed_on_one_by_one_as_if_they_had_posted_there(
+    tree: Tree, level: int
+) -> None:
+    """Coverage upstream, of what the relay forwards, equals that of direct posts, from the same
+    level on.
+    """
     tree.restart(upstream_paths="s")
     tree.create(CREATION)
     for name in ("s.paths", "direct"):
-        assert tree.hub.put(f"/v1/streams/{name}", json=CREATION).status_code == 201
+        created = tree.hub.put(f"/v1/streams/{name}", json=CREATION | {"from_level": level})
+        assert created.json().get("from_level", 0) == level
     for seed, source in enumerate(("gw-1", "gw-2", "gw-1", "roof")):
         sketch = build(seed, 400, first_id=200 * seed)
         post(tree.relay, sketch, source)
@@ -516,4 +522,19 @@ def test_sources_are_passed_on_one_by_one_as_if_they_had_posted_there(tree: Tree
     until(lambda: coverage("s.paths") == coverage("direct") | {"stream": "s.paths"})
     until(lambda: tree.stands(passed_on=4))
     assert len(tree.way.posts) == before + 2  # a delta of one source, and one of the join
-    assert max(tree.way.posts[before:]) < min(tree.way.posts[:before]) / 5
+    assert max(tree.way.posts[before:]) < min(tree.way.posts[:before]) / (2 if level else 5)
+    held = tree.hub.get("/v1/streams/s.paths/sketch", params={"source": f"{SOURCE}/roof"})
+    whole = tree.relay.get("/v1/streams/s/sketch", params={"source": "roof"}).content
+    params = {"decay": "none", "now": NOW}
+    asked = {"queries": [params | {"aggregate": "count"}, params | {"ask": "count set any"}]}
+    counted = tree.hub.post("/v1/streams/s.paths/query", json=asked)
+    if level == 0:
+        assert held.content == whole
+        assert counted.status_code == 200
+    else:
+        part = decaysketch.DecaySketch.from_bytes(whole).snapshot().part(level)
+        assert held.content == part.to_bytes()
+        assert held.headers["decaysketch-from-level"] == str(level)
+        (fault,) = counted.json()["errors"]
+        assert fault["field"] == "queries[0].set"
+        assert "query a set, such as `any`" in fault["reason"]
