@@ -121,7 +121,6 @@ class Functions:
         # Exchanges with one function take turns here. Other processes are seen by the version.
         self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._seen: dict[int, Seen] = {}  # by id
-        self._told: dict[tuple[int, str], dict[str, Any]] = {}
         self._looks = Looks(self._look, _LOOK_S)
         self._failing, self._unreadable = Seldom(_log), Seldom(_log)
 
@@ -296,6 +295,10 @@ class Functions:
         ]
         return sorted(found, key=lambda each: (each[0], each[1].row.name))
 
+    def of_followed(self, stream: Stream) -> list[Seen]:
+        """Return a stream's functions as they were seen last, for a new follower."""
+        return [each for each in self._seen.values() if each.row.stream_id == stream.id]
+
     async def _look(self) -> None:
         now_s = self._now_s()
         async with self._storage.reading() as rx:
@@ -305,6 +308,10 @@ class Functions:
         seen = {i: self._seen[i] for i in numbers if i in self._seen} | {
             row.id: row for row in rows
         }
+        for number in self._seen.keys() - numbers.keys():
+            gone = self._seen.pop(number).row
+            said = {"function": gone.name}
+            self._mailboxes.to_people(gone.stream_id, "gone", f"function/{gone.name}", said)
         found: dict[int, Seen] = {}
         for number, each in seen.items():
             stream = self._aggregator.stream_by_id(
@@ -320,12 +327,11 @@ class Functions:
             except DecaySketchError as error:  # the others go on
                 self._unreadable.say(logging.ERROR, "a function cannot be read: %s", error)
                 continue
-            found[number] = await self._alerted(stream, now)
-            self._tell(stream, found[number])
+            now = await self._alerted(stream, now)
+            self._tell(stream, self._seen.get(number), now)
+            # At once: a follower who comes now begins with it.
+            found[number] = self._seen[number] = now
         self._seen = found
-        names = {(each.row.stream_id, each.row.name) for each in found.values()}
-        for key in self._told.keys() - names:
-            del self._told[key]
 
     def _is_news(self, number: int, version: tuple[int, int], now_s: float) -> bool:
         seen = self._seen.get(number)
@@ -347,12 +353,13 @@ class Functions:
         self._outbox.wake()
         return replace(seen, row=replace(seen.row, alerts=alerts))
 
-    def _tell(self, stream: Stream, seen: Seen) -> None:
+    def _tell(self, stream: Stream, before: Seen | None, now: Seen) -> None:
         """Notify a changed result's followers."""
-        key, said = (stream.id, seen.row.name), summary(seen)
-        if stream.id in self._mailboxes.followed and self._told.get(key) != said:
-            self._told[key] = said
-            self._mailboxes.to_people(stream.id, "function", seen.row.name, said)
+        if stream.id not in self._mailboxes.followed:
+            return
+        said = summary(now)
+        if before is None or summary(before) != said:
+            self._mailboxes.to_people(stream.id, "function", now.row.name, said)
 
 
 def summary(seen: Seen) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from api.http.caller import Reads, UnauthenticatedError, administers, reads, wri
 from api.http.json_body import JsonRoute
 from api.http.problems import answer_to, problems
 from api.http.server_sent import EventResponse, Places, event
-from api.monitors import topk
+from api.monitors import functions, topk
 from api.monitors.engine import (
     Monitors,
     Watched,
@@ -462,9 +462,9 @@ async def _place(request: Request, caller: Reads) -> AsyncIterator[None]:
     responses={
         200: {
             "description": "Server-sent events. To a site (`source`): `define` with `monitor`, "
-            "`epoch` and `spec`, `recall` (post now) and `gone`; to others: `state`, `topk` (a "
-            "list of other items or another certificate) and `gone`; to both `problem`, why there "
-            "are no more.",
+            "`epoch` and `spec`, `recall` (post now), `function` (exchange now) and `gone`; to "
+            "others: `state`, `topk` (a list of other items or another certificate), `function` "
+            "and `gone`; to both `problem`, why there are no more.",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
         **problems(
@@ -501,11 +501,17 @@ async def _events(
         if source is not None:
             for each in monitors.definitions(stream, source):
                 mailbox.put("define", each["monitor"], each)
+            for seen in app.state.functions.of_followed(stream):
+                if source in seen.spec.sites:  # it may have missed an event: it exchanges once
+                    said = {"function": seen.row.name, "epoch": seen.row.epoch}
+                    mailbox.put("function", seen.row.name, said)
         else:
             for watched in monitors.of_stream(stream):
                 mailbox.put("state", watched.row.name, summary(watched))
             for listed in app.state.lists.of_stream(stream):
                 mailbox.put("topk", listed.row.name, topk.summary(listed))
+            for seen in app.state.functions.of_followed(stream):
+                mailbox.put("function", seen.row.name, functions.summary(seen))
         while clock() < end and not app.state.closing.is_set():
             for kind, data in mailbox.take():
                 beat = clock() + server_sent.BEAT_S

@@ -32,6 +32,7 @@ _OK, _NO_CONTENT = 200, 204
 _CONFIGURED = (  # by its creation
     "family", "params", "decay", "secret_ids", "bind_keys", "from_level",
 )  # fmt: skip
+_OTHERS = {"topk", "function"}  # names of a list or function in an event that it is gone
 _RETRY_S = 3.0  # as the server asks
 _LONGEST_RETRY_S = 60.0
 
@@ -242,7 +243,7 @@ class Admin:
                             backoff.reset()
                             if event.event in ("state", "gone"):
                                 said = _object(event.data)
-                                if "topk" not in said:  # which is the name of a list
+                                if not said.keys() & _OTHERS:
                                     yield MonitorEvent.of(said)
                     else:
                         after_s = _later_s(response)

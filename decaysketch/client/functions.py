@@ -1,8 +1,8 @@
 """FunctionSensor: one source of a function across sources in an aggregator.
 
-It counts keys in an ECM-sketch, exchanges messages over HTTP, and is silent while its counters stay
-within the bound that the aggregator gave it. Any request or response may be lost or repeated. Call
-:meth:`FunctionSensor.step` again and again.
+It counts keys in an ECM-sketch and exchanges messages over HTTP. While its counters stay within the
+bound that the aggregator gave it, it polls for messages once per second. Any request or response
+may be lost or repeated. Call :meth:`FunctionSensor.step` again and again.
 
 Where messages would cost more than events, the aggregator asks its sources to post. Then each step
 posts the sketch if it changed. A :class:`~decaysketch.client.Sensor` of the same source may do
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["FunctionSensor"]
 
 _MOST_EXCHANGES: Final = 4  # in one step: a round takes two
+_POLL_S: Final = 1.0  # between exchanges without a message from this source
 _MOST_ARRIVALS: Final = 10_000  # before the aggregator is told, where sketches are posted
 _MOST_KEYS: Final = 1 << 17  # that are remembered
 _SKETCH: Final = {"content-type": "application/octet-stream"}
@@ -93,6 +94,15 @@ class FunctionSensor:
         """The function's definition. None before the first exchange."""
         return self._spec
 
+    @property
+    def settled(self) -> bool:
+        """Whether no report from this source is under way, as of the last step. While all sources
+        are settled, a certain result is about their present counters.
+        """
+        if self._posts:
+            return not any(self._unposted)
+        return self._site is not None and self._site.settled
+
     def update(
         self, keys: Any, timestamps: npt.ArrayLike, weights: npt.ArrayLike = 1, *, of: int = 0
     ) -> None:
@@ -117,15 +127,17 @@ class FunctionSensor:
                 self._keys = None
         self._arrivals += int(np.size(timestamps))
 
-    def step(self, now: int) -> bool:
+    def step(self, now: int, *, poll: bool = False) -> bool:
         """Read the counters at a time, and exchange messages if there are any. Where the aggregator
         asks for posts, post a changed sketch.
 
         Call it after updates, and about once per second without them: windows end, and the
-        aggregator only responds.
+        aggregator only responds. If this source has no message, a step sends a request once per
+        second.
 
         Args:
             now: time in the stream's unit.
+            poll: send a request in any case, because the aggregator has a message for this source.
 
         Returns:
             False if the aggregator was unreachable or requested a pause. Call again later.
@@ -143,6 +155,8 @@ class FunctionSensor:
         for _ in range(_MOST_EXCHANGES):
             assert self._site is not None
             said = self._site.due(time.monotonic())
+            if not (said or poll) and time.monotonic() - self._exchanged_s < _POLL_S:
+                break
             answered = self._exchange(said)
             if answered is None:
                 return False

@@ -165,6 +165,11 @@ class FrequentSite:
         self._begun = False
         self._sent, self._tries = -math.inf, 0  # of the begin
 
+    @property
+    def settled(self) -> bool:
+        """Whether the hub knows this process, and :meth:`due` found nothing to report. O(1)."""
+        return self._begun and not self._look
+
     def estimate(self, cells: Sequence[int]) -> float:
         """The smallest of these counters."""
         return min(self.values[cell] for cell in cells)

@@ -354,6 +354,14 @@ class FunctionSource:
         """
         return None if self._items is None else self._items.default
 
+    @property
+    def settled(self) -> bool:
+        """Whether no report is under way: the hub's certain result is about these counters."""
+        if self._site is not None:
+            return self._site.settled
+        assert self._items is not None
+        return self._items.settled
+
     def look(self, grids: Iterable[Any], arrived: npt.ArrayLike = ()) -> None:
         """Read counters.
 

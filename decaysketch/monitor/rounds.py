@@ -201,6 +201,13 @@ class RoundSite:
         """phi of the drift since the round began. 0 outside a round."""
         return 0.0 if self._drift is None else self._drift.phi()
 
+    @property
+    def settled(self) -> bool:
+        """Whether the source is in a round, offers nothing for a later one, and is within its
+        bound. O(depth).
+        """
+        return self._drift is not None and self._offer is None and self.phi <= self.bound
+
     def put(self, cell: int, value: float) -> None:
         """Set a counter, by its index in the flat list. O(1)."""
         self.values[cell] = value

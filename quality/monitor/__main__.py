@@ -9,7 +9,16 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from quality.monitor import alerts, faults, frequent, function_faults, replay, selfjoin, topk
+from quality.monitor import (
+    alerts,
+    faults,
+    frequent,
+    function_faults,
+    replay,
+    selfjoin,
+    served,
+    topk,
+)
 
 __all__ = ["main"]
 
@@ -22,6 +31,7 @@ STUDIES: Final = {
     ),
     "replay": (replay.main, "alerts over real processes and HTTP, which are killed"),
     "selfjoin": (selfjoin.main, "self-join size: figures 8a to 8c, beside four other protocols"),
+    "served": (served.main, "figures 8a to 8c over real processes and HTTP, which are killed"),
     "frequent": (frequent.main, "frequent items: budgets beside the geometric method"),
     "topk": (topk.main, "certified top-k rounds beside TOPiCo"),
 }

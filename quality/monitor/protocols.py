@@ -31,7 +31,7 @@ from quality.papers.geometric import (
     TestMaker,
 )
 
-__all__ = ["HEADER", "NAIVE", "Budgets", "Functional", "Geometric", "Protocol"]
+__all__ = ["HEADER", "NAIVE", "Budgets", "Functional", "Geometric", "Protocol", "payload_of"]
 
 HEADER: Final = 40
 NAIVE: Final = HEADER + 8  # bytes of an arrival
@@ -41,6 +41,19 @@ _LEFT = 0.01  # of phi(0): with less a round of the functional method ends
 def _cells(changed: int, size: int) -> int:
     """Bytes of counters of which so many changed."""
     return min(4 * size, 6 * changed)
+
+
+def payload_of(message: Any, size: int) -> int:
+    """Return the bytes of a message of rounds or frequent items, without headers.
+
+    Args:
+        size: number of counters.
+    """
+    if isinstance(message, Offer):
+        return _cells(len(message.cells), size)
+    if isinstance(message, Start):
+        return 4 * size
+    return 0 if isinstance(message, Poll | Collect) else 8
 
 
 class Protocol(ABC):
@@ -108,16 +121,11 @@ class Budgets(Protocol):
         while up or down:
             if up:
                 message = up.popleft()
-                self.send(
-                    _cells(len(message.cells), self._size) if isinstance(message, Offer) else 8
-                )
+                self.send(payload_of(message, self._size))
                 down += self.hub.receive(message, 0.0)
                 continue
             to, answer = down.popleft()
-            if isinstance(answer, Start):
-                self.send(4 * self._size)
-            else:
-                self.send(0 if isinstance(answer, Poll | Collect) else 8)
+            self.send(payload_of(answer, self._size))
             self.sites[int(to)].receive(answer, 0.0)
             reply = self.sites[int(to)].due(0.0)
             if reply is not None:

@@ -55,6 +55,7 @@ def test_watching_connects_again_and_reads_what_is_one(tmp_path: Path) -> None:
         _events('event: state\ndata: {"monitor": "m", "state": "calm", "silent": []}\n\n'),
         _events(
             'event: topk\ndata: {"topk": "t"}\n\nevent: gone\ndata: {"topk": "t"}\n\n'
+            'event: gone\ndata: {"function": "f"}\n\n'
             'event: gone\ndata: {"monitor": "m"}\n\nevent: state\ndata: [1]\n\n'
         ),
     ])  # fmt: skip

@@ -16,6 +16,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import decaysketch as ds
+from decaysketch.client import Sensor
 from decaysketch.client.functions import FunctionSensor
 from decaysketch.client.posting import PostRefusedError
 from decaysketch.ecm import ECMParams, ECMSketch
@@ -62,7 +63,7 @@ def test_results_are_within_theta_and_survive_a_restart(start: Callable[..., Tes
         for _ in range(3):
             for of_name in sensors.values():
                 for each in of_name:
-                    assert each.step(now)
+                    assert each.step(now, poll=True)
         skew, items = (client.get(PATH + name).json()["found"] for name in ("skew", "items"))
         assert skew["certain"], skew
         f = truth(sensors["skew"], now)
@@ -85,7 +86,7 @@ def test_results_are_within_theta_and_survive_a_restart(start: Callable[..., Tes
     assert client.get(PATH + "skew").json()["found"]["value"] is None
     for _ in range(5):
         for each in sensors["skew"]:
-            each.step(now)
+            each.step(now, poll=True)
     found = client.get(PATH + "skew").json()["found"]
     assert found["certain"]
     assert sensors["skew"][0].spec is not None
@@ -95,7 +96,7 @@ def test_results_are_within_theta_and_survive_a_restart(start: Callable[..., Tes
         sensor(client, "skew", "c").step(now)
     assert client.delete(PATH + "skew").status_code == 204
     with pytest.raises(PostRefusedError):
-        sensors["skew"][0].step(now)
+        sensors["skew"][0].step(now, poll=True)
     assert client.delete(PATH + "skew").status_code == 404
 
 
@@ -166,7 +167,7 @@ def test_sources_post_where_messages_cost_more(
                 for of in range(len(each._sketches)):
                     each.update(np.array(keys, np.uint64), np.full(len(keys), now), of=of)
             each._exchanged_s = -math.inf  # as if a quarter of the lease was over
-            assert each.step(now)
+            assert each.step(now, poll=True)
         return client.get(path).json()["found"]
 
     for turn in range(20):  # one event in a step: it costs several messages
@@ -212,7 +213,7 @@ def test_alerts_and_metrics(start: Callable[..., TestClient]) -> None:
         def settled(at: int, messages: int) -> list[dict[str, Any]]:
             for each in sensors:
                 for _ in range(4):
-                    assert each.step(at)
+                    assert each.step(at, poll=True)
             while len(receiver.messages) < messages:
                 time.sleep(0.02)
             return [message for _, message in receiver.messages]
@@ -249,7 +250,7 @@ def test_two_processes_and_a_kill(server: Server, tmp_path: Path) -> None:
         def settled(client: httpx2.Client) -> Any:
             for _ in range(200):
                 for each in sensors:
-                    each.step(now)
+                    each.step(now, poll=True)
                 found = client.get(PATH + "skew").json()["found"]
                 if found["certain"]:
                     f = truth(sensors, now)
@@ -263,9 +264,34 @@ def test_two_processes_and_a_kill(server: Server, tmp_path: Path) -> None:
         before = settled(other)
         process.kill()
         process.wait()
-        assert not sensors[0].step(now)
+        assert not sensors[0].step(now, poll=True)
         _, again = stack.enter_context(server(data))
         assert again.get(PATH + "skew").json()["found"]["value"] == before["value"]
         sensors[0]._client = again
         sensors[0].update(np.full(400, 3, np.uint64), np.full(400, now))
         assert settled(again)["value"] > 2 * before["value"]
+
+        # Where the aggregator asks for posts, a sensor of the source sends them.
+        assert again.put(PATH + "posted", json=SKEW | {"sites": ["a"]}).status_code == 201
+        own = stack.enter_context(
+            Sensor(str(again.base_url), "s", "a", spool=tmp_path / "a", flush_age_s=3_600)
+        )
+        with pytest.raises(ds.ParameterError, match="sensors has 2 entries"):
+            FunctionSensor(again, "s", "posted", "a", ECMSketch(PARAMS), sensors=[own, own])
+        site = FunctionSensor(
+            again, "s", "posted", "a", ECMSketch(PARAMS, source="a"), sensors=[own]
+        )
+        assert site.step(now)
+        epoch = again.get(PATH + "posted").json()["epoch"]
+        costly = {"epoch": epoch, "messages": [], "posts": 2_000}
+        exchange = again.post(f"{PATH}posted/exchange", params={"source": "a"}, json=costly)
+        assert exchange.json()["posts"]
+        site.update(np.arange(30, dtype=np.uint64) % 4, np.full(30, now))
+        for _ in range(200):
+            site.step(now, poll=True)
+            if (found := again.get(PATH + "posted").json()["found"])["certain"]:
+                break
+            time.sleep(0.05)
+        assert found["posts"]
+        assert found["value"] == truth([site], now) > 0
+        assert site.settled

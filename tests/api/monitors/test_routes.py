@@ -17,6 +17,7 @@ from api.access.keys import ANYONE
 from api.app import create_app
 from api.routes import monitors as routes
 from api.settings import Settings
+from decaysketch.ecm import ECMParams
 
 SPEC: dict[str, Any] = {
     "kind": "threshold",
@@ -56,9 +57,9 @@ async def serving(data: Path) -> AsyncIterator[tuple[Any, httpx2.AsyncClient]]:
         yield app, client
 
 
-async def events(app: Any, source: str | None) -> AsyncIterator[tuple[str, Any]]:
-    """What a connection is sent."""
-    stream = app.state.aggregator.stream("s")
+async def events(app: Any, source: str | None, name: str = "s") -> AsyncIterator[tuple[str, Any]]:
+    """The events that a connection receives."""
+    stream = app.state.aggregator.stream(name)
     request: Any = SimpleNamespace(app=app)
     async for text in routes._events(stream, request, ANYONE, app.state.monitors, source):
         fields = dict(
@@ -114,6 +115,29 @@ async def test_the_life_of_a_monitor(tmp_path: Path) -> None:
         assert (await client.get("/v1/streams/s/monitors")).json() == {"monitors": []}
         await client.delete("/v1/streams/s")
         assert (await anext(site))[0] == "problem"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_follower_begins_with_the_present_functions(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data.sqlite3") as (app, client):
+        params = ECMParams(width=20, depth=2, slots=8, key_bits=20, time_unit="s")
+        form = {"family": "ecm", "params": params.to_dict()}
+        await client.put("/v1/streams/keys", json=form)
+        path, epochs = "/v1/streams/keys/functions/", {}
+        for name, source in (("f", "a"), ("g", "b")):
+            spec = {"kind": "self_join", "decay": "window(1h)", "theta": 0.2, "sites": [source]}
+            epochs[name] = (await client.put(path + name, json=spec)).json()["epoch"]
+        await app.state.functions.look()
+        site, other, person = (events(app, source, "keys") for source in ("a", "b", None))
+        assert await anext(site) == ("function", {"function": "f", "epoch": epochs["f"]})
+        assert await anext(other) == ("function", {"function": "g", "epoch": epochs["g"]})
+        for name, source in (("f", "a"), ("g", "b")):
+            kind, said = await anext(person)
+            assert (kind, said["function"], said["silent"]) == ("function", name, [source])
+        await client.delete(path + "f")
+        await app.state.functions.look()
+        assert await anext(person) == ("gone", {"function": "f"})
 
 
 async def _until(sent: AsyncIterator[tuple[str, Any]], last: str) -> AsyncIterator[tuple[str, Any]]:
