@@ -4,12 +4,17 @@ Three marks say what a test starts: ``process`` (a server or another program), `
 ``browser``. ``make check`` runs the tests without a mark. ``exhaustive`` tests run long and repeat
 what others check in small: only ``make test-all`` runs them. In ``make check``, an audit hook
 fails a test that starts a program without a mark, so the lists stay true.
+
+Of hypothesis tests, ``make check`` and ``make test`` run some examples, the same in every run.
+``make test-all`` runs all, and new ones each time.
 """
 
 from __future__ import annotations
 
+import compileall
 import gc
 import logging
+import multiprocessing
 import os
 import sys
 from collections import Counter
@@ -17,7 +22,9 @@ from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 
+import hypothesis
 import pytest
+from _pytest.assertion import rewrite
 from typer import testing
 from xdist import remote
 from xdist.scheduler import LoadFileScheduling
@@ -78,6 +85,10 @@ _MARKS = {
         "tests/api/monitors/test_functions_served.py::test_two_processes_and_a_kill",
         "tests/api/service/test_rows_budget.py::test_a_served_process_stays_within_its_bound",
         "tests/demo/test_relays.py::test_the_example",
+        "tests/ecm/test_errata.py::TestA2NothingHasToExpire",
+        "tests/ecm/test_errata.py::TestE13AOneCannotBeHalved",
+        "tests/ecm/test_errata.py::TestE4TheMinimumIsLowWhereAnyRowIs",
+        "tests/laws/test_hostile_bytes.py::TestEveryVariant::test_every_single_bit",
         "tests/query/test_aggregates.py::test_the_studies_run_and_print",
         "tests/spark/test_engine.py::TestEqualsOneProcess::test_real_logs",
         "tests/spark/test_programs.py::TestPrograms::test_faults_of_a_log",
@@ -87,6 +98,7 @@ _MARKS = {
         "tests/spark/test_rebuild.py::test_a_build_that_is_killed",
         "tests/spark/test_settings.py",
         "tests/spark/test_streaming.py::TestKilled",
+        "tests/test_notebooks.py::test_runs_without_a_warning[spark_story]",
     ),
     "browser": ("tests/page/",),
     "jvm": (
@@ -121,7 +133,6 @@ _MARKS = {
         "tests/simulation/test_simulation.py::test_a_run_follows_from_its_seed",
         "tests/tables/test_keyed.py::test_the_library_itself_does_without_pyarrow",
         "tests/test_docs.py::test_the_readme_shows_the_picture",
-        "tests/test_docs.py::test_the_tables_of_questions",
     ),
 }
 # Of these, with one item for each family, fault or stream, ``make test`` runs each so many-th, and
@@ -133,42 +144,121 @@ _EVERY = {
     "tests/api/queries/test_queries.py::test_malformed_queries": 3,
     "tests/api/service/test_apart.py::test_a_body_that_is_no_json": 4,
     "tests/api/test_bridge.py::test_a_bridge_that_is_killed_before_its_disk": 2,
+    "tests/asyncwindow/test_accuracy.py::test_sums_and_counts": 5,
+    "tests/asyncwindow/test_accuracy.py::test_the_promise": 3,
     "tests/asyncwindow/test_retained.py::test_long_streams_give_the_defined_state": 6,
+    "tests/benchmarks/test_paper_program.py::test_general_samples": 5,
+    "tests/bridge/test_tail.py::test_whatever_happens_no_line": 3,
+    "tests/client/test_monitor_source.py::test_what_is_said_of_sensors": 3,
+    "tests/core/test_hashing.py::test_each_input_bit_moves": 3,
     "tests/core/test_row_status.py::test_verdicts_are_what_the_states": 3,
+    "tests/core/test_sizing.py::test_small_sketches_keep": 2,
+    "tests/decay/test_integral.py::TestValues::test_are_the_mathematical": 3,
     "tests/decay/test_integral.py::TestValues::test_of_the_table_are_farey_fractions": 4,
     "tests/demo/test_exact.py::test_answers_equal_the_definition": 8,
-    "tests/ecm/test_dyadic.py::test_ranges_and_quantiles_hold_what_they_state": 2,
-    "tests/ecm/test_reference.py::test_whole_splits": 4,
+    "tests/ecm/test_cells.py::test_the_error_of_every_window": 3,
+    "tests/ecm/test_compacted_bounds.py::test_no_guaranteed_bound_is_broken_before": 3,
+    "tests/ecm/test_dyadic.py::test_ranges_and_quantiles_hold_what_they_state": 5,
+    "tests/ecm/test_joins.py::test_the_interval_of_a_join_covers": 4,
+    "tests/ecm/test_reference.py::test_nothing_that_was_forgotten": 5,
+    "tests/ecm/test_reference.py::test_the_error_is_below_its_bound": 5,
+    "tests/ecm/test_reference.py::test_the_truth_is_between_the_ends": 3,
+    "tests/ecm/test_reference.py::test_trees_of_merges_stay": 3,
+    "tests/ecm/test_reference.py::test_whole_splits": 5,
+    "tests/ecm/test_sizing.py::test_sizes_keep_the_promise": 5,
     "tests/ingest/test_remote_write.py::test_empty_parts_take_time_and_memory": 4,
+    "tests/integral/test_bounds.py::test_the_state_is_that_of_one_compaction": 4,
     "tests/integral/test_query.py::test_estimates_are_unbiased_and_strata_vary_less": 2,
-    "tests/integral/test_state.py::test_streams_that_overflow": 5,
-    "tests/laws/test_hostile_bytes.py::TestEveryVariant::test_every_single_bit": 4,
-    "tests/quality/test_ecm.py::test_study_is_written": 4,
-    "tests/quality/test_figures.py::test_figure_is_written": 4,
-    "tests/quality/test_monitor.py::test_study_is_written": 3,
-    "tests/query/test_hard_streams.py::test_a_count_allows_for_the_light": 2,
-    "tests/query/test_no_change.py::test_no_change_is_seen_in_a_total_of_sparse_values": 6,
+    "tests/integral/test_state.py::test_streams_that_overflow": 7,
+    "tests/minhit/test_reference.py::test_every_progression_of_a_small_prime": 3,
+    "tests/monitor/test_faults.py::test_promises_are_kept": 3,
+    "tests/monitor/test_keys.py::test_the_interval_contains": 4,
+    "tests/monitor/test_long_round_trips.py::test_rounds_fall_silent": 3,
+    "tests/page/test_coverage.py::test_shows_what_each_source_heard": 2,
+    "tests/page/test_devices.py::test_shows_who_is_silent": 2,
+    "tests/page/test_documentation.py::test_a_word_is_found": 2,
+    "tests/page/test_keys.py::test_pictures": 3,
+    "tests/page/test_page.py::test_it_is_accessible_and_fits": 3,
+    "tests/page/test_source.py::test_a_source_that_there_is_not": 2,
+    "tests/page/test_staleness.py::test_drawings_stay": 2,
+    "tests/quality/test_ecm.py::test_study_is_written": 8,
+    "tests/quality/test_figures.py::test_entries_count_a_row_once": 5,
+    "tests/quality/test_figures.py::test_figure_is_written": 8,
+    "tests/quality/test_monitor.py::test_study_is_written": 7,
+    "tests/query/test_groups.py::test_all_groups_at_once": 3,
+    "tests/query/test_hard_streams.py::test_a_count_allows_for_the_light": 5,
+    "tests/query/test_hard_streams.py::test_intervals_hold_the_truth_where_a_few": 4,
+    "tests/query/test_no_change.py::test_no_change_is_seen_in_a_total_of_sparse_values": 11,
+    "tests/query/test_not_silent.py::test_a_count_after_the_weights": 4,
+    "tests/query/test_not_silent.py::test_values_that_later_rows": 3,
+    "tests/query/test_two_filters.py::test_the_interval_holds_in": 2,
+    "tests/query/test_unseen_rows.py::test_the_largest_is": 5,
+    "tests/querytime/test_cohen_strauss.py::test_equals_the_sum_over": 3,
+    "tests/querytime/test_cohen_strauss.py::test_estimates_and_variances": 2,
     "tests/querytime/test_copies.py::test_intervals_of_either_way_hold_the_truth": 3,
+    "tests/querytime/test_copies.py::test_more_copies_are_more_accurate": 3,
     "tests/querytime/test_rows.py::test_a_bad_row_of_a_batch_that_overflows": 4,
     "tests/querytime/test_rows.py::test_any_times_give_the_defined_state": 6,
     "tests/simulation/test_planted_faults.py::test_a_planted_fault_is_found": 4,
     "tests/simulation/test_simulation.py::test_whatever_fails_what_must_hold_does": 3,
+    "tests/sources/test_view.py::test_results_are_exact": 3,
     "tests/spark/test_engine.py::TestEqualsOneProcess::test_by_any_key": 3,
     "tests/spark/test_rebuild.py::TestRebuild::test_other_families": 3,
     "tests/spark/test_text_logs.py::test_a_file_gives_its_numbers": 4,
+    "tests/topk/test_rounds.py::TestFaults::test_no_certificate_lies": 4,
 }
 # Building a command line from its functions takes 20 ms: once for each, and not for each call.
 testing._get_command = cache(testing._get_command)
 
 _SERVER_FIXTURES = {"server", "one_server", "served"}
 
+# Of each hypothesis test ``make test`` runs this share of the examples, and no fewer than a few.
+_EXAMPLES, _FEWEST_EXAMPLES = 0.3, 10
+
+_COMPILED = (
+    "decaysketch", "api", "spark_jobs", "demo", "benchmarks", "quality", "scripts", "tests",
+)  # fmt: skip
 _PROCESS_BYTES = 2e9  # with the servers, Java and the browser that it starts
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Of ``-n auto``: two thirds of the time a test waits for a process that it has started."""
+    """Of ``-n auto``: two for each core, since a test waits for the processes that it starts.
+
+    Each one more imports all tests, which takes 8 seconds of processor time.
+    """
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(3 * (os.cpu_count() or 1), int(memory / _PROCESS_BYTES)))
+    return max(1, min(2 * (os.cpu_count() or 1), int(memory / _PROCESS_BYTES)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile all modules once, before several processes import them at the same time."""
+    config = session.config
+    if not config.getoption("numprocesses", None) or sys.dont_write_bytecode:
+        return
+    files = [path for folder in _COMPILED for path in (config.rootpath / folder).rglob("*.py")]
+    cores = os.cpu_count() or 1
+    fork = multiprocessing.get_context("fork")
+    parts = [
+        fork.Process(target=_compile, args=(config, files[core::cores])) for core in range(cores)
+    ]
+    for part in parts:
+        part.start()
+    for part in parts:
+        part.join()
+
+
+def _compile(config: pytest.Config, files: list[Path]) -> None:
+    """Write the bytecode that is not there. Of tests it is pytest's, with rewritten assertions."""
+    for path in files:
+        if not path.match("test_*.py") and path.name != "conftest.py":
+            compileall.compile_file(path, quiet=2)
+            continue
+        place = rewrite.get_cache_dir(path) / (path.stem + rewrite.PYC_TAIL)
+        if rewrite._read_pyc(path, place) is None:
+            place.parent.mkdir(exist_ok=True)
+            source_hash, code = rewrite._rewrite_test(path, config)
+            rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source_hash, place)
 
 
 class _Scheduler(LoadFileScheduling):
@@ -219,10 +309,23 @@ def _mark_most(items: list[pytest.Item]) -> None:
             seen[test] += 1
 
 
+def _draw_fewer(items: list[pytest.Item]) -> None:
+    """Let hypothesis run some of the examples of each test, and the same ones in every run."""
+    found = {item.function for item in items if isinstance(item, pytest.Function)}
+    for test in filter(hypothesis.is_hypothesis_test, found):
+        whole = test._hypothesis_internal_use_settings
+        some = max(int(whole.max_examples * _EXAMPLES), _FEWEST_EXAMPLES)
+        test._hypothesis_internal_use_settings = hypothesis.settings(
+            whole, max_examples=min(some, whole.max_examples), derandomize=True, database=None
+        )
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
     """Before ``-m`` selects: mark each test by what it starts."""
     _mark_most(items)
+    if "not exhaustive" in config.option.markexpr:
+        _draw_fewer(items)
     for item in items:
         for mark, places in _MARKS.items():
             if item.nodeid.startswith(places):

@@ -58,15 +58,17 @@ def test_exact_parts_have_an_exact_difference() -> None:
     assert found.changed
 
 
-def test_the_interval_holds_in_95_of_100_samples() -> None:
-    """Chosen beforehand: 100 seeds. A right library fails below 89 with a chance of 1 %."""
+@pytest.mark.parametrize(("samples", "least"), [(40, 34), (100, 89)])
+def test_the_interval_holds_in_95_of_100_samples(samples: int, least: int) -> None:
+    """Chosen beforehand: 100 seeds. A right library fails below 89 with a chance of 1 %, and below
+    34 of 40 with one of 0.4 %."""
     truth = build(1, capacity=ROWS)
-    sketches = [build(seed) for seed in range(100)]
+    sketches = [build(seed) for seed in range(samples)]
     for aggregate in ("mean", "count", "total"):
         true = truth.compare(aggregate, **NOW, where=B, versus=A).value
         found = [each.compare(aggregate, **NOW, where=B, versus=A) for each in sketches]
         held = sum(each.lower <= true <= each.upper for each in found)
-        assert held >= 89, aggregate
+        assert held >= least, aggregate
 
 
 def test_parts_at_two_moments() -> None:
