@@ -6,9 +6,11 @@ import doctest
 import importlib
 import pkgutil
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -183,8 +185,14 @@ def test_links_of_the_readme_lead_somewhere() -> None:
         ("spark.md", "sources", "python -m decaysketch.spark sources", sources_table()),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.* found in sys.modules:RuntimeWarning")
 def test_the_tables_of_questions_are_those_of_the_code(
-    page: str, name: str, command: str, table: str
+    page: str,
+    name: str,
+    command: str,
+    table: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     (written,) = re.findall(
@@ -194,10 +202,10 @@ def test_the_tables_of_questions_are_those_of_the_code(
     )
     assert written == table
     module, *arguments = command.removeprefix("python -m ").split()
-    printed = subprocess.run(
-        [sys.executable, "-m", module, *arguments], cwd=ROOT, capture_output=True, text=True
-    )
-    assert printed.stdout == table
+    monkeypatch.setattr(sys, "argv", [module, *arguments])
+    with suppress(SystemExit):
+        runpy.run_module(module, run_name="__main__")
+    assert capsys.readouterr().out == table
 
 
 def test_contributing_lists_what_only_test_all_runs() -> None:

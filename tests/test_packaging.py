@@ -29,6 +29,9 @@ MODULES = sorted(
 )
 
 
+_NAMED = frozenset(MODULES)
+
+
 def source_of(module: str) -> Path:
     path = ROOT / Path(*module.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
@@ -46,7 +49,7 @@ def imports_of(module: str) -> frozenset[str]:
             assert node.module is not None
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                found.add(inner if inner in MODULES else node.module)
+                found.add(inner if inner in _NAMED else node.module)
     return frozenset(found)
 
 
