@@ -27,6 +27,11 @@ RUNS = {
          "0.3"],
         ["monitor-selfjoin-zipf"],
     ),
+    "served": (
+        ["--events", "300", "--window", "200", "--turn", "50", "--kills", "0", "--sites", "2",
+         "--thetas", "--kinds", "0"],
+        ["monitor-served"],
+    ),
     "frequent": (
         ["--events", "1000", "--window", "800", "--sites", "4", "--thetas", "0.15"],
         ["monitor-frequent"],
