@@ -12,7 +12,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
@@ -206,6 +206,15 @@ class _Face:
     def status(self) -> Status:
         """Return the current status without waiting."""
         return self._core.status()
+
+    @contextlib.contextmanager
+    def _unless_closed(self) -> Iterator[None]:
+        """Drop the error of a flush that finds the client closed, or its sender at its end."""
+        try:
+            yield
+        except ClientError:
+            if self._core.running and not self._core.store.closed:
+                raise
 
     def adopt(self) -> int:
         """Continue with a stream that was created again with other parameters.
@@ -498,7 +507,8 @@ class Sensor(_Face):
         """
         try:
             if self._core.running and not self._is_sender():
-                self.flush(timeout_s)
+                with self._unless_closed():
+                    self.flush(timeout_s)
         finally:
             try:
                 self._core.close()
@@ -689,7 +699,8 @@ class AsyncSensor(_Face):
         """See :meth:`Sensor.close`."""
         try:
             if self._task is not None and not self._task.done():
-                await self.flush(timeout_s)
+                with self._unless_closed():
+                    await self.flush(timeout_s)
         finally:
             try:
                 await asyncio.to_thread(self._core.close)
