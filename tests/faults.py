@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 FAULTS = [
     b"HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
@@ -36,7 +36,7 @@ def faulty(port: int, path: bytes, faults: list[bytes]) -> Iterator[int]:
 
 
 def _pass_on(taken: socket.socket, port: int, path: bytes, left: list[bytes]) -> None:
-    with taken, taken.makefile("rb") as sent:
+    with suppress(OSError), taken, taken.makefile("rb") as sent:  # either side may leave
         head = b""
         while not head.endswith(b"\r\n\r\n"):
             line = sent.readline()

@@ -590,14 +590,16 @@ def test_with_a_server(
     for each in served.client.get("/v1/streams").json()["streams"]:  # of other tests
         if each["name"] != "s":
             assert served.client.delete(f"/v1/streams/{each['name']}").status_code == 204
-    result = run_json("serve-check", served.url)
+    # However slow the machine is.
+    slow = ("--timeout-s", 300, "--max-latency-s", 600, "--max-clock-s", 600)
+    result = run_json("serve-check", served.url, *slow)
     assert result["ok"]
     assert [check["name"] for check in result["checks"]] == [
         "health", "ready", "streams", "query", "clock"
     ]  # fmt: skip
     assert "stream 's', 200 after" in result["checks"][3]["detail"]
     monkeypatch.setattr(httpx2.Client, "post", recorded)
-    run("serve-check", served.url)
+    run("serve-check", served.url, *slow)
     [query] = asked["json"]["queries"]
     assert query["now"] == ds.DecaySketch.from_bytes(out.read_bytes()).stats().newest
     monkeypatch.undo()
