@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from api.access.keys import KeyRow, Role
-from api.journal.sql import answered, engine_of, transaction
+from api.journal.sql import answered, dispose, engine_of, transaction
 from api.journal.urls import async_url
 
 __all__ = ["SqlKeyStore", "metadata"]
@@ -64,8 +64,8 @@ class SqlKeyStore:
 
     async def close(self) -> None:
         """Close its connections."""
-        await self._writers.dispose()
-        await self._readers.dispose()
+        await dispose(self._writers)
+        await dispose(self._readers)
 
     async def create(self) -> None:
         """Create the table if it is not there."""

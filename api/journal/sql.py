@@ -26,6 +26,7 @@ import json
 import logging
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import (
     AsyncIterator,
@@ -42,7 +43,9 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
+from weakref import WeakKeyDictionary
 
+import aiosqlite
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -65,7 +68,7 @@ from api.journal.model import (
 from api.journal.storage import Writer
 from api.journal.urls import async_url
 
-__all__ = ["SqlStorage", "answered", "create_private", "engine_of", "transaction"]
+__all__ = ["SqlStorage", "answered", "create_private", "dispose", "engine_of", "transaction"]
 
 _log = logging.getLogger(__name__)
 
@@ -136,8 +139,8 @@ class SqlStorage:
         return storage
 
     async def close(self) -> None:
-        await self._writers.dispose()
-        await self._readers.dispose()
+        await dispose(self._writers)
+        await dispose(self._readers)
         for thread in self._threads.values():
             await asyncio.to_thread(thread.close)
 
@@ -308,11 +311,38 @@ def create_private(url: sa.URL) -> None:
 
 
 def _sqlite(url: sa.URL, *, writes: bool) -> AsyncEngine:
-    engine = create_async_engine(url, **_sqlite_arguments(connections=1 if writes else _READERS))
+    workers: list[threading.Thread] = []
+
+    def begun(*arguments: Any, **named: Any) -> aiosqlite.Connection:
+        workers[:] = [each for each in workers if each.is_alive()]
+        connection = aiosqlite.connect(*arguments, **named)
+        connection._thread.daemon = True
+        workers.append(connection._thread)
+        return connection
+
+    arguments = _sqlite_arguments(connections=1 if writes else _READERS)
+    arguments["connect_args"]["async_creator_fn"] = begun
+    engine = create_async_engine(url, **arguments)
+    _workers[engine.sync_engine] = workers
     _prepare_sqlite(
         engine.sync_engine, url, writes=writes, sleep=lambda s: await_only(asyncio.sleep(s))
     )
     return engine
+
+
+_workers: WeakKeyDictionary[sa.Engine, list[threading.Thread]] = WeakKeyDictionary()
+
+
+async def dispose(engine: AsyncEngine) -> None:
+    """Close an engine's connections, and wait until their threads have ended.
+
+    A caller that is cancelled while its connection opens or closes leaves a thread of aiosqlite
+    behind. It reports to the event loop, which must not be closed by then.
+    """
+    await engine.dispose()
+    for thread in _workers.get(engine.sync_engine, ()):
+        if thread.is_alive():
+            await asyncio.to_thread(thread.join, _ANSWER_S)
 
 
 def _sqlite_arguments(*, connections: int) -> dict[str, Any]:

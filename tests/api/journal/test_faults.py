@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sqlite3
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -142,6 +143,38 @@ async def test_a_file_that_somebody_else_holds(
         holder.execute("ROLLBACK")
     await append(file, stream_id, 1)
     assert await head(file) == Head(last=1, catalog=1)
+
+
+def test_no_thread_of_a_closed_storage_is_left(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would report to an event loop that is closed."""
+    before, connect = set(threading.enumerate()), sqlite3.connect
+    opening, may_open = threading.Event(), threading.Event()
+
+    def late(*arguments: Any, **named: Any) -> sqlite3.Connection:
+        if "connection_worker" in threading.current_thread().name:
+            opening.set()
+            assert may_open.wait(300)
+        return connect(*arguments, **named)
+
+    async def scenario() -> None:
+        storage = await SqlStorage.open(f"sqlite:///{path}")
+        monkeypatch.setattr(sqlite3, "connect", late)
+        reading = asyncio.create_task(head(storage))
+        await asyncio.to_thread(opening.wait)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        closing = asyncio.create_task(storage.close())
+        ended, _ = await asyncio.wait([closing], timeout=0.3)
+        assert not ended, "the thread still opens its connection"
+        may_open.set()
+        await closing
+
+    try:
+        asyncio.run(scenario())
+        assert set(threading.enumerate()) <= before
+    finally:
+        may_open.set()
 
 
 async def test_a_file_that_is_no_database(path: Path) -> None:
