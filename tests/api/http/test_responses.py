@@ -125,12 +125,18 @@ def _ask(port: int, window: int) -> socket.socket:
 
 def test_a_client_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head_timeout, "READER_S", 0.2)
-    app = Responses(_long, 64 * MIB)
-    with _serving(app) as port, _ask(port, 4096) as client:
-        while not app.shares.taken:
-            time.sleep(0.01)
-        while app.shares.taken:  # until it was cut off
-            time.sleep(0.01)
+    app, cut_off = Responses(_long, 64 * MIB), threading.Event()
+
+    async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+        finally:
+            if scope["type"] == "http":
+                cut_off.set()
+
+    with _serving(watched) as port, _ask(port, 4096) as client:
+        assert cut_off.wait(300)
+        assert app.shares.taken == 0
         received = 0
         with suppress(ConnectionResetError):  # or the end, after all that the kernel had
             while chunk := client.recv(1 << 16):
@@ -139,7 +145,7 @@ def test_a_client_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_slow_client_that_reads_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head_timeout, "READER_S", 5.0)
+    monkeypatch.setattr(head_timeout, "READER_S", 60.0)
     app = Responses(_long, 64 * MIB)
     with _serving(app) as port, _ask(port, MIB) as client:
         received = 0
@@ -160,8 +166,11 @@ async def _slowly(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @pytest.mark.parametrize("sent", [4, 2])
-def test_a_client_that_closed_its_side_gets_the_response(sent: int) -> None:
+def test_a_client_that_closed_its_side_gets_the_response(
+    sent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a complete body alone: no response to the rest of one can come."""
+    monkeypatch.setattr(head_timeout, "HALF_CLOSED_S", 60.0)
     head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n"
     with _serving(_slowly) as port, socket.create_connection(("127.0.0.1", port), 60) as client:
         client.sendall(head + bytes(sent))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -40,6 +40,12 @@ def noted(name: str, steps: int, done: list[str]) -> Steps[str]:
     return name
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(300):  # for what hangs
+        while not holds():
+            await asyncio.sleep(0.001)
+
+
 async def test_callers_have_slices_in_turn(
     threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,7 +58,7 @@ async def test_callers_have_slices_in_turn(
             return await by_steps(compute, noted(name, steps, done))
 
     tasks = [asyncio.ensure_future(work("much", 50)) for _ in range(8)]
-    await asyncio.sleep(0.01)
+    await until(lambda: bool(done))
     begun = len(done)
     assert await work("little", 20) == "little"
     # Between two slices of the one, everybody else has one; and one that came before.
@@ -69,9 +75,8 @@ async def test_what_waits_is_a_metric(threads: Threads) -> None:
             await compute(held.wait)
 
     tasks = [asyncio.ensure_future(work(c, rows)) for c in "abcd" for rows in (1, 1 << 20)]
-    await asyncio.sleep(0.01)
-    waiting = {name: gauge._value.get() for name, gauge in metrics._waiting.items()}
-    assert waiting == {"questions": 0, "decays": 0, "posts": 2, "long_posts": 3}
+    expected = {"questions": 0, "decays": 0, "posts": 2, "long_posts": 3}
+    await until(lambda: {n: g._value.get() for n, g in metrics._waiting.items()} == expected)
     held.set()
     await asyncio.gather(*tasks)
     assert [gauge._value.get() for gauge in metrics._waiting.values()] == [0, 0, 0, 0]
@@ -87,7 +92,8 @@ async def test_few_long_posts_are_half_read_at_a_time(threads: Threads) -> None:
             await end.wait()
 
     tasks = [asyncio.ensure_future(work(caller)) for caller in "aaabcdefghijk"]
-    await asyncio.sleep(0.01)
+    for _ in range(20):
+        await asyncio.sleep(0)
     assert begun == list("abcdefgh")
     async with lanes.lane("a", 1):  # a short one waits for nobody
         end.set()

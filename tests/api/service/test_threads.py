@@ -16,9 +16,13 @@ from api.service.threads import Precedence, pools
 def test_questions_have_threads_of_their_own(threads: int, at_once: int) -> None:
     running: set[int] = set()
     most: list[int] = []
+    begun, together = threading.Event(), threading.Barrier(at_once)
 
     def busy(number: int) -> str:
         running.add(number)
+        begun.set()
+        if 0 <= number < at_once:  # the first ones wait for one another
+            together.wait(300)
         most.append(len(running))
         time.sleep(0.02)
         running.remove(number)
@@ -27,7 +31,7 @@ def test_questions_have_threads_of_their_own(threads: int, at_once: int) -> None
     async def scene() -> None:
         posts, questions = pools(threads)
         gone = asyncio.create_task(questions(busy, -1))
-        await asyncio.sleep(0.01)
+        await asyncio.to_thread(begun.wait)
         gone.cancel()  # the thread goes on, and is not free
         names = await asyncio.gather(*(questions(busy, number) for number in range(5)))
         assert all(name.startswith("queries") for name in names)
@@ -66,14 +70,14 @@ def test_work_waits_for_all_that_goes_first(clock: list[float]) -> None:
         with precedence.first():
             pass
         assert not gone_on.wait(0.05)
-    assert gone_on.wait(5)
+    assert gone_on.wait(300)
 
 
 def test_work_is_held_up_for_a_moment_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_LONGEST_S", 0.01)
     precedence = Precedence()
     with precedence.first():
-        assert _giving_way(precedence).wait(5)
+        assert _giving_way(precedence).wait(300)
 
 
 def test_who_was_held_up_is_not_held_up_again_for_as_long(clock: list[float]) -> None:
@@ -82,12 +86,12 @@ def test_who_was_held_up_is_not_held_up_again_for_as_long(clock: list[float]) ->
         clock[0] += 4
     clock[0] += 3
     with precedence.first():
-        assert _giving_way(precedence).wait(5)
+        assert _giving_way(precedence).wait(300)
     clock[0] += 1
     with precedence.first():
         gone_on = _giving_way(precedence)
         assert not gone_on.wait(0.05)
-    assert gone_on.wait(5)
+    assert gone_on.wait(300)
 
 
 def test_posts_give_way_to_questions(monkeypatch: pytest.MonkeyPatch) -> None:
