@@ -32,7 +32,8 @@ ROOT = Path(__file__).parents[2]
 OUT = ROOT / "out" / "page"
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-sync_api.expect.set_options(timeout=120_000)  # for what hangs
+HANGS_MS = 300_000  # only what hangs takes so long
+sync_api.expect.set_options(timeout=HANGS_MS)
 
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 NEWEST = 1_750_000_000
@@ -49,6 +50,13 @@ def browser() -> Iterator[sync_api.Browser]:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+def patient(browser: sync_api.Browser | sync_api.BrowserContext) -> sync_api.Page:
+    """A new page, which waits as long as a busy machine needs."""
+    page = browser.new_page()
+    page.set_default_timeout(HANGS_MS)
+    return page
 
 
 @contextmanager
@@ -68,8 +76,7 @@ def visiting(browser: sync_api.Browser) -> Iterator[Callable[..., sync_api.Page]
             permissions=["clipboard-read", "clipboard-write"],
         )
         contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(120_000)  # for what hangs
+        page = patient(context)
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
         page.on(

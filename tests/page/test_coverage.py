@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import decaysketch as ds
-from tests.page.conftest import OCTETS, OUT, serving, sync_api
+from tests.page.conftest import OCTETS, OUT, patient, serving, sync_api
 
 axe_playwright = pytest.importorskip(
     "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
@@ -49,8 +49,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_every_drawing_agrees_with_the_service(url: str, browser: Any) -> None:
-    answer = httpx2.get(f"{url}/v1/streams/field/coverage?decay=none&limit=20").json()
-    page = browser.new_page()
+    answer = httpx2.get(f"{url}/v1/streams/field/coverage?decay=none&limit=20", timeout=60).json()
+    page = patient(browser)
     page.goto(f"{url}/#stream=field&view=coverage")
     page.wait_for_selector("#coverage-silences [data-silent]")
 
@@ -96,7 +96,7 @@ def test_shows_what_each_source_heard_with_the_caveat_of_what_none_heard(
     url: str, browser: Any, theme: str, width: int
 ) -> None:
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
-    page = context.new_page()
+    page = patient(context)
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
@@ -127,7 +127,7 @@ def test_shows_what_each_source_heard_with_the_caveat_of_what_none_heard(
 
 
 def test_a_stream_of_another_family_has_no_such_view(url: str, browser: Any) -> None:
-    page = browser.new_page()
+    page = patient(browser)
     page.goto(f"{url}/#stream=ends&view=coverage")
     expect = sync_api.expect
     expect(page.locator("#coverage-view")).to_be_hidden()

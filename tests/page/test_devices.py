@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.page.conftest import OUT, serving, sync_api
+from tests.page.conftest import OUT, patient, serving, sync_api
 
 axe_playwright = pytest.importorskip(
     "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
@@ -34,7 +34,7 @@ def test_shows_who_is_silent_and_what_each_said_last(
                 f"/v1/streams/{stream}/observations?source=a", json={"observations": rows}
             ).raise_for_status()
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
-        page = context.new_page()
+        page = patient(context)
         faults: list[str] = []
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
@@ -63,12 +63,12 @@ def test_shows_who_is_silent_and_what_each_said_last(
         expect(page.locator("[data-devices=active] dd")).to_have_text("2")
         page.select_option("#devices-width", "1d")
         expect(page.locator("[data-devices=silent] dd")).to_have_text("1")
-        of_one = context.new_page()
+        of_one = patient(context)
         of_one.goto(f"{url}/#stream=ward&source=a")
         expect(of_one.locator("#source-says")).to_contain_text("of all sources together")
         expect(of_one.locator("#devices-panel")).to_be_hidden()
         expect(page.locator("#source-says")).to_be_hidden()
-        other = context.new_page()
+        other = patient(context)
         other.goto(f"{url}/#stream=bare")
         expect(other.locator("#stream-name")).to_have_text("bare")
         expect(other.locator("#devices-panel")).to_be_hidden()

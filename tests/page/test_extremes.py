@@ -10,7 +10,7 @@ import pytest
 
 import decaysketch as ds
 from decaysketch.extremes import ExtremesParams, ExtremesSketch
-from tests.page.conftest import serving, sync_api
+from tests.page.conftest import patient, serving, sync_api
 
 OCTETS = {"content-type": "application/octet-stream"}
 NEWEST = 1_750_000_000
@@ -32,7 +32,7 @@ def test_shows_the_largest_and_the_least_and_no_past(
         )  # fmt: skip
         posted.raise_for_status()
         context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=theme)
-        page = context.new_page()
+        page = patient(context)
         faults: list[str] = []
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)

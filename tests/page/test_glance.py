@@ -279,6 +279,14 @@ def test_a_while_that_a_stream_does_not_reach_back_for_is_not_offered(
     page.wait_for_selector("#versus-ago option[value='604800']:not([disabled])", state="attached")
 
 
+# Keeps every text that a button shows, each for a moment.
+SAID = """button => {
+    button.said = [];
+    new MutationObserver(() => button.said.push(button.textContent))
+        .observe(button, { childList: true });
+}"""
+
+
 @pytest.mark.parametrize(
     ("stream", "panel", "words"),
     [
@@ -300,9 +308,13 @@ def test_a_button_that_has_nothing_to_take_says_so(
     for number, said in enumerate(words):
         button = page.locator(f"#{panel}-panel .takings button").nth(number)
         label = button.inner_text()
-        for _ in range(2):  # the second while it is said
+        button.evaluate(SAID)
+        for times in (1, 2):  # the second while it is said
             button.click()
-            sync_api.expect(button).to_have_text(said)
+            page.wait_for_function(
+                "([each, said, times]) => each.said.filter(text => text === said).length >= times",
+                arg=[button.element_handle(), said, times],
+            )
         sync_api.expect(button).to_have_text(label)
     assert taken == []
 

@@ -14,7 +14,7 @@ import decaysketch as ds
 from decaysketch.client.functions import FunctionSensor
 from decaysketch.ecm import ECMCollection, ECMParams, ECMSketch
 
-from .conftest import NEWEST, OCTETS, OUT, serving, sync_api
+from .conftest import NEWEST, OCTETS, OUT, patient, serving, sync_api
 
 NUMBERS = ECMParams(width=120, depth=3, slots=8, horizon=86_400, key_bits=20, seed=3)
 TEXTS = ECMParams(width=80, depth=3, slots=8, seed=3)
@@ -73,8 +73,7 @@ def open_page(browser: sync_api.Browser, keys: Keys) -> Iterator[Any]:
             viewport={"width": size[0], "height": size[1]}, color_scheme=theme
         )
         contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(20_000)
+        page = patient(context)
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on(
             "console",
@@ -133,7 +132,7 @@ def test_top_keys_are_those_of_the_library(open_page: Any, keys: Keys) -> None:
 def test_functions_across_sources(open_page: Any, keys: Keys) -> None:
     path = "/v1/streams/talkers/functions/skew"
     spec = {"kind": "self_join", "decay": "window(2h)", "theta": 0.2, "sites": ["a", "b"]}
-    with httpx2.Client(base_url=keys.url) as http:
+    with httpx2.Client(base_url=keys.url, timeout=60) as http:
         http.put(path, json=spec).raise_for_status()
         sensor = FunctionSensor(http, "talkers", "skew", "a", ECMSketch(NUMBERS))
         sensor.update(np.arange(50, dtype=np.uint64), np.full(50, NEWEST))

@@ -368,21 +368,30 @@ def test_a_chart_stays_while_its_answer_is_awaited_or_refused(
     canvas = page.wait_for_selector("#count-chart canvas")
     assert canvas is not None
     waiting: list[Any] = []
-    page.route(
-        "**/query",
-        lambda route: (
-            waiting.append(route) if "times" in route.request.post_data else route.continue_()
-        ),
-    )
+    refusing: list[bool] = []
+
+    def refuse(route: Any) -> None:
+        route.fulfill(
+            status=503, content_type="application/problem+json", body='{"detail": "not now"}'
+        )
+
+    def hold(route: Any) -> None:
+        if "times" not in route.request.post_data:
+            route.continue_()
+        elif refusing:
+            refuse(route)
+        else:
+            waiting.append(route)
+
+    page.route("**/query", hold)
     page.check("input[name=kind][value=window]")
     page.wait_for_selector("#count-panel.old")
     assert "asking" in page.inner_text("#count-panel .age")
     assert "drawn at" in page.inner_text("#count-panel .age")
     assert canvas.is_visible()
+    refusing.append(True)  # those that come after, too
     for route in waiting:
-        route.fulfill(
-            status=503, content_type="application/problem+json", body='{"detail": "not now"}'
-        )
+        refuse(route)
     page.wait_for_function("() => /not now/.test(document.querySelector('#count-panel').innerText)")
     assert canvas.is_visible()
     page.unroute("**/query")
@@ -515,6 +524,7 @@ def test_who_may_only_read_is_offered_nothing_else_and_his_key_is_in_no_command(
         assert page.is_hidden("#define-button")
         assert page.is_hidden("#alert-delete")
         page.click("#alert .takings button:text('curl')")
+        page.wait_for_selector("#alert .takings button:text('Copied')")
         command = page.evaluate("navigator.clipboard.readText()")
         assert "Bearer $DECAYSKETCH_KEY" in command
         assert made["key"] not in command

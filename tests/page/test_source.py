@@ -80,15 +80,20 @@ def test_one_source_is_asked_for_in_every_panel_and_kept_in_the_address(
     page.wait_for_selector("[data-figure=count][data-value='30']")
     assert page.inner_text("#answers-of") == "Answers of all 2 sources together"
     assert page.get_attribute("#source", "placeholder") == "all 2 together"
+    for drawn in ("#count-chart canvas", "#versus tbody tr", "#any-panel .found tbody tr"):
+        page.wait_for_selector(drawn)  # all that the panels ask first
     settle(page)
     asked: list[str] = []
-    page.on("request", lambda sent: asked.append(sent.post_data) if "/query" in sent.url else None)
+    page.on(
+        "request",
+        lambda sent: asked.append(sent.post_data) if "presses/query" in sent.url else None,
+    )
     page.fill("#source", "m1")
     page.keyboard.press("Enter")
     mean(page, 1)
     assert page.inner_text("#answers-of") == "Answers of the source m1 alone"
     page.wait_for_selector("#count-panel:not(.old)[data-last='10']")
-    for _ in range(300):
+    for _ in range(3_000):  # as long as only what hangs takes
         page.wait_for_timeout(100)
         if len(asked) >= 4:
             break
