@@ -58,7 +58,7 @@ def config_of(folder: Path, client: httpx2.Client, *streams: str, **server: Any)
 
 def bring(config: Config, *batches: Sequence[dict[str, Any]], metrics: Any = None) -> list[str]:
     """Take messages as a bridge does that lives as long; names of what is not delivered."""
-    streams = open_streams(config, timeout_s=20.0)
+    streams = open_streams(config, timeout_s=300.0)
     letters = DeadLetters(config.spool / "dead", 1 << 20)
     taker = Taker(config, streams.sensors, metrics or Metrics(), letters, streams.views)
     for batch in batches:

@@ -125,14 +125,16 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tls]:
 
 
 def _sensor(url: str, ca_file: Path | None, folder: Path) -> str:
-    with Sensor(url, "s", "a", spool=folder / "spool", ca_file=ca_file, timeout_s=20) as sensor:
+    with Sensor(url, "s", "a", spool=folder / "spool", ca_file=ca_file, timeout_s=300) as sensor:
         return str(sensor.recipe.params.time_unit)
 
 
 def _async_sensor(url: str, ca_file: Path | None, folder: Path) -> str:
     async def start() -> str:
         spool = folder / "spool"
-        async with AsyncSensor(url, "s", "a", spool=spool, ca_file=ca_file, timeout_s=20) as sensor:
+        async with AsyncSensor(
+            url, "s", "a", spool=spool, ca_file=ca_file, timeout_s=300
+        ) as sensor:
             return str(sensor.recipe.params.time_unit)
 
     return asyncio.run(start())
@@ -264,7 +266,7 @@ def test_a_sensor_with_a_known_stream_pauses_and_keeps_its_readings(
     with Sensor(tls.url, "s", "a", spool=spool, ca_file=tls.ca_file):
         pass
     with Sensor(
-        tls.url, "s", "a", spool=spool, timeout_s=20, on_event=lambda e: events.append(e.kind)
+        tls.url, "s", "a", spool=spool, timeout_s=300, on_event=lambda e: events.append(e.kind)
     ) as sensor:
         sensor.update([1.0], 1, [1_700_000_000], [7], durable=True)
         status = sensor.flush()  # returns at once: delivery is paused

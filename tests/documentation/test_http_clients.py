@@ -30,11 +30,13 @@ def test_a_program_without_the_library_posts_and_queries(language: str, tmp_path
     try:
         server.start()
         created = httpx2.put(
-            f"{server.url}/v1/streams/temperature", json={"params": {"time_unit": "ms"}}
+            f"{server.url}/v1/streams/temperature",
+            json={"params": {"time_unit": "ms"}},
+            timeout=60,
         )
         assert created.status_code == 201
         done = subprocess.run(
-            [*command, name], cwd=tmp_path, capture_output=True, text=True, timeout=300,
+            [*command, name], cwd=tmp_path, capture_output=True, text=True, timeout=1800,
             env=os.environ | {"DECAYSKETCH_URL": server.url, "GOCACHE": str(tmp_path / "cache")},
         )  # fmt: skip
     finally:

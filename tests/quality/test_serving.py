@@ -14,7 +14,7 @@ def test_it_serves_is_measured_and_is_gone_when_it_is_killed(tmp_path: Path) -> 
     server = Server(tmp_path, {"DECAYSKETCH_DATA": str(tmp_path / "a.sqlite3")})
     try:
         assert server.start() > 0
-        assert httpx2.get(f"{server.url}/healthz", trust_env=False).status_code == 200
+        assert httpx2.get(f"{server.url}/healthz", trust_env=False, timeout=60).status_code == 200
         assert 0 < server.resident_bytes() <= server.peak_bytes()
     finally:
         server.kill()

@@ -357,7 +357,7 @@ class TestWhatIsCompared:
             def post(self, source: str, blobs: Sequence[bytes]) -> Receipt:
                 tried.append(source)
                 if len(tried) > 1:
-                    time.sleep(0.5)  # long enough for the fault of the first to be noticed
+                    time.sleep(2)  # long enough for the fault of the first to be noticed
                 raise ValueError("a fault of the program")
 
         assert len(sources) > 10

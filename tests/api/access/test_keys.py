@@ -461,7 +461,7 @@ def test_a_new_database_is_for_its_owner_alone(data: Path) -> None:
 
 def test_a_database_that_says_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It is given up on in time, and connected to anew."""
-    monkeypatch.setattr(access_keys, "READ_S", 0.5)
+    monkeypatch.setattr(access_keys, "READ_S", 300.0)  # however slow the machine is
     database = new_database("postgresql", tmp_path)
     row, token = mint(role=Role.READ, scope=["a"], now_us=7)
 
@@ -473,9 +473,11 @@ def test_a_database_that_says_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path:
         for process in stopped:
             os.kill(process, signal.SIGSTOP)
         try:
+            monkeypatch.setattr(access_keys, "READ_S", 0.5)
             with pytest.raises(StorageError, match=r"not read within 0\.5 s"):
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(300):
                     await cache.reload()
+            monkeypatch.setattr(access_keys, "READ_S", 300.0)
         finally:
             for process in stopped:
                 os.kill(process, signal.SIGCONT)

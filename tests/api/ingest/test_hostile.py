@@ -47,12 +47,12 @@ def read(reader: Reader, body: bytes, form: Form = FORM) -> Batch:
 def measured(reader: Reader, body: bytes, form: Form = FORM) -> tuple[Exception | Batch, float]:
     """The outcome, and the peak of memory as a multiple of the body."""
     tracemalloc.start()
-    began = time.perf_counter()
+    began = time.thread_time()
     try:
         outcome: Exception | Batch = read(reader, body, form)
     except (InvalidRequestError, TooManyRowsError) as error:
         outcome = error
-    seconds = time.perf_counter() - began
+    seconds = time.thread_time() - began
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert seconds < 20
@@ -123,9 +123,9 @@ class TestLines:
         line = b'{"time": 1, "id": 1}\n'
         seconds = []
         for lines in (2_000, 32_000):
-            began = time.perf_counter()
+            began = time.thread_time()
             assert read(read_lines, line * lines, form).rows == lines
-            seconds.append(time.perf_counter() - began)
+            seconds.append(time.thread_time() - began)
         assert seconds[1] < 16 * 8 * max(seconds[0], 0.01)
 
     def test_of_nothing_are_no_rows(self) -> None:

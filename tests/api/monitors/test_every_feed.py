@@ -110,6 +110,11 @@ def becomes(served: Served, name: str, state: str) -> float:
     return time.monotonic() - began
 
 
+def states(served: Served, name: str) -> list[str]:
+    """All states in the history: those that lasted for a moment, too."""
+    return [each["state"] for each in served.history(name)]
+
+
 def group_states(served: Served) -> dict[bool, str]:
     groups = served.state("groups")["groups"]
     return {each["by"]["v > 25"]: each["state"] for each in groups}
@@ -162,19 +167,17 @@ def test_counts_fire_and_clear_by_time_alone(served: Served, tmp_path: Path) -> 
     with FEEDS["observations"](served.http, served.url, tmp_path) as send:
         for name, spec in COUNTS.items():
             calm = "firing" if name == "count-below" else "calm"
-            assert served.define(name, **spec | {"decay": "window(3s)"})["state"] == calm
-        send(HIGH)
+            assert served.define(name, **spec | {"decay": "window(6s)"})["state"] == calm
         sent = time.time()
-        for name in COUNTS:
-            becomes(served, name, "calm" if name == "count-below" else "firing")
-        for name in COUNTS:  # nothing arrives any more
-            becomes(served, name, "firing" if name == "count-below" else "calm")
+        send(HIGH)
+        for name in COUNTS:  # and nothing arrives any more
+            turns = ["calm", "firing"] if name == "count-below" else ["firing", "calm"]
+            until(lambda name=name, turns=turns: states(served, name)[-2:] == turns, "history")
     lags = []
     for name in COUNTS:
-        states = served.history(name)
-        rises, falls = (each["since"] for each in states[-2:])
-        lags.append((rises - sent, falls - sent - 3))
-        assert falls - sent > 2.9  # not before the readings left the window
+        rises, falls = (each["since"] for each in served.history(name)[-2:])
+        lags.append((rises - sent, falls - sent - 6))
+        assert falls - sent > 5.9  # not before the readings left the window
         statuses = ("firing", "resolved")
         delivered(served, name, *statuses, *statuses[: name == "count-below"])
     print("by data, by time alone, s:", [tuple(round(x, 2) for x in each) for each in lags])
@@ -228,7 +231,7 @@ def test_alerts_of_keys_clear_by_time_alone(served: Served, tmp_path: Path) -> N
     with KEY_FEEDS["observations"](served.http, served.url, tmp_path) as send:
         for name in ("key_count", "key_share"):
             spec = (KEY_SHARES | KEY_COUNTS)[name]
-            assert served.define(name, **spec, decay="window(3s)")["state"] == "calm"
+            assert served.define(name, **spec, decay="window(6s)")["state"] == "calm"
         send(HOT_KEYS)
         for name in ("key_count", "key_share"):
             delivered(served, name, "firing", "resolved")

@@ -151,11 +151,9 @@ async def test_a_slow_receiver_holds_up_nobody_else(run: Run) -> None:
     one = await run()
     one.holds = asyncio.Event()
     await one.put(("a", 1, SLOW), ("b", 1, SLOW), ("c", 1, HOOK), ("d", 1, HOOK))
-    for _ in range(200):
+    while len(one.sent) < 3:
         await one.outbox.begin()
         await asyncio.sleep(0.01)
-        if len(one.sent) == 3:
-            break
     assert sorted(one.sent) == ["a.1", "c.1", "d.1"]  # of the slow one there is one at a time
     one.holds.set()
     await one.outbox.idle()
@@ -175,11 +173,11 @@ async def test_what_is_too_old_or_too_much_is_given_up(
 
 
 async def test_the_outbox_is_watched(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "_LOOK_S", 5.0)
+    monkeypatch.setattr(outbox, "_LOOK_S", 3600.0)
     one = await run()
     await one.put(("a", 1, HOOK))
     one.outbox.wake()
-    async with asyncio.timeout(4):
+    async with asyncio.timeout(300):
         await one.outbox.watch()
     await one.outbox.idle()
     assert one.sent == ["a.1"]

@@ -208,7 +208,7 @@ def test_two_workers(server: Server, data: Path) -> None:
             # A request is counted once its answer has ended, which its client may see before that.
             asked_for = 'method="GET",route="/v1/streams/{name}/sketch",status="200"'
             counted = f"decaysketch_http_requests_total{{{asked_for}}} 21.0"
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 1800
             while counted not in (text := client.get("/metrics").text):
                 assert time.monotonic() < deadline, text
                 time.sleep(0.05)
