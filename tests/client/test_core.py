@@ -140,7 +140,9 @@ STEPS = st.one_of(
     st.tuples(st.sampled_from(["crash before", "crash after"]), st.integers(1, 25)),
 )
 LAWS = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+    max_examples=60,
 )
 
 

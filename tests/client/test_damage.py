@@ -61,7 +61,9 @@ def arrived(server: Server, numbered: bool) -> set[int]:
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+    max_examples=150,
 )
 @given(st.booleans(), st.integers(0, 4), st.floats(0, 1, exclude_max=True), st.integers(-1, 7))
 def test_any_damage_to_any_file_costs_at_most_what_was_hit(

@@ -129,7 +129,9 @@ def test_log_gives_back_what_was_appended(spool: Spool) -> None:
     assert (again.read_log(), again.size) == (([], []), 0)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+)
 @given(length=st.integers(0, ENDS[-1]), flipped=st.none() | st.integers(0, ENDS[-1] * 8 - 1))
 def test_log_that_was_cut_or_changed(
     tmp_path_factory: Any, length: int, flipped: int | None
