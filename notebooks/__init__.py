@@ -62,12 +62,12 @@ def clean_text(notebook: NotebookNode) -> str:
     return text.rstrip("\n") + "\n"
 
 
-def execute(notebook: NotebookNode, *, timeout_s: int = 300) -> NotebookNode:
+def execute(notebook: NotebookNode, *, timeout_s: int = 1800) -> NotebookNode:
     """Run all cells in order, in a fresh kernel of this interpreter; outputs are filled in.
 
     Args:
         notebook: changed in place, and returned.
-        timeout_s: limit for one cell.
+        timeout_s: limit for one cell, for its outputs, and for the kernel's start.
 
     Raises:
         nbclient.exceptions.CellExecutionError: a cell failed; the message holds its traceback.
@@ -82,6 +82,8 @@ def execute(notebook: NotebookNode, *, timeout_s: int = 300) -> NotebookNode:
             kernel_manager_class=_ThisInterpreter,
             config=Config(KernelManager=sockets),
             timeout=timeout_s,
+            startup_timeout=timeout_s,
+            iopub_timeout=timeout_s,  # the outputs of a cell follow its end
             record_timing=False,
             resources={"metadata": {"path": str(FOLDER)}},
         )
