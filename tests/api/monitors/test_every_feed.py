@@ -42,7 +42,7 @@ COUNTS: dict[str, dict[str, Any]] = {
     "where-above": {"question": "count", "where": "v > 25", "above": 10},
     "sum-above": {"question": "sum", "above": 10},
     "total-above": {"question": "total", "above": 200},
-    "rate-above": {"question": "rate", "above": 10 / 3000},
+    "rate-above": {"question": "rate", "above": 10 / 6000},
     "group-above": {"question": "count", "by": ["v > 25"], "where": "w > 0", "above": 10},
 }
 #: One of two groups fires.
