@@ -163,6 +163,15 @@ def covered(
     """Capacity, query, decay and what became of it, of a population."""
     stream, _ = population(kind)
     whole = {name: stream.sketch(getattr(stream, name), ALL, 0) for name in _COLUMNS}
+    asked = [
+        (query, decay)
+        for query in QUERIES
+        for decay in (DECAYS if query != "p90 over series" else DECAYS[:1])
+    ]
+    truths = {
+        (query, decay): QUERIES[query][1](whole[QUERIES[query][0]], decay).value
+        for query, decay in asked
+    }
     for capacity in capacities:
         cells: dict[tuple[str, str], Cell] = {}
         for seed in range(hashes):
@@ -170,11 +179,10 @@ def covered(
                 name: stream.sketch(getattr(stream, name), capacity, 1_000 + seed)
                 for name in _COLUMNS
             }
-            for query, (column, ask) in QUERIES.items():
-                for decay in DECAYS if query != "p90 over series" else DECAYS[:1]:
-                    truth = ask(whole[column], decay).value
-                    found = ask(sketches[column], decay)
-                    cells.setdefault((query, decay), Cell()).add(found, truth)
+            for query, decay in asked:
+                column, ask = QUERIES[query]
+                found = ask(sketches[column], decay)
+                cells.setdefault((query, decay), Cell()).add(found, truths[query, decay])
         for (query, decay), cell in cells.items():
             yield capacity, query, decay, cell
 

@@ -26,7 +26,7 @@ from decaysketch.spark.build import (
 )
 from decaysketch.spark.splits import parquet_tasks
 from decaysketch.spark.tables import SketchTable
-from decaysketch.tables.keyed import warnings_of
+from decaysketch.tables.keyed import advice_on, warnings_of
 from spark_jobs.inputs import Input, changes, inputs
 from spark_jobs.quarantine import replace_quarantine
 from spark_jobs.session import with_progress
@@ -181,7 +181,7 @@ class _Part:
         rows = sketch_table(
             session, source, recipe, spec.mapping, spec.by, now=spec.now, only=spec.only,
             refused="raise" if spec.quarantine is None else "count", format=self._format,
-            tally=count_copies,
+            tally=count_copies or recipe.kind.input.series,
             epoch=spec.epoch_of(part.label) if recipe.kind.input.sited else 0,
         )  # fmt: skip
         sums = ["coalesce(sum(rows), 0) AS rows", "coalesce(sum(refused), 0) AS refused"]
@@ -191,6 +191,8 @@ class _Part:
             sums += ["coalesce(sum(__held), 0) AS held", "sum(__observations) AS observations"]
             sums += ["count(__observations) AS known", "coalesce(every(__exact), true) AS exact"]
             sums += ["min(__oldest) AS oldest", "max(__newest) AS newest"]
+        if recipe.kind.input.series:
+            sums += ["min(__advice) AS advice"]
         self.rows, self._written = _observed(rows, *sums)
 
     def finish(self) -> dict[str, Any]:
@@ -217,6 +219,7 @@ class _Part:
             "exact": bool(known and counted["exact"] and each_row_counts(spec, self._recipe)),
             "oldest": counted["oldest"] if self._count_copies else None,
             "newest": counted["newest"] if self._count_copies else None,
+            **({"advice": counted["advice"]} if self._recipe.kind.input.series else {}),
         }
 
     def _rows_read(self) -> int:
@@ -303,6 +306,7 @@ def _notes(
         choose((part[name] for part in parts.values() if part.get(name) is not None), default=None)
         for name, choose in (("oldest", min), ("newest", max))
     )
+    advice = next((part["advice"] for part in parts.values() if part.get("advice")), None)
     observations = total("observations")
     copies, exact = None, all(part["exact"] for part in parts.values())
     # Rows less an estimate would be a difference whose error may exceed it.
@@ -324,6 +328,7 @@ def _notes(
         "warnings": [
             *_doubts(recipe.params.time_unit, oldest, newest),
             *told(warnings_of(counts, total("held"), spec.mapping, recipe.params.time_unit)),
+            *([] if advice is None else [advice_on(advice, [*spec.by, *["part"] * spec.apart])]),
         ],
         "seconds": round(time.monotonic() - started, 3),
         "parts": dict(parts),

@@ -64,6 +64,7 @@ def _tell(rebuilt: Rebuilt, as_json: bool) -> None:
                 "kept": rebuilt.kept,
                 "rows": said["rows"],
                 "sketches": said["sketches"],
+                "warnings": said.get("warnings", []) if rebuilt.done else [],
                 "seconds": round(rebuilt.seconds, 3),
             },
         )

@@ -84,7 +84,7 @@ _REMEDIES: dict[type[UserWarning], str] = {
 
 def told(warnings: Mapping[type[UserWarning], str]) -> list[str]:
     """Return the faults from :meth:`decaysketch.tables.KeyedBuilder.warnings`, with remedies."""
-    return [said + _REMEDIES[category] for category, said in warnings.items()]
+    return [said + _REMEDIES.get(category, "") for category, said in warnings.items()]
 
 
 def read_id_key(path: Path | None) -> bytes | None:

@@ -58,12 +58,13 @@ class Fed(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """How many observations a sketch stores and was fed, and their times.
+    """How many observations a sketch stores and was fed, their times, and advice.
 
     Attributes:
         held: rows.
         observations, exact: as in :class:`Fed`.
         oldest, newest: the earliest and the latest time of a row. None if there are none.
+        advice: parameters that would make results accurate, see :attr:`Snapshot.advice`.
     """
 
     held: int
@@ -71,6 +72,7 @@ class Tally(NamedTuple):
     exact: bool
     oldest: int | None
     newest: int | None
+    advice: str | None = None
 
 
 class Snapshot(ABC):
@@ -199,8 +201,8 @@ class Snapshot(ABC):
         """
 
     def tally(self) -> Tally:
-        """Return the figures on stored and fed observations together."""
-        return Tally(len(self), *self.fed, self.oldest, self.newest)
+        """Return the figures on stored and fed observations together, with the advice."""
+        return Tally(len(self), *self.fed, self.oldest, self.newest, self.advice)
 
     @abstractmethod
     def at(self, decay: Decay | str | None, now: Instant | None = None) -> View:

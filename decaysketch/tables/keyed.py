@@ -36,7 +36,14 @@ from decaysketch.tables.mapping import ColumnMapping
 from decaysketch.tables.numbering import KeyNumbers
 from decaysketch.tables.row_sources import by_code, epochs_of_keys
 
-__all__ = ["RESULT_FIELDS", "KeyedBuilder", "key_fields", "sketches_by_key", "warnings_of"]
+__all__ = [
+    "RESULT_FIELDS",
+    "KeyedBuilder",
+    "advice_on",
+    "key_fields",
+    "sketches_by_key",
+    "warnings_of",
+]
 
 Key = tuple[Entry, ...]  # one of each key column
 Int64Array = npt.NDArray[np.int64]
@@ -310,7 +317,7 @@ class KeyedBuilder:
         for code in islice(self._sketches, _ADVISED):
             advice = self._sketches[code].snapshot().advice
             if advice is not None:
-                return advice if not self.keys else f"in one of the sketches: {advice}"
+                return advice_on(advice, self.keys)
         return None
 
     def _kinds(self, schema: pa.Schema) -> dict[str, str]:
@@ -504,6 +511,11 @@ def warnings_of(
         UnlikelyClockWarning: of_another_clock(unit, counts["rows"], counts["undated"], undated),
     }
     return {category: said for category, said in found.items() if said is not None}
+
+
+def advice_on(advice: str, keys: Sequence[str]) -> str:
+    """Return a sketch's advice as that of a build by keys."""
+    return f"in one of the sketches: {advice}" if keys else advice
 
 
 def blobs_of(many: Many) -> pa.Array:

@@ -31,6 +31,7 @@ TALLY_FIELDS = (
     pa.field("__exact", pa.bool_()),
     pa.field("__oldest", pa.int64()),
     pa.field("__newest", pa.int64()),
+    pa.field("__advice", pa.string()),
 )
 
 _SKETCHES_AT_A_TIME = 64  # sketches decoded at once, one by one

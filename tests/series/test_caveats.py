@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import decaysketch as ds
 import decaysketch.duckdb as in_duckdb
 import decaysketch.polars as in_polars
+from decaysketch import tables
 from decaysketch.cli import app
 from decaysketch.query.estimate import CAVEATS
 from decaysketch.series import SeriesParams, SeriesSketch
@@ -172,11 +173,34 @@ def advice_of_command(folder: Path) -> str:
     return str(json.loads(ran.stdout)["advice"])
 
 
-@pytest.mark.parametrize(
-    "build",
-    [advice_of_frame, advice_of_duckdb, advice_of_polars, advice_of_sql, advice_of_command],
-    ids=lambda build: build.__name__,
-)
+def advice_of_keyed_command(folder: Path) -> str:
+    FEW.assign(site="s").to_parquet(folder / "log.parquet")
+    command = ["build", str(folder / "log.parquet"), "--family", "series", "--id-columns", "device",
+               "--by", "site", "--capacity", "200", "--time-unit", "s", "--any-time",
+               "--out", str(folder / "table.parquet")]  # fmt: skip
+    ran = CliRunner().invoke(app, command, env={"COLUMNS": "1000"})
+    assert ran.exit_code == 0, ran.output
+    return ran.output
+
+
+def advice_of_spark(_folder: Path) -> str:
+    """The last step of a build by Spark, in this process."""
+    recipe = ds.families.recipe_of(PARAMS)
+    builder = tables.KeyedBuilder(
+        recipe, tables.ColumnMapping(time="time", ids=("device",), value="value")
+    )
+    builder.add(pa.Table.from_pandas(FEW))
+    [merged] = tables.partition_merger((), recipe, tally=True)(builder.batches())
+    return str(merged.to_pylist()[0]["__advice"])
+
+
+ADVISED = [
+    advice_of_frame, advice_of_duckdb, advice_of_polars, advice_of_sql, advice_of_command,
+    advice_of_keyed_command, advice_of_spark,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("build", ADVISED, ids=lambda build: build.__name__)
 def test_every_build_of_few_series_advises(build: Callable[[Path], str], tmp_path: Path) -> None:
     assert "choose a resolution, such as 10 s" in build(tmp_path)
     assert "choose a resolution" in str(few().stats().advice)

@@ -20,6 +20,7 @@ import decaysketch as ds
 from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.cli.output import CommandError
 from decaysketch.families import recipe_of
+from decaysketch.series import SeriesParams, SeriesSketch
 from decaysketch.spark._names import quoted
 from decaysketch.spark.build import sketch_table
 from decaysketch.spark.tables import SketchTable, TableError
@@ -206,6 +207,20 @@ class TestWhatIsCounted:
         # Rows less an estimate: a number whose error is not shown with it is not shown.
         assert (said["copies_exact"], said["copies"]) == (False, None)
         assert said["held"] < len(distinct)
+
+    def test_few_series_are_reported(self, session: SparkSession, tmp_path: Path) -> None:
+        times = list(range(1_000)) * 5
+        devices = [device for device in range(5) for _ in range(1_000)]
+        log = pa.table({"t": times, "id": devices, "v": [float(time) for time in times]})
+        pq.write_table(log, tmp_path / "log.parquet")
+        params, mapping = (
+            SeriesParams(capacity=200),
+            ColumnMapping(time="t", ids=("id",), value="v"),
+        )
+        table = build(session, tmp_path / "log.parquet", tmp_path / "a", params, mapping)
+        [stored] = table.sketches()
+        sketch = SeriesSketch.from_bytes(stored.blob)
+        assert sketch.stats().advice in table.summary["warnings"]
 
     def test_times_of_another_unit_are_doubted(self, session: SparkSession, tmp_path: Path) -> None:
         log = delivery_log(300)
