@@ -8,9 +8,14 @@ that is 2 s fast would. Each server has two remote_write blocks, so it posts eve
 second server is stopped halfway and started again with an empty disk. The program ``prometheus``
 has to be in PATH (Debian's package of that name).
 
+Beside them, processes with the OpenTelemetry SDK post a counter by OTLP to another stream
+(:mod:`quality.telemetry`), and the first server scrapes the same values.
+
 The table compares the increase in a window of half of the run, 5 s before the end, with that of the
-counters themselves: by the stream, by the stream with every fall a reset, and by PromQL's
-``increase`` and ``rate`` on each server.
+counters themselves: by the streams, by a stream with every fall a reset, by the samples that the
+first server stores (interpolated at the bounds of the window), and by PromQL's ``increase`` and
+``rate`` on each server. The last line compares the rows of the first server in the stream with
+those in its own store: their results have to agree to rounding.
 """
 
 from __future__ import annotations
@@ -34,6 +39,8 @@ import numpy.typing as npt
 
 from quality.ports import free_port
 from quality.serving import Server
+from quality.telemetry import STREAM as OTLP_STREAM
+from quality.telemetry import Processes, running
 
 __all__ = ["main"]
 
@@ -90,14 +97,19 @@ class Counters:
 
 
 @contextmanager
-def _shown(counters: Counters) -> Iterator[int]:
+def _shown(counters: Counters, processes: Processes) -> Iterator[int]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             now = time.time()
             stamp = f" {round(now * 1_000) + AHEAD_MS}" if self.path == "/b" else ""
             values = counters.shown(now).tolist()
             lines = [f'jobs{{worker="{k}"}} {value:.0f}{stamp}' for k, value in enumerate(values)]
-            body = ("# TYPE jobs counter\n" + "\n".join(lines) + "\n").encode()
+            calls = [
+                f'calls{{process="{name}", route="{route}"}} {value}'
+                for (name, route), value in processes.shown().items()
+            ]
+            types = ["# TYPE jobs counter", *lines, "# TYPE calls counter", *calls]
+            body = "\n".join([*types, ""]).encode()
             self.send_response(200)
             self.send_header("content-type", "text/plain; version=0.0.4")
             self.send_header("content-length", str(len(body)))
@@ -143,47 +155,91 @@ def _promql(http: httpx2.Client, url: str, query: str, at: float) -> float:
     return float(found[0]["value"][1]) if found else float("nan")
 
 
-def _of_stream(http: httpx2.Client, url: str, at: float, width: int, **more: Any) -> dict[str, Any]:
+def _sent(http: httpx2.Client, url: str, at: float) -> None:
+    """Wait until a server has sent all its samples up to a time."""
+    name = "prometheus_remote_storage_queue_highest_sent_timestamp_seconds{"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        lines = http.get(f"{url}/metrics").text.splitlines()
+        found = [float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)]
+        if len(found) == 2 and min(found) > at + 1:
+            return
+        time.sleep(0.5)
+    raise TimeoutError(f"{url} has not sent its samples up to {at}")
+
+
+def _of_store(http: httpx2.Client, url: str, at: float, width: int) -> float:
+    """Return the increase by the samples in a server's store, spread evenly between two samples."""
+    query = {"query": f"jobs[{2 * width}s]", "time": f"{at + AFTER_S:.3f}"}
+    answer = http.get(f"{url}/api/v1/query", params=query)
+    total = 0.0
+    for series in answer.json()["data"]["result"]:
+        times, values = np.array(series["values"], dtype=np.float64).T
+        rises = np.where(np.diff(values) < 0, values[1:], np.diff(values))
+        inside = np.minimum(times[1:], at) - np.maximum(times[:-1], at - width)
+        total += float((rises * np.maximum(inside, 0) / np.diff(times)).sum())
+    return total
+
+
+def _of_stream(
+    http: httpx2.Client, url: str, at: float, width: int, name: str = "jobs", **more: Any
+) -> float:
+    sources = {"sources": more.pop("sources")} if "sources" in more else {}
     query = {"aggregate": "increase", "decay": f"window({width}s)", "now": round(at * 1_000)}
-    answer = http.post(f"{url}/v1/streams/jobs/query", json={"queries": [query | more]})
-    found: dict[str, Any] = json.loads(answer.content)["answers"][0]["estimate"]
-    return found
+    body = {"queries": [query | more], **sources}
+    answer = http.post(f"{url}/v1/streams/{name}/query", json=body)
+    return float(json.loads(answer.content)["answers"][0]["estimate"]["value"])
 
 
-def run(binary: str, seconds: int) -> list[tuple[str, float]]:
-    """What each way gives over the truth."""
+def run(binary: str, seconds: int) -> tuple[list[tuple[str, float]], float]:
+    """Return the result of each way over the truth, and how far the first server's rows in the
+    stream are from those in its store, relative.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = Server(folder, {"DECAYSKETCH_DATA": str(folder / "aggregator.sqlite3")})
         server.start()
         stack.callback(server.kill)
         http = stack.enter_context(httpx2.Client(trust_env=False, timeout=60))
-        assert http.put(f"{server.url}/v1/streams/jobs", json=_STREAM).status_code == 201
+        for name, form in (("jobs", _STREAM), ("calls", OTLP_STREAM)):
+            assert http.put(f"{server.url}/v1/streams/{name}", json=form).status_code == 201
         counters = Counters(seconds)
-        target = stack.enter_context(_shown(counters))
+        endpoint = f"{server.url}/v1/streams/calls/otlp/v1/metrics"
+        processes = stack.enter_context(running(endpoint))
+        target = stack.enter_context(_shown(counters, processes))
         first = stack.enter_context(_prometheus(binary, folder / "a", "a", server.url, target))
         with _prometheus(binary, folder / "b", "b", server.url, target):
             time.sleep(seconds / 2)
         second = stack.enter_context(_prometheus(binary, folder / "b2", "b", server.url, target))
         time.sleep(seconds / 2)
-        at, width = time.time() - AFTER_S, seconds // 2
-        time.sleep(2)  # what the servers still send
+        at, width = round(time.time() - AFTER_S, 3), seconds // 2
+        for url in (first, second):
+            _sent(http, url, at)
         truth = counters.increase(width)
-        ours = _of_stream(http, server.url, at, width)
-        found = [("the stream, `increase`", ours["value"])]
-        for label, more in (
-            ("the stream, every fall a reset", {"guard": 0}),
-            ("the stream, one worker of 40", {"where": "worker == '20'"}),
-        ):
-            value = _of_stream(http, server.url, at, width, **more)["value"]
-            part = counters.rates[20] / counters.rates.sum() if "where" in more else 1.0
-            found.append((label, value / part))
-        for name, url in (("a", first), ("b, restarted, 2 s ahead", second)):
+        calls = processes.increase(at - width, at)
+        stored = _of_store(http, first, at, width)
+        share = counters.rates[20] / counters.rates.sum()
+        found = [
+            ("the stream, `increase`", _of_stream(http, server.url, at, width) / truth),
+            ("the stream, every fall a reset",
+             _of_stream(http, server.url, at, width, guard=0) / truth),
+            ("the stream, one worker of 40",
+             _of_stream(http, server.url, at, width, where="worker == '20'") / truth / share),
+            ("the samples in the store of the first server", stored / truth),
+        ]  # fmt: skip
+        for name, url in (("the first server", first), ("the second server", second)):
             for function, factor in (("increase", 1), ("rate", width)):
-                query = f"sum({function}(jobs[{width}s]))"
-                value = factor * _promql(http, url, query, at)
-                found.append((f"PromQL {function} on {name}", value))
-        return [(label, value / truth) for label, value in found]
+                value = factor * _promql(http, url, f"sum({function}(jobs[{width}s]))", at)
+                found.append((f"PromQL `{function}` on {name}", value / truth))
+        ours = _of_stream(http, server.url, at, width, "calls")
+        promql = _promql(http, first, f"sum(increase(calls[{width}s]))", at)
+        found += [
+            (f"OpenTelemetry SDK, {processes.restarts} restarts: the stream", ours / calls),
+            ("OpenTelemetry SDK: all exports", processes.exported(at - width, at) / calls),
+            ("OpenTelemetry SDK: PromQL `increase` on the first server", promql / calls),
+        ]
+        own = _of_stream(http, server.url, at, width, guard=0, sources=["a"])
+        return found, abs(own - stored) / stored
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -194,8 +250,10 @@ def main(arguments: list[str] | None = None) -> int:
         print("no program prometheus in PATH; install Debian's package of that name")
         return 2
     print("| result of | over the truth |\n|---|---|")
-    for label, ratio in run(binary, int(given[0]) if given else 60):
+    found, apart = run(binary, int(given[0]) if given else 60)
+    for label, ratio in found:
         print(f"| {label} | {ratio:.3f} |")
+    print(f"rows of the first server, in the stream and in its store: {apart:.1e} apart")
     return 0
 
 
