@@ -29,7 +29,7 @@ const quoted = (text) => `'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\'"
 function valuesOf(stream, column) {
   const held = `${stream.name}@${stream.digest} ${column}`;
   if (!values.has(held)) {
-    const query = { aggregate: "count", by: [column], groups: VALUES_ASKED, ...(stream.decay ? {} : { decay: "none" }) };
+    const query = { aggregate: isSeries(stream) ? "series_count" : "count", by: [column], groups: VALUES_ASKED, ...(stream.decay ? {} : { decay: "none" }) };
     values.set(held, askQueries(stream, [query], "").then(({ answers }) => answers[0].groups.map(({ by, estimate }) => ({ value: Object.values(by)[0], estimate })))
       .catch(() => { values.delete(held); return []; }));
   }
@@ -63,7 +63,7 @@ export const conditions = (stream, unit) => async (before) => {
 export const keys = (stream, unit) => (before) => {
   const word = WORD.exec(before)?.[0] ?? "";
   const own = columnsOf(stream).map(({ name, kind }) => ({ text: name, note: kind }));
-  return { word, options: [...own.sort((a, b) => (b.note === "text") - (a.note === "text")), ...TIMES(unit)] };
+  return { word, options: [...own.sort((a, b) => (b.note === "text") - (a.note === "text")), ...(isSeries(stream) ? [] : TIMES(unit))] };
 };
 
 // Texts between commas outside of brackets and quotes.

@@ -8,19 +8,21 @@ import { Newest, reasonOf } from "./http.js";
 import { element, svg } from "./nodes.js";
 import { drawnIn, drawnNow, isShown, note } from "./panel.js";
 import { bar, bounds, dot, estimateParts, labelText, tableOf } from "./panels.js";
-import { askQueries, hasRows, restricted } from "./questions.js";
-import { $, askedNow, chosenRows, mayAsk, serviceDecay, state } from "./state.js";
+import { askQueries, groupsOfSeries, hasFilter, isSeries, perSecond, restricted, seriesQuery } from "./questions.js";
+import { $, askedNow, chosenRows, latest, mayAsk, seriesChoice, serviceDecay, state, timesOf } from "./state.js";
 import { takings } from "./taking.js";
 import { number, told } from "./units.js";
 
 const LISTED = 20;
 const DRAWN = 12; // over time
 const BUCKETS = 24;
+const MOST_OVER_TIME = 50; // groups of series: each is computed for each bar
 
 const AGGREGATES = [["count", "Decayed count"], ["mean", "Mean"], ["total", "Sum of values"], ["median", "Median"], ["rate", "Rate"]];
 
 class Groups {
   table = null;
+  #offered = AGGREGATES;
 
   // `changed(debounceMs)`: another question is wanted.
   constructor(changed) {
@@ -33,8 +35,10 @@ class Groups {
   // For another stream: what it can be asked.
   offer(stream) {
     const none = numberColumns(stream).length === 0;
-    const offered = AGGREGATES.filter(([name]) => !none || name === "count" || name === "rate");
-    if (!offered.some(([name]) => name === state.aggregate)) state.aggregate = "count";
+    const offered = isSeries(stream) ? groupsOfSeries(state.series) : AGGREGATES.filter(([name]) => !none || name === "count" || name === "rate");
+    this.#offered = offered;
+    if (!offered.some(([name]) => name === state.aggregate)) [[state.aggregate]] = offered;
+    $("by").placeholder = isSeries(stream) ? "an attribute, or several with commas" : "a column, or several with commas";
     $("group-aggregate").replaceChildren(...offered.map(([name, text]) => element("option", { value: name }, text)));
     $("group-aggregate").value = state.aggregate;
     if ($("by").value !== state.by) $("by").value = state.by;
@@ -45,10 +49,11 @@ class Groups {
   // The question, or null: there are no keys.
   question(common) {
     const by = keysOf(state.by);
-    return by.length ? { ...common, by, aggregate: state.aggregate, span: state.span, times: state.times && state.unit.hasClock } : null;
+    return by.length ? { ...common, by, aggregate: state.aggregate, span: state.span, times: state.times && state.unit.hasClock, series: seriesChoice() } : null;
   }
 
   static async ask(signal, stream, question) {
+    if (isSeries(stream)) return askOfSeries(signal, stream, question);
     const { decay, now, confidence, source, where, of, by, aggregate, times, span } = question;
     const common = { aggregate, confidence, ...(now !== null && { now }), ...(of && restricted({ of }, aggregate)) };
     const queries = [{ ...common, by, groups: LISTED, ...(decay && { decay }), ...(where && { where }) }];
@@ -58,7 +63,8 @@ class Groups {
       queries.push({ ...common, by: [...by, `bucket(time, '${width}s')`], groups: 1000, order: "key", where: where ? `(${where}) and ${recent}` : recent, ...(stream.decay ? {} : { decay: "none" }) });
     }
     const { answers } = await askQueries(stream, queries, source, signal);
-    return { groups: answers[0], times: answers[1] ?? null, width };
+    const bucket = answers[1]?.by.at(-1);
+    return { groups: answers[0], times: answers[1]?.groups.map((each) => ({ ...each, at: each.by[bucket] })) ?? null, width };
   }
 
   show({ groups: answer, times, width }, { aggregate, of }) {
@@ -66,38 +72,39 @@ class Groups {
     const unit = state.unit;
     const text = (name, value) => keyName(value, kinds[by.indexOf(name)], unit);
     const longest = Math.max(...groups.map(({ estimate }) => Math.abs(estimate.upper ?? estimate.value ?? 0)), 1e-300);
-    const label = AGGREGATES.find(([name]) => name === aggregate)[1];
+    const [, label] = [...this.#offered, ...AGGREGATES].find(([name]) => name === aggregate) ?? [aggregate, aggregate];
+    const ofSeries = isSeries(state.stream);
     const title = of && aggregate !== "count" && aggregate !== "rate" ? `${label} of ${of}` : label;
     const scale = scaleOf(groups.map(({ estimate, small }) => ({ ...estimate, small })), aggregate);
     const drawn = ({ estimate }) => (estimate.value === null ? "" : scale.zero ? bar(estimate, longest) : dot(estimate, scale.low, scale.high));
-    this.table = tableOf($("groups"), { caption: "Groups", cls: "hitters groups", data: ({ small, by: key }) => ({ group: JSON.stringify(key), small }) });
+    this.table = tableOf($("groups"), { caption: "Groups", cls: "hitters groups", data: ({ small, by: key, estimate }) => ({ group: JSON.stringify(key), small, value: estimate.value }) });
     this.table.show([
       ...by.map((name) => ({ name, cls: "label", value: (row) => row.by[name], show: (row) => labelText(text(name, row.by[name])) })),
       { name: "", cls: "bar-cell", hidden: true, show: drawn },
       { name: title, cls: "number", value: ({ estimate }) => estimate.value, show: ({ estimate }) => told(estimate), csv: estimateParts(title, ({ estimate }) => estimate) },
       { name: "Interval", cls: "number interval", show: ({ estimate }) => bounds(estimate) },
-      { name: "Rows", cls: "number", value: ({ rows }) => rows, show: ({ rows }) => number(rows) },
+      { name: ofSeries ? "Devices" : "Rows", cls: "number", value: ({ rows }) => rows, show: ({ rows }) => number(rows) },
       { name: "small", hidden: true, csv: { small: ({ small }) => small }, show: () => "" },
     ], groups, { most: LISTED });
     const small = groups.filter((each) => each.small).length;
     $("groups-says").textContent = [
       `${number(groups.length)} of ${number(total)} groups, the largest first.`,
-      small ? `${small === groups.length ? "All" : number(small)} ${small === 1 ? "is" : "are"} pale: fewer than 20 rows are stored, so read the interval and not the value.` : "",
-      unseen === 0 ? "" : unseen === null ? "Groups without a stored row are not bounded." : `A group without a stored row has a decayed count of at most ${number(unseen)}.`,
+      small ? `${small === groups.length ? "All" : number(small)} ${small === 1 ? "is" : "are"} pale: fewer than 20 ${ofSeries ? "devices" : "rows"} are stored, so read the interval and not the value.` : "",
+      unseen === 0 ? "" : unseen === null ? "Groups without a stored row are not bounded." : `A group without a stored row has ${ofSeries ? `at most ${number(unseen)} devices` : `a decayed count of at most ${number(unseen)}`}.`,
       "All intervals hold together.",
+      ofSeries && state.times && total > MOST_OVER_TIME ? `Groups over time are computed for up to ${MOST_OVER_TIME} groups: narrow the filter.` : "",
     ].filter(Boolean).join(" ");
     this.#showTimes(times, groups.slice(0, DRAWN), { by, text, title, width, aggregate });
   }
 
   // A small chart for each group, on one scale.
-  #showTimes(answer, groups, { by, text, title, width, aggregate }) {
+  #showTimes(times, groups, { by, text, title, width, aggregate }) {
     const host = $("group-multiples");
-    host.hidden = !answer || !groups.length;
-    if (host.hidden) { host.replaceChildren(); return; }
-    const bucket = answer.by.at(-1);
+    host.hidden = !times || !groups.length;
+    if (host.hidden) { host.replaceChildren(); $("group-times-says").textContent = ""; return; }
     const keyed = (row) => JSON.stringify(by.map((name) => row[name]));
     const series = new Map(groups.map((each) => [keyed(each.by), []]));
-    for (const each of answer.groups) series.get(keyed(each.by))?.push({ ...each.estimate, at: each.by[bucket], small: each.small });
+    for (const each of times) series.get(keyed(each.by))?.push({ ...each.estimate, at: each.at, small: each.small });
     const all = [...series.values()].flat().filter(({ value }) => value !== null);
     const starts = all.map(({ at }) => at);
     const step = state.unit.toStream(width);
@@ -115,6 +122,22 @@ class Groups {
         multiple(points, { first, last, step, low, high, zero, label: `${title}, ${name}: ${shown.join(", ")}` }));
     }));
   }
+}
+
+// The same of series. Over time, each bar is the window that ends with it.
+async function askOfSeries(signal, stream, { decay, now, confidence, source, where, by, aggregate, times, span, series }) {
+  const { unit } = state;
+  const scaled = (each) => (aggregate === "increase_rate" ? { ...each, estimate: perSecond(each.estimate, unit) } : each);
+  const asked = (aged, at) => ({ ...seriesQuery(aggregate, aged, series), by, groups: LISTED, confidence, ...at, ...(where && { where }) });
+  const { answers: [found] } = await askQueries(stream, [asked(decay, now !== null && { now })], source, signal);
+  const groups = { ...found, groups: found.groups.map(scaled) };
+  if (!times || found.total_groups > MOST_OVER_TIME) return { groups, times: null, width: null };
+  const width = bucketOf(unit, span);
+  const ends = timesOf(unit, latest(), span, Math.max(1, Math.round(span / width)));
+  ends.start += ends.step;
+  const { answers: [{ points }] } = await askQueries(stream, [asked({ kind: "window", width: ends.step }, { times: ends })], source, signal);
+  const bars = points.flatMap((point) => point.groups.map((each) => ({ ...scaled(each), at: point.now - ends.step })));
+  return { groups, times: bars, width: unit.fromStream(ends.step) };
 }
 
 const SIZE = { width: 200, height: 64 };
@@ -136,11 +159,12 @@ function multiple(points, { first, last, step, low, high, zero, label }) {
   return drawn;
 }
 
-// One scale for all. Counts and sums begin at zero, means do not. Small groups widen it by their values alone.
+// One scale for all. Counts and sums begin at zero, means do not. Small groups, and intervals with a caveat, widen it by
+// their values alone.
 function scaleOf(estimates, aggregate) {
   const known = estimates.filter(({ value }) => value !== null);
-  const ends = known.flatMap(({ value, lower, upper, small }) => (small ? [value] : [lower ?? value, upper ?? value]));
-  const zero = !["mean", "median"].includes(aggregate) && ends.every((each) => each >= 0);
+  const ends = known.flatMap(({ value, lower, upper, small, caveats }) => (small || caveats?.length ? [value] : [lower ?? value, upper ?? value]));
+  const zero = !["mean", "median", "time_average"].includes(aggregate) && ends.every((each) => each >= 0);
   const [least, most] = [Math.min(...ends), Math.max(...ends)];
   const margin = 0.06 * (most - least) || Math.abs(most) * 0.1 || 1;
   return zero ? { zero, low: 0, high: most || 1 } : { zero, low: least - margin, high: most + margin };
@@ -178,6 +202,7 @@ const groups = new Newest(
 
 function askNow(ms = 0) {
   if ($("groups-panel").hidden || !mayAsk()) { groups.cancel(); return; }
+  if (isSeries(state.stream)) panel.offer(state.stream);
   const { confidence, source } = state;
   const query = panel.question({ decay: serviceDecay(), now: askedNow(), confidence, source, ...chosenRows() });
   $("groups-found").hidden = query === null;
@@ -191,8 +216,8 @@ function askNow(ms = 0) {
 register({
   id: "groups-panel",
   present(stream) {
-    $("groups-panel").hidden = !hasRows(stream);
-    if (hasRows(stream)) panel.offer(stream);
+    $("groups-panel").hidden = !hasFilter(stream);
+    if (hasFilter(stream)) panel.offer(stream);
   },
   now: askNow,
   cancel: () => groups.cancel(),

@@ -159,18 +159,23 @@ export function seriesArguments(aggregate, { kind, validity }) {
   return ["time_average", "transitions", "time_in_state"].includes(aggregate) ? holds : {};
 }
 
+// What groups of series show, by the kind of their values: [aggregate, label].
+const ACTIVITY = [["series_count", "Active series"], ["silent_series", "Silent series"]];
+export const groupsOfSeries = ({ kind }) => [...SERIES_FIGURES[kind], ...ACTIVITY];
+
+// A query to series. Activity has a decay of its own.
+export const seriesQuery = (aggregate, decay, series) =>
+  activityQueries(series).find((each) => each.aggregate === aggregate) ?? { aggregate, ...(decay && { decay }), ...seriesArguments(aggregate, series) };
+
 // Of a series sample: what its values tell, and how many series are active and silent without any decay.
 async function askSeriesFigures(stream, { decay, now, confidence, source, rows, series, unit }, signal) {
   const common = { confidence, ...(now !== null && { now }) };
-  const told = SERIES_FIGURES[series.kind];
-  const queries = [
-    ...told.map(([aggregate]) => ({ aggregate, decay, ...common, ...seriesArguments(aggregate, series), ...restricted(rows, aggregate) })),
-    ...activityQueries(series).map((query) => ({ ...query, ...common, ...restricted(rows, query.aggregate) })),
-  ];
+  const asked = groupsOfSeries(series);
+  const queries = asked.map(([aggregate]) => ({ ...seriesQuery(aggregate, decay, series), ...common, ...restricted(rows, aggregate) }));
   const { answers, digest } = await askQueries(stream, queries, source, signal);
-  const labels = [...told, ["active", "Active series"], ["silent", "Silent series"]];
+  const ids = { series_count: "active", silent_series: "silent" };
   const figures = answers.map(({ aggregate, estimate }, i) => ({
-    id: labels[i][0], label: labels[i][1], estimate: aggregate === "increase_rate" ? perSecond(estimate, unit) : estimate,
+    id: ids[aggregate] ?? aggregate, label: asked[i][1], estimate: aggregate === "increase_rate" ? perSecond(estimate, unit) : estimate,
   }));
   return { figures, hitters: null, heaviest: null, prefixes: null, now: answers[0].now, digest };
 }

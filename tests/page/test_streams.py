@@ -22,7 +22,7 @@ axe_playwright = pytest.importorskip(
 
 ABOUT = {"unit": "°C", "description": "Room temperature"}
 COLUMNS = ds.SketchParams(seed=1, time_unit="s", columns="temp float64, fw text")
-COUNTERS = SeriesParams(time_unit="s", seed=1)
+COUNTERS = SeriesParams(time_unit="s", seed=1, attributes="site")
 
 
 def post(http: httpx2.Client, stream: str, form: dict[str, Any], sketch: Any) -> None:
@@ -52,7 +52,8 @@ def machines() -> SeriesSketch:
     for number in range(12):
         rows = 60 if number < 10 else 20
         times = NEWEST - 15 * np.arange(60)[::-1][:rows]
-        sketch.update(np.arange(rows) // 20, 1, times, np.full(rows, number))
+        site = {"site": "north" if number % 3 else "south"}
+        sketch.update(np.arange(rows) // 20, 1, times, np.full(rows, number), attributes=site)
     return sketch
 
 
@@ -139,7 +140,21 @@ def test_series_agree_with_the_library(look: Callable[..., sync_api.Page]) -> No
     for panel in ("readings", "activity"):
         page.wait_for_selector(f"#{panel}-chart canvas")
 
+    rows = "rows => rows.map(({dataset}) => [JSON.parse(dataset.group).site, dataset.value])"
+    page.fill("#by", "site")
+    page.check("#group-times")
+    page.wait_for_selector("#group-multiples figure:nth-child(2)")
+    found = page.eval_on_selector_all("#groups tbody tr", rows)
+    expected = [
+        (each.by["site"], pytest.approx(each.answer.value))
+        for each in sketch.increase_rate(decay, now=NEWEST, by="site")
+    ]
+    assert [(site, float(value)) for site, value in found] == expected
+    page.select_option("#group-aggregate", "silent_series")
+    page.wait_for_selector("#groups tbody tr[data-value='2']")
+
     page.select_option("#series-kind", "state")
+    assert page.input_value("#group-aggregate") == "silent_series"
     page.fill("#series-states", "0, 1")
     page.wait_for_selector("#states [data-state=other]")
     assert page.locator("#states figure").count() == 3
