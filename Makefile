@@ -24,8 +24,8 @@ VENV_PYTHON := .venv/bin/python
 UV := PYTHONPATH=.boot $(PYTHON) -m uv
 PYTEST_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 SANITIZED_TESTS := --ignore tests/minhit/test_readme.py tests/minhit tests/integral tests/asyncwindow \
-	tests/ecm tests/querytime tests/wire tests/laws tests/golden tests/core tests/tables \
-	tests/ingest/test_scanners.py
+	tests/ecm tests/querytime tests/series tests/extremes tests/wire tests/laws tests/golden tests/core \
+	tests/tables tests/ingest/test_scanners.py
 SOURCES := decaysketch api spark_jobs demo examples benchmarks quality notebooks tests scripts
 
 # Every process of the suite, and every program that one starts, reads the same modules: where the

@@ -18,7 +18,7 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ import httpx2
 import pyarrow as pa
 
 from decaysketch.errors import DecaySketchError
-from decaysketch.families import Recipe
+from decaysketch.families import FAMILIES, Recipe
 from quality.damage import damage, damaged, recipes, sound
 from quality.serving import Server
 
@@ -101,13 +101,13 @@ def _decode(recipe: Recipe, body: bytes) -> str:
     return "taken"
 
 
-def _run(seed: int, bodies: int) -> Tally:
+def _run(seed: int, bodies: int, names: Sequence[str] | None = None) -> Tally:
     tally = Tally()
     known = recipes()
     for recipe in known.values():
         recipe.decode(recipe.empty().to_bytes())
     before = _peak_bytes()
-    for number, (name, body) in enumerate(islice(damaged(seed), bodies)):
+    for number, (name, body) in enumerate(islice(damaged(seed, names), bodies)):
         began = time.process_time()  # of this process: what others do to the machine is left out
         try:
             outcome = _decode(known[name], body)
@@ -133,12 +133,16 @@ def _warm_up() -> None:
     _run(seed=-1, bodies=500)
 
 
-def decode_all(bodies: int, seed: int, processes: int) -> Tally:
-    """Decode so many damaged bodies; a process that dies or hangs is a fault."""
+def decode_all(bodies: int, seed: int, processes: int, names: Sequence[str] | None = None) -> Tally:
+    """Decode so many damaged bodies, of all recipes or of some; a process that dies or hangs is a
+    fault.
+    """
     total = Tally()
     with ProcessPoolExecutor(processes, initializer=_warm_up) as pool:
         sizes = [min(_CHUNK, bodies - at) for at in range(0, bodies, _CHUNK)]
-        chunks = {pool.submit(_run, seed + i, size): seed + i for i, size in enumerate(sizes)}
+        chunks = {
+            pool.submit(_run, seed + i, size, names): seed + i for i, size in enumerate(sizes)
+        }
         deadline_s = _LONGEST_CHUNK_S * max(1, len(chunks) // processes + 1)
         try:
             for chunk in as_completed(chunks, timeout=deadline_s):
@@ -241,10 +245,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--posts", type=int, default=2000, help="posted to a server")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--family", choices=FAMILIES, help="decoded alone (all)")
     options = parser.parse_args(arguments)
-    faults = 0
+    faults, names = 0, None
+    if options.family is not None:
+        names = [name for name, recipe in recipes().items() if recipe.family == options.family]
     for title, bodies, run in (
-        ("decoder", options.bodies, partial(decode_all, processes=options.processes)),
+        ("decoder", options.bodies, partial(decode_all, processes=options.processes, names=names)),
         ("server", options.posts, post_all),
     ):
         if bodies == 0:

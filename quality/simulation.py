@@ -2,6 +2,7 @@
 
     python -m quality.simulation --seeds 10000 --processes 2
     python -m quality.simulation --first 4711 --seeds 1 --trace
+    python -m quality.simulation --seeds 500 --kind series
 
 Every seed is a run of sensors, gateways, replicas and a database in virtual time: links that lose
 and repeat, replicas that are killed, power that fails, disks that fill, snapshots that are damaged,
@@ -16,15 +17,18 @@ import argparse
 import multiprocessing
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import count, islice
 from pathlib import Path
+from random import Random
 
 from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from simulation.world import Outcome, World  # type: ignore[import-not-found]
+from simulation.contents import KINDS  # type: ignore[import-not-found]
+from simulation.world import Outcome, Plan, World  # type: ignore[import-not-found]
 
 __all__ = ["main"]
 
@@ -46,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many (1000)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
     parser.add_argument("--processes", type=int, default=1, help="that share the work (1)")
+    parser.add_argument("--kind", choices=sorted(KINDS), help="only seeds with a stream of it")
     parser.add_argument("--trace", action="store_true", help="print every event of every seed")
     options = parser.parse_args(arguments)
     for name in ("seeds", "processes"):
@@ -53,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
             parser.error(f"--{name} is {getattr(options, name)}; expected 1 or more")
 
     console = Console(highlight=False, soft_wrap=True)
-    seeds = range(options.first, options.first + options.seeds)
+    seeds = _seeds(options.first, options.seeds, options.kind)
     began, failed = time.monotonic(), 0
     totals = dict.fromkeys(_COUNTED, 0.0)
     for number, result in enumerate(_results(seeds, options.processes, options.trace), 1):
@@ -75,7 +80,14 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def _results(seeds: range, processes: int, traced: bool) -> Iterator[_Result]:
+def _seeds(first: int, most: int, kind: str | None) -> Sequence[int]:
+    """The first seeds from one on, all or those whose network has a stream of a kind."""
+    if kind is None:
+        return range(first, first + most)
+    return list(islice((s for s in count(first) if kind in Plan.of(Random(s)).kinds), most))
+
+
+def _results(seeds: Sequence[int], processes: int, traced: bool) -> Iterator[_Result]:
     """The result of each seed, in their order."""
     if processes == 1:
         for seed in seeds:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from simulation.faults import FAULTS
+from simulation.world import World
 
-from quality.simulation import main
+from quality.simulation import _seeds, main
 
 
 def test_seeds_that_hold_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -13,6 +14,12 @@ def test_seeds_that_hold_are_counted(capsys: pytest.CaptureFixture[str]) -> None
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("3 seeds, 0 failed, ")
     assert second.startswith("acknowledged ")
+
+
+def test_seeds_with_a_kind_are_chosen() -> None:
+    seeds = _seeds(40, 3, "series")
+    assert all("series" in World(seed).plan.kinds for seed in seeds)
+    assert len(set(seeds)) == 3
 
 
 def test_a_seed_that_fails_is_named_with_the_command_that_runs_it_again(
