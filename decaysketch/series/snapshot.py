@@ -66,8 +66,9 @@ class SeriesSnapshot(OneState):
     def advice(self) -> str | None:
         """Parameters to change. None if the sketch discarded nothing, or if enough entities are
         complete for the later half of the retained times."""
-        if self.newest is None or self.oldest is None or self.pieces.nothing_discarded:
-            return None
+        discarded = self.state.watermarks[0] != NO_WATERMARK
+        if self.newest is None or self.oldest is None or not discarded:
+            return None  # before the pieces are computed: a table may have many small sketches
         half = np.array([(self.newest + self.oldest) // 2])
         complete = self.complete[min(int(self.pieces.bands(half)[0]), TOP)]
         if complete >= FEW:
