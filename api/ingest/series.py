@@ -60,13 +60,12 @@ class SeriesReader:
 
     def _stamps(self) -> npt.NDArray[np.int64]:
         """Return the times that fit in 64 bits, in the body's unit."""
-        length_ns, times_ns = NANOSECONDS[self.unit], self.points.times_ns
-        try:
-            return np.array(times_ns, dtype=np.int64) // length_ns
-        except OverflowError:
-            stamps = [time // length_ns for time in times_ns]
-            sound = [stamp for stamp in stamps if -INT64_LIMIT <= stamp < INT64_LIMIT]
-            return np.array(sound, dtype=np.int64)
+        length_ns, times_ns = NANOSECONDS[self.unit], self.points.columns().times_ns
+        if isinstance(times_ns, np.ndarray):
+            return times_ns // length_ns
+        stamps = [time // length_ns for time in times_ns]
+        sound = [stamp for stamp in stamps if -INT64_LIMIT <= stamp < INT64_LIMIT]
+        return np.array(sound, dtype=np.int64)
 
     def count(self, refusals: list[Refusal]) -> int:
         """Return the number of points, lines or samples with a row that the stream rejected."""

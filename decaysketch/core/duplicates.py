@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core.records import Records, comparable
-from decaysketch.core.row_status import Identified, hashes_of
+from decaysketch.core.row_status import Identified, hashes_of, may_match
 from decaysketch.core.time_units import NANOSECONDS
 
 __all__ = [
@@ -102,8 +102,6 @@ def replaced_readings(
     )
 
 
-_MARKS = 1 << 17
-
 Int64Array = npt.NDArray[np.int64]
 
 
@@ -166,15 +164,16 @@ def replaced_between(held: Identified, offered: Identified, unit: str) -> int:
         held, offered: no part has an identity twice.
         unit: of their times.
 
-    Complexity: O(h) for h rows held, and O(n log n) for the n others.
+    Complexity: O(rows), and O(n log n) for the n rows whose ids are in both.
     """
-    if unit not in NANOSECONDS or not len(offered.times):
+    if unit not in NANOSECONDS:
         return 0
     other, whatever = far_apart(unit)
-    marks = np.zeros(_MARKS, np.bool_)  # most rows held have none of these ids
-    marks[offered.first & (_MARKS - 1)] = True
-    some = np.flatnonzero(marks[held.first & (_MARKS - 1)])
-    held = Identified(*(column[some] for column in held))
+    mine, theirs = may_match(held.first, offered.first)
+    if not len(mine):
+        return 0
+    held = Identified(*(column[mine] for column in held))
+    offered = Identified(*(column[theirs] for column in offered))
     hashes = hashes_of(offered)
     order = np.argsort(hashes)
     found = np.searchsorted(hashes[order], hashes_of(held))

@@ -24,6 +24,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -44,6 +45,7 @@ __all__ = [
     "concatenated",
     "encode_records",
     "prepare_records",
+    "with_used_texts",
 ]
 
 MAX_TEXTS = 1 << 20
@@ -152,13 +154,30 @@ class Records:
 
 
 def _canonical(column: Record) -> Record:
-    used = np.zeros(len(column.texts) + 1, np.bool_)
-    used[np.maximum(column.keys, -1)] = True  # null at the end
-    places = np.flatnonzero(used[:-1]).tolist()
-    places.sort(key=column.texts.__getitem__)
-    rank = np.full(len(column.texts) + 1, MISSING_KEY, np.int64)
-    rank[places] = np.arange(len(places))
-    return Record(rank[np.maximum(column.keys, -1)], tuple(column.texts[k] for k in places))
+    texts = column.texts
+    rising = sorted(texts)
+    if rising != list(texts):
+        place = dict(zip(rising, range(len(rising)), strict=True))
+        ranks = np.fromiter(map(place.__getitem__, texts), np.int64, len(texts))
+        column = Record(np.append(ranks, MISSING_KEY)[np.maximum(column.keys, -1)], rising)
+    return with_used_texts(*column)
+
+
+def with_used_texts(keys: Int64Array, texts: Sequence[str]) -> Record:
+    """Return a canonical column. O(rows + texts).
+
+    Args:
+        keys: int64[n], positions in ``texts``, and a negative number where null.
+        texts: rising, also some without a row.
+    """
+    used = np.zeros(len(texts) + 1, np.bool_)
+    used[np.maximum(keys, -1)] = True  # null at the end
+    left = int(np.count_nonzero(used[:-1]))
+    if left == len(texts):
+        return Record(keys, tuple(texts))
+    rank = np.cumsum(used) - 1
+    rank[-1] = MISSING_KEY
+    return Record(rank[np.maximum(keys, -1)], tuple(compress(texts, used.tolist())))
 
 
 def comparable(values: Any, rows: Any) -> npt.NDArray[Any]:

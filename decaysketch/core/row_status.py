@@ -36,12 +36,15 @@ __all__ = [
     "compare",
     "count_replacing",
     "hashes_of",
+    "may_match",
 ]
 
 Int64Array = npt.NDArray[np.int64]
 VerdictArray = npt.NDArray[np.int8]
 
 _SALTS = (secrets.randbits(64) | 1, secrets.randbits(64) | 1)  # key tables fed from the network
+_MARK_BITS = 17
+_MARK_MASK = (1 << _MARK_BITS) - 1
 _MAX_ROWS = 1 << 26  # the number of a row has to fit the kernels' words
 
 
@@ -142,6 +145,25 @@ def count_replacing(parts: Sequence[Identified]) -> list[int]:
     replaced[latest[~stands]] = True
     counts = np.bincount(owners[order][stands & replaced[latest]], minlength=len(parts))
     return [int(count) for count in counts]
+
+
+def may_match(held: Int64Array, offered: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Return the positions of the numbers that may be in both parts: all of these, and of hashed
+    numbers few others. O(rows), without sorting.
+
+    Args:
+        held, offered: int64[n] each, with any repetition.
+    """
+    mine = np.arange(len(held))
+    for shift in (0, _MARK_BITS):
+        mine = mine[_marks(offered >> shift)[held[mine] >> shift & _MARK_MASK]]
+    return mine, np.flatnonzero(_marks(held[mine])[offered & _MARK_MASK])
+
+
+def _marks(numbers: Int64Array) -> npt.NDArray[np.bool_]:
+    marks = np.zeros(1 << _MARK_BITS, np.bool_)
+    marks[numbers & _MARK_MASK] = True
+    return marks
 
 
 def hashes_of(rows: Identified) -> npt.NDArray[np.uint64]:

@@ -49,7 +49,7 @@ from pydantic import Field, model_validator
 from decaysketch.ingest._native import FLOAT, INTEGER, OTHER, Lines, Names
 from decaysketch.ingest.json_text import MARK, without_mark
 from decaysketch.ingest.mapping import Texts, shown
-from decaysketch.ingest.points import Points, Values
+from decaysketch.ingest.points import Points, Values, codes_of
 from decaysketch.ingest.readings import RefusedError, Steps, UnreadableError, finished
 from decaysketch.ingest.record_columns import MEASUREMENT, Filling, Layout, drop
 from decaysketch.ingest.series import (
@@ -65,6 +65,8 @@ from decaysketch.ingest.series import (
 )
 
 __all__ = ["MAX_LINE_BYTES", "PRECISIONS", "LineMap", "parse", "steps"]
+
+Int64Array = npt.NDArray[np.int64]
 
 MAX_LINE_BYTES = 1 << 16
 
@@ -481,6 +483,16 @@ class _Reader:
             self.codes[target] = found
         return found
 
+    def codes_of(self, targets: Sequence[_Target]) -> Int64Array:
+        """Do the same for distinct targets in one stream, by one mapping."""
+
+        def enter(new: list[_Target]) -> range:
+            series, layouts = [each.series for each in new], [each.layout for each in new]
+            names = [new[0].map.value or ""] * len(new)
+            return self.streams[new[0].stream].enter_all(series, names, layouts)
+
+        return codes_of(targets, self.codes, enter)
+
 
 def _tags(head: bytes, at: int) -> dict[str, str]:
     """Return a line's tags, which begin at this byte.
@@ -502,8 +514,6 @@ def _tags(head: bytes, at: int) -> dict[str, str]:
 
 
 # ------------------------------------------------------------------------------------- many lines
-
-Int64Array = npt.NDArray[np.int64]
 
 
 class _Batch(NamedTuple):
@@ -638,7 +648,7 @@ def _read_batch(
 def _append(read: _Reader, found: _Read) -> None:
     """Add readings to their stream."""
     batch, points = found.batch, read.streams[found.target.stream]
-    codes = np.array(list(map(read.code, found.targets)), np.int64)[batch.of_line]
+    codes = read.codes_of(found.targets)[batch.of_line]
     times, period_ns = batch.times, found.target.map.period_ns
     begin, numbers = len(points), times if period_ns == 1 else times // period_ns
     points.extend(codes, numbers, times, found.values, batch.places)

@@ -59,7 +59,7 @@ from decaysketch.core.ranges import Range
 from decaysketch.ingest._native import Samples
 from decaysketch.ingest.mapping import Texts
 from decaysketch.ingest.otlp_json import from_json
-from decaysketch.ingest.points import Points
+from decaysketch.ingest.points import Points, codes_of
 from decaysketch.ingest.protobuf import varint
 from decaysketch.ingest.readings import RefusedError, Steps, UnreadableError, finished
 from decaysketch.ingest.record_columns import METRIC, Layout
@@ -497,20 +497,19 @@ class _Reader:
         if len(starting := np.flatnonzero(counters & (samples.starts[rows] != 0))):
             first, starts = len(self.points), samples.starts[rows].tolist()
             self.points.starts_ns |= {first + row: starts[row] for row in starting.tolist()}
-        codes = np.array(list(map(self._code_of_only, targets)), np.int64)[of_row]
+        codes = codes_of([(each, 0, 0) for each in targets], self._codes, self._enter)[of_row]
         times = samples.times[rows]
         periods = np.array([each.map.period_ns for each in targets], np.int64)
         numbers = times if (periods == 1).all() else times // periods[of_row]
         self.points.extend(codes, numbers, times, samples.values[rows], rows + before + 1)
         return samples.plain
 
-    def _code_of_only(self, target: _Target) -> int:
-        which = target, 0, 0
-        found = self._codes.get(which)
-        if found is None:
-            found = self.points.enter(target.series, self._metric, target.layout)
-            self._codes[which] = found
-        return found
+    def _enter(self, targets: Sequence[tuple[_Target, int, int]]) -> range:
+        return self.points.enter_all(
+            [each.series for each, _, _ in targets],
+            [self._metric] * len(targets),
+            [each.layout for each, _, _ in targets],
+        )
 
     def _point(self, readers: Readers[OtlpMap], resource: _Resource, point: Any, kind: str) -> None:
         """Read any data point."""

@@ -11,10 +11,10 @@ Readers add single readings, or arrays (:meth:`Points.extend`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,9 @@ from decaysketch.core.ranges import Range
 from decaysketch.ingest.readings import Parsed
 from decaysketch.ingest.record_columns import Cells, Layout
 
-__all__ = ["Integers", "PointColumns", "Points", "Values"]
+__all__ = ["Integers", "PointColumns", "Points", "Values", "codes_of"]
+
+K = TypeVar("K", bound=Hashable)
 
 Int64Array = npt.NDArray[np.int64]
 Integers = Int64Array | list[int]
@@ -99,6 +101,16 @@ class Points:
             self.layouts.append(layout)
         return len(self.series) - 1
 
+    def enter_all(
+        self, series: Sequence[str], names: Iterable[str], layouts: Iterable[Layout | None]
+    ) -> range:
+        """Do the same for many new pairs. Return their codes."""
+        begin = len(self.series)
+        self.series.extend(series)
+        self.fields.extend(names)
+        self.layouts.extend(each for each in layouts if each is not None)
+        return range(begin, len(self.series))
+
     def add(
         self, code: int, number: int, time_ns: int, value: Any, weight: int, place: int
     ) -> None:
@@ -155,12 +167,12 @@ class Points:
     def cells_by_column(self) -> dict[str, list[Cells]]:
         """Return rows and values by column. O(readings)."""
         found = dict(self.cells)
-        names = {each.value: place for place, each in enumerate(self.layouts) if each.value}
+        filled = [each.value for each in self.layouts]
+        names = {name: place for place, name in enumerate(dict.fromkeys(filled)) if name}
         if not names:
             return found
         columns = self.columns()
         values = [None] * self._rows if columns.values is None else columns.values
-        filled = [each.value for each in self.layouts]
         if len(names) == 1 and all(filled):
             return found | {name: [(None, values)] for name in names}
         of_code = np.array([names.get(name, -1) for name in filled], np.int64)[columns.codes]
@@ -236,6 +248,22 @@ class Points:
     @property
     def places(self) -> list[int]:
         return self._list("places")
+
+
+def codes_of(
+    keys: Sequence[K], known: dict[K, int], enter: Callable[[list[K]], Iterable[int]]
+) -> Int64Array:
+    """Return the code of each key. ``enter`` returns codes for new ones, which become known.
+
+    Args:
+        keys: distinct.
+    """
+    found = [*map(known.get, keys)]
+    if None in found:
+        new = [key for key, code in zip(keys, found, strict=True) if code is None]
+        known.update(zip(new, enter(new), strict=True))
+        found = [*map(known.__getitem__, keys)]
+    return np.array(found, np.int64)
 
 
 def _integers(numbers: list[int]) -> Integers:

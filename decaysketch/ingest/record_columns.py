@@ -29,6 +29,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -319,7 +320,7 @@ def records_of(
     dictionary, shared = _shared_keys(layouts, types)
     columns = []
     for number, (name, kind) in enumerate(types):
-        given = cells.get(name, ())
+        given = _joined(cells.get(name, ()))
         if kind != "text" and len(given) == 1 and len(given[0][1]) == len(codes):
             rows, values = given[0]
             keys = _keys(values, name, kind, dropped)
@@ -341,11 +342,13 @@ def _shared_keys(layouts: Sequence[Layout], types: ColumnTypes) -> tuple[Diction
     """Return the keys that the readings of each series share, int64[series, columns], and the
     dictionary with their texts.
     """
-    keys = np.frombuffer(b"".join([each.packed for each in layouts]), np.int64)
-    keys = keys.reshape(len(layouts), len(types))
-    dictionaries = {id(each.dictionary): each.dictionary for each in layouts}
+    if not layouts:
+        return Dictionary(), np.empty((0, len(types)), np.int64)
+    of_series, packed, *_ = zip(*layouts, strict=True)
+    keys = np.frombuffer(b"".join(packed), np.int64).reshape(len(layouts), len(types))
+    dictionaries = dict(zip(map(id, of_series), of_series, strict=True))
     if len(dictionaries) < 2:
-        return next(iter(dictionaries.values()), Dictionary()), keys
+        return of_series[0], keys
     # The dictionary was full, and some of the series have the next one.
     joint, keys = Dictionary(), keys.copy()
     texts = np.flatnonzero([kind == "text" for _, kind in types])
@@ -392,8 +395,18 @@ def _keys(values: Any, name: str, kind: ColumnType, dropped: Dropped) -> Int64Ar
     return encode_records({name: column}, ((name, kind),), len(values)).columns[0].keys
 
 
+def _joined(given: Sequence[Cells]) -> Sequence[Cells]:
+    """Return the cells of a column as one pair, if all are numbers of one type."""
+    if len({each.dtype if isinstance(each, np.ndarray) else None for _, each in given}) != 1:
+        return given
+    rows, values = zip(*given, strict=True)
+    if len(given) == 1 or any(each is None for each in rows) or not hasattr(values[0], "dtype"):
+        return given
+    return [(np.concatenate(rows), np.concatenate(values))]
+
+
 def _count_constants(codes: Int64Array, layouts: Sequence[Layout], dropped: Dropped) -> None:
-    if not any(each.dropped for each in layouts):
+    if not any(map(attrgetter("dropped"), layouts)):
         return
     rows = np.bincount(codes, minlength=len(layouts)).tolist()
     together: Counter[tuple[tuple[str, str, int], ...]] = Counter()

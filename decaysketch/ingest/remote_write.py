@@ -30,7 +30,7 @@ from pydantic import Field, model_validator
 
 from decaysketch.ingest._native import BROKEN, FOREIGN, Samples
 from decaysketch.ingest.mapping import Texts
-from decaysketch.ingest.points import Points
+from decaysketch.ingest.points import Points, codes_of
 from decaysketch.ingest.protobuf import BYTES, FIXED64, VARINT, fields, varint
 from decaysketch.ingest.readings import RefusedError, Steps, UnreadableError, finished
 from decaysketch.ingest.record_columns import METRIC, Layout
@@ -325,10 +325,10 @@ class _Reader:
         plans, of_row, rows = read_by_one(self._plans, body, samples)
         if not len(rows):
             return samples.plain
-        targets = [(each.only, each.name) for each in plans if each.only is not None]
-        codes = np.array([self._code(*each) for each in targets], np.int64)[of_row]
+        targets = [each.only for each in plans if each.only is not None]
+        codes = codes_of(targets, self._codes, self._enter)[of_row]
         times = samples.times[rows]
-        periods = np.array([only.map.period_ns for only, _ in targets], np.int64)
+        periods = np.array([each.map.period_ns for each in targets], np.int64)
         numbers = times if (periods == 1).all() else times // periods[of_row]
         self.points.extend(codes, numbers, times, samples.values[rows], rows + before + 1)
         return samples.plain
@@ -359,11 +359,12 @@ class _Reader:
                 histograms += 1
         self.take(self.plan(tuple(labels)), samples, histograms, place)
 
-    def _code(self, target: _Target, name: str) -> int:
-        code = self._codes.get(target)
-        if code is None:
-            code = self._codes[target] = self.points.enter(target.series, name, target.layout)
-        return code
+    def _enter(self, targets: Sequence[_Target]) -> range:
+        return self.points.enter_all(
+            [each.series for each in targets],
+            [each.metric for each in targets],
+            [each.layout for each in targets],
+        )
 
     def _planned(self, parts: tuple[bytes, ...], key: bytes | None = None) -> _Plan:
         """Make a plan and store it."""
@@ -441,8 +442,10 @@ class _Reader:
         """Raises RefusedError: it is no reading."""
         points, each = self.points, target.map
         given = each.value_of(value) if target.layout is None else each.present(value)
-        code, period = self._code(target, target.metric), time_ns // each.period_ns
-        points.add(code, period, time_ns, given, 1, place)
+        code = self._codes.get(target)
+        if code is None:
+            code = self._codes[target] = points.enter(target.series, target.metric, target.layout)
+        points.add(code, time_ns // each.period_ns, time_ns, given, 1, place)
 
     def _labels(self, parts: Sequence[bytes]) -> dict[str, str]:
         """Raises RefusedError: there are too many, or one is there twice."""

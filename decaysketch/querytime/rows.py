@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Collection, Iterable, Sequence
+from itertools import islice, repeat
 from typing import Any, Self
 
 import numpy as np
@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from decaysketch.core.bags import MAX_ROWS, roomy
 from decaysketch.core.duplicates import far_apart
-from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.core.observations import MISSING_KEY, TIME_LIMIT
 from decaysketch.core.params import SketchParams
-from decaysketch.core.records import MAX_TEXTS, Record, Records
+from decaysketch.core.records import MAX_TEXTS, Record, Records, with_used_texts
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import ObservationError, ParameterError
 from decaysketch.minhit import plan
@@ -165,7 +165,8 @@ class RetainedRecords(_Retained, RecordRows):
     """Rows with columns.
 
     Each text column has its own dictionary: number by text. Numbers never enter a state or bytes.
-    Once many texts have no row, compaction drops them and numbers the others again.
+    Once many texts have no row, compaction drops them and numbers the others again. Texts are
+    ordered once, when they are new to a compaction, and a state only drops those without a row.
     """
 
     def __init__(self, params: SketchParams, copy: int = 0) -> None:
@@ -173,7 +174,8 @@ class RetainedRecords(_Retained, RecordRows):
             {} if kind == "text" else None for _, kind in params.columns
         ]
         self._ranked = [0] * len(params.columns)  # texts that have a rank
-        self._text_bytes = 0
+        self._rising: list[tuple[str, ...]] = [()] * len(params.columns)  # these, by rank
+        self._measured = [(0, 0)] * len(params.columns)  # texts, and the bytes that they take
         super().__init__(params, copy)
         self._ranks: list[Int64Array | None] = [None] * len(params.columns)
 
@@ -183,8 +185,13 @@ class RetainedRecords(_Retained, RecordRows):
 
     @property
     def nbytes(self) -> int:
-        texts = sum(len(each) for each in self._texts if each is not None)
-        return super().nbytes + texts * _BYTES_BESIDE_TEXT + self._text_bytes
+        for number, known in enumerate(self._texts):
+            texts, size = self._measured[number]
+            if known is not None and len(known) > texts:
+                size += sum(map(sys.getsizeof, islice(known, texts, None)))
+                self._measured[number] = len(known), size
+        texts = sum(count * _BYTES_BESIDE_TEXT + size for count, size in self._measured)
+        return super().nbytes + texts
 
     # ------------------------------------------------------------------------------------ input
 
@@ -208,15 +215,9 @@ class RetainedRecords(_Retained, RecordRows):
     def _maps(self, columns: Sequence[Record]) -> list[Int64Array | None]:
         """Return this dictionary's number for each text in the other one, by column."""
         return [
-            None if known is None else self._numbers(known, column.texts)
+            None if known is None else _numbers(known, column.texts)
             for known, column in zip(self._texts, columns, strict=True)
         ]
-
-    def _numbers(self, known: dict[str, int], texts: Iterable[str]) -> Int64Array:
-        before = len(known)
-        numbers = np.array([known.setdefault(text, len(known)) for text in texts], np.int64)
-        self._text_bytes += sum(map(sys.getsizeof, islice(known, before, None)))
-        return numbers
 
     def check_texts(self, records: Records) -> None:
         """Reject a batch that would make a dictionary too large.
@@ -255,9 +256,10 @@ class RetainedRecords(_Retained, RecordRows):
             return
         for number, known in enumerate(self._texts):
             if known is not None and sizes[number] != self._ranked[number]:
-                ranks = np.empty(len(known), np.int64)
-                ranks[[known[text] for text in sorted(known)]] = np.arange(len(known))
-                self._ranks[number] = ranks
+                rising = tuple(sorted(known))
+                ranks = np.empty(len(rising), np.int64)
+                ranks[_numbers(known, rising)] = np.arange(len(rising))
+                self._rising[number], self._ranks[number] = rising, ranks
         self._ranked = sizes
         self.set_ranks(self._ranks)
 
@@ -268,10 +270,9 @@ class RetainedRecords(_Retained, RecordRows):
         again = np.zeros(len(known), np.int64)
         again[used] = np.arange(len(used))
         texts = list(known)
-        left = {texts[place]: k for k, place in enumerate(used.tolist())}
-        self._text_bytes -= sum(sys.getsizeof(text) for text in known if text not in left)
         self.set_keys(number, np.where(keys < 0, keys, again[keys]))
-        self._texts[number] = left
+        self._texts[number] = {texts[place]: k for k, place in enumerate(used.tolist())}
+        self._measured[number] = 0, 0
         self._ranked[number] = -1
         self._rank()
 
@@ -282,7 +283,7 @@ class RetainedRecords(_Retained, RecordRows):
         first = self.gathered
         super().append(other)
         maps = [
-            None if known is None else self._numbers(known, theirs or ())
+            None if known is None else _numbers(known, theirs or ())
             for known, theirs in zip(self._texts, other._texts, strict=True)
         ]
         self.take_from(first, other, maps)
@@ -296,16 +297,29 @@ class RetainedRecords(_Retained, RecordRows):
 
     def state(self) -> SketchState:
         columns = self.columns()
-        records = Records(
-            self.params.columns,
-            tuple(
-                Record(self.keys_of(number), () if known is None else tuple(known))
-                for number, known in enumerate(self._texts)
-            ),
-        )
-        return SketchState(
-            self.params, *columns, self.watermarks, self.copy, records=records.canonical()
-        )
+        records = Records(self.params.columns, tuple(map(self._record, range(len(self._texts)))))
+        return SketchState(self.params, *columns, self.watermarks, self.copy, records=records)
+
+    def _record(self, number: int) -> Record:
+        """Return a column, canonical. The rows are compacted."""
+        keys, ranks = self.keys_of(number), self._ranks[number]
+        if ranks is None:
+            return Record(keys)
+        by_rank = np.append(ranks, MISSING_KEY)[np.maximum(keys, -1)]
+        return with_used_texts(by_rank, self._rising[number])
+
+
+def _numbers(known: dict[str, int], texts: Collection[str]) -> Int64Array:
+    """Return the number of each text, the next one for each that has none."""
+    if not known:
+        known.update(zip(texts, range(len(texts)), strict=True))
+        if len(known) == len(texts):
+            return np.arange(len(texts))
+        known.clear()  # a text is there twice
+    numbers = np.fromiter(map(known.get, texts, repeat(-1)), np.int64, len(texts))
+    if numbers.min(initial=0) < 0:
+        numbers[:] = [known.setdefault(text, len(known)) for text in texts]
+    return numbers
 
 
 Retained = RetainedRows | RetainedRecords | RetainedStrata

@@ -23,6 +23,7 @@ from decaysketch.core.row_status import (
     Verdict,
     VerdictArray,
     VerdictCounts,
+    may_match,
 )
 from decaysketch.core.strata import strata_of
 from decaysketch.errors import IncompatibleSketchError
@@ -143,13 +144,14 @@ def _comparable(
     """
     if records is None or state.records is None:
         return state, Batch(offered)
-    known = np.isin(state.ids, offered.first)
+    known, theirs = may_match(state.ids, offered.first)
+    known = known[np.isin(state.ids[known], offered.first[theirs])]
     ordered = np.sort(offered.first)
     shared = np.union1d(ordered[1:][ordered[1:] == ordered[:-1]], state.ids[known])
-    some = np.isin(offered.first, shared)
-    parts = state.records[state.value_keys[known]], records[some]
-    keys, given = np.zeros(len(state), np.int64), np.zeros(len(some), np.int64)
-    if some.any():
+    keys, given = np.zeros(len(state), np.int64), np.zeros(len(ordered), np.int64)
+    if len(shared):
+        some = np.isin(offered.first, shared)
+        parts = state.records[state.value_keys[known]], records[some]
         keys[known], given[some] = comparable_keys([part.canonical() for part in parts])
     return replace(state, value_keys=keys), Batch(offered._replace(values=given))
 

@@ -1,8 +1,8 @@
-"""Rows as bit-packed columns, and back: `bitpack.c` and `rows.c` over NumPy columns."""
+"""Rows as bit-packed columns, and back, and texts: `bitpack.c`, `rows.c` and `texts.c`."""
 
 import secrets
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdlib cimport free, malloc
 
 cdef extern from "core/codec/bitpack.h" nogil:
@@ -37,6 +37,16 @@ cdef extern from "core/codec/rows.h" nogil:
     const ds_row_kernels *ds_row_at(int level)
     int ds_level()
 
+cdef extern from "core/codec/texts.h" nogil:
+    ctypedef struct ds_text_kernels:
+        int64_t (*front_code)(
+            const uint8_t *, const int64_t *, int64_t, uint8_t *
+        ) noexcept nogil
+
+    const ds_text_kernels *ds_text_at(int level)
+    int64_t ds_varint_bytes(uint64_t number)
+
+cdef const ds_text_kernels *of_texts = ds_text_at(ds_level())
 cdef const ds_bitpack_kernels *bitpack = ds_bitpack_at(ds_level())
 cdef const ds_row_kernels *kernels = ds_row_at(ds_level())
 cdef uint64_t salt = secrets.randbits(64) | 1  # of tables that are fed from the network
@@ -192,3 +202,26 @@ def read_values(
     with nogil:
         size = bitpack.read_values(&data[0] + start, size, n, floats, &keys[0])
     return start + size if size >= 0 else -1
+
+
+def front_code(bytes texts not None, const int64_t[::1] lengths not None):
+    """Rising texts, which lie one after the other, without the bytes that each shares with the one
+    before: for each two varints, the shared bytes and the others, then the others.
+    """
+    cdef int64_t n = lengths.shape[0], size = PyBytes_GET_SIZE(texts), longest = 0, left = size, k
+    for k in range(n):
+        if not 0 <= lengths[k] <= left:
+            raise ValueError(f"text {k} has {lengths[k]} bytes; {left} are left")
+        longest, left = max(longest, lengths[k]), left - lengths[k]
+    if left:
+        raise ValueError(f"{left} bytes are in no text")
+    cdef const uint8_t *first = <const uint8_t *> PyBytes_AS_STRING(texts)
+    cdef uint8_t *coded = <uint8_t *> malloc(size + 2 * ds_varint_bytes(longest) * n + 1)
+    if coded == NULL:
+        raise MemoryError
+    try:
+        with nogil:
+            size = of_texts.front_code(first, &lengths[0] if n else NULL, n, coded)
+        return PyBytes_FromStringAndSize(<const char *> coded, size)
+    finally:
+        free(coded)

@@ -39,7 +39,6 @@ __all__ = ["encode_records", "read_records"]
 Int64Array = npt.NDArray[np.int64]
 
 _KEYS, _FLOAT32 = 0, 1
-_ONE_BYTE = 1 << 7  # varints below it take one byte
 _DECIMALS = 9  # a float32 needs no more
 
 
@@ -64,19 +63,11 @@ def encode_records(parts: Sequence[Records]) -> bytes:
 
 def _put_texts(body: bytearray, texts: Sequence[str]) -> None:
     put_varint(body, len(texts))
-    before = b""
-    for text in texts:
-        encoded = text.encode()
-        shared = _shared(before, encoded)
-        others = len(encoded) - shared
-        if shared < _ONE_BYTE and others < _ONE_BYTE:  # as nearly always
-            body.append(shared)
-            body.append(others)
-        else:
-            put_varint(body, shared)
-            put_varint(body, others)
-        body += encoded[shared:]
-        before = encoded
+    joined = "".join(texts)
+    encoded: Sequence[str | bytes] = texts if joined.isascii() else [*map(str.encode, texts)]
+    body += _native.front_code(
+        joined.encode(), np.fromiter(map(len, encoded), np.int64, len(texts))
+    )
 
 
 def _shared(a: bytes, b: bytes) -> int:
