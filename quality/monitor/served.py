@@ -131,7 +131,7 @@ class _Tally:
         size = len(request.method) + len(request.url.raw_path) + len(up) + len(down) + 45
         headers = [*request.headers.raw, *response.headers.raw]
         size += sum(len(name) + len(value) + 4 for name, value in headers)
-        messages = [from_site(each) for each in _messages(request.method, up)]
+        messages: list[Any] = [from_site(each) for each in _messages(request.method, up)]
         messages += [to_site(each, shape) for each in _messages(request.method, down)]
         self.wire += size
         for each in messages:
