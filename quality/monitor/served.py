@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import random
 import tempfile
@@ -48,7 +49,7 @@ from decaysketch.monitor.function_messages import from_site, to_site
 from decaysketch.monitor.functions import FunctionSpec
 from quality.figures.claims import Claim, Figure
 from quality.figures.report import Report, Table
-from quality.monitor import selfjoin
+from quality.monitor import frequent, selfjoin
 from quality.monitor.protocols import HEADER, NAIVE, payload_of
 from quality.monitor.windows import zipf
 from quality.serving import Server
@@ -58,9 +59,7 @@ __all__ = ["Served", "main", "measure", "produce"]
 AT: Final = 16  # sources of figure 8c
 _THETA: Final = 0.15
 _FREQUENT: Final = 0.02  # of a window's events
-_PARAMS: Final = ECMParams(
-    width=selfjoin.WIDTH, depth=selfjoin.DEPTH, slots=64, key_bits=20, time_unit="s"
-)
+_SLOTS: Final = 64
 _PASSES: Final = 1_000
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
 _KINDS: Final = ("report", "answer", "poll", "collect", "offer", "start")
@@ -68,6 +67,12 @@ _KINDS: Final = ("report", "answer", "poll", "collect", "offer", "start")
 Counters = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 Setting = tuple[str, int, float]
+
+
+def _params(kind: str) -> ECMParams:
+    """Return the counters of the studies in process, with times instead of exact counts."""
+    of: Any = frequent if kind == "frequent" else selfjoin
+    return ECMParams(width=of.WIDTH, depth=of.DEPTH, slots=_SLOTS, key_bits=20, time_unit="s")
 
 
 class Served(NamedTuple):
@@ -177,9 +182,10 @@ class _Part:
 
 def _source(pipe: Connection, url: str, name: str, spec: FunctionSpec, part: _Part) -> None:
     """A source's process: play turns until there are no more."""
-    sketches = [ECMSketch(_PARAMS, source=name) for _ in range(1 + (spec.other is not None))]
+    params = _params(spec.kind)
+    sketches = [ECMSketch(params, source=name) for _ in range(1 + (spec.other is not None))]
     tally, done = _Tally(), 0
-    shape = spec.shape(_PARAMS.depth, _PARAMS.width)
+    shape = spec.shape(params.depth, params.width)
 
     def hook(response: httpx2.Response) -> None:
         tally.add(shape, response)
@@ -263,7 +269,8 @@ class _Run:
         self.killed = [0, 0]
         keys = np.unique(np.concatenate([part.keys for part in parts.values()]))
         self._keys = keys
-        leaf = ECMSketch(_PARAMS).grid(spec.decay).leaf
+        self._params = _params(spec.kind)
+        leaf = ECMSketch(self._params).grid(spec.decay).leaf
         self._columns = leaf.columns(keys).astype(np.int64)
 
     @contextmanager
@@ -274,7 +281,7 @@ class _Run:
         try:
             with self._http() as http:
                 for name in ("a", "b"):
-                    form = {"family": "ecm", "params": _PARAMS.to_dict()}
+                    form = {"family": "ecm", "params": self._params.to_dict()}
                     http.put(f"/v1/streams/{name}", json=form).raise_for_status()
                 path = "/v1/streams/a/functions/f"
                 http.put(path, json=self.spec.to_dict()).raise_for_status()
@@ -323,6 +330,14 @@ class _Run:
                 settled = sources.receive()
         self.late += 1
 
+    def empty(self, sources: _Sources, to: int) -> float:
+        """Poll once, and return the bytes of a request without messages."""
+        sources.tally = _Tally()
+        sources.send(_Turn(to, poll=True))
+        sources.receive()
+        tally = sources.tally
+        return tally.empty / tally.polls if tally.polls else math.nan
+
     def _check(self, found: dict[str, Any], sources: _Sources, to: int) -> None:
         counters = [reply.counters for reply in sources.replies.values()]
         assert not found["posts"], "messages cost more than the arrivals: choose a larger window"
@@ -336,16 +351,16 @@ class _Run:
         within = found["low"] <= truth * (1 + 1e-9) and truth <= high * (1 + 1e-9)
         self.false += error > self.spec.theta * (1 + 1e-9) or not within
 
-    def _are_right(self, frequent: list[int], counters: list[Counters], to: int) -> bool:
+    def _are_right(self, items: list[int], counters: list[Counters], to: int) -> bool:
         assert self.spec.threshold is not None
-        called = np.isin(self._keys, np.array(frequent, np.uint64))
-        rows = np.arange(_PARAMS.depth)[:, None]
+        called = np.isin(self._keys, np.array(items, np.uint64))
+        rows = np.arange(self._params.depth)[:, None]
         local = sum(each[0][rows, self._columns].min(axis=0) for each in counters)
         counts = np.zeros(len(self._keys))
         for part in self._parts.values():
             inside = (part.times <= to) & (to - part.times <= self.spec.decay.support)
             np.add.at(counts, np.searchsorted(self._keys, part.keys[inside]), 1)
-        most = self.spec.threshold * (1 + self.spec.theta) * (1 + 1 / (2 * _PARAMS.slots))
+        most = self.spec.threshold * (1 + self.spec.theta) * (1 + 1 / (2 * _SLOTS))
         least = self.spec.threshold * (1 - self.spec.theta) - 1e-9
         return bool((counts[~called] <= most).all() and (np.asarray(local)[called] >= least).all())
 
@@ -384,12 +399,13 @@ def measure(setting: Setting, events: int, window: int, turn: int, kills: int, s
             for to in [base + window, *ends]:
                 run.settle(sources, to, settled=run.turn(sources, to, at.get(to), draw))
                 if to == base + window:
+                    empty = run.empty(sources, to)
                     sources.tally, run.errors = _Tally(), []
             tally, processor_s = sources.tally, run.processor_s()
     errors = run.errors or [0.0]
     return Served(
         kind, sites, theta, turn * len(ends), dict(tally.kinds), tally.sent, tally.requests,
-        tally.polls, tally.wire, tally.empty / max(tally.polls, 1), len(ends), run.false, run.late,
+        tally.polls, tally.wire, empty, len(ends), run.false, run.late,
         max(errors), sum(errors) / len(errors), (run.killed[0], run.killed[1]), processor_s,
     )  # fmt: skip
 
@@ -417,8 +433,9 @@ def produce(
         "monitor-served",
         "Functions across sources over HTTP, with processes that are killed",
         f"Drawn stream, Zipf 1.1 with shifts: {events:,} events, windows of {window:,}, turns of "
-        f"{turn}, seed {seed}. ECM-sketches with {_PARAMS.depth} x {_PARAMS.width} counters and "
-        f"{_PARAMS.slots} slots. Shares are of a message of 8 bytes, or of a request, for every "
+        f"{turn}, seed {seed}. ECM-sketches with {selfjoin.DEPTH} x {selfjoin.WIDTH} counters "
+        f"({frequent.DEPTH} x {frequent.WIDTH} for frequent items) and {_SLOTS} slots. "
+        "Shares are of a message of 8 bytes, or of a request, for every "
         "arrival.",
         [_messages_table(runs, known), _bytes_table(runs, known), _results_table(runs)],
         _claims(runs, known),
@@ -486,7 +503,8 @@ def _claims(runs: list[Served], known: Known) -> list[Claim]:
         Claim("late results", total("late"), 0.0, "at most"),
     ]
     for run in runs:
-        if found := known.get((run.kind, run.sites, run.theta)):
+        found = known.get((run.kind, run.sites, run.theta))
+        if found and found[1].sent:
             share = run.sent / (NAIVE * run.arrivals * found[1].sent)
             text = f"{_name(run)}: bytes as a share of the paper's protocol"
             claims.append(Claim(text, Figure(share, 0.0), 1.0, "at most"))
