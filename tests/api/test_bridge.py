@@ -17,6 +17,7 @@ from typing import Any
 import httpx2
 import pytest
 from ingest.messages import chirpstack
+from support import fork_server
 from support.debian import program
 
 mqtt = pytest.importorskip("paho.mqtt.client")
@@ -26,7 +27,6 @@ WATCHED = {"views": {"devices": {"id": 0, "capacity": 100}}}  # of the first str
 STREAMS = ("temperature", "humidity", "alt")
 DEVICES, FRAMES = 5, 300
 PYTHON = sys.executable
-PROGRAM = Path(PYTHON).with_name("decaysketch")
 MARK = 1e6  # which no other reading comes near
 
 
@@ -73,12 +73,11 @@ class Bridges:
 
     def __init__(self, config: Path, *options: Any, road: str = "mqtt") -> None:
         self._log = config.with_suffix(".log")
-        self._command = [PROGRAM, "bridge", road, *options, "--config", config]
+        self._arguments = ["bridge", road, *options, "--config", config]
         self.start()
 
     def start(self) -> None:
-        with self._log.open("ab") as log:
-            self.running = subprocess.Popen(self._command, stdout=log, stderr=log)
+        self.running = fork_server.start(self._arguments, self._log, program="decaysketch")
 
     def kill(self) -> None:
         self.running.kill()
@@ -367,12 +366,12 @@ def test_a_file_is_followed_whenever_who_follows_it_is_killed(
             assert bridges.running.wait(600) == 0
         with path.open("ab") as file:
             file.write(b"no JSON\n")
-        command = [PROGRAM, "bridge", "tail", path, "--config", config, *topic]
-        looked = subprocess.run([*command, "--print", "2"], capture_output=True, text=True)
+        command = ["bridge", "tail", path, "--config", config, *topic]
+        looked = fork_server.run([*command, "--print", "2"], program="decaysketch")
         shown = [line.split() for line in looked.stdout.splitlines() if "70b3d" in line]
         assert all("+00:00" in line for line in looked.stdout.splitlines() if "70b3d" in line)
         assert [row[1] for row in shown].count("temperature") == 2
-        done = subprocess.run([*command, "--once"], capture_output=True, text=True)
+        done = fork_server.run([*command, "--once"], program="decaysketch")
         assert done.returncode == 0, done.stderr
         assert held(client)[0] == expected
         letters = (tmp_path / "spool" / "dead" / "dead.ndjson").read_text().splitlines()

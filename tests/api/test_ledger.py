@@ -443,7 +443,7 @@ def test_killed_while_posting(
             done += 1
 
     for _ in range(2):
-        with server(data, real=True) as (process, client):
+        with server(data) as (process, client):
             client.put("/v1/streams/s", json=CASE.creation)
             killer = threading.Timer(0.15, process.kill)
             killer.start()
@@ -452,7 +452,7 @@ def test_killed_while_posting(
             except httpx2.TransportError:
                 done = max(done - 1, 0)  # not sure of the last one: again
             killer.join()
-    with server(data, real=True) as (_, client):
+    with server(data) as (_, client):
         post_on(client)
         state, body, _ = everything(client)
         assert body == CASE.join(whole).to_bytes()

@@ -255,7 +255,7 @@ def test_what_fired_is_told_after_a_kill(one_server: Server, tmp_path: Path) -> 
     data = tmp_path / "data.sqlite3"
     with receiving() as receiver:
         receiver.accepts = False
-        with one_server(data, *receiver.options(tmp_path), real=True) as (process, http):
+        with one_server(data, *receiver.options(tmp_path)) as (process, http):
             served = Served(process, http, receiver)
             with FEEDS["sketches"](http, served.url, tmp_path) as send:
                 served.define("hot", question="mean", above=25)
@@ -272,7 +272,7 @@ def test_what_fired_is_told_after_a_kill(one_server: Server, tmp_path: Path) -> 
             until(lambda: receiver.refused, "attempt to deliver")
             process.kill()
         receiver.accepts = True
-        with one_server(data, *receiver.options(tmp_path), real=True) as (process, http):
+        with one_server(data, *receiver.options(tmp_path)) as (process, http):
             served = Served(process, http, receiver)
             delivered(served, "hot", "firing")
             assert served.history("hot") == before

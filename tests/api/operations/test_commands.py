@@ -169,7 +169,7 @@ def test_told_to_stop_while_posts_come(server: Server, data: Path) -> None:
                     return
                 (acknowledged if status == 200 else refused).append(status)
 
-    with server(data, real=True) as (process, client):
+    with server(data) as (process, client):
         fill(client)
         with ThreadPoolExecutor(3) as pool:
             for number in range(3):

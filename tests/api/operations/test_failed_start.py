@@ -7,7 +7,6 @@ import json
 import socket
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,18 +14,14 @@ from typing import Any
 
 import pytest
 from service import PARAMS, build, posted
+from support import fork_server
 
 from api.app import create_app
 from api.settings import Settings
 
-ROOT = Path(__file__).parents[3]
 
-
-def start(*options: object, timeout_s: float = 280) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "api", *map(str, options)],
-        cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False,
-    )  # fmt: skip
+def start(*options: object) -> subprocess.CompletedProcess[str]:
+    return fork_server.run(options)
 
 
 def told(done: subprocess.CompletedProcess[str]) -> str:
@@ -73,7 +68,7 @@ def test_a_database_that_cannot_be_opened(
 def test_a_journal_that_cannot_be_read(
     data: Path, server: Callable[..., AbstractContextManager[tuple[Any, Any]]]
 ) -> None:
-    with server(data, real=True) as (_, client):
+    with server(data) as (_, client):
         client.put("/v1/streams/s", json={"params": PARAMS.to_dict()}).raise_for_status()
         headers = {"content-type": "application/octet-stream"}
         body = build(1).to_bytes()
