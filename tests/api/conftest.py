@@ -42,10 +42,29 @@ def start(data: Path) -> Iterator[Callable[..., TestClient]]:
         yield start_one
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """One aggregator for a file of tests: starting one takes longer than most of them run."""
+    data = tmp_path_factory.mktemp("shared") / "aggregator.sqlite3"
+    with TestClient(create_app(Settings(data=str(data))), base_url=LOCAL) as client:
+        yield client
+
+
 @pytest.fixture
-def client(start: Callable[..., TestClient]) -> TestClient:
-    """A fresh aggregator."""
-    return start()
+def client(request: pytest.FixtureRequest) -> Iterator[TestClient]:
+    """An aggregator without a stream: that of the file, and for a test that restarts it or opens
+    its database (by the fixtures ``start`` and ``data``) a new one.
+    """
+    if {"start", "data"} & set(request.fixturenames):
+        yield request.getfixturevalue("start")()
+        return
+    shared: TestClient = request.getfixturevalue("shared")
+    yield shared
+    shared.cookies.clear()
+    while streams := shared.get("/v1/streams").json()["streams"]:
+        for each in streams:
+            gone = shared.delete(f"/v1/streams/{each['name']}")
+            assert gone.status_code in (204, 404)  # a derived stream goes with its stream
 
 
 @pytest.fixture

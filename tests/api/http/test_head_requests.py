@@ -151,6 +151,7 @@ def test_who_may_not_read_may_not_ask_for_the_head(data: Path) -> None:
             assert head.content == b""
 
 
+@pytest.mark.usefixtures("data")  # a new aggregator, which counts from 0
 def test_it_is_allowed_where_get_is_and_counted_as_what_it_was(holding: TestClient) -> None:
     refused = holding.patch("/v1/streams/s")
     problem(refused, 405)

@@ -197,6 +197,7 @@ class TestAClockThatIsAhead:
         query = {"aggregate": "count", **chosen, **when}
         return client.post("/v1/streams/s/query", json={"queries": [query]})
 
+    @pytest.mark.usefixtures("data")  # a new aggregator, which counts from 0
     def test_expires_nothing_of_another_source(self, client: TestClient, family: str) -> None:
         """Far inside the skew that is allowed, and far beyond the window."""
         self.create(client, family)

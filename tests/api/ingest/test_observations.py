@@ -196,6 +196,7 @@ class TestVerdicts:
             assert digest(stream, answer) == sketch.digest()
         assert set(expected.tolist()) == {0, 1, 2}
 
+    @pytest.mark.usefixtures("data")  # a new aggregator, which counts from 0
     def test_are_counted(self, stream: TestClient) -> None:
         post(stream, [*ROWS, ROWS[0], {"time": 1}, {"time": "1", "id": 1}])
         metrics = stream.get("/metrics").text

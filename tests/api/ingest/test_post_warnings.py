@@ -121,6 +121,7 @@ def test_sound_and_small_times_are_taken_without_a_word(client: TestClient) -> N
         assert client.delete("/v1/streams/s").status_code < 300
 
 
+@pytest.mark.usefixtures("data")  # a new aggregator, which counts from 0
 def test_times_outside_1990_to_2100_beside_others_are_told_and_counted(client: TestClient) -> None:
     create(client, "ms")
     rows = [
@@ -135,6 +136,7 @@ def test_times_outside_1990_to_2100_beside_others_are_told_and_counted(client: T
     assert counted in client.get("/metrics").text
 
 
+@pytest.mark.usefixtures("data")  # a new aggregator, which counts from 0
 def test_a_counter_that_restarts_is_told_and_counted(client: TestClient) -> None:
     create(client, "s")
 

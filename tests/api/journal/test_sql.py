@@ -367,7 +367,7 @@ async def test_numbers_appear_in_their_order(storage: SqlStorage, open_storage: 
     """Whoever sees a head sees every row up to it, while several write."""
     writers = [storage, await open_storage(), await open_storage()]
     (s,) = await add_streams(storage, "s")
-    posts = 60
+    posts = 20
 
     async def write(own: SqlStorage, source: str) -> None:
         for _ in range(posts):

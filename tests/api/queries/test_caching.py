@@ -182,6 +182,7 @@ def test_lists_of_tags(header: str | None, known: bool) -> None:
 # ----------------------------------------------------------------------- answers that are kept
 
 
+@pytest.mark.usefixtures("data")  # a new aggregator, which counts from 0
 def test_an_answer_is_computed_once(stream: TestClient, computed: list[str]) -> None:
     posted(stream, 1)
     bodies = {ask(stream, SUM).content, get(stream, SUM).content, ask(stream, SUM).content}

@@ -331,6 +331,7 @@ def test_a_turn_may_end_after_any_query_and_equal_ones_are_answered_once(
     assert read == [0.1, 0.2, 0.3]
 
 
+@pytest.mark.usefixtures("data")  # a new aggregator, which counts from 0
 def test_who_has_left_is_not_computed_for(
     stream: TestClient, sketch: DecaySketch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,6 +349,7 @@ def test_who_has_left_is_not_computed_for(
     assert len(turns) == 3
 
 
+@pytest.mark.usefixtures("data")  # a new aggregator, which counts from 0
 def test_queries_are_counted(stream: TestClient, sketch: DecaySketch) -> None:
     query = SUM | {"now": NOW}
     tag = ask(stream, query, query | {"aggregate": "mean"}).headers["etag"]

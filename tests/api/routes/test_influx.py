@@ -115,6 +115,7 @@ def machines(*names: str, seconds: int = 50) -> bytes:
     )
 
 
+@pytest.mark.usefixtures("data")  # a new aggregator, which counts from 0
 @pytest.mark.parametrize("bodies", ["one", "each"])
 def test_machines_that_a_map_makes_one_are_told(ward: TestClient, bodies: str) -> None:
     """Telegraf's own cpu: `host` is the machine, and dropping it leaves the busiest of all."""

@@ -117,6 +117,7 @@ def test_what_cannot_be_read_is_refused(
     assert count(ward) == 0
 
 
+@pytest.mark.usefixtures("data")  # a new aggregator, which counts from 0
 def test_what_is_refused_is_counted_once(ward: TestClient) -> None:
     body = version_1([*series(3), ({"__name__": "temp"}, [(float("inf"), T)])])
     for sent in (packed(body), b"\xff", packed(b"\0" * 5_000_000)):

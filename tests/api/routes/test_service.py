@@ -17,6 +17,8 @@ import decaysketch
 from api.operations.signals import told_to_stop
 from api.routes import service
 
+pytestmark = pytest.mark.usefixtures("data")  # an aggregator for each test: these change its state
+
 
 def app_of(client: TestClient) -> FastAPI:
     assert isinstance(client.app, FastAPI)

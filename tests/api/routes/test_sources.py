@@ -131,6 +131,7 @@ def test_a_stream_without_a_clock_has_no_lateness(client: TestClient) -> None:
     assert (held["lateness"], held["posts"]) == (None, 1)
 
 
+@pytest.mark.usefixtures("data")  # a new aggregator, which counts from 0
 def test_the_state_of_the_service(stream: TestClient) -> None:
     empty = stream.get("/v1/service").json()
     assert (empty["last_post"], empty["sources"], empty["refused"]) == (None, 0, {})

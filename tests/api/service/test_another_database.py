@@ -22,6 +22,8 @@ from api.journal.model import AnotherDatabaseError
 from api.operations.backup import backup, restore
 from api.settings import Settings
 
+pytestmark = pytest.mark.usefixtures("data")  # a new aggregator for each test
+
 __all__ = ["database"]
 
 UNREADABLE = "journal-unreadable"

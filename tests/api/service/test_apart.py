@@ -327,6 +327,7 @@ class TestDecaysOfNewStreams:
         window = client.put("/v1/streams/d", json={"params": P})  # nothing to compute
         assert window.status_code == 201
 
+    @pytest.mark.usefixtures("data")  # a new aggregator, which counts from 0
     def test_are_given_up_when_the_client_has_left(
         self, client: TestClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -16,6 +16,8 @@ from api.journal import changes, sql
 from api.service.aggregator import Aggregator, Limits
 from api.service.streams import Streams
 
+pytestmark = pytest.mark.usefixtures("data")  # a new aggregator for each test
+
 FORM = {"params": PARAMS.to_dict()}
 Start = Callable[..., TestClient]
 

@@ -19,6 +19,8 @@ import decaysketch
 from api.journal.model import StorageError
 from api.service.follower import ReplayError
 
+pytestmark = pytest.mark.usefixtures("data")  # a new aggregator for each test
+
 Server = Callable[..., AbstractContextManager[tuple[Any, httpx2.Client]]]
 QUERY = {
     "queries": [

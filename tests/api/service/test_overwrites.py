@@ -17,6 +17,8 @@ from api.service import source_stats
 from api.service.aggregator import Limits
 from api.settings import Settings
 
+pytestmark = pytest.mark.usefixtures("data")  # a new aggregator for each test
+
 
 @pytest.fixture(autouse=True)
 def _counted_by_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
