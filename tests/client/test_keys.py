@@ -97,7 +97,8 @@ def test_sensors_of_one_aggregator(tmp_path: Path, served: Aggregator) -> None:
     served.create("keys", family="ecm", params=PARAMS.to_dict())
     for run in range(2):  # the second run of a sensor has its spool, and no state
         for source in ("north", "south"):
-            with Sensor(served.url, "keys", source, spool=tmp_path / source) as sensor:
+            spool = tmp_path / source
+            with Sensor(served.url, "keys", source, spool=spool, timeout_s=600) as sensor:
                 for turn in range(3):
                     time = 100 * run + 10 * turn
                     sensor.update_keys(["a", source], [time, time + 1], durable=turn == 1)

@@ -21,7 +21,7 @@ from decaysketch.monitor import Threshold
 
 OPTIONS: dict[str, Any] = {
     "monitors": True, "flush_age_s": 3600.0, "flush_rows": 10**6, "trust_env": False,
-    "backoff_s": 0.05, "max_backoff_s": 0.5,
+    "backoff_s": 0.05, "max_backoff_s": 0.5, "timeout_s": 600.0,
 }  # fmt: skip
 
 

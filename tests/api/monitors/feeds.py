@@ -109,7 +109,13 @@ def _sensor(**options: Any) -> Feed:
     def feed(http: httpx2.Client, url: str, folder: Path) -> Iterator[Send]:
         http.put(PATH, json={"params": PARAMS.to_dict()}).raise_for_status()
         with Sensor(
-            url, STREAM, "gateway", spool=folder / "spool", trust_env=False, **options
+            url,
+            STREAM,
+            "gateway",
+            spool=folder / "spool",
+            trust_env=False,
+            timeout_s=600,
+            **options,
         ) as sensor:
 
             def send(values: list[float]) -> None:

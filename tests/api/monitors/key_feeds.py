@@ -71,7 +71,13 @@ def _sensor(*, monitors: bool) -> Feed:
     def feed(http: httpx2.Client, url: str, folder: Path) -> Iterator[Send]:
         _created(http)
         with Sensor(
-            url, KEY_STREAM, "gateway", spool=folder / "spool", trust_env=False, monitors=monitors
+            url,
+            KEY_STREAM,
+            "gateway",
+            spool=folder / "spool",
+            trust_env=False,
+            timeout_s=600,
+            monitors=monitors,
         ) as sensor:
 
             def send(keys: list[float]) -> None:

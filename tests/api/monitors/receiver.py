@@ -38,6 +38,10 @@ class Receiver:
         )
         return "--config", str(settings)
 
+    def sent(self) -> list[dict[str, Any]]:
+        """All messages in order of arrival. One whose response was late came twice."""
+        return list({(each["id"], each["sequence"]): each for _, each in self.messages}.values())
+
     def statuses(self, monitor: str) -> list[str]:
         """Of the messages about a monitor, in order and without duplicates."""
         mine = {

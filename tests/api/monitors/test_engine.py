@@ -103,7 +103,7 @@ async def run(database: Database, clock: list[int]) -> AsyncIterator[Run]:
             stack.callback(threads.close)
             storage = await SqlStorage.open(database.url)
             now_us = lambda: clock[0]  # noqa: E731
-            limits = Limits(poll_s=60.0, compact_every_s=60.0)
+            limits = Limits(poll_s=3600.0, compact_every_s=3600.0)
             aggregator = Aggregator(storage, threads, now_us=now_us, limits=limits)
             stack.push_async_callback(aggregator.close)
             await aggregator.start()

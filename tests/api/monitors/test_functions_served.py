@@ -214,9 +214,9 @@ def test_alerts_and_metrics(start: Callable[..., TestClient]) -> None:
             for each in sensors:
                 for _ in range(4):
                     assert each.step(at, poll=True)
-            while len(receiver.messages) < messages:
+            while len(sent := receiver.sent()) < messages:
                 time.sleep(0.02)
-            return [message for _, message in receiver.messages]
+            return sent
 
         for each in sensors:
             each.update(

@@ -39,7 +39,8 @@ def test_a_tree_whose_relay_and_hub_are_killed(
 
     with relay() as (_, valley):  # there is no hub yet
         create(valley)
-        with Sensor(str(valley.base_url), "s", "north", spool=tmp_path / "spool") as sensor:
+        url, spool = str(valley.base_url), tmp_path / "spool"
+        with Sensor(url, "s", "north", spool=spool, timeout_s=600) as sensor:
             sensor.update(*rows)
         post(valley, given[1], "south")
         with hub() as (_, top):

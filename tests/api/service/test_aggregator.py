@@ -41,7 +41,7 @@ async def aggregate(database: Database) -> AsyncIterator[Open]:
         async def start(**limits: Any) -> Aggregator:
             threads = Threads(2)
             stack.callback(threads.close)
-            chosen = Limits(**({"poll_s": 60.0, "compact_every_s": 60.0} | limits))
+            chosen = Limits(**({"poll_s": 3600.0, "compact_every_s": 3600.0} | limits))
             opened = Aggregator(await SqlStorage.open(database.url), threads, limits=chosen)
             stack.push_async_callback(opened.close)
             await opened.start()
@@ -158,11 +158,11 @@ async def test_a_stream_of_a_later_release_fails_posts_and_stops_nothing(aggrega
         assert await log.create(tx, row) is not None
     for _ in range(2):
         with pytest.raises(ReplayError, match="family is 'later'"):
-            await asyncio.wait_for(post(here, build(1)), 10)
+            await asyncio.wait_for(post(here, build(1)), 300)
     async with here._storage.writing() as tx:
         (later,) = [each for each in await tx.streams() if each.name == "later"]
         await log.delete(tx, later.id)
-    await asyncio.wait_for(post(here, build(1)), 10)
+    await asyncio.wait_for(post(here, build(1)), 300)
     assert (await here.ready())["running"] is True
 
 

@@ -59,7 +59,7 @@ async def aggregate(database: Database) -> AsyncIterator[Open]:
             opened = Aggregator(
                 await SqlStorage.open(database.url),
                 threads,
-                limits=Limits(poll_s=60.0, compact_every_s=60.0, **limits),
+                limits=Limits(poll_s=3600.0, compact_every_s=3600.0, **limits),
                 observer=Transactions(),
             )
             stack.push_async_callback(opened.close)
