@@ -332,7 +332,7 @@ async def test_a_second_writer_waits_for_the_first(storage: SqlStorage, open_sto
         await asyncio.sleep(0.3)
         assert "second at 1" not in order
         order.append("first ends")
-    await asyncio.wait_for(second, 10)
+    await asyncio.wait_for(second, 300)
     assert [each for each in order if each != "second began"] == ["first ends", "second at 1"]
     async with storage.reading() as tx:
         assert await tx.head() == Head(last=2)
