@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 more += ["--config", str(path), "--upstream", upstream.url]
                 more += ["--upstream-source", name]
             found = stack.enter_context(running_aggregator(Path(folder) / name, more=more))
-            with httpx2.Client(base_url=found.url, trust_env=False) as client:
+            with httpx2.Client(base_url=found.url, trust_env=False, timeout=60) as client:
                 Poster(client, STREAM).create_stream(recipe_of(params))
             return found
 

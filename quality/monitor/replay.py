@@ -238,7 +238,7 @@ def measure(
         folder = Path(place)
         service = _service(folder, 9)
         service.start()
-        with httpx2.Client(base_url=service.url, trust_env=False) as http:
+        with httpx2.Client(base_url=service.url, trust_env=False, timeout=60) as http:
             http.put("/v1/streams/log", json={"params": _PARAMS.to_dict()}).raise_for_status()
         with Admin(service.url, trust_env=False) as admin:
             admin.put_monitor("log", "m", spec)
@@ -380,7 +380,7 @@ def latency(times: int) -> tuple[list[float], bool]:
         try:
             with (
                 Admin(service.url, trust_env=False) as admin,
-                httpx2.Client(base_url=service.url, trust_env=False) as http,
+                httpx2.Client(base_url=service.url, trust_env=False, timeout=60) as http,
             ):
                 for number in range(times + 1):
                     stream, last = f"alert-{number}", number == times

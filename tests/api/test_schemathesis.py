@@ -117,7 +117,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def _fill(url: str) -> None:
     """A stream that holds something."""
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    with httpx2.Client(base_url=url, headers=headers, trust_env=False) as client:
+    with httpx2.Client(base_url=url, headers=headers, trust_env=False, timeout=60) as client:
         created = client.put(f"/v1/streams/{KNOWN}", json={"params": PARAMS.to_dict()})
         assert created.status_code == 201, created.text
         posted = client.post(
