@@ -209,6 +209,12 @@ _EVERY = {
     "tests/spark/test_text_logs.py::test_a_file_gives_its_numbers": 4,
     "tests/topk/test_rounds.py::TestFaults::test_no_certificate_lies": 4,
 }
+# By default an example that takes 200 ms fails its test, and so do examples that are slow to make.
+hypothesis.settings.register_profile(
+    "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("patient")
+
 # Building a command line from its functions takes 20 ms: once for each, and not for each call.
 testing._get_command = cache(testing._get_command)
 
