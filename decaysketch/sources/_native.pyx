@@ -60,7 +60,8 @@ cdef extern from "sources/matching.h" nogil:
 
     ctypedef struct ds_matching_kernels:
         int64_t (*match)(
-            const ds_heard *, int64_t, const ds_lookup *, const ds_observations *, int32_t *
+            const ds_heard *, int64_t, const ds_lookup *, const ds_observations *, int64_t *,
+            int32_t *
         ) noexcept nogil
         void (*lags)(
             const ds_heard *, int64_t, const int64_t *, const int32_t *, int64_t *
@@ -138,21 +139,26 @@ def match(Heard heard, uint64_t salt, int64_t max_weight):
     cdef ds_observations o
     if not n < 1 << 30:
         raise ValueError(f"{n} rows; expected fewer than {1 << 30}")
-    made = [np.empty(n, np.int64) for _ in range(5)]
-    made += [np.empty(n, np.int8), np.empty(n, np.int32)]
-    groups = np.empty(n, np.int32)
+    # One allocation: the ends of each take small pages, whose faults cost as much as the matching.
+    memory = np.empty(49 * n, np.uint8)
+    made = [memory[8 * n * k : 8 * n * (k + 1)].view(np.int64) for k in range(5)]
+    made += [memory[48 * n :].view(np.int8), memory[40 * n : 44 * n].view(np.int32)]
+    groups = memory[44 * n : 48 * n].view(np.int32)
     cdef uint32_t[::1] slots = np.empty(1 << bits, np.uint32)
     cdef ds_lookup by = ds_lookup(&slots[0], bits, salt, max_weight)
     cdef int64_t[::1] ids = made[0], weights = made[1], latest = made[2], earliest = made[3]
     cdef int64_t[::1] value_keys = made[4]
     cdef int8_t[::1] levels = made[5]
     cdef int32_t[::1] degrees = made[6], numbers = groups
+    cdef int64_t[::1] next_row = np.empty(max(heard.count, 1), np.int64)
     if n:
         o = ds_observations(
             &ids[0], &weights[0], &latest[0], &earliest[0], &value_keys[0], &levels[0], &degrees[0]
         )
         with nogil:
-            found = kernels.match(heard.c, heard.count, &by, &o, &numbers[0])
+            found = kernels.match(
+                heard.c, heard.count, &by, &o, &next_row[0], &numbers[0]
+            )
     return tuple(column[:found] for column in made), groups
 
 

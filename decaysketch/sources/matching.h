@@ -72,10 +72,10 @@ typedef struct {
 
 typedef struct {
     /* groups[x] = the number of the observation of row x, counted over all sources; returns how many
-       observations there are */
+       observations there are; `next` has capacity for one number a source */
     int64_t (*match)(
         const ds_heard *sources, int64_t count, const ds_lookup *, const ds_observations *,
-        int32_t *groups
+        int64_t *next, int32_t *groups
     );
     /* lags[s] = the longest time by which a row of source s lies before the latest duplicate */
     void (*lags)(

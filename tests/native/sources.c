@@ -29,7 +29,7 @@ static void match(call *c) {
         room(n, 8), room(n, 8), room(n, 8), room(n, 8), room(n, 8), room(n, 1), room(n, 4),
     };
     int32_t *groups = room(n, 4);
-    const int64_t found = matching->match(sources, count, &by, &o, groups);
+    const int64_t found = matching->match(sources, count, &by, &o, room(count, 8), groups);
     give(c, o.ids, found);
     give(c, o.weights, found);
     give(c, o.latest, found);

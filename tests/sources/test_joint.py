@@ -183,3 +183,18 @@ def test_cells_of_three_sources_are_unbiased(lag: int) -> None:
     cells = np.array(found)
     z = (cells.mean(axis=0) - truth) / (cells.std(axis=0) / np.sqrt(len(cells)))
     assert np.abs(z).max() < 3.5  # seven cells, two-sided: 0.3 % by chance
+
+
+def test_duplicates_far_apart_in_time_match_across_blocks() -> None:
+    """Rows are matched block by block of time; this many rows are several blocks."""
+    stream = drawn(np.random.default_rng(3), 12_000, np.array([0.9, 0.6, 0.3]), span=1000, lag=900)
+    (found,) = matches([each.snapshot() for each in stream.sketches(100_000, seed=3).values()])
+    states = found.states
+    ids = np.concatenate([state.ids for state in states])
+    assert found.rows > 20_000
+    assert found.ids[found.groups].tolist() == ids.tolist()
+    known, degrees = np.unique(ids, return_counts=True)
+    order = np.argsort(found.ids)
+    assert found.ids[order].tolist() == known.tolist()
+    assert found.degrees[order].tolist() == degrees.tolist()
+    assert found.latest[order].tolist() == stream.latest[known].tolist()
