@@ -190,14 +190,8 @@ class Aged(NamedTuple):
         Raises:
             ParameterError: weights that are not finite, negative, or rising with the age.
         """
-        decay, now = fading.decay, fading.now
-        ascending = state.times[::-1]
-        newest = now - fading.reference  # of what counts
-        start = len(state) - int(ascending.searchsorted(newest, side="right"))
-        stop = len(state)
-        if decay.support < 2.0 * TIME_LIMIT:  # rows older than this have no weight
-            oldest = max(now - int(decay.support), -TIME_LIMIT)
-            stop = max(start, stop - int(ascending.searchsorted(oldest, side="left")))
+        decay = fading.decay
+        start, stop = reach(state, fading)
         decayed = fading(state.times[start:stop])
         if len(decayed) and not 0.0 <= decayed[-1] <= decayed[0] < np.inf:
             raise ParameterError(
@@ -209,6 +203,19 @@ class Aged(NamedTuple):
             stop = start + (int(positive[-1]) + 1 if len(positive) else 0)
             decayed = decayed[: stop - start]
         return cls(slice(start, stop), decayed)
+
+
+def reach(state: Timed, fading: Fading) -> tuple[int, int]:
+    """Return the first of a state's rows that may have weight, and one past the last. O(log n)."""
+    decay, now = fading.decay, fading.now
+    ascending = state.times[::-1]
+    newest = now - fading.reference  # of what counts
+    start = len(state) - int(ascending.searchsorted(newest, side="right"))
+    stop = len(state)
+    if decay.support < 2.0 * TIME_LIMIT:  # rows older than this have no weight
+        oldest = max(now - int(decay.support), -TIME_LIMIT)
+        stop = max(start, stop - int(ascending.searchsorted(oldest, side="left")))
+    return start, stop
 
 
 # --------------------------------------------------------------------------------------- the sample

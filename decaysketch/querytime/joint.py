@@ -12,12 +12,12 @@ from decaysketch.core.params import DEFAULT_STRATA, SketchParams
 from decaysketch.core.records import Records, concatenated
 from decaysketch.decay import Decay
 from decaysketch.query.bands import Bands
-from decaysketch.query.sample import Aged, Sample, check_answerable
+from decaysketch.query.sample import Aged, Sample, check_answerable, reach
 from decaysketch.querytime import stratified
 from decaysketch.querytime.snapshot import QueryTimeSnapshot
 from decaysketch.querytime.state import SketchState
 from decaysketch.querytime.withdrawing import without_withdrawn
-from decaysketch.sources.joint import Guards, Int64Array, Joint, Match
+from decaysketch.sources.joint import Guards, Joint, Match
 
 __all__ = ["QueryTimeJoint", "joint_of", "matches"]
 
@@ -26,7 +26,7 @@ class QueryTimeJoint(Joint):
     """See :class:`~decaysketch.sources.joint.Joint`."""
 
     @cached_property
-    def _params(self) -> SketchParams:
+    def params(self) -> SketchParams:
         # Row numbers take the place of values until a view puts values there.
         return replace(
             self.match.states[0].params,
@@ -41,7 +41,7 @@ class QueryTimeJoint(Joint):
     def _state(self) -> SketchState:
         rows = self.columns
         return SketchState(
-            self._params, self.numbers, rows.weights, rows.times, rows.ids, rows.levels,
+            self.params, self.numbers, rows.weights, rows.times, rows.ids, rows.levels,
             rows.watermarks, self.copy,
         )  # fmt: skip
 
@@ -52,9 +52,13 @@ class QueryTimeJoint(Joint):
     def draw(self, decay: Decay | None, now: int) -> Sample:
         return stratified.draw(self._state, decay, now, bands=self._bands)
 
-    def counted(self, decay: Decay | None, now: int) -> Int64Array:
-        rows, _ = Aged.of(self._state, check_answerable(self._state, decay, now))
-        return np.arange(rows.stop - 1, rows.start - 1, -1, dtype=np.int64)
+    def counted(self, decay: Decay | None, now: int) -> slice:
+        fading = check_answerable(self, decay, now)
+        start, stop = reach(self, fading)
+        if stop > start and not fading(self.times[stop - 1 : stop])[0] > 0.0:
+            rows, _ = Aged.of(self, fading)
+            start, stop = rows.start, rows.stop
+        return slice(stop - 1, start - 1 if start else None, -1) if stop > start else slice(0, 0)
 
 
 def matches(snapshots: Sequence[QueryTimeSnapshot]) -> list[Match]:

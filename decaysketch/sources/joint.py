@@ -262,11 +262,17 @@ class Joint(ABC):
         return len(self.messages)
 
     @cached_property
+    def times(self) -> Int64Array:
+        """int64[n], each row's latest time."""
+        latest: Int64Array = self.match.latest[self.messages]
+        return latest
+
+    @cached_property
     def columns(self) -> Columns:
         """The rows, for the family's state."""
         match, rows = self.match, self.messages
         return Columns(
-            match.ids[rows], match.weights[rows], match.latest[rows], match.levels[rows],
+            match.ids[rows], match.weights[rows], self.times, match.levels[rows],
             self.watermarks,
         )  # fmt: skip
 
@@ -311,7 +317,7 @@ class Joint(ABC):
         """Return int64[n], the times of a source's own duplicates, or of the latest one if it
         has none.
         """
-        found = self.columns.times.copy()
+        found = self.times.copy()
         places = self._places[self.match.messages_of(source)]
         found[places[places >= 0]] = self.match.states[source].times[places >= 0]
         return found
@@ -330,7 +336,7 @@ class Joint(ABC):
             ParameterError, UnanswerableQueryError: as in the family's estimator.
         """
 
-    def counted(self, decay: Decay | None, now: int) -> npt.NDArray[np.integer]:
+    def counted(self, decay: Decay | None, now: int) -> slice | npt.NDArray[np.integer]:
         """Return the rows with weight under a decay, oldest first. Errors as in :meth:`draw`."""
         _, rows = number_of(self.draw(decay, now))
         rows = np.sort(rows, kind="stable")[::-1]  # few runs; a row may be in several strata

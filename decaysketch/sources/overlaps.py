@@ -162,9 +162,10 @@ def _empty_cells(slots: int) -> Float64Array:
 def _fading(joint: Joint, decay: Decay | None, now: int) -> Fading:
     """Return decay weights, scaled for the newest time that any source may know."""
     latest, marks = joint.match.latest, joint.watermarks
-    counted = latest[latest <= now]
+    if len(latest) and latest.max() > now:
+        latest = latest[latest <= now]
     discarded = int(marks.max())
-    known = [int(counted.max())] if len(counted) else []
+    known = [int(latest.max())] if len(latest) else []
     known += [min(discarded, now)] if discarded != NO_WATERMARK else []
     return check_answerable(_Marked(joint), decay, now, max(known, default=now))
 

@@ -957,16 +957,16 @@ def _sampled(read: _Read, rows: npt.NDArray[np.intp], place: int) -> npt.NDArray
     return np.flatnonzero(read.joints[0].heard(place)[rows])
 
 
-def _spells(joint: Joint, rows: npt.NDArray[np.integer]) -> list[list[tuple[int, int]]]:
+def _spells(joint: Joint, rows: slice | npt.NDArray[np.integer]) -> list[list[tuple[int, int]]]:
     """Return the silences for each source among rows, oldest first. Missed runs are read only for a
     source whose longest one is suspicious.
     """
-    times, degrees, by = joint.columns.times[rows], joint.degrees[rows], joint.incidences
-    count = len(joint.match.states)
-    shared, alone, longest = _native.misses(by.start, by.sources, joint.messages[rows], count)
+    by, count = joint.incidences, len(joint.match.states)
+    messages = np.ascontiguousarray(joint.messages[rows])
+    shared, alone, longest = _native.misses(by.start, by.sources, messages, count)
     found: list[list[tuple[int, int]]] = [[] for _ in range(count)]
-    for place in np.flatnonzero(silence.suspected(len(rows) - alone, shared, longest)).tolist():
+    for place in np.flatnonzero(silence.suspected(len(messages) - alone, shared, longest)).tolist():
         heard = joint.heard(place)[rows]
-        others = degrees > heard
-        found[place] = silence.spells(times[others], heard[others])
+        others = joint.degrees[rows] > heard
+        found[place] = silence.spells(joint.times[rows][others], heard[others])
     return found
