@@ -100,7 +100,10 @@ class RetainedStrata:
 
     def _number(self, names: list[Stratum]) -> Int32Array:
         known = self._numbers
-        return np.array([known.setdefault(name, len(known)) for name in names], np.int32)
+        try:
+            return np.fromiter(map(known.__getitem__, names), np.int32, len(names))
+        except KeyError:  # a new stratum
+            return np.array([known.setdefault(name, len(known)) for name in names], np.int32)
 
     def _add_state(self, state: StrataState, numbers: npt.NDArray[np.integer]) -> None:
         codes = numbers.astype(np.int32)[state.stratum]
