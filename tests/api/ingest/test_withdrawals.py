@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from databases import KINDS, new_database
 from fastapi.testclient import TestClient
 from service import LOCAL, OCTETS, posted
 
 import decaysketch as ds
 from api.app import create_app
 from api.journal.model import StreamRow
+from api.service.aggregator import Aggregator
 from api.settings import Settings
 
 URL = "/v1/streams/fleet"
@@ -72,11 +75,12 @@ def test_withdrawn_rows_do_not_return(start: Callable[..., TestClient]) -> None:
     assert (nothing["withdrawn"], nothing["token"]) == (0, None)
 
 
-def test_rows_yet_to_come_are_withdrawn_while_a_condition_stands(data: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_yet_to_come_are_withdrawn_while_a_condition_stands(kind: str, tmp_path: Path) -> None:
     """Two processes over one database. One accepts the condition, both withdraw. Every query finds
     what a sketch has that all rows were given to and then withdrawn from.
     """
-    where = "device == 'd1'"
+    where, data = "device == 'd1'", new_database(kind, tmp_path).url
     later = [dict(row, id=row["id"] + 100) for row in ROWS]
     expected = ds.DecaySketch(PARAMS)
     for rows in (ROWS, later):
@@ -84,7 +88,7 @@ def test_rows_yet_to_come_are_withdrawn_while_a_condition_stands(data: Path) -> 
     expected.withdraw(where=where)
     with ExitStack() as running:
         first, second = (
-            running.enter_context(TestClient(create_app(Settings(data=str(data))), base_url=LOCAL))
+            running.enter_context(TestClient(create_app(Settings(data=data)), base_url=LOCAL))
             for _ in range(2)
         )
         assert first.put(URL, json={"params": CREATION}).status_code == 201
@@ -105,7 +109,7 @@ def test_rows_yet_to_come_are_withdrawn_while_a_condition_stands(data: Path) -> 
             assert ds.DecaySketch.from_bytes(blob) == expected
             listed = client.get(f"{URL}/withdrawals").json()["standing"]
             assert listed == [found["standing"]]
-    with TestClient(create_app(Settings(data=str(data))), base_url=LOCAL) as client:
+    with TestClient(create_app(Settings(data=data)), base_url=LOCAL) as client:
         assert client.delete(f"{URL}/withdrawals", params={"where": where}).status_code == 204
         assert client.delete(f"{URL}/withdrawals", params={"where": where}).status_code == 404
         again = [dict(row, id=row["id"] + 200) for row in ROWS]
@@ -113,9 +117,28 @@ def test_rows_yet_to_come_are_withdrawn_while_a_condition_stands(data: Path) -> 
         assert count(client, where) == 20.0
 
 
-def test_a_condition_stands_until_its_time() -> None:
+def test_a_condition_stands_until_its_time(
+    start: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
     row = StreamRow(1, "s", "x", {}, 0, standing={"a": 10, "b": 20})
     assert [row.standing_at(now) for now in (9, 10, 20)] == [row.standing, {"b": 20}, {}]
+    clock = [T0 * 1_000_000]
+    served = partial(Aggregator, now_us=lambda: clock[0])
+    monkeypatch.setattr("api.app.Aggregator", served)
+    client, where = start(), "device == 'd1'"
+    assert client.put(URL, json={"params": CREATION}).status_code == 201
+    withdrawal = {"where": where, "for": "1h"}
+    assert client.post(f"{URL}/withdrawals", json=withdrawal).json()["withdrawn"] == 0
+    for after_us, stands, counted in ((-1, True, 0.0), (0, False, 20.0), (1, False, 40.0)):
+        clock[0] = (T0 + 3600) * 1_000_000 + after_us
+        assert bool(client.get(f"{URL}/withdrawals").json()["standing"]) == stands
+        post(client, ROWS, "again")  # withdrawn before: duplicates stay withdrawn
+        if not stands:
+            new = 100 + 100 * after_us
+            post(client, [dict(row, id=row["id"] + new) for row in ROWS], "new")
+            ended = client.delete(f"{URL}/withdrawals", params={"where": where})
+            assert ended.status_code == 404
+        assert count(client, where) == counted
 
 
 def test_bad_withdrawals_are_one_clear_error(

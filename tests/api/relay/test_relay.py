@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx2
+import numpy as np
 import pytest
 from families import CASES
 from fastapi.testclient import TestClient
@@ -307,6 +308,30 @@ def test_a_delta_to_a_stream_made_anew_is_followed_by_all(tree: Tree) -> None:
     tree.hub.put("/v1/streams/s", json=CREATION)
     post(tree.relay, build(1, 5, first_id=9000))
     until(tree.arrived)
+
+
+@pytest.mark.parametrize("at", ["hub", "relay"])
+def test_a_standing_withdrawal_applies_to_a_relay(at: str, tree: Tree) -> None:
+    params = decaysketch.SketchParams(
+        id_bits=40, seed=5, columns="rev int64, device text", revision="rev"
+    )
+    tree.create({"params": params.to_dict()})
+    where = "device == 'a'"
+    asked = {"where": where, "for": "30d"}
+    client = tree.hub if at == "hub" else tree.relay
+    assert client.post("/v1/streams/s/withdrawals", json=asked).status_code == 200
+    expected = decaysketch.DecaySketch(params)
+    for first in (0, 4):  # the second one crosses as a delta
+        made = decaysketch.DecaySketch(params)
+        ids = np.arange(first, first + 4)
+        made.update({"device": ["a", "b", "a", None]}, 1, NOW + ids, ids)
+        expected.merge(made)
+        post(tree.relay, made)
+        expected.withdraw(where=where)
+        until(lambda: tree.held() == expected.to_bytes())
+    if at == "relay":
+        assert tree.here() == expected.to_bytes()
+        assert expected.stats().withdrawn == 4
 
 
 def test_a_revoked_source_stays_upstream_until_people_decide(
