@@ -51,6 +51,13 @@ def _band() -> timeseries.Panel:
     return panel.height(10).span(24)
 
 
+def _by_group() -> timeseries.Panel:
+    """A line per group. The legend shows the labels that differ."""
+    panel = timeseries.Panel().title("$query of $stream, by group").datasource(_SOURCE)
+    expression = f"decaysketch_answer{_CHOSEN}"
+    return panel.with_target(_query(expression, "__auto", "A")).height(10).span(24)
+
+
 def _stat(title: str, expression: str) -> stat.Panel:
     panel = stat.Panel().title(title).datasource(_SOURCE)
     return panel.with_target(_query(expression, "", "A")).height(4).span(8)
@@ -85,6 +92,7 @@ def build() -> dict[str, Any]:
             .expr('max by (stream, monitor) (decaysketch_monitor_alert{stream="$stream"}) == 2')
         )
         .with_panel(_band())
+        .with_panel(_by_group())
         .with_panel(_stat("exact", f"min(decaysketch_answer_exact{_CHOSEN})"))
         .with_panel(_stat("questions", 'decaysketch_answer_questions{stream="$stream"}'))
         .with_panel(

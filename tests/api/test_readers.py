@@ -171,7 +171,7 @@ def test_the_rules_and_the_dashboard_that_are_shipped_are_sound(
     assert "SUCCESS" in run(promtool, "test", "rules", str(DEPLOY / "answers-alerts.test.yaml"))
     board = (DEPLOY / "grafana" / "answers.json").read_text(encoding="utf-8")
     expressions = [json.loads(each) for each in re.findall(r'"expr": (".*?[^\\]")', board)]
-    assert len(expressions) == 8
+    assert len(expressions) == 9
     rules = [
         {"record": f"panel:{i}", "expr": each.replace("$stream", "hot").replace("$query", "q")}
         for i, each in enumerate(expressions)

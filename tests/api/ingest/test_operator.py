@@ -104,6 +104,18 @@ def test_two_servers_of_a_pair_write_all_metrics_with_one_block(client: TestClie
     assert {group["by"]["region"] for group in mean["groups"]} == set(REGIONS)
     for group in mean["groups"]:
         assert contains(group, float(np.mean(of_region[group["by"]["region"]])))
+    (alert, panel) = [
+        (path, body)
+        for verb, path, body in REQUESTS
+        if verb == "PUT" and path.startswith("/v1/streams/servers/")
+    ]
+    assert client.put(alert[0], json=alert[1]).status_code == 201
+    assert client.put(panel[0], json=panel[1]).status_code == 201
+    scraped = client.get("/v1/streams/servers/prometheus").text
+    lines = re.findall(r'^decaysketch_answer{.*host="(\w+)".*} (\S+)$', scraped, re.MULTILINE)
+    assert {host: float(value) for host, value in lines} == {
+        group["by"]["host"]: group["quantiles"][0]["estimate"]["value"] for group in p95["groups"]
+    }
 
 
 def test_telegraf_on_5000_hosts(client: TestClient) -> None:
@@ -115,8 +127,9 @@ def test_telegraf_on_5000_hosts(client: TestClient) -> None:
         user, system = draw.uniform(0, 90, size=(2, 5000)).round(2)
         named = [",".join(f"{name}={text}" for name, text in sorted(tags(k).items()))
                  for k in range(5000)]  # fmt: skip
-        lines = [f"cpu,{named[k]} usage_user={user[k]},usage_system={system[k]} {at}"
+        lines = [f"cpu,cpu=cpu-total,{named[k]} usage_user={user[k]},usage_system={system[k]} {at}"
                  for k in range(5000)]  # fmt: skip
+        lines.append(f"cpu,cpu=cpu0,{named[0]} usage_user=99,usage_system=0 {at}")
         lines.append(f"swap,{named[0]} total=1i {at}")
         for _ in range(2):  # a retry
             body = "\n".join(lines)
@@ -136,3 +149,29 @@ def test_telegraf_on_5000_hosts(client: TestClient) -> None:
         (quantile,) = group["quantiles"]
         exact = of_host[group["by"]["host"]]
         assert contains(quantile, float(np.quantile(exact, 0.95, method="inverted_cdf")))
+
+
+def test_all_measurements_in_one_stream(client: TestClient) -> None:
+    created(client, "telegraf")
+    lines, used = [], defaultdict(list)
+    for turn in range(3):
+        at = (END - 10 * (3 - turn)) * 10**9
+        for k in range(4):
+            name = f"host=h{k},region=eu"
+            lines += [
+                f"cpu,cpu=cpu-total,{name} usage_user={k + turn} {at}",
+                f"cpu,cpu=cpu0,{name} usage_user=99 {at}",
+                f"mem,{name} used_percent={50 + k} {at}",
+                f"disk,path=/,{name} used_percent=90 {at}",
+                f"swap,{name} total=1i {at}",
+            ]
+            used[f"h{k}"].append(50.0 + k)
+    body = "\n".join(lines)
+    assert client.post("/api/v2/write?bucket=telegraf", content=body).status_code == 204
+    memory, count, p95 = asked(client, "telegraf")
+    found = {group["by"]["host"]: group["estimate"]["value"] for group in memory["groups"]}
+    assert found == {host: float(np.mean(values)) for host, values in used.items()}
+    counts = {group["by"]["measurement"]: group["estimate"]["value"] for group in count["groups"]}
+    assert counts == {"cpu": 24.0, "mem": 12.0, "disk": 12.0}
+    assert count["unseen_at_most"] == 0.0
+    assert p95["quantiles"][0]["estimate"]["value"] == 5.0
