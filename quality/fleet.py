@@ -140,7 +140,7 @@ def _prometheus(folder: Path, configuration: str) -> Iterator[str]:
 def _until(found: Callable[[], Any]) -> Any:
     stop = time.monotonic() + _SOON_S
     while time.monotonic() < stop:
-        with suppress(httpx2.TransportError):
+        with suppress(httpx2.TransportError, ValueError):  # it does not listen, or is not ready
             if value := found():
                 return value
         time.sleep(0.5)

@@ -24,7 +24,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, pairwise
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -40,6 +40,8 @@ __all__ = [
     "MAX_TEXTS",
     "Record",
     "Records",
+    "RecordsOfEach",
+    "TextsOfEach",
     "comparable",
     "comparable_keys",
     "concatenated",
@@ -179,6 +181,104 @@ def with_used_texts(keys: Int64Array, texts: Sequence[str]) -> Record:
     rank = np.cumsum(used) - 1
     rank[-1] = MISSING_KEY
     return Record(rank[np.maximum(keys, -1)], tuple(compress(texts, used.tolist())))
+
+
+class TextsOfEach(NamedTuple):
+    """A text column's texts in each of many sketches.
+
+    Attributes:
+        texts: all texts, rising.
+        numbers: the numbers of each sketch's texts, rising.
+        offsets: int64[sketches + 1] into the numbers.
+    """
+
+    texts: Sequence[str]
+    numbers: Int64Array
+    offsets: Int64Array
+
+
+class RecordsOfEach(NamedTuple):
+    """Canonical rows of many sketches, end to end.
+
+    Attributes:
+        types: name and type of each column.
+        keys: for each column int64[rows]. For texts, positions among the sketch's own.
+        texts: for each column its texts, None if it has none.
+        offsets: int64[sketches + 1] into the rows.
+    """
+
+    types: ColumnTypes
+    keys: tuple[Int64Array, ...]
+    texts: tuple[TextsOfEach | None, ...]
+    offsets: Int64Array
+
+    @classmethod
+    def of(cls, records: Records, offsets: Int64Array) -> RecordsOfEach:
+        """Return rows of many sketches, each as :meth:`Records.canonical` returns them. O(n log n).
+
+        Raises:
+            ObservationError: a sketch has too many texts in a column.
+        """
+        keys, texts = [], []
+        for (name, kind), column in zip(records.types, records.columns, strict=True):
+            found, own = column.keys, None
+            if kind == "text":
+                found, own = _own_texts(name, _canonical(column), offsets)
+            keys.append(found)
+            texts.append(own)
+        return cls(records.types, tuple(keys), tuple(texts), offsets)
+
+    def of_one(self, number: int) -> Records:
+        """Return one sketch's rows."""
+        rows = slice(*self.offsets[number : number + 2])
+        columns = []
+        for keys, each in zip(self.keys, self.texts, strict=True):
+            own: tuple[str, ...] = ()
+            if each is not None:
+                places = each.numbers[slice(*each.offsets[number : number + 2])]
+                own = tuple(each.texts[place] for place in places.tolist())
+            columns.append(Record(keys[rows].copy(), own))
+        return Records(self.types, tuple(columns))
+
+    def digest_parts(self) -> Iterable[list[Any]]:
+        """Yield for each sketch the parts that :meth:`Records.digest_parts` yields."""
+        listed = [None if each is None else _listed_texts(each) for each in self.texts]
+        keys = [np.ascontiguousarray(each, "<i8").view(np.uint8).data for each in self.keys]
+        for number, (start, stop) in enumerate(pairwise((8 * self.offsets).tolist())):
+            parts: list[Any] = []
+            for texts, column in zip(listed, keys, strict=True):
+                parts += [b"[]" if texts is None else texts[number], column[start:stop]]
+            yield parts
+
+
+def _own_texts(name: str, column: Record, offsets: Int64Array) -> tuple[Int64Array, TextsOfEach]:
+    """Return each row's place among the texts of its sketch, and these texts."""
+    sketches = len(offsets) - 1
+    there = column.keys != MISSING_KEY
+    which = np.repeat(np.arange(sketches), np.diff(offsets))[there]
+    found, places = np.unique(which * len(column.texts) + column.keys[there], return_inverse=True)
+    owner, numbers = np.divmod(found, max(len(column.texts), 1))
+    counts = np.bincount(owner, minlength=sketches)
+    if sketches and int(counts.max()) > MAX_TEXTS:
+        raise ObservationError(
+            f"column {name!r} has {int(counts.max())} texts in one sketch; expected at most 2^20 = "
+            f"{MAX_TEXTS}: leave the column out, or give it fewer distinct texts",
+            column=name,
+        )
+    ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    keys = column.keys.copy()
+    keys[there] = places - ends[which]
+    return keys, TextsOfEach(column.texts, numbers, ends)
+
+
+def _listed_texts(texts: TextsOfEach) -> list[bytes]:
+    """Return for each sketch its texts as JSON, as :meth:`Records.digest_parts` writes them."""
+    written = [json.dumps(text).encode() for text in texts.texts]
+    own = [written[number] for number in texts.numbers.tolist()]
+    return [
+        b"[" + b", ".join(own[start:stop]) + b"]"
+        for start, stop in pairwise(texts.offsets.tolist())
+    ]
 
 
 def comparable(values: Any, rows: Any) -> npt.NDArray[Any]:

@@ -11,20 +11,32 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from itertools import pairwise
-from typing import NamedTuple
+from collections.abc import Iterable
+from itertools import pairwise, repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core.codec.fields import CHECKSUM_BYTES, begin
+from decaysketch.core.codec.records import EachPart, joined_parts, parts_of_each
 from decaysketch.core.codec.sections import Rows
+from decaysketch.core.observations import MISSING_KEY
 from decaysketch.core.params import SketchParams
+from decaysketch.core.records import RecordsOfEach
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.querytime import _wire_native as _native
 from decaysketch.querytime.state import FAMILY, stream_of
 
-__all__ = ["ManySketches", "decode_many", "digest_many", "encode_many", "joined_marks"]
+__all__ = [
+    "ManySketches",
+    "decode_many",
+    "digest_many",
+    "encode_many",
+    "encode_many_records",
+    "ends_of",
+    "joined_marks",
+]
 
 Int64Array = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -73,6 +85,30 @@ def encode_many(params: SketchParams, sketches: ManySketches) -> tuple[Bytes, In
     return out[: out_offsets[-1]], out_offsets
 
 
+def encode_many_records(
+    params: SketchParams, sketches: ManySketches, records: RecordsOfEach
+) -> tuple[Bytes, Int64Array]:
+    """Do the same for sketches with columns.
+
+    Args:
+        params: shared parameters.
+        sketches: their states. Value keys are ignored.
+        records: their columns, row by row.
+    """
+    nothing = np.full(len(sketches.times), MISSING_KEY, np.int64)
+    bare = sketches._replace(value_keys=nothing)
+    prefix = bytes(begin(FAMILY, params, embed_params=True))
+    rows = np.empty(_native.room(*bare, prefix_bytes=len(prefix)), np.uint8)
+    ends = np.empty(len(bare.offsets), np.int64)
+    _native.encode(*bare, prefix=prefix, floats=False, out=rows, out_offsets=ends)
+    # The columns are between the rows and the checksum.
+    first = EachPart(rows, ends[:-1], ends[1:] - CHECKSUM_BYTES)
+    last = EachPart(rows, ends[1:] - CHECKSUM_BYTES, ends[1:])
+    out, offsets = joined_parts([first, *parts_of_each(records), last])
+    _seal(out, offsets)
+    return out, offsets
+
+
 def _seal(out: Bytes, offsets: Int64Array) -> None:
     view, ends = out.data, offsets.tolist()
     checksums = np.array(
@@ -83,8 +119,16 @@ def _seal(out: Bytes, offsets: Int64Array) -> None:
     out[places] = checksums.view(np.uint8).reshape(-1, CHECKSUM_BYTES)
 
 
-def digest_many(params: SketchParams, sketches: ManySketches) -> list[str]:
-    """Return the digest for every sketch, as ``state.digest_of`` gives it. About 1 us a sketch."""
+def digest_many(
+    params: SketchParams, sketches: ManySketches, records: RecordsOfEach | None = None
+) -> list[str]:
+    """Return the digest for every sketch, as ``state.digest_of`` gives it. About 1 us a sketch.
+
+    Args:
+        params: shared parameters.
+        sketches: their states.
+        records: their columns, which replace their value keys.
+    """
     levels = params.levels + 1
     sizes = 1 + levels + 4 * np.diff(sketches.offsets)
     inputs = np.empty(int(sizes.sum()), np.int64)
@@ -93,10 +137,15 @@ def digest_many(params: SketchParams, sketches: ManySketches) -> list[str]:
     base.update(params.capacity.to_bytes(8, "little"))
     view = inputs.astype("<i8", copy=False).view(np.uint8).data
     ends = [0, *(8 * np.cumsum(sizes)).tolist()]
+    columns: Iterable[Iterable[Any]] = repeat(()) if records is None else records.digest_parts()
+    values = 0 if records is None else 8 * np.diff(sketches.offsets)  # which columns replace
+    stops = (np.array(ends[1:]) - values).tolist()
     digests = []
-    for start, stop in pairwise(ends):
+    for start, stop, more in zip(ends, stops, columns, strict=False):
         digest = base.copy()
         digest.update(view[start:stop])
+        for part in more:
+            digest.update(part)
         digests.append(digest.hexdigest())
     return digests
 
@@ -143,6 +192,11 @@ def decode_many(
     times, ids, weights, values = (column[:total] for column in columns)
     sketches = ManySketches(out_offsets, times, ids, weights, values, mark_offsets, marks)
     return sketches, read
+
+
+def ends_of(lengths: list[int]) -> Int64Array:
+    """Return offsets of parts with these lengths, end to end."""
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 def joined_marks(

@@ -35,10 +35,11 @@ class RecordsByKey(RowsByKey):
 
     Args:
         params: shared parameters. Stratum columns belong to no row.
+        limit: see :class:`RowsByKey`.
     """
 
-    def __init__(self, params: SketchParams) -> None:
-        super().__init__(params, records=True)
+    def __init__(self, params: SketchParams, limit: int | None = None) -> None:
+        super().__init__(params, limit, records=True)
         self.types = params.own_columns
         self._texts = [TextNumbers() if kind == "text" else None for _, kind in self.types]
         self._payloads = np.empty((0, len(self.types)), np.int64)

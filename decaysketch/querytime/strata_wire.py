@@ -28,7 +28,7 @@ from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.core.withdrawals import fault_of_revisions
 from decaysketch.errors import CorruptSketchError
 from decaysketch.querytime import _wire_native as _native
-from decaysketch.querytime.many import ManySketches, decode_many
+from decaysketch.querytime.many import ManySketches, decode_many, ends_of
 from decaysketch.querytime.state import FAMILY
 from decaysketch.querytime.strata_state import (
     StrataState,
@@ -187,10 +187,6 @@ def _with_care(
         marks.append(state.watermarks[state.watermarks != NO_WATERMARK])
     times, ids, weights, values = (np.concatenate(column) for column in zip(*rows, strict=True))
     return ManySketches(
-        _ends([len(each[0]) for each in rows]), times, ids, weights, values,
-        _ends(list(map(len, marks))), np.concatenate(marks),
+        ends_of([len(each[0]) for each in rows]), times, ids, weights, values,
+        ends_of(list(map(len, marks))), np.concatenate(marks),
     )  # fmt: skip
-
-
-def _ends(lengths: list[int]) -> Int64Array:
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

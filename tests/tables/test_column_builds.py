@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
@@ -24,7 +26,8 @@ from decaysketch.cli import app
 from decaysketch.core.log_columns import FIELDS, LogColumnArguments
 from decaysketch.families import decode
 from decaysketch.series import SeriesParams, SeriesSketch
-from decaysketch.tables import ColumnMapping, KeyedBuilder, sketches_by_key
+from decaysketch.tables import ColumnMapping, KeyedBuilder, partition_merger, sketches_by_key
+from decaysketch.tables.merging import TALLY_FIELDS
 from decaysketch.tables.records import read_columns
 
 AT = 1_790_000_000
@@ -323,3 +326,84 @@ def test_attributes_of_series_are_filled_as_columns_are(tmp_path: Path) -> None:
         assert out.read_bytes() == blob
     with pytest.raises(ds.ParameterError, match="columns has 'place'; the stream has the columns"):
         SeriesSketch.from_frame(renamed, params=params, **given, columns=["place"])
+
+
+def uneven_log(seed: int, rows: int = 900) -> pa.Table:
+    """Rows of keys with one row to some hundred, with duplicates that disagree, nulls, texts of one
+    beginning and beyond ASCII, and numbers of 32 bits.
+    """
+    draw = np.random.default_rng(seed)
+    texts = np.array(["", "a", "ab", "ab" + 40 * "x", "\u00e9", "\u5f20\U0001f600", None], object)
+    key = np.minimum(draw.geometric(0.02, rows), 60)
+    ids = draw.integers(0, 600, rows)
+    return pa.table(
+        {
+            "key": [f"k{each}" for each in key],
+            "at": AT + ids // 3,
+            "n": ids,
+            "x": np.where(draw.random(rows) < 0.1, np.nan, draw.normal(20, 9, rows).round(2)),
+            "y": draw.normal(20, 9, rows).round(1).astype(np.float32).astype(np.float64),
+            "ok": [None if each < 0.2 else bool(each < 0.6) for each in draw.random(rows)],
+            "a": draw.choice(texts, rows),
+            "b": np.where(key < 3, "one", draw.choice(texts, rows)),
+            "w": draw.integers(0, 3, rows),
+            "rev": [None if each < 0.5 else int(each * 9) for each in draw.random(rows)],
+        }
+    )
+
+
+@pytest.mark.parametrize("capacity", [4, 500])
+def test_many_keys_with_columns_equal_a_sketch_for_each(capacity: int) -> None:
+    """Built together, and merged together. Sketches that are not simple are merged one by one."""
+    columns = "x float64, y float64, ok bool, a text, b text, rev int64"
+    params = ds.SketchParams(
+        max_weight=2, id_bits=40, capacity=capacity, time_unit="s", columns=columns, revision="rev"
+    )
+    names = {name: name for name, _ in params.columns}
+    mapping = ColumnMapping(time="at", ids=("n",), weight="w", columns=names)
+    logs, expected, batches = [uneven_log(seed) for seed in (1, 2)], {}, []
+    for log in logs:
+        builder = KeyedBuilder(params, mapping, ["key"])
+        for batch in log.to_batches(max_chunksize=250):
+            builder.add(batch)
+        own = {}
+        for key in set(log["key"].to_pylist()):
+            rows = log.filter(pc.equal(log["key"], key))
+            own[key] = ds.DecaySketch(params)
+            ids = ds.observation_ids(rows["n"].to_numpy(), params=params)
+            values = {name: rows[name].to_pylist() for name in names}
+            own[key].update(values, rows["w"].to_numpy(), rows["at"].to_numpy(), ids)
+        written = pa.Table.from_batches(builder.batches())
+        assert bytes_by_key(written) == {key: (s.to_bytes(), s.digest()) for key, s in own.items()}
+        assert {key: sketch for (key,), sketch in builder.sketches.items()} == own
+        if log is logs[0]:
+            own["k1"].withdraw(where="ok")  # stored elsewhere, and without its parameters
+            place = written["key"].to_pylist().index("k1")
+            blobs = written["sketch"].to_pylist()
+            blobs[place] = own["k1"].to_bytes()
+            written = written.set_column(
+                written.schema.get_field_index("sketch"), "sketch", pa.array(blobs, pa.binary())
+            )
+        batches += written.to_batches(max_chunksize=7)
+        for key, sketch in own.items():
+            expected[key] = expected[key] | sketch if key in expected else sketch
+    partials = pa.Table.from_batches(batches).sort_by("key")
+    merged = pa.Table.from_batches(
+        partition_merger(["key"], tally=True)(iter(partials.to_batches(max_chunksize=11)))
+    )
+    assert bytes_by_key(merged) == {key: (s.to_bytes(), s.digest()) for key, s in expected.items()}
+    tallies = zip(*(merged[field.name].to_pylist() for field in TALLY_FIELDS), strict=True)
+    for key, tally in zip(merged["key"].to_pylist(), tallies, strict=True):
+        assert tally == tuple(expected[key].snapshot().tally())
+    blob = bytearray(partials["sketch"][3].as_py())
+    blob[-9] ^= 1
+    bad = partials.slice(3, 1).set_column(
+        partials.schema.get_field_index("sketch"), "sketch", pa.array([bytes(blob)], pa.binary())
+    )
+    with pytest.raises(ds.CorruptSketchError):
+        list(partition_merger(["key"])(iter(bad.to_batches())))
+
+
+def bytes_by_key(table: pa.Table) -> dict[str, tuple[bytes, str]]:
+    columns = (table[name].to_pylist() for name in ("key", "sketch", "digest"))
+    return {key: (blob, digest) for key, blob, digest in zip(*columns, strict=True)}

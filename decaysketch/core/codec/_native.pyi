@@ -50,6 +50,29 @@ def read_rows(
 ) -> int: ...
 def first_out_of_order(times: _Int64Array, ids: _Int64Array, weights: _Int64Array) -> int: ...
 def pack_values(keys: npt.NDArray[np.int64], floats: bool) -> bytes: ...
+def pack_each(
+    keys: _Int64Array,
+    offsets: _Int64Array,
+    floats: bool,
+    out: npt.NDArray[np.uint8],
+    ends: _Int64Array,
+) -> None: ...
+def each_room(offsets: _Int64Array) -> int: ...
+def put_texts_of_each(
+    texts: npt.NDArray[np.uint8],
+    bounds: _Int64Array,
+    numbers: _Int64Array,
+    offsets: _Int64Array,
+    out: npt.NDArray[np.uint8],
+    ends: _Int64Array,
+) -> None: ...
+def append_each(
+    part: npt.NDArray[np.uint8],
+    starts: _Int64Array,
+    stops: _Int64Array,
+    out: npt.NDArray[np.uint8],
+    at: _Int64Array,
+) -> None: ...
 def read_values(
     data: bytes, start: int, stop: int, floats: bool, keys: npt.NDArray[np.int64]
 ) -> int: ...

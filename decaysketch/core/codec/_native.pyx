@@ -4,6 +4,7 @@ import secrets
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
 cdef extern from "core/codec/bitpack.h" nogil:
     ctypedef struct ds_outcome:
@@ -185,6 +186,117 @@ def pack_values(const int64_t[::1] keys, bint floats):
         return PyBytes_FromStringAndSize(<const char *> packed, size)
     finally:
         free(packed)
+
+
+def pack_each(
+    const int64_t[::1] keys not None, const int64_t[::1] offsets not None, bint floats,
+    uint8_t[::1] out not None, int64_t[::1] ends not None,
+):
+    """Pack a column of value keys for each of many sketches, end to end.
+
+    Args:
+        keys: of all sketches.
+        offsets: int64[sketches + 1] into the keys.
+        out: bytes, with room for each_room(offsets).
+        ends: int64[sketches + 1], out: offsets into the bytes.
+    """
+    cdef int64_t count = offsets.shape[0] - 1, sketch, first, n, at = 0
+    if ends.shape[0] != count + 1 or keys.shape[0] != offsets[count] or offsets[0]:
+        raise ValueError(f"offsets of {count} sketches, {ends.shape[0]} ends, {keys.shape[0]} keys")
+    if out.shape[0] < each_room(offsets):
+        raise ValueError(f"room for {out.shape[0]} bytes")
+    ends[0] = 0
+    with nogil:
+        for sketch in range(count):
+            first, n = offsets[sketch], offsets[sketch + 1] - offsets[sketch]
+            if n > 0:
+                at += bitpack.pack_values(&keys[first], n, floats, &out[at])
+            ends[sketch + 1] = at
+
+
+def each_room(const int64_t[::1] offsets not None):
+    """Bytes that no packing of these columns exceeds."""
+    cdef int64_t sketch, room = 0
+    for sketch in range(offsets.shape[0] - 1):
+        room += ds_packed_room(offsets[sketch + 1] - offsets[sketch])
+    return room
+
+
+cdef inline int64_t _put_varint(uint8_t *out, uint64_t number) noexcept nogil:
+    cdef int64_t size = 0
+    while number > 0x7F:
+        out[size] = <uint8_t> ((number & 0x7F) | 0x80)
+        number >>= 7
+        size += 1
+    out[size] = <uint8_t> number
+    return size + 1
+
+
+def put_texts_of_each(
+    const uint8_t[::1] texts not None, const int64_t[::1] bounds not None,
+    const int64_t[::1] numbers not None, const int64_t[::1] offsets not None,
+    uint8_t[::1] out not None, int64_t[::1] ends not None,
+):
+    """Write the texts of each of many sketches: their number, and each text behind the bytes that
+    it shares with the one before.
+
+    Args:
+        texts: bytes of all texts, end to end, behind one byte.
+        bounds: int64[texts + 1] into them.
+        numbers: of the texts of all sketches.
+        offsets: int64[sketches + 1] into the numbers.
+        out: bytes, with room for 20 a sketch and a text, and the texts.
+        ends: int64[sketches + 1], out: offsets into the bytes.
+    """
+    cdef int64_t count = offsets.shape[0] - 1, sketch, k, at = 0, room = 20 * count
+    cdef int64_t start, size, before, shared, most
+    cdef const uint8_t *last
+    if ends.shape[0] != count + 1 or numbers.shape[0] != offsets[count] or offsets[0]:
+        raise ValueError(f"offsets of {count} sketches, {ends.shape[0]} ends")
+    for k in range(numbers.shape[0]):
+        if not 0 <= numbers[k] < bounds.shape[0] - 1:
+            raise ValueError(f"text {numbers[k]} of {bounds.shape[0] - 1}")
+        room += 20 + bounds[numbers[k] + 1] - bounds[numbers[k]]
+    if out.shape[0] < room or bounds[bounds.shape[0] - 1] > texts.shape[0]:
+        raise ValueError(f"room for {out.shape[0]} bytes; expected {room}")
+    ends[0] = 0
+    with nogil:
+        for sketch in range(count):
+            at += _put_varint(&out[at], <uint64_t> (offsets[sketch + 1] - offsets[sketch]))
+            last, before = &texts[0], 0
+            for k in range(offsets[sketch], offsets[sketch + 1]):
+                start = bounds[numbers[k]]
+                size = bounds[numbers[k] + 1] - start
+                most, shared = min(size, before), 0
+                while shared < most and texts[start + shared] == last[shared]:
+                    shared += 1
+                at += _put_varint(&out[at], <uint64_t> shared)
+                at += _put_varint(&out[at], <uint64_t> (size - shared))
+                if size > shared:
+                    memcpy(&out[at], &texts[start + shared], size - shared)
+                at += size - shared
+                last, before = &texts[0] + start, size
+            ends[sketch + 1] = at
+
+
+def append_each(
+    const uint8_t[::1] part not None, const int64_t[::1] starts not None,
+    const int64_t[::1] stops not None, uint8_t[::1] out not None, int64_t[::1] at not None,
+):
+    """Copy a part of each of many sketches behind its bytes so far, and move ``at`` behind it."""
+    cdef int64_t sketch, size, count = starts.shape[0]
+    if not count == stops.shape[0] == at.shape[0]:
+        raise ValueError(f"{count} starts, {stops.shape[0]} stops, {at.shape[0]} places")
+    for sketch in range(count):
+        size = stops[sketch] - starts[sketch]
+        if size <= 0:
+            continue
+        if starts[sketch] < 0 or stops[sketch] > part.shape[0]:
+            raise ValueError(f"bytes {starts[sketch]} to {stops[sketch]} of {part.shape[0]}")
+        if at[sketch] < 0 or at[sketch] + size > out.shape[0]:
+            raise ValueError(f"{size} bytes at {at[sketch]} of {out.shape[0]}")
+        memcpy(&out[at[sketch]], &part[starts[sketch]], size)
+        at[sketch] += size
 
 
 def read_values(

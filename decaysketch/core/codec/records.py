@@ -17,6 +17,7 @@ The reader encodes each column again and compares bytes. So each state has one e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,10 +33,18 @@ from decaysketch.core.observations import (
     float_keys,
     no_floats,
 )
-from decaysketch.core.records import MAX_TEXTS, Record, Records, concatenated
+from decaysketch.core.records import (
+    MAX_TEXTS,
+    Record,
+    Records,
+    RecordsOfEach,
+    TextsOfEach,
+    concatenated,
+)
 
-__all__ = ["encode_records", "read_records"]
+__all__ = ["EachPart", "encode_records", "joined_parts", "parts_of_each", "read_records"]
 
+Bytes = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
 
 _KEYS, _FLOAT32 = 0, 1
@@ -84,24 +93,34 @@ def _packed(keys: Int64Array, kind: str) -> bytes:
     if kind != "float64":
         return bytes([_KEYS]) + _native.pack_values(keys, False)
     plain: bytes = _native.pack_values(keys, True)
-    decimal = _shortest_decimals(keys)
-    if decimal is not None:
-        shorter: bytes = _native.pack_values(decimal, True)
+    found = _shortest_decimals(keys)
+    if found.single.all() and found.differs.any():
+        shorter: bytes = _native.pack_values(found.keys, True)
         if len(shorter) < len(plain):
             return bytes([_FLOAT32]) + shorter
     return bytes([_KEYS]) + plain
 
 
-def _shortest_decimals(keys: Int64Array) -> Int64Array | None:
-    """Return keys for the decimals with the fewest digits that round to these float32 numbers.
-    None if a number is no float32, or all are decimals already.
+class _Decimals(NamedTuple):
+    """Decimals with the fewest digits that round to float32 numbers.
+
+    Attributes:
+        keys: their keys. Other numbers keep theirs.
+        single: which numbers are float32 numbers, or missing.
+        differs: which of them are no such decimals.
     """
+
+    keys: Int64Array
+    single: npt.NDArray[np.bool_]
+    differs: npt.NDArray[np.bool_]
+
+
+def _shortest_decimals(keys: Int64Array) -> _Decimals:
     values, missing = decode_values(keys, "float64")
     with np.errstate(over="ignore"):
         single = values.astype(np.float32)
-    if not np.array_equal(single.astype(np.float64), values):
-        return None
-    found, left = values.copy(), np.flatnonzero(~missing)
+    is_single = missing | (single.astype(np.float64) == values)
+    found, left = values.copy(), np.flatnonzero(is_single & ~missing)
     for decimals in range(_DECIMALS + 1):
         power = 10.0**decimals
         near = np.rint(values[left] * power) / power
@@ -110,11 +129,85 @@ def _shortest_decimals(keys: Int64Array) -> Int64Array | None:
         left = left[~good]
         if not len(left):
             break
-    if np.array_equal(found, values):
-        return None
-    found_keys = encode_values(found, "float64")
-    found_keys[missing] = MISSING_KEY
-    return found_keys
+    differs = (found != values) & ~missing
+    found_keys = keys.copy()
+    if differs.any():
+        found_keys[differs] = encode_values(found[differs], "float64")
+    return _Decimals(found_keys, is_single, differs)
+
+
+# --------------------------------------------------------------------------- writing many sketches
+
+
+class EachPart(NamedTuple):
+    """Some bytes of each of many sketches: the bytes, and where they start and stop."""
+
+    data: Bytes
+    starts: Int64Array
+    stops: Int64Array
+
+
+def parts_of_each(records: RecordsOfEach) -> list[EachPart]:
+    """Return the columns of many sketches, in parts. The parts of a sketch, one after the other,
+    are what :func:`encode_records` returns for it. O(rows * columns).
+    """
+    kinds = [kind for _, kind in records.types]
+    parts = [_texts_part(texts) for texts in records.texts if texts is not None]
+    for keys, kind in zip(records.keys, kinds, strict=True):
+        parts += _packed_parts(np.ascontiguousarray(keys), records.offsets, kind)
+    return parts
+
+
+def joined_parts(parts: Sequence[EachPart]) -> tuple[Bytes, Int64Array]:
+    """Return the parts of each sketch one after the other: bytes end to end, and offsets."""
+    sizes = sum((part.stops - part.starts for part in parts), np.zeros(1, np.int64))
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    out, at = np.empty(int(offsets[-1]), np.uint8), offsets[:-1].copy()
+    for part in parts:
+        _native.append_each(part.data, part.starts, part.stops, out, at)
+    return out, offsets
+
+
+def _texts_part(texts: TextsOfEach) -> EachPart:
+    encoded = [text.encode() for text in texts.texts]
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    bounds = np.concatenate([[1], 1 + np.cumsum(lengths)]).astype(np.int64)
+    data = np.frombuffer(b"\0" + b"".join(encoded), np.uint8)
+    sketches = len(texts.offsets) - 1
+    room = 20 * (sketches + len(texts.numbers)) + int(lengths[texts.numbers].sum())
+    out, ends = np.empty(room, np.uint8), np.empty(sketches + 1, np.int64)
+    _native.put_texts_of_each(data, bounds, texts.numbers, texts.offsets, out, ends)
+    return EachPart(out, ends[:-1], ends[1:])
+
+
+def _packed_parts(keys: Int64Array, offsets: Int64Array, kind: str) -> list[EachPart]:
+    """Return the forms and the packed keys, as :func:`_packed`."""
+    plain = _packed_each(keys, offsets, floats=kind == "float64")
+    form = np.zeros(len(offsets) - 1, np.uint8)
+    chosen = [plain]
+    if kind == "float64":
+        which = np.repeat(np.arange(len(form)), np.diff(offsets))
+        found = _shortest_decimals(keys)
+        shown = np.bincount(which[~found.single], minlength=len(form)) == 0
+        shown &= np.bincount(which[found.differs], minlength=len(form)) > 0
+        if shown.any():
+            other = np.where(shown[which], found.keys, keys)
+            decimal = _packed_each(other, offsets, floats=True)
+            shown &= decimal.stops - decimal.starts < plain.stops - plain.starts
+            form[shown] = _FLOAT32
+            chosen = [
+                plain._replace(stops=np.where(shown, plain.starts, plain.stops)),
+                decimal._replace(stops=np.where(shown, decimal.stops, decimal.starts)),
+            ]
+    some = np.diff(offsets) > 0  # a sketch without rows has no form either
+    place = np.arange(len(form), dtype=np.int64)
+    return [EachPart(form, place, place + some), *chosen]
+
+
+def _packed_each(keys: Int64Array, offsets: Int64Array, *, floats: bool) -> EachPart:
+    out, ends = np.empty(_native.each_room(offsets), np.uint8), np.empty(len(offsets), np.int64)
+    _native.pack_each(keys, offsets, floats, out, ends)
+    return EachPart(out, ends[:-1], ends[1:])
 
 
 # ----------------------------------------------------------------------------------------- reading
