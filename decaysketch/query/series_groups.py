@@ -30,11 +30,11 @@ from decaysketch.errors import ParameterError
 from decaysketch.query import ensemble
 from decaysketch.query.dispatch import given_to
 from decaysketch.query.ensemble import Combine
-from decaysketch.query.estimate import Estimate, check_confidence
+from decaysketch.query.estimate import Estimate
 from decaysketch.query.grouped import FEW, Keys, number_rows
 from decaysketch.query.modifiers import Modifiers, bound_to
 from decaysketch.query.shapes import Question
-from decaysketch.query.tables import GroupTable, as_group
+from decaysketch.query.tables import GroupTable, as_group, asked_by_group
 
 if TYPE_CHECKING:
     from decaysketch.query.series import SeriesView
@@ -138,10 +138,9 @@ class GroupedSeries:
         Raises:
             ParameterError: more groups than ``MOST_SERIES_GROUPS`` are to be computed.
         """
-        ensemble.check_combine(combine)
-        check_confidence(confidence)
-        found, given = given_to(question, arguments, of="series")
-        self._modifiers.check(found)
+        found, given = asked_by_group(
+            question, arguments, self._modifiers, confidence, combine, of="series"
+        )
         keys = self._keys
         chosen = self._chosen(found.name)
         level = 1.0 - (1.0 - confidence) / max(keys.size, 1)

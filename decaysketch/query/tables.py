@@ -22,7 +22,7 @@ from decaysketch.query.grouped import Estimates, Keys, Parts, number_groups
 from decaysketch.query.grouped_quantiles import EstimateLists, median_by, quantiles_by
 from decaysketch.query.modifiers import Modifiers, bound_to, modified, revalued
 from decaysketch.query.sample import FAINT, EndOfRange, Sample, changed, pool
-from decaysketch.query.shapes import SCALAR, Question
+from decaysketch.query.shapes import SCALAR, Held, Question
 from decaysketch.query.strata import Groups
 
 __all__ = [
@@ -219,10 +219,7 @@ class GroupedView:
             ParameterError: there are too many groups, or more than 100 for an aggregate that is not
                 computed for all groups at once.
         """
-        ensemble.check_combine(combine)
-        check_confidence(confidence)
-        found, given = given_to(question, arguments)
-        self._modifiers.check(found)
+        found, given = asked_by_group(question, arguments, self._modifiers, confidence, combine)
         table = self._answered(found, given, confidence, combine)
         texts = [*self._modifiers.texts, *found.columns(given)]
         if not reads_ranges(found, self._drawn, texts):
@@ -536,6 +533,22 @@ def _is_exact(answer: Any) -> bool:
     if isinstance(answer, list | tuple):
         return all(_is_exact(each) for each in answer)
     return all(_is_exact(each) for each in getattr(answer, "__dict__", {}).values())
+
+
+def asked_by_group(
+    question: Question[Any] | str, arguments: dict[str, Any], modifiers: Modifiers,
+    confidence: float, combine: Combine, *, of: Held = "rows",
+) -> tuple[Question[Any], dict[str, Any]]:  # fmt: skip
+    """Return a query to groups and its complete arguments, checked before any row is read.
+
+    Raises:
+        ParameterError: an argument, a modifier or the confidence is invalid for it.
+    """
+    ensemble.check_combine(combine)
+    check_confidence(confidence)
+    found, given = given_to(question, arguments, of=of)
+    modifiers.check(found)
+    return found, given
 
 
 def as_group(answer: Any, confidence: float, small: bool) -> Any:
