@@ -240,7 +240,8 @@ class Report:
 
     def alert(self, monitor: Any, exact: Mapping[str, float]) -> None:
         """Print how many hosts the alert judges as their exact values do."""
-        limit, tally = monitor["threshold"], defaultdict(int)
+        limit = monitor["threshold"]
+        tally: dict[tuple[str, str], int] = defaultdict(int)
         for group in monitor["groups"]:
             above = exact[group["by"]["host"]] >= limit
             tally[group["state"], "above" if above else "below"] += 1
