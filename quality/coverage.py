@@ -615,7 +615,7 @@ def _forwarded(
                 part = post.snapshot().part(level)
                 if len(part):
                     size[f"each source from level {level}"] += len(part.to_bytes())
-                    known[level][name].merge(part.thaw())
+                    known[level][name].merge(part)
     return size, known
 
 
