@@ -35,9 +35,8 @@ _OTHERS: Final = (
     "quality.gateway, "
     "quality.hostile, quality.kill, quality.messages, quality.monitor, quality.node_bytes, "
     "quality.relays, "
-    "quality.scale, quality.siege, quality.simulation, quality.soak, quality.spool, "
-    "quality.streaming, "
-    "quality.traces"
+    "quality.scale, quality.scanners, quality.siege, quality.simulation, quality.soak, "
+    "quality.spool, quality.streaming, quality.traces"
 )
 
 

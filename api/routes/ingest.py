@@ -7,6 +7,7 @@ One function, :func:`ingest`, runs the stages for every body with rows: read, ch
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -58,7 +59,7 @@ __all__ = [
     "warnings_on",
 ]
 
-_PATIENCE_S = 0.01
+_PATIENCE_S, _STEP_S = 0.01, 0.001
 _COST = 32  # to read one takes as long as to decode so many rows of a sketch
 
 M = TypeVar("M", bound=Map)
@@ -214,15 +215,17 @@ def copies_of(stream: Stream) -> int:
 
 
 def held(steps: Steps[T], memory: Memory, hold: Hold) -> Steps[T]:
-    """Run the same steps, and reserve the rows in each. A step with many rows runs while no
-    other work merges many rows. It never waits long for that, since other posts wait for its
-    thread.
+    """Run the same steps, short ones together, and reserve the rows in each. A step with many rows
+    runs while no other work merges many rows. It never waits long for that, since other posts wait
+    for its thread.
     """
     while True:
         with hold, memory.merging(hold.rows, _PATIENCE_S) as is_free:
+            latest = time.monotonic() + _STEP_S
             try:
-                if is_free:
+                while is_free:
                     next(steps)
+                    is_free = time.monotonic() < latest
             except StopIteration as end:
                 found: T = end.value
                 return found

@@ -154,9 +154,8 @@ def may_match(held: Int64Array, offered: Int64Array) -> tuple[Int64Array, Int64A
     Args:
         held, offered: int64[n] each, with any repetition.
     """
-    mine = np.arange(len(held))
-    for shift in (0, _MARK_BITS):
-        mine = mine[_marks(offered >> shift)[held[mine] >> shift & _MARK_MASK]]
+    mine = np.flatnonzero(_marks(offered)[held & _MARK_MASK])
+    mine = mine[_marks(offered >> _MARK_BITS)[held[mine] >> _MARK_BITS & _MARK_MASK]]
     return mine, np.flatnonzero(_marks(held[mine])[offered & _MARK_MASK])
 
 

@@ -316,8 +316,9 @@ def check(raw: Raw, form: Form) -> Batch:
     if raw.of_series is not None:
         _check_series(raw.of_series, raw, form, checks)
     plain = np.full(len(raw.ids), raw.parts is None)
-    plain[list(raw.keys)] = False
-    checks.within(np.where(plain, raw.ids, 0), form.fields[-1], form.ids)
+    if raw.parts is None:
+        plain[list(raw.keys)] = False
+        checks.within(np.where(plain, raw.ids, 0), form.fields[-1], form.ids)
     good = checks.accepted
 
     ids = raw.ids.copy()
@@ -338,7 +339,9 @@ def check(raw: Raw, form: Form) -> Batch:
         good = checks.accepted
     elif raw.missing.any():
         values = np.ma.masked_array(values, mask=raw.missing)
-    columns = Columns(*(column[good] for column in (values, raw.weights, raw.times, ids)))
+    columns = Columns(values, raw.weights, raw.times, ids)
+    if not good.all():
+        columns = Columns(*(column[good] for column in columns))
     if raw.ranges:
         columns = columns._replace(values=_encoded(columns.values, raw, good))
     return Batch(

@@ -249,10 +249,7 @@ def steps(
                 f"more than {_MOST_REFUSED} lines are refused, the first for this: "
                 f"{': '.join(read.first_refusal)}"
             )
-    for points in read.streams:
-        if not points.cells:  # which name rows
-            points.sort()
-    return read.streams
+    return read.end()
 
 
 @dataclass(slots=True, frozen=True, eq=False)
@@ -353,6 +350,7 @@ class _Reader:
         self._texts = SeriesTexts()
         self._faults: dict[str, str] = {}
         self._groups: dict[_Group, _Group] = {}
+        self._skipped: Counter[tuple[_Skip, ...]] = Counter()
 
     def check_texts(self) -> None:
         """Raises UnreadableError: the texts of the series are too long together. The reader would
@@ -471,8 +469,18 @@ class _Reader:
 
     def skip(self, plan: _Plan, lines: int = 1) -> None:
         """Count the parts that are skipped in equal lines, with any fields."""
-        for stream, word, count in plan.skips:
-            self.streams[stream].told.skip(word, count * lines)
+        if plan.skips:
+            self._skipped[plan.skips] += lines
+
+    def end(self) -> list[Points]:
+        """Return the readings by stream, ordered by place."""
+        for skips, lines in self._skipped.items():
+            for stream, word, count in skips:
+                self.streams[stream].told.skip(word, count * lines)
+        for points in self.streams:
+            if not points.cells:  # which name rows
+                points.sort()
+        return self.streams
 
     def code(self, target: _Target) -> int:
         """Return the code of a target among the readings of its stream."""

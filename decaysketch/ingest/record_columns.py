@@ -344,8 +344,10 @@ def _shared_keys(layouts: Sequence[Layout], types: ColumnTypes) -> tuple[Diction
     """
     if not layouts:
         return Dictionary(), np.empty((0, len(types)), np.int64)
-    of_series, packed, *_ = zip(*layouts, strict=True)
-    keys = np.frombuffer(b"".join(packed), np.int64).reshape(len(layouts), len(types))
+    # Not zip(*layouts): an iterator per series would start the garbage collector.
+    packed = b"".join(map(attrgetter("packed"), layouts))
+    of_series = [*map(attrgetter("dictionary"), layouts)]
+    keys = np.frombuffer(packed, np.int64).reshape(len(layouts), len(types))
     dictionaries = dict(zip(map(id, of_series), of_series, strict=True))
     if len(dictionaries) < 2:
         return of_series[0], keys

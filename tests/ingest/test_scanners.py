@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 
-from decaysketch.ingest import line_protocol, otlp, remote_write
+from decaysketch.ingest import line_protocol
 from decaysketch.ingest._native import FLOAT, INTEGER, OTHER, Lines, Names, Samples
-from decaysketch.ingest.columns import points_to_columns
-from decaysketch.ingest.points import Points
-from decaysketch.ingest.readings import UnreadableError
-from quality import bodies, messages
+from quality import messages, scanners
 
 _LINE = b"m,a=1 f=%s 1700000000000000000\n"
 _LONGEST = line_protocol.MAX_LINE_BYTES
@@ -91,98 +86,9 @@ def test_strings_have_numbers_by_context() -> None:
         names.find_all(body, np.array([0]), np.array([len(body) + 1]))
 
 
-Read = Callable[[bytes], Points]
-
-
-def _remote_write(maps: Any) -> Read:
-    return lambda body: remote_write.parse(body, maps)
-
-
-def _otlp(maps: Any) -> Read:
-    return lambda body: otlp.parse(body, maps, max_weight=10)
-
-
-def _line_protocol(maps: Any) -> Read:
-    return lambda body: line_protocol.parse(body, maps)
-
-
-_WAYS = {"influx": _line_protocol, "prometheus": _remote_write, "otlp": _otlp}
-
-
-def _body(draw: random.Random, format: str) -> bytes:
-    """A body with some parts that are plain, and some that are not."""
-    if format != "otlp":
-        parts = [messages.changed(draw, format)[:2_000] for _ in range(draw.choice((1, 1, 4)))]
-        if format == "prometheus":
-            parts = [each for each in parts if not each.startswith(messages._SYMBOLS[:2])]
-        return (b"\n" if format == "influx" else b"").join([*parts, *parts])
-    document: Any = messages.deepcopy(messages.SOUND["otlp"])
-    for metric in document["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]:
-        for kind in ("gauge", "sum"):
-            if kind in metric:
-                points = metric[kind]["dataPoints"]
-                metric[kind]["dataPoints"] = points * draw.randrange(1, 40)
-    for _ in range(draw.randrange(3)):
-        messages._change(draw, document)
-    body = messages.in_protobuf(messages.json.dumps(document).encode())
-    return b"" if body is None else body
-
-
-def _told(read: Read, body: bytes, form: Any) -> Any:
-    """What a body becomes: rows in columns, refusals and skipped parts."""
-    try:
-        points = read(body)
-    except UnreadableError as fault:
-        return str(fault)
-    raw = points_to_columns(points, form)
-    columns = raw.values.canonical().columns if form.columns and not raw.refusals else ()
-    filled = [[int(each.keys[row]) for each in columns] for row in range(len(points))]
-    rows = sorted(
-        (points.places[row], points.key(row), points.times_ns[row], str(points.values[row]),
-         filled[row])
-        for row in range(len(points))
-    )  # fmt: skip
-    texts = [each.texts for each in columns]
-    told = points.told
-    return rows, texts, told.refused, told.skipped, raw.dropped, points.starts_ns
-
-
-def _nothing(_self: Any, _body: bytes, samples: Samples, *_rest: Any) -> Any:
-    return np.zeros(len(samples), np.bool_)
-
-
-def differing(format: str, seeds: range) -> list[int]:
-    """The seeds of bodies that scanners and parsers read differently, in both kinds of stream."""
-    columns, of_columns = bodies._filling(format)
-    plain = messages.Mappings.model_validate({"map": [{"format": format} | _PLAIN[format]]})
-    found = []
-    for seed in seeds:
-        body = _body(random.Random(seed), format)
-        for maps, form in (
-            (columns.indexes(of_columns.columns)[format], of_columns),
-            (plain.series[format], messages._FORMS[0]),
-        ):
-            read = _WAYS[format](maps)
-            fast = _told(read, body, form)
-            with pytest.MonkeyPatch.context() as patched:
-                patched.setattr(line_protocol, "_plain", lambda *_: False)
-                patched.setattr(remote_write._Reader, "take_plain", _nothing)
-                patched.setattr(otlp._Reader, "_bulk", _nothing)
-                if _told(read, body, form) != fast:
-                    found.append(seed)
-    return found
-
-
-_PLAIN = {
-    "influx": {"measurement": "m", "value": "f"},
-    "prometheus": {"metric": "m", "drop_labels": ["replica"]},
-    "otlp": {"metric": "m", "dedup": "10s"},
-}
-
-
-@pytest.mark.parametrize("format", _WAYS)
+@pytest.mark.parametrize("format", scanners.FORMATS)
 def test_both_ways_give_the_same(format: str) -> None:
-    assert differing(format, range(40)) == []
+    assert scanners.differing(format, range(40)) == []
 
 
 def test_samples_are_read_within_bounds() -> None:
