@@ -362,7 +362,7 @@ class Relay:
         try:
             digest, _ = await compute(stream.summary)
             there = line.held if stream.source_count else digest  # there is nothing to be sent
-            if digest != there or stream.generation != generation:
+            if digest != there:
                 blob, digest = await compute(_whole, stream)
                 await self._post(line, blob)
                 observer.relayed(stream.name, len(blob), whole=True)
