@@ -257,6 +257,7 @@ def test_an_alert_has_a_past_and_no_word_of_sources_where_none_takes_part(
         page.click("#alert .takings button:text('CSV')")
     assert "at or above the threshold 25" in Path(saving.value.path()).read_text()
     page.click("#define-button")
+    page.wait_for_selector("#define-question option[value=count]", state="attached")
     options = page.eval_on_selector_all("#define-question option", "all => all.map(o => o.value)")
     assert {"count", "mean", "quantile", "rate"} <= set(options)
     assert "max" not in options  # of which this family knows nothing
