@@ -21,7 +21,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import count, islice
 from pathlib import Path
-from random import Random
 
 from rich.console import Console
 
@@ -84,7 +83,7 @@ def _seeds(first: int, most: int, kind: str | None) -> Sequence[int]:
     """The first seeds from one on, all or those whose network has a stream of a kind."""
     if kind is None:
         return range(first, first + most)
-    return list(islice((s for s in count(first) if kind in Plan.of(Random(s)).kinds), most))
+    return list(islice((s for s in count(first) if kind in Plan.of_seed(s).kinds), most))
 
 
 def _results(seeds: Sequence[int], processes: int, traced: bool) -> Iterator[_Result]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from simulation.faults import FAULTS
-from simulation.world import World
+from simulation.world import Plan
 
 from quality.simulation import _seeds, main
 
@@ -18,7 +18,7 @@ def test_seeds_that_hold_are_counted(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_seeds_with_a_kind_are_chosen() -> None:
     seeds = _seeds(40, 3, "series")
-    assert all("series" in World(seed).plan.kinds for seed in seeds)
+    assert all("series" in Plan.of_seed(seed).kinds for seed in seeds)
     assert len(set(seeds)) == 3
 
 

@@ -92,6 +92,15 @@ class Plan:
     fold_pause_s: float
 
     @classmethod
+    def of_seed(cls, seed: int, draw: Random | None = None) -> Plan:
+        """The plan of a seed. ``draw`` goes on after it."""
+        plan = cls.of(draw or Random(seed))
+        if (sites := Random(~seed)).random() < 0.25:
+            kinds = sorted(name for name, kind in KINDS.items() if kind.sited)
+            plan = replace(plan, kinds=(sites.choice(kinds), *plan.kinds[1:]))
+        return plan
+
+    @classmethod
     def of(cls, draw: Random) -> Plan:
         """One at random."""
         names = sorted(name for name, kind in KINDS.items() if not kind.sited)
@@ -161,10 +170,7 @@ class World:
     ) -> None:
         self.seed = seed
         self.draw = Random(seed)
-        self.plan = Plan.of(self.draw)
-        if (sites := Random(~seed)).random() < 0.25:
-            kinds = sorted(name for name, kind in KINDS.items() if kind.sited)
-            self.plan = replace(self.plan, kinds=(sites.choice(kinds), *self.plan.kinds[1:]))
+        self.plan = Plan.of_seed(seed, self.draw)
         self.loop = Loop(limit_s=600.0)
         self.outcome = Outcome(seed)
         self.database = database(Random(self.draw.random()), self._faults())
