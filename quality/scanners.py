@@ -25,13 +25,14 @@ import numpy as np
 from decaysketch.ingest import line_protocol, otlp, remote_write
 from decaysketch.ingest._native import Samples
 from decaysketch.ingest.columns import Form, points_to_columns
+from decaysketch.ingest.formats import Mappings
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import UnreadableError
 from quality import bodies, messages
 
 __all__ = ["FORMATS", "differing"]
 
-_PLAIN: Final = {
+_PLAIN: Final[dict[str, dict[str, Any]]] = {
     "influx": {"measurement": "m", "value": "f"},
     "prometheus": {"metric": "m", "drop_labels": ["replica"]},
     "otlp": {"metric": "m", "dedup": "10s"},
@@ -99,7 +100,7 @@ def _parsers_alone() -> Iterator[None]:
 def _streams(format: str) -> list[tuple[Any, Form]]:
     """Mappings and row form, with columns and without."""
     columns, of_columns = bodies._filling(format)
-    plain = messages.Mappings.model_validate({"map": [{"format": format} | _PLAIN[format]]})
+    plain = Mappings.model_validate({"map": [{"format": format} | _PLAIN[format]]})
     return [
         (columns.indexes(of_columns.columns)[format], of_columns),
         (plain.series[format], messages._FORMS[0]),
