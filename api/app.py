@@ -22,9 +22,8 @@ from api.operations.signals import told_to_stop
 from api.operations.starting import tell_failure
 from api.routes.common import DirectPosts
 from api.service.aggregator import Aggregator, Limits
-from api.service.fair_queue import lanes_of, turns_of
 from api.service.metrics import Metrics
-from api.service.threads import Compute, Threads, pools
+from api.service.threads import Compute, Threads, lanes_of, pools, turns_of
 from api.settings import Settings
 from decaysketch.core import special
 

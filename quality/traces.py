@@ -5,7 +5,8 @@ paths: a posted sketch, line protocol with two derived streams, a query with a n
 MQTT message up to the bridge's spool. Every path runs a few times before, so that no import, no
 cache and no first source counts. A file or function counts if each of ``--repeat`` runs passes it.
 Alerts are evaluated by the clock, and do not count. Files and functions belong to ``api/`` and
-``decaysketch/``. Work after the response counts as well, until the posts are merged.
+``decaysketch/``. Work after the response to a post counts as well,
+until the post is merged. A query leaves no work.
 
 An object *carries* the post if one of its attributes is the request body, the stored bytes or their
 digest, the token, a decoded sketch, a column with one entry per line, or another such object. The
@@ -288,8 +289,9 @@ def trace_all(repeat: int, paths: Mapping[str, str] = PATHS) -> dict[str, Trace]
         client = TestClient(api.app.create_app(settings), base_url="http://127.0.0.1")
         service = _Service(stack.enter_context(client))
         acts: dict[str, tuple[Prepare, Callable[[], None]]] = {
-            name: (getattr(service, name), service.settle) for name in ("sketch", "line", "query")
+            name: (getattr(service, name), service.settle) for name in ("sketch", "line")
         }
+        acts["query"] = service.query, lambda: None
         if "message" in paths:
             bridge = _Bridge(folder / "spool")
             stack.callback(bridge.sensor.close)

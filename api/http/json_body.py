@@ -31,7 +31,7 @@ from starlette.exceptions import HTTPException
 
 from api.http.caller import asker
 from api.ingest.json_weight import parts
-from api.service.fair_queue import Turns
+from api.service.threads import Turns
 
 __all__ = [
     "MOST_PARTS",
@@ -70,7 +70,8 @@ def parse(text: bytes, most_parts: int = MOST_PARTS) -> Any:
         TooManyPartsError: it would become more than ``most_parts`` values. json.JSONDecodeError: it
         is not JSON. The message and the place explain why.
     """
-    if (found := parts(text, most_parts)) > most_parts:
+    # A text has no more parts than bytes.
+    if len(text) > most_parts and (found := parts(text, most_parts)) > most_parts:
         raise TooManyPartsError(found, most_parts)
     try:
         return json.loads(text.decode("utf-8-sig"))

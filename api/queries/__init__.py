@@ -2,11 +2,10 @@
 
 - ``decays``: decays in requests
 - ``requests``: the possible queries
-- ``answers``: the results
+- ``answers``: the results, their names, and a cache of earlier ones
 - ``groups``: several streams queried as one
 - ``planning``: a request checked against the stream, its clock read, its results named
 - ``evaluation``: its results computed
-- ``caching``: earlier results, and their names
 - ``answering``: the way from a request to its results
 - ``document``: the table of queries in the documentation
 """
@@ -14,7 +13,7 @@
 from __future__ import annotations
 
 from api.queries.answering import Answerer, Answers
-from api.queries.caching import is_known
+from api.queries.answers import is_known
 from api.queries.requests import GroupRequest, QueryRequest
 
 __all__ = ["Answerer", "Answers", "GroupRequest", "QueryRequest", "is_known"]

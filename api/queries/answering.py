@@ -16,8 +16,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from api.errors import Fault, UnanswerableQueriesError
-from api.queries.answers import GroupResponse, PointAnswer, QueryResponse, SeriesAnswer
-from api.queries.caching import AnswerCache
+from api.queries.answers import AnswerCache, GroupResponse, PointAnswer, QueryResponse, SeriesAnswer
 from api.queries.limits import MAX_WORK_S, refusal
 from api.queries.planning import Plan, Texts, plan
 from api.queries.requests import GroupRequest, QueryRequest
@@ -25,9 +24,9 @@ from api.queries.sources import Asked, Joins, SourceSets
 from api.queries.tables import Form, write
 from api.service import clock
 from api.service.aggregator import Aggregator
-from api.service.fair_queue import TURN_S, Turns
 from api.service.metrics import Metrics
 from api.service.streams import Stream
+from api.service.threads import TURN_S, Turns
 from api.settings import Settings
 from decaysketch.core.plausible_times import doubts_of_query, told
 from decaysketch.decay import Decay

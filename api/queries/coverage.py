@@ -14,8 +14,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, Field
 
 from api.errors import Fault, InvalidRequestError
-from api.queries.answers import EstimateModel
-from api.queries.caching import etag
+from api.queries.answers import EstimateModel, etag
 from api.queries.limits import refusal
 from api.queries.sources import check_count, check_work
 from decaysketch import Snapshot

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from api.errors import Fault, InvalidRequestError, UnsupportedAggregateError
-from api.queries.caching import etag
+from api.queries.answers import etag
 from api.queries.decays import DecayModel, PiecewiseDecay, decay_asked, is_expression
 from api.queries.limits import refusal
 from api.queries.requests import AnyQuery, GroupRequest, QueryRequest

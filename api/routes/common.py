@@ -27,9 +27,8 @@ from api.http.json_body import not_json
 from api.http.problems import ProblemResponse, handled
 from api.http.refusals import CLIENT_LEFT, UnsupportedMediaTypeError
 from api.service.aggregator import Aggregator
-from api.service.fair_queue import Turns
 from api.service.streams import Stream
-from api.service.threads import Compute
+from api.service.threads import Compute, Turns
 from api.settings import Settings
 
 __all__ = [

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from api.http.caller import reads
 from api.http.problems import problems
-from api.queries.caching import is_known
+from api.queries.answers import is_known
 from api.queries.coverage import (
     CoverageAsked,
     CoverageEvaluation,
@@ -19,8 +19,8 @@ from api.queries.coverage import (
 from api.queries.sources import settle_of
 from api.routes.common import CLIENT_LEFT, TheAggregator, TheQuestions, TheStream
 from api.service.aggregator import Aggregator
-from api.service.fair_queue import TURN_S
 from api.service.streams import Stream
+from api.service.threads import TURN_S
 from decaysketch.core.text.grammar import MAX_TEXT
 from decaysketch.query.query_syntax import is_integer
 

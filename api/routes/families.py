@@ -15,12 +15,12 @@ from pydantic import BaseModel, Field
 
 from api.http.caller import reads
 from api.queries import is_known
-from api.queries.caching import etag
+from api.queries.answers import etag
 from decaysketch.core.params import Option
 from decaysketch.families import FAMILIES, Family
 from decaysketch.query.catalog import QUESTIONS
 from decaysketch.query.estimate import CAVEATS
-from decaysketch.query.shapes import Argument, Column, Question
+from decaysketch.query.shapes import Argument, Column, ColumnKind, Question, ServedKind
 
 __all__ = ["router"]
 
@@ -30,12 +30,11 @@ router = APIRouter()
 class ArgumentModel(BaseModel):
     """An aggregate's argument, under its name in a query."""
 
-    kind: Literal["number", "share", "integer", "predicate", "keys", "flag", "sketch", "column"] = (
-        Field(
-            description="`share`: a number of 0..1; `predicate`: a text over `v` and `w`; `keys`: "
-            "each an integer, a text or a list of these; `sketch`: the name of another stream; "
-            "`column`: a column, or an expression over columns."
-        )
+    kind: ServedKind = Field(
+        description="`share`: a number from 0 to 1. `predicate`: a text over `v` and `w`. "
+        "`keys`: each an integer, a text or a list of these. `sketch`: the name of another "
+        "stream. `set`: an expression over sources. `column`: a column, or an expression over "
+        "columns."
     )
     description: str
     many: Literal["no", "yes", "either"] = Field(
@@ -53,7 +52,7 @@ class ColumnModel(BaseModel):
     """A part of a result."""
 
     name: str
-    kind: Literal["estimate", "number", "float", "time", "integer", "key", "flag"]
+    kind: ColumnKind
 
 
 class QuestionModel(BaseModel):

@@ -33,9 +33,9 @@ from api.ingest.series import SeriesReader
 from api.service.aggregator import Aggregator
 from api.service.budget import Hold, Memory
 from api.service.committer import Receipt
-from api.service.fair_queue import Lanes, by_steps
 from api.service.source_stats import Notes, notes_of, warnings_of
 from api.service.streams import Stream
+from api.service.threads import Lanes, by_steps
 from api.settings import Settings
 from decaysketch.core.row_status import Verdict
 from decaysketch.ingest.columns import Form, Lead

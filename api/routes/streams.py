@@ -29,7 +29,7 @@ from api.ingest.checks import (
 )
 from api.ingest.views import DEVICES, NAMES, ROWS_OF_A_NAME, view_forms
 from api.queries import is_known
-from api.queries.caching import etag
+from api.queries.answers import etag
 from api.routes.common import (
     CLIENT_LEFT,
     WITHOUT_BODY,
@@ -40,10 +40,9 @@ from api.routes.common import (
 )
 from api.service.aggregator import Aggregator, recipe_of_form
 from api.service.clock import utc
-from api.service.fair_queue import LeftError, Pauses, Turns, in_turns
 from api.service.source_stats import Notes, warnings_of
 from api.service.streams import SourceInfo, Stream
-from api.service.threads import Compute
+from api.service.threads import Compute, LeftError, Pauses, Turns, in_turns
 from decaysketch.families import FAMILIES, Recipe
 from decaysketch.ingest.formats import Mappings, ingest_of
 

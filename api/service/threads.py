@@ -1,10 +1,20 @@
-"""Work besides requests: computations on a few threads, and periodic work in tasks.
+"""Work outside the event loop: threads, a fair queue in front of them, and periodic tasks.
 
 :class:`Threads` runs CPU-bound work, so that the event loop stays free.
 
 :class:`Background` runs one round after the other, for as long as the process serves. A round that
 raises ends nothing but itself. It is logged with its traceback and counted, and after
 a pause the next round begins. Until one ends well the process does not report that it is ready.
+
+The fair queue is :class:`Turns`. Callers with many requests do not delay callers with few.
+Requested work is done in short pieces on a few threads. A piece is a time slice. Callers have their
+time slices one after another, regardless of their order of arrival and request count: between two
+time slices of one caller, every other waiting caller has one. The work that one caller may have
+under way at a time is bounded, and so is the work of all callers together. Beyond that the server
+rejects a request at once (429), and does not keep it waiting behind others by the same caller.
+
+A caller is a key, or an address where the request has no key. All methods are called on the event
+loop.
 """
 
 from __future__ import annotations
@@ -13,14 +23,44 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import ParamSpec, Protocol, TypeVar
+from contextlib import (
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
+from functools import partial
+from typing import ParamSpec, Protocol, TypeVar, cast
+from weakref import WeakValueDictionary
 
+from api.errors import TooMuchAskedError
+from api.resources import LARGE_ROWS, LONG_UNDER_WAY
+from api.service.budget import charging
 from api.service.observer import Observer
+from api.settings import Settings
+from decaysketch.ingest.readings import Steps
 
-__all__ = ["Background", "Compute", "Precedence", "Threads", "pause_s", "pools"]
+__all__ = [
+    "TURN_S",
+    "Background",
+    "Compute",
+    "Lanes",
+    "LeftError",
+    "Pauses",
+    "Precedence",
+    "Threads",
+    "Turns",
+    "by_steps",
+    "in_turns",
+    "lanes_of",
+    "pause_s",
+    "pools",
+    "turns_of",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -211,3 +251,282 @@ def _report_end(task: asyncio.Task[None]) -> None:
     """
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.critical("a task has ended; this process must be restarted", exc_info=error)
+
+
+# ---------------------------------------------------------------------------------- the fair queue
+
+TURN_S = 0.05
+"""Approximate length of a time slice. Longer work comes again."""
+
+_DECAYS, _DECAYS_OF_CALLER = 16, 4
+_UNBOUNDED = 1 << 62  # posts are bounded by their rows in flight
+_STRETCH_S = 0.005
+_LOOK_S = 0.25
+
+
+class Turns:
+    """A fair queue in front of threads.
+
+    Args:
+        threads: run the time slices.
+        name: the queue's name, for metrics.
+        of_caller: most requests per caller at a time.
+        in_all: most requests by all callers at a time.
+        observer: receives the number of waiting time slices, and rejections.
+        spare: so many time slices are handed to the threads before they are free.
+    """
+
+    def __init__(
+        self,
+        threads: Threads,
+        name: str,
+        *,
+        of_caller: int,
+        in_all: int,
+        observer: Observer,
+        spare: int = 0,
+    ) -> None:
+        self._threads = threads
+        self._name = name
+        self._of_caller, self._in_all = of_caller, in_all
+        self._observer = observer
+        self._free = threads.count + spare
+        self._under_way: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of time slices that wait for a thread."""
+        return sum(map(len, self._waiting.values()))
+
+    @contextmanager
+    def asked(self, caller: str) -> Iterator[Compute]:
+        """Enter one request of a caller, and return the way to run its time slices.
+
+        Raises:
+            TooMuchAskedError: as much is under way as may be.
+        """
+        for of, under_way, most in (
+            ("caller", self._under_way[caller], self._of_caller),
+            ("all", self._under_way.total(), self._in_all),
+        ):
+            if under_way >= most:
+                self._observer.rejected(self._name, of)
+                raise TooMuchAskedError(self._name, most, of_caller=of == "caller")
+        self._under_way[caller] += 1
+        try:
+            yield self.by(caller)
+        finally:
+            self._under_way[caller] -= 1
+            if not self._under_way[caller]:
+                del self._under_way[caller]
+
+    def by(self, caller: str) -> Compute:
+        """Return the way to run time slices that count for no request."""
+        return partial(self._turn, caller)
+
+    async def _turn(
+        self, caller: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        loop = asyncio.get_running_loop()
+
+        def ended(_: object) -> None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(self._next)
+
+        with self._threads.going_first():
+            await self._come_to_turn(caller)
+            try:
+                running = self._threads.submit(_charged, caller, function, *args, **kwargs)
+            except BaseException:
+                self._next()
+                raise
+            # The thread is not free before it ends, whether or not somebody still waits for that.
+            running.add_done_callback(ended)
+            return await asyncio.wrap_future(running)
+
+    async def _come_to_turn(self, caller: str) -> None:
+        if self._free and not self._waiting:
+            self._free -= 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(caller, deque()).append(turn)
+        self._observer.waiting(self._name, 1)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._next()  # it has come, and is passed on
+            else:
+                self._leave(caller, turn)
+            raise
+        finally:
+            self._observer.waiting(self._name, -1)
+
+    def _leave(self, caller: str, turn: asyncio.Future[None]) -> None:
+        queue = self._waiting.get(caller, deque())
+        with suppress(ValueError):  # it came, too late
+            queue.remove(turn)
+            if not queue:
+                del self._waiting[caller]
+
+    def _next(self) -> None:
+        """Give the free thread to the caller that has waited longest for a time slice."""
+        while self._waiting:
+            caller, queue = self._waiting.popitem(last=False)
+            turn = queue.popleft()
+            if queue:
+                self._waiting[caller] = queue
+            if not turn.done():  # it is, where who waited was cancelled
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
+def _charged(caller: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    with charging(caller):
+        return function(*args, **kwargs)
+
+
+class Lanes:
+    """Where posts are read and built: long ones on a thread of their own, each lane in time slices
+    by caller, so that no caller occupies a lane. A half-read post takes memory. So one long post
+    per caller is under way at a time, and LONG_UNDER_WAY in all.
+
+    Args:
+        usual, long: a fair queue each.
+    """
+
+    def __init__(self, usual: Turns, long: Turns) -> None:
+        self._usual, self._long = usual, long
+        self._under_way = asyncio.Semaphore(LONG_UNDER_WAY)
+        self._own: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def lane(self, caller: str, rows: int) -> AsyncIterator[Compute]:
+        """Return the lane for one post that takes as long as so many sketch rows."""
+        if rows < LARGE_ROWS:
+            yield self._usual.by(caller)
+            return
+        own = self._own.setdefault(caller, asyncio.Lock())
+        async with own, self._under_way:
+            yield self._long.by(caller)
+
+
+def lanes_of(usual: Threads, long: Threads, observer: Observer) -> Lanes:
+    """Return lanes on threads that have other work as well. Usual posts take a millisecond, so one
+    post waits in front of the threads.
+    """
+    lanes = (
+        Turns(threads, name, of_caller=_UNBOUNDED, in_all=_UNBOUNDED, observer=observer, spare=n)
+        for threads, name, n in ((usual, "posts", 1), (long, "long_posts", 0))
+    )
+    return Lanes(*lanes)
+
+
+def turns_of(
+    questions: Threads, decays: Threads, settings: Settings, observer: Observer
+) -> tuple[Turns, Turns]:
+    """Return time slices for queries, and for the decays of new streams. Computing a decay takes
+    the interpreter's lock for long: one at a time.
+    """
+    asking = Turns(
+        questions,
+        "questions",
+        of_caller=settings.questions_per_caller,
+        in_all=settings.questions,
+        observer=observer,
+        spare=1,
+    )
+    computing = Turns(
+        decays, "decays", of_caller=_DECAYS_OF_CALLER, in_all=_DECAYS, observer=observer
+    )
+    return asking, computing
+
+
+async def in_turns(
+    compute: Compute, steps: Iterator[T], left: Callable[[], Awaitable[bool]]
+) -> list[T]:
+    """Yield the result of every step, with a few steps in each time slice.
+
+    Raises:
+        LeftError: the client has left before the last time slice.
+    """
+    done: list[T] = []
+    while await compute(_some, steps, done):
+        if await left():
+            raise LeftError
+    return done
+
+
+def _some(steps: Iterator[T], done: list[T]) -> bool:
+    """Return whether there may be more after a time slice."""
+    end = time.monotonic() + TURN_S
+    for each in steps:
+        done.append(each)
+        if time.monotonic() > end:
+            return True
+    return False
+
+
+async def by_steps(compute: Compute, steps: Steps[T]) -> T:
+    """Run long work in steps and return its result. Each time slice runs as many steps as fit
+    ``TURN_S``. Cancelling it ends the work with the time slice that is under way.
+    """
+    while True:
+        ended, found = await compute(_slice, steps)
+        if ended:
+            return cast(T, found)
+
+
+def _slice(steps: Steps[T]) -> tuple[bool, T | None]:
+    """Return whether the work has ended after a time slice, and its result."""
+    end = time.monotonic() + TURN_S
+    try:
+        while True:
+            next(steps)
+            if time.monotonic() > end:
+                return False, None
+    except StopIteration as stop:
+        return True, stop.value
+
+
+class LeftError(Exception):
+    """No client waits for the result any more."""
+
+
+class Pauses:
+    """For long work that holds the interpreter's lock: half the time is left to other work, and it
+    ends when the client has left. The thread that works calls it repeatedly.
+
+    Raises:
+        LeftError: the client has left.
+    """
+
+    def __init__(self) -> None:
+        self.left = False
+        self._began_s: float | None = None
+
+    def __call__(self) -> None:
+        if self.left:
+            raise LeftError
+        if self._began_s is None:
+            self._began_s = time.thread_time()
+        if (worked_s := time.thread_time() - self._began_s) >= _STRETCH_S:
+            time.sleep(worked_s)
+            self._began_s = time.thread_time()
+
+    @asynccontextmanager
+    async def until(self, left: Callable[[], Awaitable[bool]]) -> AsyncIterator[None]:
+        """Check repeatedly whether the client has left, as long as the context lasts."""
+        looking = asyncio.create_task(self._look(left))
+        try:
+            yield
+        finally:
+            self.left = True  # whoever still works, works for nobody
+            looking.cancel()
+
+    async def _look(self, left: Callable[[], Awaitable[bool]]) -> None:
+        while not await left():
+            await asyncio.sleep(_LOOK_S)
+        self.left = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from decaysketch.errors import ParameterError
 
@@ -38,6 +38,14 @@ _OWN: tuple[Held, ...] = ("keys", "extremes", "series", "sources")
 REQUIRED: Any = object()
 
 
+ServedKind: TypeAlias = Literal[
+    "number", "share", "integer", "predicate", "keys", "flag", "sketch", "set", "column"
+]
+"""Kinds of arguments that another process can give."""
+
+ColumnKind: TypeAlias = Literal["estimate", "number", "float", "time", "integer", "key", "flag"]
+
+
 @dataclass(frozen=True)
 class Argument:
     """A query argument.
@@ -64,18 +72,7 @@ class Argument:
     """
 
     name: str
-    kind: Literal[
-        "number",
-        "share",
-        "integer",
-        "predicate",
-        "function",
-        "keys",
-        "flag",
-        "sketch",
-        "set",
-        "column",
-    ]
+    kind: ServedKind | Literal["function"]
     doc: str
     many: Literal["no", "yes", "either"] = "no"
     least: float | None = None
@@ -121,7 +118,7 @@ class Column:
     """
 
     name: str
-    kind: Literal["estimate", "number", "float", "time", "integer", "key", "flag"]
+    kind: ColumnKind
     doc: str | None = None
     label: str = ""
     sql: str = ""

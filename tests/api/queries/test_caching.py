@@ -14,7 +14,7 @@ from service import NOW, OCTETS, PARAMS, build, problem
 
 from api.queries import answering
 from api.queries.answering import Evaluation
-from api.queries.caching import AnswerCache, etag, is_known
+from api.queries.answers import AnswerCache, etag, is_known
 from api.queries.planning import Plan
 from api.service import clock
 

@@ -14,7 +14,7 @@ from service import NOW, OCTETS, PARAMS, build, problem
 
 from api.queries import QueryRequest, answering
 from api.queries.answering import Evaluation
-from api.queries.caching import AnswerCache
+from api.queries.answers import AnswerCache
 from api.queries.requests import Query
 from api.service import clock
 from decaysketch import DecaySketch, IntegralDecaySketch, SketchParams, decay

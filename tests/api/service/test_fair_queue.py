@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from api.errors import TooMuchAskedError
-from api.service import fair_queue
-from api.service.fair_queue import LeftError, Pauses, Turns, in_turns
+from api.service import threads as fair_queue
 from api.service.observer import Observer
-from api.service.threads import Threads
+from api.service.threads import LeftError, Pauses, Threads, Turns, in_turns
 
 
 class Watching(Observer):

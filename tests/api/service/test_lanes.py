@@ -14,12 +14,11 @@ from fastapi import Request
 from api.http.caller import as_long_as_connected
 from api.http.refusals import ClientLeftError
 from api.routes.ingest import held
-from api.service import fair_queue
+from api.service import threads as fair_queue
 from api.service.budget import LARGE_ROWS, Memory
-from api.service.fair_queue import by_steps, lanes_of
 from api.service.metrics import Metrics
 from api.service.observer import Observer
-from api.service.threads import Threads
+from api.service.threads import Threads, by_steps, lanes_of
 from decaysketch.ingest.readings import Steps, finished
 
 pytestmark = pytest.mark.anyio
