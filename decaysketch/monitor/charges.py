@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Self
 
 __all__ = ["Charges"]
@@ -47,11 +48,18 @@ class Charges:
         sites: names of all sources.
         limit: limit on the sum.
         start: every source's assumption before its first report.
+        seqs: each source's newest report that is too old for this limit, if there is one.
     """
 
-    def __init__(self, sites: Iterable[str], limit: float, start: float = math.inf) -> None:
+    def __init__(
+        self,
+        sites: Iterable[str],
+        limit: float,
+        start: float = math.inf,
+        seqs: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         self.limit = limit
-        self._accounts = {site: _Account(start, start) for site in sites}
+        self._accounts = {site: _Account(start, start, seqs.get(site, -1)) for site in sites}
 
     def saved(self) -> dict[str, Any]:
         """The record as JSON-ready form. An infinite charge is null."""
@@ -97,7 +105,7 @@ class Charges:
         return self._accounts[site].charge
 
     def seq(self, site: str) -> int:
-        """Number of its latest report, -1 before the first."""
+        """Number of its latest report. Before the first: of the newest that is too old, or -1."""
         return self._accounts[site].seq
 
     def take(self, site: str, seq: int, phi: float, bound: float) -> bool:

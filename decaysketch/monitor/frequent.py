@@ -25,6 +25,10 @@ others add to its cells are no occurrence of it. A frequent one whenever one of 
 (:class:`ItemBegin`), after which the hub polls all sources about all items, and it checks every
 item that may exceed the bound for items without messages.
 
+*A report that is late.* A source numbers its reports about all items. When the hub drops an item,
+it forgets which reports about it are old. So a report about an unknown item counts only if it is
+the source's newest. The source repeats any other that matters.
+
 *Limit.* If an item was once above ``threshold (1 + theta) / (2 n)`` at a source, the hub stores it
 until all sources are polled about it and have little of it.
 """
@@ -286,6 +290,7 @@ class FrequentHub:
         self, sites: Iterable[str], threshold: float, theta: float, *, retry_s: float = 2.0
     ) -> None:
         self._incs = dict.fromkeys(sites, -1)
+        self._newest = dict(self._incs)  # report of each source, about any item
         if not self._incs:
             raise ParameterError("sites are none; expected one or more")
         self.threshold, self.theta = check_threshold(threshold), check_theta(theta)
@@ -335,12 +340,16 @@ class FrequentHub:
             self._incs[site] = report.inc
         if isinstance(report, ItemBegin):
             return out
+        newest, order = dict(self._newest), report.inc << 53 | report.seq
+        self._newest[site] = max(order, newest[site])
         known = self._known.get(report.item)  # type: ignore[assignment]
         if known is None:
+            if order <= newest[site]:  # perhaps of an item that was dropped since: it comes again
+                return out
             if report.estimate <= self.default:
                 out.append((site, self._answer_default(report)))
                 return out
-            charges = Charges(self._incs, self.most, self.default)
+            charges = Charges(self._incs, self.most, self.default, newest)
             known = self._known[report.item] = _Known(tuple(cells), charges)
         out += self._take(report, known, now)
         return out
@@ -381,7 +390,10 @@ class FrequentHub:
             }
             for item, known in self._known.items()
         ]  # fmt: skip
-        return {"incs": dict(self._incs), "polls": self.polls, "items": items}
+        return {
+            "incs": dict(self._incs), "newest": dict(self._newest), "polls": self.polls,
+            "items": items,
+        }  # fmt: skip
 
     @classmethod
     def resumed(
@@ -395,6 +407,7 @@ class FrequentHub:
         """
         hub = cls(saved["incs"], threshold, theta, retry_s=retry_s)
         hub._incs, hub.polls = dict(saved["incs"]), saved["polls"]
+        hub._newest |= saved.get("newest", {})
         for each in saved["items"]:
             asked = -math.inf if each["asked"] is None else each["asked"]
             hub._known[each["item"]] = _Known(
