@@ -77,6 +77,7 @@ PRECISIONS = {
 }  # fmt: skip
 
 _LARGEST, _SMALLEST = 128 << 10, 16 << 10  # bytes of lines that are read together
+_MOST_FEW = 64  # lines that the grammar reads between scans that find too few
 _FEWEST = 16  # lines that are worth it
 _PLANS_A_STEP = 100  # series
 _MOST_BATCHES = 64  # kinds of lines that are read together
@@ -223,7 +224,7 @@ def steps(
     except UnicodeError as fault:
         raise UnreadableError(f"the body is no line protocol: {fault}") from None
     read = _Reader(streams, precision_ns)
-    at, number, size = 0, 1, _SMALLEST
+    at, number, size, few = 0, 1, _SMALLEST, 1
     while at < len(body) and (most is None or read.total <= most):
         yield
         end = body.find(b"\n", at + size) + 1 or len(body)
@@ -232,17 +233,19 @@ def steps(
         if len(lines) >= _FEWEST or lines.at == end:
             yield from read.prepare(body, lines)
             if _plain(read, body, lines, number):
-                at, number = lines.at, number + lines.ends
+                at, number, few = lines.at, number + lines.ends, 1
                 size = min(2 * size, _LARGEST)
             elif size > _SMALLEST:
                 size = _SMALLEST
                 continue
         if lines.at < end:
             size = _SMALLEST
-        while at < stop:
+        left, few = few, min(2 * few, _MOST_FEW)
+        while at < stop or (left > 0 and at < end and stop < end):
             begin, at = at, _careful(read, body, at, number)
             number += body.count(b"\n", begin, at)
             read.check_texts()
+            left -= 1
         read.check_texts()
         if read.refusals > _MOST_REFUSED:
             raise UnreadableError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,3 +98,19 @@ def test_samples_are_read_within_bounds() -> None:
     assert (len(samples), samples.at, samples.plain.tolist()) == (2, 2 * len(body) // 3, [True] * 2)
     for size in range(1, len(messages._SAMPLES)):
         assert not Samples(body[:size], 0, 9).plain.any()
+
+
+def test_lines_for_the_grammar_are_not_scanned_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    scans = []
+
+    def counted(*arguments: Any, **named: Any) -> Lines:
+        scans.append(arguments)
+        return scanned(*arguments, **named)
+
+    scanned = Lines
+    monkeypatch.setattr(line_protocol, "Lines", counted)
+    maps = line_protocol.LineMap.model_validate(
+        {"format": "influx", "measurement": "m", "value": "v"}
+    )
+    assert len(line_protocol.parse(b"\r\n" * 6_400, [maps])) == 0
+    assert len(scans) < 200
