@@ -20,15 +20,13 @@ import gzip
 import json
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +35,7 @@ import httpx2
 import numpy as np
 
 from benchmarks.write_requests import field, sample
-from quality.ports import free_port
+from quality.exporters import Exporter, exporting, prometheus
 from quality.serving import Server
 
 __all__ = ["main"]
@@ -78,37 +76,18 @@ def tags(host: int) -> dict[str, str]:
 # -------------------------------------------------------------------------------------- the servers
 
 
-class _Exporter(BaseHTTPRequestHandler):
+class _Exporter(Exporter):
     """The metrics of every host. Each scrape reads new values."""
 
     draw = np.random.default_rng(0)
     lock = threading.Lock()
 
-    def do_GET(self) -> None:
+    def exposition(self) -> str:
         host = int(self.path.lstrip("/"))
         with self.lock:
             values = self.draw.gamma(2.0, 1.0 + host / 10, METRICS).round(3).tolist()
         names = ["node_load1", *(f"m{metric}" for metric in range(1, METRICS))]
-        body = "".join(f"{name} {value}\n" for name, value in zip(names, values, strict=True))
-        self.send_response(200)
-        self.send_header("content-type", "text/plain; version=0.0.4")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def _exporter() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Exporter)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()
+        return "".join(f"{name} {value}\n" for name, value in zip(names, values, strict=True))
 
 
 def _targets(port: int) -> str:
@@ -117,24 +96,6 @@ def _targets(port: int) -> str:
         labels = json.dumps({**tags(host), "__metrics_path__": f"/{host}"})
         found.append(f"  - {{targets: ['127.0.0.1:{port}'], labels: {labels}}}")
     return "\n".join(found) + "\n"
-
-
-@contextmanager
-def _prometheus(folder: Path, configuration: str) -> Iterator[str]:
-    folder.mkdir()
-    file, port = folder / "prometheus.yml", free_port()
-    file.write_text(configuration)
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            ["prometheus", f"--config.file={file}", f"--storage.tsdb.path={folder}/data",
-             f"--web.listen-address=127.0.0.1:{port}"],
-            stdout=log, stderr=log,
-        )  # fmt: skip
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait()
 
 
 def _until(found: Callable[[], Any]) -> Any:
@@ -288,11 +249,13 @@ def pair_of_servers(
     written = list(hour_before(http, interval))
     report.step(f"an hour of one metric: {len(written)} samples from two servers")
     with ExitStack() as stack:
-        with _exporter() as port:
+        with exporting(_Exporter) as port:
             servers = []
             for replica in "ab":
                 text = writing.replace("replica: a", f"replica: {replica}") + _targets(port)
-                servers.append(stack.enter_context(_prometheus(folder / replica, text)))
+                servers.append(
+                    stack.enter_context(prometheus("prometheus", folder / replica, text))
+                )
                 report.step(f"server {replica} writes")
             time.sleep(scrapes * interval)
         time.sleep(_FLUSHED_S)
@@ -315,7 +278,7 @@ def pair_of_servers(
     _put(http, "/v1/streams/servers/questions/p95_by_host")
     target = http.base_url.netloc.decode()
     job = "global: {scrape_interval: 1s}\nscrape_configs:\n" + scraping
-    with _prometheus(folder / "panel", job.replace("aggregator:8000", target)) as url:
+    with prometheus("prometheus", folder / "panel", job.replace("aggregator:8000", target)) as url:
         report.panel(_until(lambda: _panel(http, url)), p95["groups"])
 
 

@@ -22,14 +22,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +34,7 @@ import httpx2
 import numpy as np
 import numpy.typing as npt
 
-from quality.ports import free_port
+from quality.exporters import Exporter, exporting, prometheus
 from quality.serving import Server
 from quality.telemetry import STREAM as OTLP_STREAM
 from quality.telemetry import Processes, running
@@ -98,8 +95,8 @@ class Counters:
 
 @contextmanager
 def _shown(counters: Counters, processes: Processes) -> Iterator[int]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Handler(Exporter):
+        def exposition(self) -> str:
             now = time.time()
             stamp = f" {round(now * 1_000) + AHEAD_MS}" if self.path == "/b" else ""
             values = counters.shown(now).tolist()
@@ -109,44 +106,15 @@ def _shown(counters: Counters, processes: Processes) -> Iterator[int]:
                 for (name, route), value in processes.shown().items()
             ]
             types = ["# TYPE jobs counter", *lines, "# TYPE calls counter", *calls]
-            body = "\n".join([*types, ""]).encode()
-            self.send_response(200)
-            self.send_header("content-type", "text/plain; version=0.0.4")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            return "\n".join([*types, ""])
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()
+    with exporting(Handler) as port:
+        yield port
 
 
-@contextmanager
-def _prometheus(binary: str, folder: Path, name: str, url: str, target: int) -> Iterator[str]:
-    """A server, and its address."""
-    folder.mkdir()
+def _configuration(name: str, url: str, target: int) -> str:
     blocks = "".join(_BLOCK.format(url=url, name=name, number=number) for number in range(2))
-    configuration = folder / "prometheus.yml"
-    configuration.write_text(_CONFIGURATION.format(name=name, target=target, blocks=blocks))
-    port = free_port()
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [binary, f"--config.file={configuration}", f"--storage.tsdb.path={folder}/data",
-             f"--web.listen-address=127.0.0.1:{port}"],
-            stdout=log, stderr=log,
-        )  # fmt: skip
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait()
+    return _CONFIGURATION.format(name=name, target=target, blocks=blocks)
 
 
 def _promql(http: httpx2.Client, url: str, query: str, at: float) -> float:
@@ -207,10 +175,14 @@ def run(binary: str, seconds: int) -> tuple[list[tuple[str, float]], float]:
         endpoint = f"{server.url}/v1/streams/calls/otlp/v1/metrics"
         processes = stack.enter_context(running(endpoint))
         target = stack.enter_context(_shown(counters, processes))
-        first = stack.enter_context(_prometheus(binary, folder / "a", "a", server.url, target))
-        with _prometheus(binary, folder / "b", "b", server.url, target):
+        first = stack.enter_context(
+            prometheus(binary, folder / "a", _configuration("a", server.url, target))
+        )
+        with prometheus(binary, folder / "b", _configuration("b", server.url, target)):
             time.sleep(seconds / 2)
-        second = stack.enter_context(_prometheus(binary, folder / "b2", "b", server.url, target))
+        second = stack.enter_context(
+            prometheus(binary, folder / "b2", _configuration("b", server.url, target))
+        )
         time.sleep(seconds / 2)
         at, width = round(time.time() - AFTER_S, 3), seconds // 2
         for url in (first, second):
