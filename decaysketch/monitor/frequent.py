@@ -340,16 +340,17 @@ class FrequentHub:
             self._incs[site] = report.inc
         if isinstance(report, ItemBegin):
             return out
-        newest, order = dict(self._newest), report.inc << 53 | report.seq
-        self._newest[site] = max(order, newest[site])
+        newest, order = self._newest[site], report.inc << 53 | report.seq
+        self._newest[site] = max(order, newest)
         known = self._known.get(report.item)  # type: ignore[assignment]
         if known is None:
-            if order <= newest[site]:  # perhaps of an item that was dropped since: it comes again
+            if order <= newest:  # perhaps of an item that was dropped since: it comes again
                 return out
             if report.estimate <= self.default:
                 out.append((site, self._answer_default(report)))
                 return out
-            charges = Charges(self._incs, self.most, self.default, newest)
+            older = self._newest | {site: newest}
+            charges = Charges(self._incs, self.most, self.default, older)
             known = self._known[report.item] = _Known(tuple(cells), charges)
         out += self._take(report, known, now)
         return out
