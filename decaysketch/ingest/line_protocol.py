@@ -241,7 +241,7 @@ def steps(
         if lines.at < end:
             size = _SMALLEST
         left, few = few, min(2 * few, _MOST_FEW)
-        while at < stop or (left > 0 and at < end and stop < end):
+        while at < stop or (left > 0 and at < end):
             begin, at = at, _careful(read, body, at, number)
             number += body.count(b"\n", begin, at)
             read.check_texts()
