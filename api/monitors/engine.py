@@ -46,9 +46,9 @@ from api.monitors.schedule import Schedule
 from api.monitors.store import MonitorRow
 from api.monitors.webhooks import Webhooks
 from api.service.aggregator import Aggregator
-from api.service.clock import now_in
 from api.service.streams import Stream
 from api.settings import Settings
+from decaysketch.core.time_units import now_in
 from decaysketch.errors import DecaySketchError
 from decaysketch.monitor import (
     Account,

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from api.service.clock import now_in
 from decaysketch import Estimate, Snapshot
 from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.core.time_units import now_in
 from decaysketch.decay import Decay, Exponential, none
 from decaysketch.errors import DecaySketchError, UnanswerableQueryError
 from decaysketch.monitor import Account, GroupsRead, Monitor, Reading, State

@@ -34,8 +34,8 @@ from api.monitors.function_rows import FunctionRow
 from api.monitors.outbox import Outbox
 from api.monitors.webhooks import Webhooks
 from api.service.aggregator import Aggregator
-from api.service.clock import now_in
 from api.service.streams import Stream
+from decaysketch.core.time_units import now_in
 from decaysketch.errors import DecaySketchError, ParameterError
 from decaysketch.monitor.fields import mapping_of, sequence_of, take_known, whole
 from decaysketch.monitor.functions import FunctionHub, FunctionSpec, FunctionState, read_posts

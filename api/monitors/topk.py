@@ -33,9 +33,9 @@ from api.monitors.defining import refused
 from api.monitors.event_fanout import Mailboxes
 from api.monitors.list_rows import ListRow, Number, Said
 from api.service.aggregator import Aggregator
-from api.service.clock import now_in
 from api.service.streams import Stream
 from api.settings import Settings
+from decaysketch.core.time_units import now_in
 from decaysketch.errors import DecaySketchError, ParameterError
 from decaysketch.topk import Ask, Heard, Post, TopKHub, TopKSpec
 

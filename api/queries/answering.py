@@ -16,13 +16,20 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from api.errors import Fault, UnanswerableQueriesError
-from api.queries.answers import AnswerCache, GroupResponse, PointAnswer, QueryResponse, SeriesAnswer
+from api.queries.answers import (
+    AnswerCache,
+    Form,
+    GroupResponse,
+    PointAnswer,
+    QueryResponse,
+    SeriesAnswer,
+    tag_of,
+)
 from api.queries.limits import MAX_WORK_S, refusal
 from api.queries.planning import Plan, Texts, plan
 from api.queries.requests import GroupRequest, QueryRequest
 from api.queries.sources import Asked, Joins, SourceSets
-from api.queries.tables import Form, write
-from api.service import clock
+from api.queries.tables import write
 from api.service.aggregator import Aggregator
 from api.service.metrics import Metrics
 from api.service.streams import Stream
@@ -39,6 +46,11 @@ __all__ = ["MAX_WORK_S", "Answerer", "Answers", "Evaluation"]
 _FADED = 1e-3  # of a weight, which is next to nothing
 
 _Place = tuple[int, int]  # which query, and which of its times
+
+
+def now_ns() -> int:
+    """Return this machine's clock: nanoseconds since 1970."""
+    return time.time_ns()
 
 
 class Evaluation:
@@ -322,9 +334,9 @@ class Answerer:
         turns = self._turns.asked(asker) if counted else nullcontext(self._turns.by(asker))
         with turns as compute:
             texts = Texts(request, self._settings, streams[0].recipe.params.time_unit)
-            now_ns = clock.now_ns()
+            clock_ns = now_ns()
             while (
-                begun := await compute(self._begin, streams, others, texts, now_ns, known, form)
+                begun := await compute(self._begin, streams, others, texts, clock_ns, known, form)
             ) is None:
                 if await left():
                     return None
@@ -355,7 +367,7 @@ class Answerer:
         streams: Sequence[Stream],
         others: Sequence[Stream],
         texts: Texts,
-        now_ns: int,
+        clock_ns: int,
         known: Callable[[str], bool],
         form: Form,
     ) -> tuple[Plan, Evaluation | None, bytes | None] | None:
@@ -365,8 +377,10 @@ class Answerer:
         """
         if not texts.work(TURN_S):
             return None
-        sets = SourceSets(streams, texts.request.sources, self._aggregator)
-        planned = plan(streams, texts, self._joins, now_ns, others, sets)
+        request, sets = texts.request, None
+        if any(each.of_sources for each in request.queries):
+            sets = SourceSets(streams, request.sources, self._aggregator)
+        planned = plan(streams, texts, self._joins, clock_ns, others, sets)
         if known(tag := tag_of(planned.tag, form)):
             return planned, None, None
         if (kept := self._answers.get(tag)) is not None:
@@ -375,7 +389,8 @@ class Answerer:
             return planned, None, self._written(planned, kept, form)
         # Until it has ended, it holds samples of the rows it looks at.
         reading = self._aggregator.memory.reading
-        rows = sum(map(len, (planned.snapshot, *planned.others.values()))) + sets.rows
+        rows = sum(map(len, (planned.snapshot, *planned.others.values())))
+        rows += 0 if sets is None else sets.rows
         reading.make_room(rows)
         evaluation = reading.charge(Evaluation(planned), rows)
         return planned, evaluation, evaluation.work(TURN_S)
@@ -386,8 +401,3 @@ class Answerer:
         table = write(form, body, names, planned.snapshot.params.time_unit)
         self._answers.put(tag_of(planned.tag, form), table)
         return table
-
-
-def tag_of(tag: str, form: Form) -> str:
-    """Return the entity tag of results in a form, from the tag of the results as JSON."""
-    return tag if form is Form.JSON else f'{tag[:-1]}-{form}"'

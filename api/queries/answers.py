@@ -1,6 +1,7 @@
 """Results in a response: a model for each result shape in :data:`QUESTIONS`.
 
-A cache keeps results, and drops the least recently used ones for others.
+A request names the form of its response in the ``Accept`` header or the URL. A cache keeps results,
+and drops the least recently used ones for others.
 
 A result depends on the sketch (its digest), the queries and the query time. Its name contains
 nothing else, and never means another result. So no cached result is ever out of date, and the name
@@ -13,7 +14,8 @@ import hashlib
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import Annotated, Any, Literal, Self, Union
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
@@ -27,6 +29,7 @@ from decaysketch.query.tables import GroupTable
 __all__ = [
     "AnswerCache",
     "EstimateModel",
+    "Form",
     "GroupResponse",
     "GroupedAnswer",
     "PointAnswer",
@@ -34,6 +37,9 @@ __all__ = [
     "SeriesAnswer",
     "etag",
     "is_known",
+    "media_type_of",
+    "preferred",
+    "tag_of",
 ]
 
 
@@ -252,6 +258,48 @@ class GroupResponse(_Response):
     streams: list[str]
 
 
+class Form(StrEnum):
+    """An output form for results."""
+
+    JSON = "json"
+    CSV = "csv"
+    ARROW = "arrow"
+
+
+_MEDIA_TYPES = {
+    Form.JSON: "application/json",
+    Form.CSV: "text/csv",
+    Form.ARROW: "application/vnd.apache.arrow.stream",
+}
+
+_MOST_ACCEPTED = 50  # types of an Accept header that are read
+
+
+def media_type_of(form: Form) -> str:
+    """Return the media type with its parameters, as the response declares it."""
+    return f"{_MEDIA_TYPES[form]}; charset=utf-8" if form is Form.CSV else _MEDIA_TYPES[form]
+
+
+def preferred(accept: str | None) -> Form:
+    """Return the form that an Accept header prefers, or JSON where it prefers none."""
+    best, quality = Form.JSON, 0.0
+    for given in (accept or "").split(",")[:_MOST_ACCEPTED]:
+        name, *parameters = (part.strip().lower() for part in given.split(";"))
+        form = next((form for form, media in _MEDIA_TYPES.items() if media == name), None)
+        weight = _quality(parameters)
+        if form is not None and (weight > quality or (weight == quality and form is Form.JSON)):
+            best, quality = form, weight
+    return best
+
+
+def _quality(parameters: Sequence[str]) -> float:
+    text = next((each[2:] for each in parameters if each.startswith("q=")), "1")
+    try:
+        return min(max(float(text), 0.0), 1.0)
+    except ValueError:
+        return 0.0
+
+
 _LARGEST_SHARE = 8  # an answer longer than this part of the room would displace too many others
 
 
@@ -263,6 +311,11 @@ def etag(*parts: str) -> str:
         name.update(len(encoded).to_bytes(8, "little"))
         name.update(encoded)
     return f'"{name.hexdigest()[:32]}"'
+
+
+def tag_of(tag: str, form: Form) -> str:
+    """Return the entity tag of results in a form, from the tag of the results as JSON."""
+    return tag if form is Form.JSON else f'{tag[:-1]}-{form}"'
 
 
 def is_known(tag: str, if_none_match: str | None) -> bool:

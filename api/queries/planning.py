@@ -20,13 +20,12 @@ from api.queries.decays import DecayModel, PiecewiseDecay, decay_asked, is_expre
 from api.queries.limits import refusal
 from api.queries.requests import AnyQuery, GroupRequest, QueryRequest
 from api.queries.sources import Asked, Joins, SourceSets, common_recipe
-from api.service.clock import now_in
 from api.service.streams import Stream
 from api.settings import Settings
 from decaysketch import Snapshot
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.text.expression import Kind, Schema, bind
-from decaysketch.core.time_units import instant
+from decaysketch.core.time_units import instant, now_in
 from decaysketch.decay import Decay, integral
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.decay.read import fields_of
@@ -186,14 +185,18 @@ def plan(
         UnknownSourceError: nothing came from a requested source.
     """
     request = texts.request
-    recipe = common_recipe(streams)
+    alone = streams[0] if len(streams) == 1 else None
+    recipe = common_recipe(streams) if alone is None else alone.recipe
     names = tuple(stream.name for stream in streams)
     _check_aggregates(names, recipe, request.queries)
     _check_levels([*streams, *others], request.queries)
     _check_others(recipe, request.queries, others)
     chosen = _decays(recipe, texts)
     versus = _versus(recipe, texts, chosen)
-    snapshot = joins.snapshot(streams, request.sources)
+    if alone is None:
+        snapshot = joins.snapshot(streams, request.sources)
+    else:
+        snapshot = alone.snapshot(request.sources)
     compared = {each.name: each.snapshot() for each in others}
     now = _now(recipe, snapshot, request.queries, clock_ns)
     sources = _sources(sets, request.queries)

@@ -36,11 +36,10 @@ from decaysketch.errors import ParameterError
 from decaysketch.query.catalog import QUESTIONS, View
 from decaysketch.query.difference import Comparison
 from decaysketch.query.dispatch import check_compared
-from decaysketch.query.ensemble import Combine
 from decaysketch.query.modifiers import MAX_GROUPS, MAX_KEYS, SOURCE_KEYS, Modifiers, Order
 from decaysketch.query.pair_view import PairView, RangeView, range_moment
 from decaysketch.query.query_syntax import query_of
-from decaysketch.query.shapes import REQUIRED, SCALAR, Argument, Question
+from decaysketch.query.shapes import REQUIRED, SCALAR, Argument, Combine, Question
 from decaysketch.query.tables import GroupTable
 from decaysketch.sources import CoverageView
 

@@ -220,16 +220,14 @@ class Joins:
         self._lock = threading.Lock()
 
     def snapshot(self, streams: Sequence[Stream], sources: Collection[str] | None) -> Snapshot:
-        """Return the join of all sources, or of some, for streams that :func:`common_recipe` has
-        checked.
+        """Return the join of all sources, or of some, for several streams that
+        :func:`common_recipe` has checked.
 
         Raises:
             UnknownSourceError: nothing came from a source in ``sources`` to one stream.
             InvalidRequestError: they hold more rows together than one request may read.
             RowsAskedError: other queries leave no space.
         """
-        if len(streams) == 1:
-            return streams[0].snapshot(sources)
         reading = self._memory.reading
         together = sum(stream.joined_rows for stream in streams)
         if together > reading.limit:

@@ -15,31 +15,17 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
 
+from api.queries.answers import Form
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.query.catalog import QUESTIONS
 from decaysketch.query.shapes import Question, Rows
 
-__all__ = ["COLUMNS", "Form", "media_type_of", "preferred", "rows_of", "write"]
+__all__ = ["COLUMNS", "rows_of", "write"]
 
-
-class Form(StrEnum):
-    """An output form for results."""
-
-    JSON = "json"
-    CSV = "csv"
-    ARROW = "arrow"
-
-
-_MEDIA_TYPES = {
-    Form.JSON: "application/json",
-    Form.CSV: "text/csv",
-    Form.ARROW: "application/vnd.apache.arrow.stream",
-}
 
 #: Name and Arrow type of each column; that of ``time`` has the unit of the stream.
 COLUMNS: Mapping[str, pa.DataType] = {
@@ -70,32 +56,6 @@ _FORMULA = re.compile(
 )
 _ARROW_UNITS = ("s", "ms", "us", "ns")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MOST_ACCEPTED = 50  # types of an Accept header that are read
-
-
-def media_type_of(form: Form) -> str:
-    """Return the media type with its parameters, as the response declares it."""
-    return f"{_MEDIA_TYPES[form]}; charset=utf-8" if form is Form.CSV else _MEDIA_TYPES[form]
-
-
-def preferred(accept: str | None) -> Form:
-    """Return the form that an Accept header prefers, or JSON where it prefers none."""
-    best, quality = Form.JSON, 0.0
-    for given in (accept or "").split(",")[:_MOST_ACCEPTED]:
-        name, *parameters = (part.strip().lower() for part in given.split(";"))
-        form = next((form for form, media in _MEDIA_TYPES.items() if media == name), None)
-        weight = _quality(parameters)
-        if form is not None and (weight > quality or (weight == quality and form is Form.JSON)):
-            best, quality = form, weight
-    return best
-
-
-def _quality(parameters: Sequence[str]) -> float:
-    text = next((each[2:] for each in parameters if each.startswith("q=")), "1")
-    try:
-        return min(max(float(text), 0.0), 1.0)
-    except ValueError:
-        return 0.0
 
 
 def write(form: Form, answers: bytes, names: Sequence[str | None], time_unit: str) -> bytes:

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from inspect import signature
@@ -49,7 +50,13 @@ __all__ = [
     "require_media_type",
     "translated",
     "understood_by",
+    "utc",
 ]
+
+
+def utc(time_us: int) -> datetime:
+    """Return a time in microseconds since 1970, in the form that JSON responses use."""
+    return datetime.fromtimestamp(time_us / 1e6, tz=UTC)
 
 
 async def _aggregator(request: Request) -> Aggregator:

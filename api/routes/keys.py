@@ -34,9 +34,8 @@ from api.http.caller import Administers, Reads
 from api.http.json_body import JsonRoute, asked_in_body, body_described
 from api.http.problems import problems
 from api.http.refusals import ForbiddenError
-from api.routes.common import json_only
+from api.routes.common import json_only, utc
 from api.schemas import RequestModel
-from api.service.clock import utc
 
 __all__ = ["router"]
 

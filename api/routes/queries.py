@@ -17,9 +17,8 @@ from api.http.json_body import JsonRoute, asked_in_body, body_described, read_re
 from api.http.problems import problems
 from api.http.ranges import part_of
 from api.queries import Answerer, Answers, GroupRequest, QueryRequest, is_known
-from api.queries.answers import GroupResponse, QueryResponse
+from api.queries.answers import Form, GroupResponse, QueryResponse, media_type_of, preferred
 from api.queries.requests import Time
-from api.queries.tables import Form, media_type_of, preferred
 from api.routes.common import CLIENT_LEFT, json_only
 
 __all__ = ["AskedInUrl", "TheAnswerer", "router"]

@@ -24,9 +24,8 @@ from api.http.problems import plain_problem, problems
 from api.http.reasons import in_words
 from api.monitors.function_metrics import functions_exposition
 from api.monitors.group_metrics import groups_exposition
-from api.routes.common import TheAggregator
+from api.routes.common import TheAggregator, utc
 from api.service.aggregator import Aggregator
-from api.service.clock import utc
 from api.service.metrics import MEDIA_TYPE, Metrics
 from api.settings import Settings
 

@@ -17,8 +17,7 @@ from api.http.caller import reads
 from api.http.problems import problems
 from api.http.reasons import in_words
 from api.journal.model import Totals
-from api.routes.common import TheAggregator, TheQuestions, TheStream
-from api.service.clock import utc
+from api.routes.common import TheAggregator, TheQuestions, TheStream, utc
 from api.service.source_stats import KNOWN_POSTS, LATE_S, SILENT_GAPS, SILENT_S, Sender, Senders
 from api.service.streams import Stream
 

@@ -37,9 +37,9 @@ from api.routes.common import (
     TheQuestions,
     TheStream,
     json_only,
+    utc,
 )
 from api.service.aggregator import Aggregator, recipe_of_form
-from api.service.clock import utc
 from api.service.source_stats import Notes, warnings_of
 from api.service.streams import SourceInfo, Stream
 from api.service.threads import Compute, LeftError, Pauses, Turns, in_turns

@@ -14,19 +14,25 @@ them. Suspicious are
 
 The dates in the four units lie 1000 times apart, so at most one unit fits. No clock is read, so the
 same times always give the same result.
+
+A decay that gives weight only to the newest instant is suspicious as well
+(:func:`left_out_by_age`): its length was given in another unit than the times, such as seconds when
+the times are microseconds, or integer weights were not scaled up enough to fade.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core.time_units import NANOSECONDS
+from decaysketch.core.time_units import NANOSECONDS, spelled
 
 __all__ = [
     "Doubt",
@@ -36,6 +42,7 @@ __all__ = [
     "doubts_of_query",
     "in_another_unit",
     "is_dated",
+    "left_out_by_age",
     "likely_unit",
     "of_another_clock",
     "span",
@@ -49,6 +56,7 @@ _SINCE_NS = 631_152_000 * 1_000_000_000  # 1990
 _UNTIL_NS = 4_102_444_800 * 1_000_000_000  # 2100
 _BEGINNING_NS = 315_576_000 * 1_000_000_000  # ten years
 _LIKELY = ("s", "ms", "us", "ns")
+_NOTHING = 2.0**-20  # of the weight of the newest instant: no answer shows it
 _UNIT_AT_END = re.compile(r"(?:^|[_.\- ])(ns|us|ms|s|sec|secs|seconds|millis|micros|nanos)$", re.I)
 _SPELLED = {
     "sec": "s", "secs": "s", "seconds": "s", "millis": "ms", "micros": "us", "nanos": "ns"
@@ -294,3 +302,41 @@ def unit_in_name(name: str) -> str | None:
         return None
     word = found[1].lower()
     return _SPELLED.get(word, word)
+
+
+def left_out_by_age(
+    weights_at: Callable[[npt.NDArray[np.int64]], Any],
+    times: npt.NDArray[np.int64],
+    now: int,
+    unit: str,
+) -> str | None:
+    """Report that only the newest instant has weight, and how much older the next instant is.
+
+    Return None if other instants have weight, if there are none, or if the newest has none either.
+
+    Args:
+        weights_at: the decay's weights at ages.
+        times: latest first. Times after ``now`` are ignored.
+        now: time at which the weights apply.
+        unit: unit of the times. Times that are not dates in it are ignored.
+
+    Complexity: O(log rows).
+
+    Example:
+        >>> times = np.array([1_767_225_660, 1_767_225_600])
+        >>> left_out_by_age(lambda ages: ages <= 5, times, 1_767_225_660, "s")
+        'only the newest instant has weight, and the next one is 1m older'
+        >>> left_out_by_age(lambda ages: ages <= 60, times, 1_767_225_660, "s")
+    """
+    first = bisect_left(times, -now, key=lambda time: -int(time))
+    if first == len(times) or dated(unit, newest := int(times[first])) is None:
+        return None
+    after = bisect_right(times, -newest, first, key=lambda time: -int(time))
+    if after == len(times):
+        return None
+    before = int(times[after])
+    one, other = weights_at(np.array([now - newest, now - before])).tolist()
+    if other > one * _NOTHING or not one:
+        return None
+    older = spelled(Fraction((newest - before) * NANOSECONDS[unit]))
+    return f"only the newest instant has weight, and the next one is {older} older"

@@ -34,6 +34,7 @@ __all__ = [
     "length_meant",
     "length_of",
     "moment_before",
+    "now_in",
     "spelled",
     "unit_meant",
 ]
@@ -274,6 +275,24 @@ def moment_before(
     if not ago:
         return in_units(given, unit, name=name)
     return math.floor(later - length_of(name, given) / check_clocked(name, given, unit))
+
+
+def now_in(unit: str, ns: int) -> int | None:
+    """Return a time in whole units, rounded down.
+
+    Args:
+        unit: unit of the result.
+        ns: nanoseconds since 1970.
+
+    Returns:
+        None where the unit has no wall clock: it is not in :data:`NANOSECONDS`.
+
+    Example:
+        >>> now_in("ms", 1_700_000_000_123_456_789), now_in("frames", 0)
+        (1700000000123, None)
+    """
+    size = NANOSECONDS.get(unit)
+    return None if size is None else ns // size
 
 
 def in_units(given: Any, unit: str, *, name: str = "now") -> Any:

@@ -25,7 +25,7 @@ from decaysketch.core.ranges import ENDLESS
 from decaysketch.errors import ParameterError
 from decaysketch.query.aggregates import Bin, Histogram
 from decaysketch.query.estimate import Estimate
-from decaysketch.query.sample import EndOfRange, Sample
+from decaysketch.query.sample import EndOfRange
 from decaysketch.query.shapes import Question
 
 __all__ = ["BUCKET_VALUES", "ENDS", "as_far_apart", "by_group", "reads_ranges", "widened"]
@@ -37,17 +37,15 @@ _OF_VALUE = re.compile(r"\bv\b")
 _ENDLESS = 1e-20 * ENDLESS  # a result this far comes from an open bucket, as its share
 
 
-def reads_ranges(question: Question[Any], samples: Sequence[Sample], texts: Sequence[str]) -> bool:
-    """Return whether a query reads values, and some of them are ranges.
+def reads_ranges(question: Question[Any], texts: Sequence[str]) -> bool:
+    """Return whether a query reads the values, in a stream that has ranges among them.
 
     Args:
         question: the query.
-        samples: the drawn samples.
-        texts: the expressions that modify the query.
+        texts: the expressions that modify it.
     """
     by_value = "values" in question.needs or question.name == "selectivity"
-    by_value = by_value or any(map(_OF_VALUE.search, texts))
-    return by_value and any(sample.ranged for sample in samples)
+    return by_value or any(map(_OF_VALUE.search, texts))
 
 
 def widened(found: Any, ask: Callable[[EndOfRange], Any]) -> Any:

@@ -48,7 +48,6 @@ from decaysketch.query.dispatch import (
     questions_of,
     read_predicate,
 )
-from decaysketch.query.ensemble import Combine
 from decaysketch.query.estimate import Estimate, as_of
 from decaysketch.query.extremes import EXTREME_QUESTIONS
 from decaysketch.query.keys import KEY_QUESTIONS
@@ -63,7 +62,16 @@ from decaysketch.query.over_time import TimeTable
 from decaysketch.query.pair_view import PairView, RangeView, range_moment
 from decaysketch.query.sample import EndOfRange, Sample, pool
 from decaysketch.query.series import SERIES_QUESTIONS
-from decaysketch.query.shapes import SCALAR, Argument, Column, Question, Rows, Shape
+from decaysketch.query.shapes import (
+    SCALAR,
+    Argument,
+    Column,
+    Combine,
+    Question,
+    Rows,
+    Shape,
+    check_combine,
+)
 from decaysketch.query.subtraction import Asked as Remembered
 from decaysketch.query.tables import GroupedView, GroupTable
 
@@ -135,10 +143,8 @@ class SampleView(View):
         if self.samples[0].labels is not None and not self._compares_a_column:
             question.check_labels(given)
         samples = self._read(combine)
-        found = self._compared(question).answer(
-            samples, confidence=confidence, combine=combine, **given
-        )
-        if not reads_ranges(question, self._drawn, self._texts(question, given)):
+        found = self._compared(question).answer(samples, confidence=confidence, **given)
+        if not self._reads_ranges(question, given):
             return found
         how: dict[str, Any] = {"confidence": confidence, "combine": combine}
         if self._modifiers.versus is not None:
@@ -172,8 +178,11 @@ class SampleView(View):
         )
         return as_far_apart(found, modifiers.how, first, second)
 
-    def _texts(self, question: Question[Any], given: Mapping[str, Any]) -> list[str]:
-        return [*self._modifiers.texts, *question.columns(given)]
+    def _reads_ranges(self, question: Question[Any], given: Mapping[str, Any]) -> bool:
+        """Return whether a query reads values that are ranges."""
+        if not any(sample.ranged for sample in self._drawn):
+            return False
+        return reads_ranges(question, [*self._modifiers.texts, *question.columns(given)])
 
     def _at_bound(self, bound: EndOfRange) -> SampleView:
         """Return the same view with every range at its lower or upper bound."""
@@ -187,7 +196,7 @@ class SampleView(View):
         given |= {"combine": combine}
         asked = self._compared(question)
         cost_s = sum(asked.cost_s(sample, given) for sample in self._read(combine))
-        times = 3 if reads_ranges(question, self._drawn, self._texts(question, given)) else 1
+        times = 3 if self._reads_ranges(question, given) else 1
         return times * cost_s
 
     def modified(self, modifiers: Modifiers) -> Any:
@@ -211,7 +220,7 @@ class SampleView(View):
 
     def _read(self, combine: Combine) -> Sequence[Sample]:
         """Read each hash function by itself only where its own result counts."""
-        ensemble.check_combine(combine)
+        check_combine(combine)
         return self._pooled if combine == "average" else self.samples
 
 
@@ -278,16 +287,20 @@ def _enter(question: Question[A]) -> Question[A]:
     return question
 
 
+def _of_each(samples: Sequence[Sample], ask: Callable[[Sample], A]) -> A:
+    """Return a sample's result, or the median of the results of several hash functions."""
+    found = [ask(sample) for sample in samples]
+    return found[0] if len(found) == 1 else ensemble.median(found)
+
+
 def _scalar(
     name: str, doc: str, ask: Callable[..., Estimate], *arguments: Argument,
     needs: frozenset[str] = frozenset(), cost_s: Any = _by_row_s, **more: Any,
 ) -> Question[Estimate]:  # fmt: skip
     """Enter a query that returns one estimate, from one sample."""
 
-    def answer(
-        samples: Sequence[Sample], *, confidence: float, combine: Combine, **given: Any
-    ) -> Estimate:
-        return ensemble.estimate(samples, partial(ask, confidence=confidence, **given), combine)
+    def answer(samples: Sequence[Sample], *, confidence: float, **given: Any) -> Estimate:
+        return _of_each(samples, partial(ask, confidence=confidence, **given))
 
     return _enter(
         Question(
@@ -396,8 +409,8 @@ _REGRESSION = _enter(
         "regression",
         "Linear regression of a column on others by least squares, weighted by decayed weight: the "
         "intercept, then the slope of each other column.",
-        lambda samples, columns, *, confidence, combine: ensemble.estimates(
-            samples, lambda s: relations.regression(s, columns, confidence=confidence), combine
+        lambda samples, columns, *, confidence: _of_each(
+            samples, lambda s: relations.regression(s, columns, confidence=confidence)
         ),
         lambda sample, given: _relation_s(sample, len(given["columns"])),
         Shape(
@@ -436,13 +449,9 @@ _REGRESSION = _enter(
 def _each(ask: Callable[..., list[Estimate]], name: str) -> Callable[..., list[Estimate]]:
     """Return the result for a query that has an estimate for each entry in an argument."""
 
-    def answer(
-        samples: Sequence[Sample], *, confidence: float, combine: Combine, **given: Any
-    ) -> list[Estimate]:
+    def answer(samples: Sequence[Sample], *, confidence: float, **given: Any) -> list[Estimate]:
         entries = given[name]
-        return ensemble.estimates(
-            samples, lambda s: ask(s, entries, confidence=confidence), combine
-        )
+        return _of_each(samples, lambda s: ask(s, entries, confidence=confidence))
 
     return answer
 
@@ -571,10 +580,11 @@ _SELECTIVITY = _scalar(
 
 
 def _hitters(
-    samples: Sequence[Sample], phi: float, limit: int | None, *, confidence: float, combine: Combine
+    samples: Sequence[Sample], phi: float, limit: int | None, *, confidence: float
 ) -> list[HeavyHitter]:
-    found = ensemble.heavy_hitters(samples, phi, confidence=confidence, combine=combine)
-    return found[:limit]
+    if len(samples) > 1:
+        return ensemble.heavy_hitters(samples, phi, confidence=confidence)[:limit]
+    return aggregates.heavy_hitters(samples[0], phi, confidence=confidence)[:limit]
 
 
 _HEAVY_HITTERS = _enter(
@@ -633,11 +643,9 @@ class Groups(NamedTuple):
     total: int
 
 
-def _groups(
-    samples: Sequence[Sample], limit: int | None, *, confidence: float, combine: Combine
-) -> Groups:
+def _groups(samples: Sequence[Sample], limit: int | None, *, confidence: float) -> Groups:
     if len(samples) > 1:
-        groups = ensemble.group_by(samples, confidence=confidence, combine=combine)
+        groups = ensemble.group_by(samples, confidence=confidence)
         return Groups(groups[:limit], len(groups))
     (sample,) = samples
     groups = aggregates.group_by(sample, limit=limit, confidence=confidence)
@@ -690,13 +698,13 @@ _GROUP_BY = _enter(
 
 
 def _histogram(
-    samples: Sequence[Sample], edges: Sequence[float], *, confidence: float, combine: Combine
+    samples: Sequence[Sample], edges: Sequence[float], *, confidence: float
 ) -> Histogram:
     def shares(sample: Sample) -> list[Estimate]:
         found = aggregates.histogram(sample, edges, confidence=confidence)
         return [found.below, *(each.share for each in found.bins), found.above]
 
-    below, *inside, above = ensemble.estimates(samples, shares, combine)
+    below, *inside, above = _of_each(samples, shares)
     bins = map(aggregates.Bin, edges[:-1], edges[1:], inside)
     return Histogram(list(bins), below, above)
 
@@ -754,7 +762,7 @@ _LAST = _enter(
         "last",
         "The latest observation that counts, by time and then by value: never an estimate, and "
         "refused where it may have been discarded.",
-        lambda samples, *, confidence, combine: aggregates.last(pool(samples)),
+        lambda samples, *, confidence: aggregates.last(pool(samples)),
         _by_row_s,
         Shape(
             "Last",

@@ -16,11 +16,10 @@ from decaysketch.errors import ParameterError
 from decaysketch.query import ensemble
 from decaysketch.query.difference import Comparison, Parts, compare_parts
 from decaysketch.query.dispatch import check_compared
-from decaysketch.query.ensemble import Combine
 from decaysketch.query.estimate import Estimate
 from decaysketch.query.modifiers import Modifiers, bound_to
 from decaysketch.query.relations import KINDS
-from decaysketch.query.sample import Sample, pool
+from decaysketch.query.sample import Sample
 from decaysketch.query.shapes import Question
 
 __all__ = ["ROW_S", "against", "of_repetitions"]
@@ -53,17 +52,14 @@ def against(
     assert isinstance(versus, Bound)
     parts, how = Parts(where, versus, of), modifiers.how
 
-    def answer(
-        samples: Sequence[Sample], *, confidence: float, combine: Combine, **given: Any
-    ) -> Estimate:
+    def answer(samples: Sequence[Sample], *, confidence: float, **given: Any) -> Estimate:
         check_given(given)
-        pooled = samples if combine == "median" else [pool(samples)]
         value = given.get("value")
         answers = [
             compare_parts(
                 each, question.name, parts, how, confidence=confidence, value=value, span=span
             )
-            for each in pooled
+            for each in samples
         ]
         return of_repetitions(answers, how)
 

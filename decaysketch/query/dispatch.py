@@ -25,12 +25,10 @@ from decaysketch.core.text.predicate import Predicate as ReadPredicate
 from decaysketch.core.time_units import Instant
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
-from decaysketch.query import ensemble
 from decaysketch.query.aggregates import Predicate
-from decaysketch.query.ensemble import Combine
 from decaysketch.query.estimate import as_of
 from decaysketch.query.modifiers import Modifiers, Order
-from decaysketch.query.shapes import Held, Question, held_of
+from decaysketch.query.shapes import Combine, Held, Question, check_combine, held_of
 
 __all__ = [
     "QUESTIONS",
@@ -201,14 +199,14 @@ class OwnView(View):
         **arguments: Any,
     ) -> Any:
         question, given = given_to(question, arguments, of=self.asked_of)
-        ensemble.check_combine(combine)
+        check_combine(combine)
         return question.answer(self, confidence=confidence, **given)
 
     def cost_s(
         self, question: Question[Any] | str, *, combine: Combine = "average", **arguments: Any
     ) -> float:
         question, given = given_to(question, arguments, of=self.asked_of)
-        ensemble.check_combine(combine)
+        check_combine(combine)
         return question.cost_s(self, given)
 
 

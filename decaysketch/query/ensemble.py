@@ -23,73 +23,47 @@ medians of the repetitions' bounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from decaysketch.core.special import gammaln, log_ndtr
-from decaysketch.errors import ParameterError
 from decaysketch.query import aggregates
 from decaysketch.query.estimate import Estimate
-from decaysketch.query.sample import Observed, Sample, pool
+from decaysketch.query.sample import Observed, Sample
 
 __all__ = [
-    "Combine",
-    "check_combine",
-    "estimate",
-    "estimates",
     "group_by",
     "heavy_hitters",
+    "median",
     "median_deviation",
     "median_estimate",
 ]
 
-Combine = Literal["average", "median"]
+A = TypeVar("A")
 
 _NODES = 256  # of the quadrature; its error is below 1e-12
 _REACH = 12.0  # standard normals beyond this have a chance below 1e-32
 
 
-def estimate(
-    samples: Sequence[Sample], ask: Callable[[Sample], Estimate], combine: Combine
-) -> Estimate:
-    """Return the result that several repetitions give for one query.
-
-    Args:
-        samples: one for each repetition, with the same decay and time.
-        ask: an aggregate of one sample.
-        combine: "average" or "median".
-
-    Raises:
-        ParameterError: an unknown ``combine``.
-    """
-    return estimates(samples, lambda sample: [ask(sample)], combine)[0]
-
-
-def estimates(
-    samples: Sequence[Sample], ask: Callable[[Sample], Sequence[Estimate]], combine: Combine
-) -> list[Estimate]:
-    """Return the results that several repetitions give for several queries. See
-    :func:`estimate`.
-    """
-    if _is_median(samples, combine):
-        return [median_estimate(each) for each in zip(*map(ask, samples), strict=True)]
-    return list(ask(pool(samples)))
+def median(answers: Sequence[A]) -> A:
+    """Return the median of the repetitions' results, each an estimate or a list of them."""
+    given: Any = answers
+    if isinstance(answers[0], Estimate):
+        return cast(A, median_estimate(given))
+    return cast(A, [median_estimate(each) for each in zip(*given, strict=True)])
 
 
 def heavy_hitters(
-    samples: Sequence[Sample], phi: float, *, confidence: float, combine: Combine
+    samples: Sequence[Sample], phi: float, *, confidence: float
 ) -> list[aggregates.HeavyHitter]:
-    """Return the values with more than the share ``phi`` of the decayed weight, heaviest first.
+    """Return the values whose median share of the decayed weight exceeds ``phi``, heaviest first.
 
-    By the median: the values whose median share exceeds ``phi``. If a repetition has no row with a
-    value, the share there is 0.
+    If a repetition has no row with a value, the share there is 0.
     """
-    if not _is_median(samples, combine):
-        return aggregates.heavy_hitters(pool(samples), phi, confidence=confidence)
     # Where the median share exceeds phi, so does that of some copy.
     candidates = {
         hitter.value
@@ -120,16 +94,13 @@ def heavy_hitters(
     return sorted(found, key=lambda hitter: -hitter.frequency.value)
 
 
-def group_by(
-    samples: Sequence[Sample], *, confidence: float, combine: Combine
-) -> list[aggregates.Group]:
-    """Return the decayed weight sum and count for each distinct value, heaviest first.
+def group_by(samples: Sequence[Sample], *, confidence: float) -> list[aggregates.Group]:
+    """Return the median decayed weight sum and count for every value in any repetition, heaviest
+    first.
 
-    By the median: for every value in any repetition. If a repetition has no row with a value, sum
-    and count there are 0, with the interval for an empty sample.
+    If a repetition has no row with a value, sum and count there are 0, with the interval for an
+    empty sample.
     """
-    if not _is_median(samples, combine):
-        return aggregates.group_by(pool(samples), confidence=confidence)
     copies = [
         {group.value: group for group in aggregates.group_by(s, confidence=confidence)}
         for s in samples
@@ -152,23 +123,6 @@ def group_by(
             )
         )
     return sorted(groups, key=lambda group: -group.sum.value)
-
-
-def check_combine(combine: Combine) -> None:
-    """Reject an unknown ``combine``.
-
-    Raises:
-        ParameterError: it is not one of :data:`Combine`.
-    """
-    if combine not in get_args(Combine):
-        raise ParameterError(
-            f"combine is {combine!r}; expected one of {', '.join(get_args(Combine))}"
-        )
-
-
-def _is_median(samples: Sequence[Sample], combine: Combine) -> bool:
-    check_combine(combine)
-    return combine == "median" and len(samples) > 1
 
 
 def _without_rows(sample: Sample) -> Sample:

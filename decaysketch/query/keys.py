@@ -21,9 +21,8 @@ import numpy.typing as npt
 from decaysketch.core.time_units import Instant
 from decaysketch.decay import Decay
 from decaysketch.query.dispatch import OwnView, Views, asked_by, check_how
-from decaysketch.query.ensemble import Combine
 from decaysketch.query.estimate import Estimate, as_of
-from decaysketch.query.shapes import SCALAR, Argument, Column, Question, Rows, Shape
+from decaysketch.query.shapes import SCALAR, Argument, Column, Combine, Question, Rows, Shape
 
 __all__ = [
     "KEY_QUESTIONS",

@@ -13,17 +13,15 @@ from typing import Any, Literal
 
 from decaysketch.core.text.expression import bind
 from decaysketch.errors import ParameterError
-from decaysketch.query import ensemble
 from decaysketch.query.buckets import ENDS, as_far_apart, reads_ranges
 from decaysketch.query.comparisons import ROW_S, check_given, of_repetitions
 from decaysketch.query.difference import Comparison, Moment, Pair, compare
 from decaysketch.query.dispatch import View, check_compared, given_to, modified_question
-from decaysketch.query.ensemble import Combine
 from decaysketch.query.estimate import Estimate
 from decaysketch.query.modifiers import Modifiers, modified, revalued, schema_of_sample
 from decaysketch.query.relations import KINDS
 from decaysketch.query.sample import pool
-from decaysketch.query.shapes import Question
+from decaysketch.query.shapes import Combine, Question, check_combine
 
 __all__ = ["PairView", "RangeView", "range_moment"]
 
@@ -144,7 +142,7 @@ class PairView:
             ParameterError: an expression cannot be parsed, the query is not in the list, the ratio
                 is of values that may be negative, or the total is of a function.
         """
-        ensemble.check_combine(combine)
+        check_combine(combine)
         modifiers = Modifiers(of=of, where=where, versus=versus)
         asked_for = modified_question(check_compared(question), modifiers)
         found, given = given_to(asked_for, arguments)
@@ -166,7 +164,7 @@ class PairView:
             for pair in pairs
         ]
         texts = [text for text in (*sides, of) if text is not None]
-        if reads_ranges(found, [pair.both for pair in self._pairs], texts):
+        if any(pair.both.ranged for pair in self._pairs) and reads_ranges(found, texts):
             first, second = (
                 self._at_bounds(found, given, name, Modifiers(of=of, where=text))
                 for name, text in zip(("first", "second"), sides, strict=True)
@@ -184,7 +182,5 @@ class PairView:
             schema = schema_of_sample(samples[0])
             samples = modified(samples, modifiers, schema)
             samples = [revalued(each, modifiers, schema) for each in samples]
-            found.append(
-                question.answer([pool(samples)], confidence=0.95, combine="average", **given)
-            )
+            found.append(question.answer([pool(samples)], confidence=0.95, **given))
         return found

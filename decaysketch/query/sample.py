@@ -82,8 +82,6 @@ class Timed(Protocol):
     @property
     def times(self) -> Int64Array: ...
 
-    def __len__(self) -> int: ...
-
 
 class Held(Timed, Protocol):
     """The stored and discarded parts of a state, as far as estimators need them."""
@@ -171,8 +169,9 @@ def _newest(state: Held, now: int) -> int:
     discarded = int(state.watermarks.max())
     if discarded >= now:
         return now
-    row = len(state) - int(state.times[::-1].searchsorted(now, side="right"))
-    known = [int(state.times[row])] if row < len(state) else []
+    times = state.times
+    row = len(times) - int(times[::-1].searchsorted(now, side="right"))
+    known = [int(times[row])] if row < len(times) else []
     known += [discarded] if discarded != NO_WATERMARK else []
     return max(known, default=now)
 
@@ -210,8 +209,8 @@ def reach(state: Timed, fading: Fading) -> tuple[int, int]:
     decay, now = fading.decay, fading.now
     ascending = state.times[::-1]
     newest = now - fading.reference  # of what counts
-    start = len(state) - int(ascending.searchsorted(newest, side="right"))
-    stop = len(state)
+    stop = len(ascending)
+    start = stop - int(ascending.searchsorted(newest, side="right"))
     if decay.support < 2.0 * TIME_LIMIT:  # rows older than this have no weight
         oldest = max(now - int(decay.support), -TIME_LIMIT)
         stop = max(start, stop - int(ascending.searchsorted(oldest, side="left")))

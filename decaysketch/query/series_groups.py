@@ -27,13 +27,11 @@ import numpy.typing as npt
 from decaysketch.core.records import Records
 from decaysketch.core.text.expression import Bound, Column, Schema
 from decaysketch.errors import ParameterError
-from decaysketch.query import ensemble
 from decaysketch.query.dispatch import given_to
-from decaysketch.query.ensemble import Combine
 from decaysketch.query.estimate import Estimate
 from decaysketch.query.grouped import FEW, Keys, number_rows
 from decaysketch.query.modifiers import Modifiers, bound_to
-from decaysketch.query.shapes import Question
+from decaysketch.query.shapes import Combine, Question, check_combine
 from decaysketch.query.tables import GroupTable, as_group, asked_by_group
 
 if TYPE_CHECKING:
@@ -165,7 +163,7 @@ class GroupedSeries:
     ) -> float:
         """Approximate processor time to answer, in seconds."""
         found, given = given_to(question, arguments, of="series")
-        ensemble.check_combine(combine)
+        check_combine(combine)
         groups = min(self._keys.size, MOST_SERIES_GROUPS)
         series = len(self._keys.numbers[0])
         return 2 * found.cost_s(self._view, given) + groups * (_GROUP_S + series * 1e-9)

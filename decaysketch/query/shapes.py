@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from decaysketch.errors import ParameterError
 
@@ -18,16 +18,21 @@ __all__ = [
     "SCALAR",
     "Argument",
     "Column",
+    "Combine",
     "Held",
     "Question",
     "Rows",
     "Shape",
+    "check_combine",
     "held_of",
 ]
 
 A = TypeVar("A")
 
 Arguments = Mapping[str, Any]
+
+Combine = Literal["average", "median"]
+"""How the results of several hash functions make one, see :mod:`decaysketch.query.ensemble`."""
 
 Held = Literal["rows", "keys", "extremes", "series", "sources"]
 """What a question is asked of: a sample of rows, or what a sketch has in place of one."""
@@ -189,8 +194,8 @@ class Question(Generic[A]):
         name: its name, everywhere.
         doc: a sentence that describes it, in Markdown.
         answer: returns the result, from the samples for one decay and time, one for each hash
-            function or their pool. Keyword arguments are ``confidence``, ``combine`` and the
-            query's own. For keys, extremes and series it reads the view, without ``combine``.
+            function or their pool. Keyword arguments are ``confidence`` and the query's own. For
+            keys, extremes and series it reads the view, for sources the view with ``combine``.
         cost_s: approximate processor time to read it from one sample, or such a view, with
             its arguments, ``combine`` among them.
         shape: shape of the result.
@@ -273,3 +278,15 @@ def held_of(needs: frozenset[str]) -> Held:
     row sample.
     """
     return next((each for each in _OWN if each in needs), "rows")
+
+
+def check_combine(combine: Combine) -> None:
+    """Reject an unknown ``combine``.
+
+    Raises:
+        ParameterError: it is not one of :data:`Combine`.
+    """
+    if combine not in get_args(Combine):
+        raise ParameterError(
+            f"combine is {combine!r}; expected one of {', '.join(get_args(Combine))}"
+        )

@@ -12,17 +12,16 @@ import numpy.typing as npt
 
 from decaysketch.core.text.expression import Bound, Kind, Schema
 from decaysketch.errors import ParameterError, UnanswerableQueryError
-from decaysketch.query import aggregates, ensemble, grouped
+from decaysketch.query import aggregates, grouped
 from decaysketch.query.buckets import ENDS, by_group, reads_ranges
 from decaysketch.query.comparisons import against
 from decaysketch.query.dispatch import given_to
-from decaysketch.query.ensemble import Combine
 from decaysketch.query.estimate import Estimate, check_confidence
 from decaysketch.query.grouped import Estimates, Keys, Parts, number_groups
 from decaysketch.query.grouped_quantiles import EstimateLists, median_by, quantiles_by
 from decaysketch.query.modifiers import Modifiers, bound_to, modified, revalued
 from decaysketch.query.sample import FAINT, EndOfRange, Sample, changed, pool
-from decaysketch.query.shapes import SCALAR, Held, Question
+from decaysketch.query.shapes import SCALAR, Combine, Held, Question, check_combine
 from decaysketch.query.strata import Groups
 
 __all__ = [
@@ -222,7 +221,8 @@ class GroupedView:
         found, given = asked_by_group(question, arguments, self._modifiers, confidence, combine)
         table = self._answered(found, given, confidence, combine)
         texts = [*self._modifiers.texts, *found.columns(given)]
-        if not reads_ranges(found, self._drawn, texts):
+        ranged = any(sample.ranged for sample in self._drawn)
+        if not (ranged and reads_ranges(found, texts)):
             return table
         if self._modifiers.versus is not None:
             raise ParameterError(
@@ -345,7 +345,7 @@ class GroupedView:
         columns = (found.value, found.lower, found.upper, found.stderr)
         for number in faint[:MOST_ONE_BY_ONE].tolist():
             (one,) = self._restricted([sample], keys, number)
-            estimate = question.answer([one], confidence=parts.level, combine="average", **given)
+            estimate = question.answer([one], confidence=parts.level, **given)
             ends = (estimate.value, estimate.lower, estimate.upper, estimate.stderr)
             for column, end in zip(columns, ends, strict=True):
                 column[number] = end
@@ -385,7 +385,7 @@ class GroupedView:
         wholes = [_as_whole(each) for each in valued]
         found = []
         for number in chosen.tolist():
-            answer = self._of_one(asked, given, wholes, keys, number, level, combine)
+            answer = self._of_one(asked, given, wholes, keys, number, level)
             small = int(rows[number]) < grouped.FEW
             found.append(as_group(answer, confidence, small))
         sizes = np.full(keys.size, np.nan)
@@ -400,11 +400,11 @@ class GroupedView:
 
     def _of_one(
         self, question: Question[Any], given: dict[str, Any], wholes: Sequence[Sample],
-        keys: Keys, number: int, level: float, combine: Combine,
+        keys: Keys, number: int, level: float,
     ) -> Any:  # fmt: skip
         try:
             return question.answer(
-                self._restricted(wholes, keys, number), confidence=level, combine=combine, **given
+                self._restricted(wholes, keys, number), confidence=level, **given
             )
         except UnanswerableQueryError as fault:
             names = zip(self._modifiers.by, keys.values, strict=True)
@@ -544,7 +544,7 @@ def asked_by_group(
     Raises:
         ParameterError: an argument, a modifier or the confidence is invalid for it.
     """
-    ensemble.check_combine(combine)
+    check_combine(combine)
     check_confidence(confidence)
     found, given = given_to(question, arguments, of=of)
     modifiers.check(found)

@@ -21,6 +21,7 @@ from decaysketch.contract.snapshot import Fed, Sampled, marks_of
 from decaysketch.core.labels import Labels, codes_of
 from decaysketch.core.observations import prepare
 from decaysketch.core.params import SketchParams
+from decaysketch.core.plausible_times import left_out_by_age
 from decaysketch.core.records import prepare_records
 from decaysketch.core.row_status import Identified
 from decaysketch.core.sizing import most_id_bits
@@ -28,7 +29,6 @@ from decaysketch.core.time_units import Instant
 from decaysketch.core.warning_location import warn_caller
 from decaysketch.core.withdrawals import revised
 from decaysketch.decay import Decay, none, window
-from decaysketch.decay.newest import left_out_by_age
 from decaysketch.decay.read import has_units
 from decaysketch.errors import NewestOnlyWarning, ParameterError
 from decaysketch.query import aggregates
@@ -134,6 +134,7 @@ class QueryTimeSnapshot(Sampled):
     ) -> None:
         super().__init__(tuple(states), thaw)
         earlier = repeat(None) if before is None else before._copies
+        self._rows = sum(map(len, states))
         read = with_joint_records(states)
         self._copies: tuple[_Copy, ...] = (
             (_Both(*read),)
@@ -157,7 +158,7 @@ class QueryTimeSnapshot(Sampled):
 
     def __len__(self) -> int:
         """Number of stored observations, each as often as samples store it."""
-        return sum(map(len, self.states))
+        return self._rows
 
     @property
     def was_read(self) -> bool:
@@ -217,11 +218,11 @@ class QueryTimeSnapshot(Sampled):
             return ()
         return [state.names(number) for number in range(len(state.strata))]
 
-    @property
+    @cached_property
     def newest(self) -> int | None:
         return max((int(s.times[0]) for s in self.states if len(s)), default=None)
 
-    @property
+    @cached_property
     def oldest(self) -> int | None:
         return min((int(s.times[-1]) for s in self.states if len(s)), default=None)
 
@@ -322,7 +323,8 @@ class QueryTimeSnapshot(Sampled):
                 f"estimator is {estimator!r}; expected one of {', '.join(get_args(Estimator))}"
             )
         assert decay is not None, "chosen by each query"
-        return present([copy.sample(decay, now, estimator) for copy in self._copies])
+        found = [copy.sample(decay, now, estimator) for copy in self._copies]
+        return found if self.params.revision is None else present(found)
 
     def at(
         self,

@@ -37,11 +37,10 @@ from decaysketch.query import grouped
 from decaysketch.query.columns import schema_of
 from decaysketch.query.covering import SOURCE_QUESTIONS
 from decaysketch.query.dispatch import View, given_to
-from decaysketch.query.ensemble import Combine, check_combine
 from decaysketch.query.estimate import Estimate, check_confidence
 from decaysketch.query.modifiers import SOURCE_KEYS, Modifiers, bound_to
 from decaysketch.query.pair_view import RangeView
-from decaysketch.query.shapes import Held, Question
+from decaysketch.query.shapes import Combine, Held, Question, check_combine
 from decaysketch.query.tables import GroupTable, as_group
 from decaysketch.sources.expression import quoted, read_expression
 

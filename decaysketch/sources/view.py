@@ -38,12 +38,11 @@ from decaysketch.errors import ParameterError
 from decaysketch.query.catalog import SampleView
 from decaysketch.query.difference import Moment, Pair
 from decaysketch.query.dispatch import QUESTIONS, View
-from decaysketch.query.ensemble import Combine
 from decaysketch.query.estimate import Estimate
 from decaysketch.query.modifiers import Modifiers
 from decaysketch.query.pair_view import PairView
 from decaysketch.query.sample import Observed, Sample, changed
-from decaysketch.query.shapes import Question
+from decaysketch.query.shapes import Combine, Question
 from decaysketch.query.tables import GroupTable
 from decaysketch.sources import _native, cover, overlaps, silence, unheard
 from decaysketch.sources.expression import Expression, quoted, read_expression

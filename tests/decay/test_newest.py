@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import decaysketch as ds
-from decaysketch.decay.newest import left_out_by_age
+from decaysketch.core.plausible_times import left_out_by_age
 
 START = 1_767_225_600  # 2026-01-01
 MINUTES = START + 60 * np.arange(100)

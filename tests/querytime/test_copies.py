@@ -301,13 +301,9 @@ def answers_of_many_hashes(copies: int) -> dict[str, list[tuple[Estimate, Estima
         # The copies of a seed are the first ones of those of more copies: the hash is the same.
         for name, each in ask.items():
             samples = samples_of(seed)[:copies]
-            found[name].append(
-                (
-                    ensemble.estimate(samples, each, "average"),
-                    ensemble.estimate(samples, each, "median"),
-                    [each(sample).value for sample in samples],
-                )
-            )
+            alone = list(map(each, samples))
+            values = [one.value for one in alone]
+            found[name].append((each(pool(samples)), ensemble.median(alone), values))
     return found
 
 

@@ -16,10 +16,9 @@ from api.queries import QueryRequest, answering
 from api.queries.answering import Evaluation
 from api.queries.answers import AnswerCache
 from api.queries.requests import Query
-from api.service import clock
 from decaysketch import DecaySketch, IntegralDecaySketch, SketchParams, decay
 from decaysketch.asyncwindow import SumParams, SumSampler
-from decaysketch.core.time_units import NANOSECONDS
+from decaysketch.core.time_units import NANOSECONDS, now_in
 
 QUERY = "/v1/streams/s/query"
 WINDOW: dict[str, Any] = {"kind": "window", "width": 600}
@@ -38,7 +37,7 @@ def sketch(stream: TestClient) -> DecaySketch:
 @pytest.fixture
 def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Set the server's clock, in nanoseconds."""
-    return lambda ns: monkeypatch.setattr(clock, "now_ns", lambda: ns)
+    return lambda ns: monkeypatch.setattr(answering, "now_ns", lambda: ns)
 
 
 def posted(client: TestClient, sketch: Any) -> None:
@@ -408,7 +407,7 @@ def test_without_now_it_is_the_server_s(
 
 def test_a_request_reads_the_clock_once(stream: TestClient, monkeypatch: Any) -> None:
     ticks: Iterator[int] = iter(range(T, T + 10**12, 10**9))
-    monkeypatch.setattr(clock, "now_ns", lambda: next(ticks))
+    monkeypatch.setattr(answering, "now_ns", lambda: next(ticks))
     first = answers(
         stream, SUM, SUM | {"now": 5}, SUM | {"aggregate": "count"}, SUM | {"times": [9]}
     )
@@ -460,7 +459,7 @@ def test_the_sampler_of_sums_too(client: TestClient, at: Callable[[int], None]) 
 def test_units_agree_with_nanoseconds(unit: str) -> None:
     size = NANOSECONDS[unit]
     for ns in (0, 1, size - 1, size, 10 * size + 1, T, -1):
-        now = clock.now_in(unit, ns)
+        now = now_in(unit, ns)
         assert now is not None
         assert now * size <= ns < (now + 1) * size
-    assert clock.now_in("parsec", T) is None
+    assert now_in("parsec", T) is None

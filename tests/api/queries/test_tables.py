@@ -13,7 +13,8 @@ import pytest
 from fastapi.testclient import TestClient
 from service import NOW, OCTETS, build, posted, problem
 
-from api.queries.tables import COLUMNS, Form, preferred, write
+from api.queries.answers import Form, preferred
+from api.queries.tables import COLUMNS, write
 from api.queries.tables import rows_of as table_rows_of
 
 NONE = {"kind": "none"}

@@ -20,7 +20,7 @@ from api.access import keys
 from api.access.keys import Role, mint
 from api.app import create_app
 from api.http import server_sent
-from api.service import clock
+from api.queries import answering
 from api.settings import Settings
 
 SUM: dict[str, Any] = {"aggregate": "sum", "decay": {"kind": "window", "width": 600}, "now": NOW}
@@ -216,7 +216,7 @@ def test_without_now_it_follows_the_clock(
     play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks: Iterator[int] = iter(range(5 * 10**9, 10**12, 10**9))
-    monkeypatch.setattr(clock, "now_ns", lambda: next(ticks))
+    monkeypatch.setattr(answering, "now_ns", lambda: next(ticks))
 
     async def scene(app: FastAPI, client: httpx2.AsyncClient) -> None:
         async with listening(app, asked(MOVING, SUM)) as listener:
