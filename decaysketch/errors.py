@@ -103,14 +103,19 @@ class NewestOnlyWarning(UserWarning):
 class IncompatibleSketchError(DecaySketchError, ValueError):
     """Two sketches cannot be merged: they were built with different parameters.
 
-    Attributes:
+    Args:
         fields: every differing field, as ``{name: (ours, theirs)}``.
+        remedy: a sentence that follows, or nothing.
+
+    Attributes:
+        fields: the same.
     """
 
-    def __init__(self, fields: Mapping[str, tuple[object, object]]) -> None:
+    def __init__(self, fields: Mapping[str, tuple[object, object]], remedy: str = "") -> None:
         self.fields = dict(fields)
         listing = "; ".join(f"{k}: {ours!r} != {theirs!r}" for k, (ours, theirs) in fields.items())
-        super().__init__(f"sketches were built with different parameters: {listing}")
+        more = f". {remedy}" if remedy else ""
+        super().__init__(f"sketches were built with different parameters: {listing}{more}")
 
 
 class CorruptSketchError(DecaySketchError, ValueError):

@@ -3,6 +3,7 @@
     python -m quality.series coverage [HASHES]
     python -m quality.series collectors [DRAWS]
     python -m quality.series weights [HASHES]
+    python -m quality.series joins [HASHES]
     python -m quality.series sizes
 
 ``coverage`` asks eight queries under three decays of three populations and of a small fleet, at
@@ -14,6 +15,10 @@ truth, and how many of those that do not hold it say ``few-series``.
 ``collectors`` draws 200 counters that two collectors scrape every 15 s for two hours, with missed
 scrapes, an outage, late rows and resets, and compares the increase of the last hour with that of
 the counters themselves, for clocks that agree, that are 2 s apart, and where one is 28 s behind.
+
+``joins`` compares the correlation, covariance and slope of two gauges of 3,000 devices, read at
+different times, with the result of all rows: where all devices have as many rows, and where row
+counts are log-normal and a third of the devices is in one stream alone.
 
 ``weights`` compares equal sampling with declared weights, for Pareto rates. ``sizes`` prints bytes
 a row. Seeds are 0, 1, 2, ...: nothing was chosen.
@@ -33,7 +38,7 @@ import decaysketch as ds
 from decaysketch.query.estimate import Estimate
 from decaysketch.series import SeriesParams, SeriesSketch
 
-__all__ = ["Stream", "collected", "covered", "main", "population"]
+__all__ = ["JOINS", "Stream", "collected", "covered", "joined", "main", "paired", "population"]
 
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -317,6 +322,79 @@ def collectors(draws: int) -> int:
     return 0
 
 
+# ------------------------------------------------------------------------------------------- joins
+
+JOINS: Final = ("time_correlation", "time_covariance", "time_slope")
+
+
+def paired(kind: str, devices: int = 3_000, seed: int = 3) -> tuple[Stream, Stream]:
+    """Two gauges of the same devices, which rise and fall together, read at different times.
+
+    Args:
+        kind: "even" or "uneven".
+        devices: their number.
+        seed: of the draws.
+    """
+    draw = np.random.default_rng(seed)
+    level = draw.normal(20, 3, devices)
+    wave = np.cumsum(draw.normal(0, 1, (devices, 30)), 1)
+    against = -0.7 * wave + np.cumsum(draw.normal(0, 0.5, (devices, 30)), 1)
+    sides = (
+        (1_000, level, wave), (1_500, 60 - level + draw.normal(0, 2, devices), against)
+    )  # fmt: skip
+    found = []
+    for step, base, course in sides:
+        counts = np.full(devices, HORIZON // step)
+        if kind == "uneven":
+            counts = np.maximum(counts * draw.lognormal(-0.72, 1.2, devices), 2).astype(int)
+            counts[draw.permutation(devices)[: devices // 6]] = 0
+        ids = np.repeat(np.arange(devices), counts)
+        rows = np.unique(ids * HORIZON + draw.integers(0, HORIZON, len(ids)))
+        ids, times = rows // HORIZON, rows % HORIZON
+        values = np.empty(len(ids))
+        for device in range(devices):
+            own = slice(*np.searchsorted(ids, [device, device + 1]))
+            knots = np.linspace(0, HORIZON, 30)
+            values[own] = base[device] + np.interp(times[own], knots, course[device])
+        found.append(Stream(ids, times, values, values, values))
+    return found[0], found[1]
+
+
+def joined(
+    kind: str, hashes: int, capacities: tuple[int, ...] = (500, 2_000), devices: int = 3_000
+) -> Iterator[tuple[int, str, float, Cell]]:
+    """Capacity, query, truth and what became of it."""
+    one, other = paired(kind, devices)
+    decay = "exponential(half_life=8000)"
+    whole = [each.sketch(each.gauges, ALL, 0) for each in (one, other)]
+    truths = {name: getattr(whole[0], name)(whole[1], decay, now=HORIZON).value for name in JOINS}
+    for capacity in capacities:
+        cells = {name: Cell() for name in JOINS}
+        for seed in range(hashes):
+            ours, theirs = (each.sketch(each.gauges, capacity, seed) for each in (one, other))
+            for name in JOINS:
+                found = getattr(ours, name)(theirs, decay, now=HORIZON)
+                cells[name].add(found, truths[name])
+        for name, cell in cells.items():
+            yield capacity, name, truths[name], cell
+
+
+def joins(hashes: int) -> int:
+    """Print a row for each population, capacity and query of two streams."""
+    print("| population | capacity | query | result of all rows | covered | flagged | "
+          "silent misses | rms error | bias |")  # fmt: skip
+    print("|---" * 9 + "|")
+    for kind in ("even", "uneven"):
+        for capacity, name, truth, cell in joined(kind, hashes):
+            held, flagged, _, missed, error, bias = cell.figures
+            print(
+                f"| {kind} | {capacity:,} | {name} | {truth:.3f} | {held:.3f} | {flagged:.2f} | "
+                f"{missed:.3f} | {error * abs(truth):.3f} | {bias * truth:+.4f} |",
+                flush=True,
+            )
+    return 0
+
+
 # ------------------------------------------------------------------------------- weights and sizes
 
 
@@ -397,10 +475,10 @@ def main(arguments: list[str] | None = None) -> int:
     if study == "sizes":
         return sizes()
     studies: dict[str, Callable[[int], int]] = {
-        "coverage": coverage, "collectors": collectors, "weights": weights
+        "coverage": coverage, "collectors": collectors, "weights": weights, "joins": joins
     }  # fmt: skip
     if study not in studies:
-        print(f"study is {study!r}; expected coverage, collectors, weights or sizes")
+        print(f"study is {study!r}; expected coverage, collectors, weights, joins or sizes")
         return 2
     return studies[study](count)
 

@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.query.aggregates import LEAST_REST
 from decaysketch.query.estimate import (
     Estimate,
     Interval,
@@ -40,6 +41,7 @@ from decaysketch.query.estimate import (
     inequality,
     part_interval,
     share_interval,
+    wider,
 )
 
 __all__ = ["FEW", "Clusters", "Reach", "over_entities", "tail_factor"]
@@ -228,9 +230,7 @@ class Clusters:
         residuals, variances = self._spread(distances)
         sampled = int(np.count_nonzero(self._by_entity(np.where(self._sampled, below, 0.0))))
         variances = variances * (sampled / max(sampled - 1, 1))
-        both = contrast(
-            *(self._part(sign * residuals, variances, confidence) for sign in (1.0, -1.0))
-        )
+        both = self._signed(residuals, variances, confidence)
         ends = value + (both.lower - both.value) / total, value + (both.upper - both.value) / total
         found = Interval(value, max(ends[0], bounds[0]), min(ends[1], bounds[1]))
         if self.reach.complete < _FEWEST:
@@ -263,6 +263,85 @@ class Clusters:
             return self._said(found, np.zeros(0), carrying, confidence, step / float(masses.sum()))
         estimate = self._said(found, np.zeros(0), carrying, confidence)
         return replace(estimate, caveats=(*estimate.caveats, "equal-values"))
+
+    def smooth(
+        self,
+        value: float,
+        influence: Float64Array,
+        leverage: Float64Array,
+        *,
+        confidence: float,
+        bounds: tuple[float, float] = (-math.inf, math.inf),
+    ) -> Estimate:
+        """Return the estimate for a smooth function over sums, from its linearisation.
+
+        An entity pulls the result towards itself. So its influence is over ``1 - leverage``, as if
+        it were not in the sample, and bounds are wider by Student's t over the normal quantile (as
+        in :mod:`decaysketch.query.relations`, with entities as rows).
+
+        If all entities have the same result, nothing bounds the others.
+
+        Args:
+            value: the result.
+            influence: float64[n], the shift in the result by a piece.
+            leverage: float64[n], the share of a piece in its own fit, before it is divided by its
+                probability.
+            confidence: confidence of the interval.
+            bounds: bounds of the result, for any data.
+        """
+        own = self._by_entity(self._by_cell(leverage) * self._inverse)
+        carrying = int(np.count_nonzero(own > 0.0))
+        rest = np.repeat(np.maximum(1.0 - own, LEAST_REST), self._sizes)
+        cells = self._by_cell(influence)
+        if not np.any(np.abs(cells) > _ROUNDING * self._by_cell(np.abs(influence))):
+            return self.plain(value, leverage, bounds, confidence, "equal-values")
+        residuals, variances = self._spread(cells / rest)
+        around = self._signed(residuals, variances, confidence)
+        more = wider(variances, confidence)
+        found = Interval(
+            value,
+            max(value - more * float(around.value - around.lower), bounds[0]),
+            min(value + more * float(around.upper - around.value), bounds[1]),
+        )
+        if self.reach.complete < _FEWEST:
+            found = Interval(value, *bounds)
+        return self._said(found, variances, carrying, confidence)
+
+    def covariance(self, one: Float64Array, other: Float64Array) -> float:
+        """Return the estimated covariance of two sums, float64[n] amounts per piece each. By
+        polarisation, from the variances of their sum and difference.
+        """
+        cells = self._by_cell(one), self._by_cell(other)
+        both, apart = (self._spread(cells[0] + sign * cells[1])[1] for sign in (1.0, -1.0))
+        return float(both.sum() - apart.sum()) / 4.0
+
+    def plain(
+        self, value: float, masses: Float64Array, bounds: tuple[float, float], confidence: float,
+        caveat: str | None = None,
+    ) -> Estimate:  # fmt: skip
+        """Return a result with certain bounds. If all pieces are exact, the bounds are the result.
+
+        Args:
+            value: the result, NaN if there is none.
+            masses: float64[n] per piece.
+            bounds: bounds for any data.
+            confidence: as requested.
+            caveat: why nothing else bounds the result.
+        """
+        carrying = int(np.count_nonzero(self._by_entity(self._by_cell(masses)) > 0.0))
+        ends = (value, value) if self.reach.exact else bounds
+        found = self._said(Interval(value, *ends), np.zeros(0), carrying, confidence)
+        if caveat is None or self.reach.exact:
+            return found
+        return replace(found, caveats=(*found.caveats, caveat))
+
+    def _signed(
+        self, residuals: Float64Array, variances: Float64Array, confidence: float
+    ) -> Interval:
+        """Return the interval for a sum with both signs: entities above 0 against those below."""
+        return contrast(
+            *(self._part(sign * residuals, variances, confidence) for sign in (1.0, -1.0))
+        )
 
     def _part(
         self, estimates: Float64Array, variances: Float64Array, confidence: float

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core.special import gammaincinv
+from decaysketch.core.special import gammaincinv, ndtri, stdtrit
 from decaysketch.errors import ParameterError
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "part_interval",
     "rank_balance",
     "share_interval",
+    "wider",
 ]
 
 Float64Array = npt.NDArray[np.float64]
@@ -410,6 +411,20 @@ def contrast(positive: Interval, negative: Interval) -> Interval:
         value - np.hypot(positive.value - positive.lower, negative.upper - negative.value),
         value + np.hypot(positive.upper - positive.value, negative.value - negative.lower),
     )
+
+
+def wider(parts: Float64Array, confidence: float) -> float:
+    """Return Student's quantile over the normal one, for a variance with these parts, float64[n].
+
+    It has ``2 V^2 / sum v^2`` degrees of freedom for a variance V with the parts v (Satterthwaite
+    1946).
+    """
+    squares = float((parts * parts).sum())
+    if not squares > 0.0:
+        return 1.0
+    freedom = max(2.0 * float(parts.sum()) ** 2 / squares, 1.0)
+    level = 0.5 + 0.5 * confidence
+    return stdtrit(freedom, level) / ndtri(level)
 
 
 def rank_balance(part: Interval, rest: Interval, q: float) -> Interval:

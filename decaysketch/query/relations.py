@@ -33,7 +33,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core.special import ndtri, stdtrit
 from decaysketch.core.text.expression import MAX_OPERATIONS, Bound, Kind, bind
 from decaysketch.errors import ParameterError
 from decaysketch.query.aggregates import (
@@ -47,7 +46,7 @@ from decaysketch.query.aggregates import (
     undefined,
 )
 from decaysketch.query.columns import SampleTable
-from decaysketch.query.estimate import Estimate, Interval, check_confidence
+from decaysketch.query.estimate import Estimate, Interval, check_confidence, wider
 from decaysketch.query.modifiers import schema_of_sample
 from decaysketch.query.sample import Columns, Sample
 
@@ -57,6 +56,7 @@ __all__ = [
     "correlation",
     "covariance",
     "fault_of_columns",
+    "is_level",
     "ratio",
     "regression",
 ]
@@ -130,23 +130,13 @@ class _Rows(NamedTuple):
             sample, columns, x, None, self.confidence, hits, function
         )
         tail = slice(columns.exact, None)
-        wider = _wider(columns.variances[tail] * x[tail] * x[tail], self.confidence)
+        more = wider(columns.variances[tail] * x[tail] * x[tail], self.confidence)
         ends = Interval(
             value,
-            value - wider * float(around.value - around.lower),
-            value + wider * float(around.upper - around.value),
+            value - more * float(around.value - around.lower),
+            value + more * float(around.upper - around.value),
         )
         return approximate(sample, ends, spread, step, self.confidence, len(x), caveats)
-
-
-def _wider(parts: Float64Array, confidence: float) -> float:
-    """Return Student's quantile over the normal one, for a variance with these parts."""
-    squares = float((parts * parts).sum())
-    if not squares > 0.0:
-        return 1.0
-    freedom = max(2.0 * float(parts.sum()) ** 2 / squares, 1.0)
-    level = 0.5 + 0.5 * confidence
-    return stdtrit(freedom, level) / ndtri(level)
 
 
 def _read(
@@ -238,10 +228,11 @@ class _Centred(NamedTuple):
     @property
     def level(self) -> bool:
         """Whether a column has one value."""
-        return any(_is_level(column) for column in self.rows.data)
+        return any(is_level(column) for column in self.rows.data)
 
 
-def _is_level(column: Float64Array) -> bool:
+def is_level(column: Float64Array) -> bool:
+    """Return whether a column has one value, but for rounding."""
     return bool(np.ptp(column) <= _NEARLY * np.abs(column).max())
 
 
@@ -330,7 +321,7 @@ class _Fit(NamedTuple):
         centres = np.array([rows.sum(x) / weight for x in xs])
         centred = [x - centre for x, centre in zip(xs, centres, strict=True)]
         scales = np.sqrt([rows.sum(x * x) / weight for x in centred])
-        if len(y) <= len(xs) or not np.all(scales > 0.0) or any(map(_is_level, xs)):
+        if len(y) <= len(xs) or not np.all(scales > 0.0) or any(map(is_level, xs)):
             return None
         design = np.column_stack(
             [np.ones(len(y)), *(x / s for x, s in zip(centred, scales, strict=True))]

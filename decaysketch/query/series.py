@@ -11,7 +11,8 @@ To add a query, add a method to :class:`SeriesView`, its entry here, and a metho
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Final, TypeVar, Unpack
 
 import numpy as np
@@ -42,6 +43,10 @@ class SeriesView(OwnView):
     @abstractmethod
     def read_s(self) -> float:
         """Approximate processor time for one query, in seconds."""
+
+    @abstractmethod
+    def joined_s(self, rows: int) -> float:
+        """Approximate processor time for a join with so many rows, in seconds."""
 
     @property
     @abstractmethod
@@ -143,6 +148,20 @@ class SeriesView(OwnView):
         """Return a quantile over the time-weighted averages of series."""
 
     @abstractmethod
+    def time_correlation(
+        self, other: Any, *, validity: float | None, confidence: float
+    ) -> Estimate:
+        """Return the correlation with another stream, each pair of values by its valid time."""
+
+    @abstractmethod
+    def time_covariance(self, other: Any, *, validity: float | None, confidence: float) -> Estimate:
+        """Return the covariance with another stream."""
+
+    @abstractmethod
+    def time_slope(self, other: Any, *, validity: float | None, confidence: float) -> Estimate:
+        """Return the slope for this stream, given another."""
+
+    @abstractmethod
     def increase_quantile(
         self, q: float, *, wrap: float | None, guard: float | None, confidence: float
     ) -> Estimate:
@@ -167,11 +186,16 @@ def _scalar(name: str, doc: str, *arguments: Argument) -> Question[Estimate]:
         return found
 
     question = Question(
-        name, doc, answer, lambda view, _given: view.read_s, SCALAR,
+        name, doc, answer, _cost_s, SCALAR,
         lambda found, _: {"estimate": found}, arguments, _NEEDS,
     )  # fmt: skip
     SERIES_QUESTIONS.append(question)
     return question
+
+
+def _cost_s(view: SeriesView, given: Mapping[str, Any]) -> float:
+    other: Any = given.get("other")
+    return view.joined_s(len(other)) if hasattr(other, "__len__") else view.read_s
 
 
 _WRAP = Argument(
@@ -303,6 +327,29 @@ _AVERAGE_QUANTILE = _scalar(
     "Quantile over series of their time-weighted mean. Under a window alone.",
     _Q,
     _VALIDITY,
+)
+_OTHER = Argument(
+    "other",
+    "sketch",
+    "A sketch of the other stream, with the same seed, `id_bits` and time unit.",
+    leading=True,
+)
+_PAIRS = (
+    "the values of the same entity in another stream at the same times. Each pair counts for as "
+    "long as both values are valid."
+)
+
+
+def _joining(name: str, doc: str) -> Question[Estimate]:
+    return _scalar(name, f"{doc} {_PAIRS}", _OTHER, _VALIDITY)
+
+
+_TIME_CORRELATION = _joining(
+    "time_correlation", "Pearson's correlation of the values of series with"
+)
+_TIME_COVARIANCE = _joining("time_covariance", "Covariance of the values of series with")
+_TIME_SLOPE = _joining(
+    "time_slope", "Slope of the least-squares line for the values of series, given"
 )
 _INCREASE_QUANTILE = _scalar(
     "increase_quantile",
@@ -455,3 +502,35 @@ class AskedOfSeries(OwnViews):
         guard: float | None = None, **how: Unpack[SeriesHow],
     ) -> Estimate:  # fmt: skip
         return self._ask_series(_INCREASE_QUANTILE, decay, how, q=q, wrap=wrap, guard=guard)
+
+    @_asks(_TIME_CORRELATION)
+    def time_correlation(
+        self, other: AskedOfSeries, decay: Decay | str, *, validity: float | None = None,
+        **how: Unpack[SeriesHow],
+    ) -> Estimate:  # fmt: skip
+        return self._ask_joined(_TIME_CORRELATION, other, decay, how, validity)
+
+    @_asks(_TIME_COVARIANCE)
+    def time_covariance(
+        self, other: AskedOfSeries, decay: Decay | str, *, validity: float | None = None,
+        **how: Unpack[SeriesHow],
+    ) -> Estimate:  # fmt: skip
+        return self._ask_joined(_TIME_COVARIANCE, other, decay, how, validity)
+
+    @_asks(_TIME_SLOPE)
+    def time_slope(
+        self, other: AskedOfSeries, decay: Decay | str, *, validity: float | None = None,
+        **how: Unpack[SeriesHow],
+    ) -> Estimate:  # fmt: skip
+        return self._ask_joined(_TIME_SLOPE, other, decay, how, validity)
+
+    def _ask_joined(
+        self, question: Question[Estimate], other: Any, decay: Decay | str, how: SeriesHow,
+        validity: float | None,
+    ) -> Estimate:  # fmt: skip
+        """Ask at the later newest time, unless the query names a time."""
+        if how.get("now") is not None or not isinstance(other, AskedOfSeries):
+            return self._ask_series(question, decay, how, other=other, validity=validity)
+        how["now"] = now = max(each.at(decay).now for each in (self, other))
+        found = self._ask_series(question, decay, how, other=other, validity=validity)
+        return replace(found, now=now)

@@ -15,7 +15,7 @@ from decaysketch.series import _native
 from decaysketch.series.restarts import hidden_rises
 from decaysketch.series.state import NO_START, SeriesState
 
-__all__ = ["FAR", "Increases", "Pieces"]
+__all__ = ["FAR", "Increases", "Pieces", "after"]
 
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -94,6 +94,22 @@ class Pieces:
         self.weights: Float64Array = state.weights[first].astype(np.float64)
         self._rising = np.ascontiguousarray(state.watermarks[::-1])
         self._known: dict[tuple[int, float | None], Increases] = {}
+
+    @cached_property
+    def starts(self) -> npt.NDArray[np.intp]:
+        """int64[series], the first row of each series."""
+        return np.flatnonzero(self.first)
+
+    @cached_property
+    def rows(self) -> npt.NDArray[np.intp]:
+        """int64[series], how many rows each series has."""
+        return np.diff(self.starts, append=len(self.times))
+
+    @cached_property
+    def ids(self) -> Int64Array:
+        """int64[m], entity ids, rising. An id with several weights is several entities."""
+        found: Int64Array = self.state.entities[np.diff(self.entity, prepend=-1) != 0]
+        return found
 
     @property
     def count(self) -> int:
@@ -271,3 +287,8 @@ def _risen(before: npt.NDArray[Any], after: npt.NDArray[Any], wrap: float | None
         round_ = wrap - _minus(before, after)
         risen = np.where(fell & (round_ >= 0.0) & (round_ < wrap / 2.0), round_, risen)
     return np.maximum(risen, 0.0)
+
+
+def after(times: Int64Array, length: float) -> Int64Array:
+    """Return times so long after others, within 64 bits."""
+    return times + np.int64(min(int(length), TIME_LIMIT - 1))

@@ -344,11 +344,17 @@ def test_maps_of_a_stream_that_is_there_are_replaced_by_its_admin_alone(
 
 
 @pytest.mark.parametrize("way", ["POST", "GET", "live", "group"])
-@pytest.mark.parametrize("other", [FOREIGN, UNKNOWN, OWN])
+@pytest.mark.parametrize(
+    ("aggregate", "other"),
+    [
+        *(("inner_product", other) for other in (FOREIGN, UNKNOWN, OWN)),
+        ("time_slope", FOREIGN),
+    ],
+)
 def test_a_stream_is_compared_with_those_in_the_scope_alone(
-    client: TestClient, tokens: dict[str, str], way: str, other: str
+    client: TestClient, tokens: dict[str, str], way: str, aggregate: str, other: str
 ) -> None:
-    query = {"aggregate": "inner_product", "other": other, "decay": {"kind": "none"}, "now": 1}
+    query = {"aggregate": aggregate, "other": other, "decay": {"kind": "none"}, "now": 1}
     body: dict[str, Any] = {"queries": [query]}
     headers, path = bearer(tokens["read own-*"]), f"/v1/streams/{OWN}"
     if way == "POST":

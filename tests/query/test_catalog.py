@@ -30,6 +30,7 @@ from decaysketch.query.catalog import QUESTIONS, questions_of
 from decaysketch.query.estimate import Estimate
 from decaysketch.query.sample import Sample
 from decaysketch.query.shapes import Question
+from quality.series import JOINS
 
 BOTH = [(case, name) for case in CASES for name in sorted(QUESTIONS)]
 RELATIONS = {"ratio", "covariance", "correlation", "regression"}
@@ -181,34 +182,41 @@ def test_sql_answers_as_the_library_does(sketches: dict[str, Any], family: str, 
             assert numbers(answer) == expected_numbers(parts, called != function, question)
 
 
+@pytest.mark.parametrize(
+    ("family", "function"),
+    [("ecm", "inner_product"), *(("series", f"decayed_{name}") for name in JOINS)],
+)
 def test_sql_and_the_command_join_with_the_bytes_of_another(
-    sketches: dict[str, Any], tmp_path: Path
+    sketches: dict[str, Any], tmp_path: Path, family: str, function: str
 ) -> None:
     pa = pytest.importorskip("pyarrow")
     from decaysketch.tables.sql import queries
 
-    case = CASES["ecm"]
-    ours, theirs = sketches["ecm"], case.build(3, 1)
-    found = ours.inner_product(theirs, WINDOW, now=NOW)
+    case, name = CASES[family], function.removeprefix("decayed_")
+    ours, theirs = sketches[family], case.build(3, 1)
+    found = getattr(ours, name)(theirs, WINDOW, now=NOW)
     blobs = [pa.array([sketch.to_bytes()]) for sketch in (ours, theirs)]
     rest = [pa.array([repr(WINDOW)]), pa.array([NOW])]
-    (answer,) = queries.answer("inner_product", (), [*blobs, *rest], {}).to_pylist()
-    names = ("value", "lower", "upper", "exact", "rows", "sure_upper")
-    expected = {name: getattr(found, name) for name in names}
+    (answer,) = queries.answer(function, (), [*blobs, *rest], {}).to_pylist()
+    sure = ("sure_upper",) if family == "ecm" else ()
+    names = ("value", "lower", "upper", "exact", "rows", *sure)
+    expected = {each: getattr(found, each) for each in names}
     assert answer == expected | {"caveats": list(found.caveats)}
     for given, message in (
         (pa.array(["text"]), "other is 'text'; expected the bytes of a sketch"),
         (pa.array([b"damaged"]), "CorruptSketchError"),
     ):
         with pytest.raises(queries.FunctionError, match=message):
-            queries.answer("inner_product", (), [blobs[0], given, *rest], {})
-    for name, sketch in (("a", ours), ("b", theirs)):
-        (tmp_path / name).write_bytes(sketch.to_bytes())
-    asked_for = ["query", str(tmp_path / "a"), f"inner_product:{tmp_path / 'b'}"]
+            queries.answer(function, (), [blobs[0], given, *rest], {})
+    for file, sketch in (("a", ours), ("b", theirs)):
+        (tmp_path / file).write_bytes(sketch.to_bytes())
+    asked_for = ["query", str(tmp_path / "a"), f"{name}:{tmp_path / 'b'}"]
     options = ["--decay", f"window:width={WINDOW.width}", "--now", str(NOW), "--json"]
     result = CliRunner().invoke(app, [*asked_for, *options])
     (said,) = json.loads(result.stdout)["answers"]
-    assert (said["value"], said["sure_upper"]) == (found.value, found.sure_upper)
+    assert {each: said.get(each) for each in names} == {
+        each: getattr(found, each) for each in names
+    }
 
 
 def numbers(answer: Any) -> list[Any]:

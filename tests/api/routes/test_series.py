@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from support.debian import program
 import decaysketch as ds
 from benchmarks.write_requests import STALE, version_1
 from decaysketch.series import SeriesParams, SeriesSketch
-from quality.series import collected
+from quality.series import JOINS, collected
 from tests.api.routes import test_otlp, test_remote_write
 
 PARAMS = {"time_unit": "ms", "capacity": 200_000}
@@ -161,6 +162,52 @@ def test_groups_and_filters_by_attributes(client: TestClient) -> None:
     assert client.put("/v1/streams/hall", json={**form, "params": {}}).status_code == 201
     bad = client.post("/v1/streams/hall/query", json={"queries": [plain | {"by": ["job"]}]})
     assert "declares no attributes" in str(problem(bad, 422, "invalid-request"))
+
+
+def test_two_streams_are_joined_by_device(client: TestClient) -> None:
+    params = SeriesParams(seed=3, time_unit="ms", attributes="job")
+    streams = {
+        "ward": params,
+        "humid": replace(params, capacity=500),
+        "seeded": replace(params, seed=4),
+        "rows": ds.SketchParams(),
+    }
+    for name, each in streams.items():
+        form = {"family": "decay" if name == "rows" else "series", "params": each.to_dict()}
+        assert client.put(f"/v1/streams/{name}", json=form).status_code == 201
+    draw = np.random.default_rng(1)
+    made: dict[str, SeriesSketch] = {}
+
+    def post(name: str, device: int) -> None:
+        sketch = made.setdefault(name, SeriesSketch(params))
+        times = BASE + draw.integers(0, 1_000, 9)
+        jobs = {"job": "ab"[device % 2]}
+        sketch.update(draw.normal(device, 1, 9), 1, times, [device] * 9, attributes=jobs)
+        url = f"/v1/streams/{name}/sketches?source=a"
+        headers = {"Content-Type": "application/octet-stream"}
+        assert client.post(url, content=sketch.to_bytes(), headers=headers).status_code == 200
+
+    def response(name: str, **more: Any) -> Any:
+        query = {"aggregate": name, "other": "humid", "decay": "window(1h)", "now": BASE + 999}
+        return client.post("/v1/streams/ward/query", json={"queries": [query | more]})
+
+    for name in ("ward", "humid"):
+        for device in range(6):
+            post(name, device)
+    at: Any = {"decay": "window(1h)", "now": BASE + 999}
+    for name in JOINS:
+        first = response(name, validity=300)
+        expected = getattr(made["ward"], name)(made["humid"], validity=300, **at)
+        assert first.json()["answers"][0]["estimate"] == expected.to_dict()
+        groups = response(name, by=["job"]).json()["answers"][0]["groups"]
+        alone = getattr(made["ward"], name)(made["humid"], by="job", **at)
+        assert [each["estimate"]["value"] for each in groups] == [row.answer.value for row in alone]
+        post("humid", 5)
+        assert response(name, validity=300).headers["ETag"] != first.headers["ETag"]
+    problem(response("time_slope", other="none"), 404, "unknown-stream")
+    problem(response("time_slope", other="rows"), 422, "invalid-request")
+    found = problem(response("time_slope", other="seeded"), 409, "incompatible-sketch")
+    assert "again with the other's seed" in found["detail"]
 
 
 def test_a_stale_marker_ends_a_value(client: TestClient) -> None:
