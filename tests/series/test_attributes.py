@@ -167,7 +167,11 @@ def test_filters_and_groups(fleet: SeriesSketch) -> None:
 def test_every_query_of_the_family_has_groups(fleet: SeriesSketch) -> None:
     for name in sorted(SeriesSketch.questions):
         question = ds.query.catalog.QUESTIONS[name]
-        given = {each.name: each.example for each in question.arguments if each.required}
+        given = {
+            each.name: fleet if each.kind == "sketch" else each.example
+            for each in question.arguments
+            if each.required
+        }
         view = fleet.at(WINDOW)
         table = view.modified(query_of("series_count by job").modifiers).ask(question, **given)
         for row in table:
