@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -131,18 +132,19 @@ class Ingestion:
     def _sketch(self, raw: Raw) -> Steps[None]:
         """Sketch the accepted rows, and compare them with the source's earlier posts."""
         stream, columns, source = self.stream, self.batch.columns, self.form.source
-        before = stream.posted(source)
         more = self.batch.more
-        self.statuses[self.batch.positions] = _feed(before.verdicts, stream, source, columns, more)
+        found = _feed(partial(stream.compared, source), stream, source, columns, more)
+        self.statuses[self.batch.positions] = found.verdicts
         yield
         sketch = build(stream, source, columns, more)
         yield
         snapshot = sketch.snapshot()
         self.post = Post(stream.id, source, sketch.to_bytes(), snapshot=snapshot)
-        self.undated = _undated(before, columns, stream)
+        self.undated = _undated(stream, source, columns)
         kind = stream.recipe.kind.input
-        if kind.named_by != "ids" or kind.series:
+        if kind.named_by != "ids" or kind.series or not found.shares:
             return
+        before = stream.posted(source)
         self.replaced = sketch.replaced
         if isinstance(before, Rowed) and isinstance(snapshot, Rowed):
             unit = stream.recipe.params.time_unit
@@ -172,15 +174,16 @@ class Ingestion:
             self.derived[view] = Post(view.id, form.source, body, snapshot=snapshot)
 
 
-def _undated(before: Snapshot, columns: Columns, stream: Stream) -> int:
-    """Return the rows outside the years 1990 to 2100, or 0 where all rows are, as in a
-    simulation.
+def _undated(stream: Stream, source: str, columns: Columns) -> int:
+    """Return the rows outside the years 1990 to 2100, or 0 where all rows of the source are, as in
+    a simulation.
     """
     unit = stream.recipe.params.time_unit
     found = count_undated(unit, columns.times)
-    if found < len(columns.times) or (before.newest is not None and dated(unit, before.newest)):
+    if found < len(columns.times):
         return found
-    return 0
+    newest = stream.posted(source).newest
+    return found if newest is not None and dated(unit, newest) else 0
 
 
 def _disagreeing(before: Snapshot, taken: Snapshot, columns: Columns) -> int:

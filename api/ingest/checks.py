@@ -48,7 +48,7 @@ from api.errors import ClockAheadError, ClockEarlyError, Fault, InvalidRequestEr
 from api.journal.model import Interval
 from api.service.streams import Stream
 from decaysketch import Snapshot
-from decaysketch.core.plausible_times import dated, doubt
+from decaysketch.core.plausible_times import count_undated, dated, doubt
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.ingest.formats import Mappings
 from decaysketch.ingest.mapping import Map
@@ -359,7 +359,7 @@ def refuse_other_unit(
     Raises:
         InvalidRequestError: they are dates in another unit.
     """
-    if not len(times) or all(dated(unit, int(each)) for each in (times.min(), times.max())):
+    if not len(times) or not count_undated(unit, times):
         return
     few = (len(times) - 1) // _OF, len(times) - 1 - len(times) // _OF
     oldest, newest = np.partition(times, few)[[*few]].tolist()

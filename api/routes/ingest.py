@@ -235,8 +235,9 @@ def held(steps: Steps[T], memory: Memory, hold: Hold) -> Steps[T]:
 def count_rows(aggregator: Aggregator, ingestion: Ingestion) -> None:
     """Count a body's accepted rows by their status, and suspicious ones."""
     stream, source = ingestion.stream, ingestion.form.source
-    for status in Verdict:
-        if rows := int(np.count_nonzero(ingestion.statuses == status)):
+    counts = np.bincount(ingestion.statuses, minlength=len(Verdict)).tolist()
+    for status, rows in zip(Verdict, counts, strict=False):  # the rejected rows are the last
+        if rows:
             aggregator.observer.observations(stream.name, source, status.name.lower(), rows)
     for view, rows in ingestion.without_device.items():
         if rows:

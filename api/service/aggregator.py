@@ -48,7 +48,7 @@ from api.service.compactor import Compactor
 from api.service.follower import Follower
 from api.service.join_check import Trial
 from api.service.local_sources import Sites
-from api.service.merging import MergeBuffer
+from api.service.merging import MergeBuffer, fold_each, portions
 from api.service.observer import Observer
 from api.service.source_stats import Notes, Replacements, Senders
 from api.service.streams import Scoped, Stream, Streams, differences, table_rows
@@ -878,14 +878,18 @@ class Aggregator:
         # What waits of single sources is merged when that is much, or much in all.
         crowded = self.memory.waiting.rows > self._limits.backlog_rows // 2
         folding: dict[Stream, None] = dict.fromkeys(self._streams) if crowded else {}
+        waiting: dict[MergeBuffer, Stream] = {}
         for stream in list(self._unfolded | folding):
             if self._streams.by_id(stream.id) is not stream:  # deleted since
                 self._unfolded.pop(stream)
                 continue
-            for buffer in list(stream.all_waiting() if crowded else stream.waiting()):
-                await self._fold_buffer(stream, buffer)
+            buffers = stream.all_waiting() if crowded else stream.waiting()
+            waiting |= {each: stream for each in buffers if not self._rests(stream, each)}
+        for some in portions(waiting):
+            await self._fold_some(some, waiting)
+        for stream in list(self._unfolded):
             if not stream.unmerged[0]:
-                self._unfolded.pop(stream, None)
+                self._unfolded.pop(stream)
         self._unfoldable = {  # of a source that was revoked since nothing is merged any more
             buffer: failing
             for buffer, failing in self._unfoldable.items()
@@ -897,25 +901,34 @@ class Aggregator:
         self._backlog.settle(min(self._backlog_rows, self._backlog.taken))
         self.observer.backlog(self.backlog)
 
-    async def _fold_buffer(self, stream: Stream, buffer: MergeBuffer) -> None:
-        loop = asyncio.get_running_loop()
-        began, posts = loop.time(), buffer.waiting
+    def _rests(self, stream: Stream, buffer: MergeBuffer) -> bool:
+        """Return whether a buffer that could not be merged is not tried again yet."""
         failing = self._unfoldable.get(buffer)
-        if failing is not None and began < failing.not_before_s:
-            stream.postpone(buffer)
-            return
-        try:
-            await self.compute_of(buffer.work_rows)(buffer.fold)
-        except Exception as error:
+        if failing is None or failing.not_before_s <= asyncio.get_running_loop().time():
+            return False
+        stream.postpone(buffer)
+        return True
+
+    async def _fold_some(
+        self, buffers: Sequence[MergeBuffer], streams: Mapping[MergeBuffer, Stream]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        rows = sum(each.work_rows for each in buffers)
+        for buffer, fold in zip(
+            buffers, await self.compute_of(rows)(fold_each, buffers), strict=True
+        ):
+            if fold.error is None:
+                self._unfoldable.pop(buffer, None)
+                self.observer.folded(fold.posts, fold.seconds)
+                continue
+            stream, failing = streams[buffer], self._unfoldable.get(buffer)
             stream.postpone(buffer)
             times = 1 if failing is None else failing.times + 1
             wait_s = pause_s(times)
             self._unfoldable[buffer] = _Failing(stream, times, loop.time() + wait_s)
             loop.call_later(wait_s, self._grown.set)
-            self._background.failed("fold", error, f"{posts} posts of stream {stream.name!r}")
-        else:
-            self._unfoldable.pop(buffer, None)
-            self.observer.folded(posts, loop.time() - began)
+            where = f"{fold.posts} posts of stream {stream.name!r}"
+            self._background.failed("fold", fold.error, where)
 
     async def _give_back(self) -> None:
         """Return freed memory to the system once it is much. The allocator of the C library keeps

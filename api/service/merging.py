@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
+from api.resources import LARGE_ROWS
 from api.service.budget import BUFFER_ROWS, PART_ROWS, ROW_BYTES, Memory, Tally
 from decaysketch import Snapshot
+from decaysketch.core.row_status import Compared
 from decaysketch.families import Recipe, Sketch
 
-__all__ = ["MergeBuffer"]
+__all__ = ["Fold", "MergeBuffer", "fold_each", "portions"]
 
 _MANY_ROWS = 50_000
 _MANY_SKETCHES = 64
@@ -120,6 +124,15 @@ class MergeBuffer:
         if made:
             self._memory.reading.keep(self, len(snapshot))
         return snapshot
+
+    def compared(self, *columns: Any, **options: Any) -> Compared:
+        """Return how a batch compares with everything that was added before the call. The caller
+        has reserved space for the rows.
+        """
+        with self._memory.merging(self.work_rows), self._merging:
+            self._fold()
+            found = self._sketch.compared(*columns, **options)
+        return found or self.merged(has_room=True).compared(*columns, **options)
 
     def summary(self) -> tuple[str, int]:
         """Return the digest and row count of all content. Keeps no snapshot that was not there."""
@@ -282,3 +295,49 @@ def _counted(part: Snapshot | MergeBuffer) -> int:
 def _text_bytes(sketch: Snapshot) -> int:
     """Return the bytes of the label texts. O(labels)."""
     return 0 if sketch.labels is None else sketch.labels.nbytes
+
+
+# ------------------------------------------------------------------------------- several buffers
+
+
+class Fold(NamedTuple):
+    """One buffer's merge.
+
+    Attributes:
+        posts: how many waited.
+        seconds: its duration.
+        error: its fault. The sketches still wait.
+    """
+
+    posts: int
+    seconds: float
+    error: Exception | None
+
+
+def portions(buffers: Iterable[MergeBuffer]) -> Iterator[list[MergeBuffer]]:
+    """Yield buffers that one time slice merges: to hand over a small one takes as long as to merge
+    it.
+    """
+    portion, rows = list[MergeBuffer](), 0
+    for buffer in buffers:
+        more = buffer.work_rows
+        if portion and rows + more >= LARGE_ROWS:
+            yield portion
+            portion, rows = [], 0
+        portion.append(buffer)
+        rows += more
+    if portion:
+        yield portion
+
+
+def fold_each(buffers: Sequence[MergeBuffer]) -> list[Fold]:
+    """Merge the waiting sketches of each buffer, also if another one has a fault."""
+    found = []
+    for each in buffers:
+        posts, began, error = each.waiting, time.monotonic(), None
+        try:
+            each.fold()
+        except Exception as fault:
+            error = fault
+        found.append(Fold(posts, time.monotonic() - began, error))
+    return found

@@ -34,6 +34,7 @@ from api.service.merging import MergeBuffer
 from api.service.source_stats import Notes
 from decaysketch import Snapshot
 from decaysketch.core.params import Form
+from decaysketch.core.row_status import Compared
 from decaysketch.core.strata import Stratum, told
 from decaysketch.families import Recipe, recipe_from_dict
 from decaysketch.ingest.formats import Mappings, mappings_of
@@ -443,6 +444,13 @@ class Stream:
         return (
             self.recipe.empty().snapshot() if entry is None else entry.buffer.merged(has_room=True)
         )
+
+    def compared(self, source: str, *columns: Any, **options: Any) -> Compared:
+        """Return how a batch compares with what one source has posted, as for :meth:`posted`."""
+        entry = self._sources.get(source)
+        if entry is None:
+            return self.recipe.empty().snapshot().compared(*columns, **options)
+        return entry.buffer.compared(*columns, **options)
 
     def snapshots(self, sources: Collection[str] | None = None) -> dict[str, Snapshot]:
         """Return the sketch of each source by name, without joining them. They cover all sources

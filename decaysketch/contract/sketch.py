@@ -29,6 +29,7 @@ from decaysketch.core.observations import check_time
 from decaysketch.core.params import BuildParams, Differences, check_shrinks
 from decaysketch.core.pending import Waiting
 from decaysketch.core.plausible_times import doubt
+from decaysketch.core.row_status import Compared
 from decaysketch.core.time_units import Instant, in_units
 from decaysketch.core.view import Summarized
 from decaysketch.core.watermarks import NO_WATERMARK
@@ -277,6 +278,12 @@ class Sketch(Held):
         Returns:
             int8[n]: a :class:`~decaysketch.core.row_status.Verdict` for each row.
         """
+
+    def compared(self, *columns: Any, **options: Any) -> Compared | None:
+        """Return :meth:`verdicts` without a snapshot, and whether rows share identities. None: the
+        sketch cannot do it without one.
+        """
+        return None
 
     def _look_at(self, timestamps: Any) -> None:
         """Warn if the times in the first batch are unlikely in the stream's unit."""

@@ -16,7 +16,7 @@ from decaysketch.core.bags import Bag
 from decaysketch.core.labels import Labels
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.params import BuildParams
-from decaysketch.core.row_status import Identified
+from decaysketch.core.row_status import Compared, Identified
 from decaysketch.core.time_units import Instant, in_units, moment_before
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay, none, window
@@ -275,6 +275,12 @@ class Snapshot(ABC):
         ``verdicts`` of the sketch.
         """
         return self.thaw().verdicts(*columns, **options)
+
+    def compared(self, *columns: Any, **options: Any) -> Compared:
+        """Return the same with the identities that the batch has in common. Their duplicates need
+        a closer look.
+        """
+        return Compared(self.verdicts(*columns, **options), True)
 
     def bags(self) -> Sequence[Any]:
         """Return the input for a sketch's bags, one entry for each hash function. Do not change it.

@@ -158,6 +158,7 @@ cdef extern from "core/row_status.h" nogil:
         const int64_t *times
         const int64_t *values
         int64_t n
+        int64_t first_step, second_step, value_step
 
     ctypedef struct ds_offered:
         ds_copies rows
@@ -191,6 +192,21 @@ cdef extern from "core/row_status.h" nogil:
     const ds_verdict_kernels *ds_verdict_at(int level)
     enum: DS_PRESENT_BITS
 
+cdef extern from "core/observations.h" nogil:
+    ctypedef struct ds_observations:
+        int64_t rows
+        const int64_t *values
+        const int64_t *weights
+        const int64_t *times
+        const int64_t *ids
+        int float_bits
+
+    ctypedef struct ds_bounds:
+        int64_t max_weight, id_limit
+
+    int64_t ds_value_key(int64_t bits)
+    bint ds_within_bounds(const ds_observations *, const ds_bounds *, int64_t *zero_weight)
+
 cdef const ds_distinct_kernels *numbering = ds_distinct_at(ds_level())
 cdef const ds_keys_kernels *hashing = ds_keys_at(ds_level())
 cdef const ds_verdict_kernels *judging = ds_verdict_at(ds_level())
@@ -200,6 +216,63 @@ cdef int64_t _rows(int64_t first, int64_t second) except -1:
     if first != second:
         raise ValueError(f"columns of {first} and {second} rows")
     return first
+
+
+# ----------------------------------------------------------------------- columns of observations
+
+
+_ndarray = np.ndarray
+_int64, _float64 = np.dtype(np.int64), np.dtype(np.float64)
+
+
+cdef const int64_t[::1] _integers(column, dtype):
+    """The words of a contiguous column of this type; None for anything else."""
+    if type(column) is not _ndarray or column.dtype is not dtype or column.ndim != 1:
+        return None
+    if not column.flags.c_contiguous:
+        return None
+    return column if dtype is _int64 else column.view(_int64)
+
+
+def value_keys(values, weights, times, ids, *, bint floats, int64_t max_weight, int64_t id_limit):
+    """The value keys of observations, int64[n]; None, to be looked at again, where a column has
+    another type or length or a row is out of bounds.
+    """
+    cdef const int64_t[::1] given = _integers(values, _float64 if floats else _int64)
+    cdef const int64_t[::1] w = _integers(weights, _int64), t = _integers(times, _int64)
+    cdef const int64_t[::1] i = _integers(ids, _int64)
+    if given is None or w is None or t is None or i is None:
+        return None
+    cdef int64_t n = given.shape[0], zero_weight
+    if n == 0 or w.shape[0] != n or t.shape[0] != n or i.shape[0] != n:
+        return None
+    cdef ds_observations rows = ds_observations(n, &given[0], &w[0], &t[0], &i[0], floats)
+    cdef ds_bounds bounds = ds_bounds(max_weight, id_limit)
+    cdef bint good
+    with nogil:
+        good = ds_within_bounds(&rows, &bounds, &zero_weight)
+    if not good:
+        return None
+    if not floats:
+        return values.copy()
+    keys = np.empty(n, np.int64)
+    cdef int64_t[::1] to = keys
+    with nogil:
+        for k in range(n):
+            to[k] = ds_value_key(given[k])
+    return keys
+
+
+def are_within(column, int64_t low, int64_t high):
+    """Whether all integers of a column are within bounds; None for a column of another type."""
+    cdef const int64_t[::1] given = _integers(column, _int64)
+    if given is None:
+        return None
+    cdef int64_t k, outside = 0
+    with nogil:
+        for k in range(given.shape[0]):
+            outside |= (given[k] < low) | (given[k] > high)
+    return outside == 0
 
 
 # ------------------------------------------------------------------------------ distinct numbers
@@ -323,9 +396,11 @@ cdef class _Block:
 
 
 cdef class _Copies:
-    """Rows by identity: two columns that identify, then what orders copies."""
+    """Rows by identity: two columns that identify, then what orders copies. All but the times may
+    have a stride."""
 
-    cdef const int64_t[::1] first, second, times, values
+    cdef const int64_t[:] first, second, values
+    cdef const int64_t[::1] times
     cdef ds_copies c
 
     def __cinit__(self, first, second, times, values):
@@ -333,7 +408,9 @@ cdef class _Copies:
         cdef int64_t n = _rows(self.first.shape[0], self.second.shape[0])
         if _rows(n, _rows(self.times.shape[0], self.values.shape[0])):
             self.c = ds_copies(
-                &self.first[0], &self.second[0], &self.times[0], &self.values[0], n
+                &self.first[0], &self.second[0], &self.times[0], &self.values[0], n,
+                self.first.strides[0] // 8, self.second.strides[0] // 8,
+                self.values.strides[0] // 8,
             )
 
 
@@ -343,6 +420,12 @@ cdef class Offered:
     cdef ds_offered c
     cdef _Copies rows
     cdef _Block block
+    cdef readonly int64_t known  # identities that the state judged last holds
+
+    @property
+    def repeats(self):
+        """Whether an identity is there twice."""
+        return self.c.groups < self.c.rows.n
 
     def __init__(self, first, second, times, values, *, salts):
         self.rows = _Copies(first, second, times, values)
@@ -403,6 +486,9 @@ cdef class Offered:
                 &self.c, &levels[0], &held.c, held_levels, &marks[0], marks.shape[0], capacity, &j,
                 &to[0],
             )
+            self.known = 0
+            for g in range(groups):
+                self.known += j.held[g] >= 0
         return verdicts
 
     def judge_by_states(self, before, after):

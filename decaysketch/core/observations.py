@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core import hashing, ranges
+from decaysketch.core import _native, hashing, ranges
+from decaysketch.core.arrays import read_only
 from decaysketch.core.params import SketchParams
 from decaysketch.core.row_check import (
     MISSING,
@@ -109,6 +110,12 @@ def prepare(
     Raises:
         ObservationError: see the module docstring.
     """
+    keys = _native.value_keys(
+        values, weights, timestamps, ids, floats=params.value_type == "float64",
+        max_weight=params.max_weight, id_limit=1 << params.id_bits,
+    )  # fmt: skip
+    if keys is not None:  # every column is an array of the right type, and in bounds
+        return Observations(*map(read_only, (keys, weights, timestamps, ids)))
     id_column = integer_column("ids", ids)
     rows = len(id_column)
     if values is None:

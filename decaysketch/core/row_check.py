@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.core import _native
 from decaysketch.errors import ObservationError
 
 __all__ = [
@@ -115,7 +116,10 @@ class Limit(NamedTuple):
 
     def outside(self, column: npt.NDArray[Any]) -> BoolArray | None:
         """Return bool[column]: beyond the limit. None if no entry is. O(column)."""
-        if not column.size or (column.min() >= self.low and column.max() <= self.high):
+        within = _native.are_within(column, self.low, self.high)
+        if within is None:  # other numbers than contiguous int64
+            within = not column.size or (column.min() >= self.low and column.max() <= self.high)
+        if within:
             return None
         found: BoolArray = (column < self.low) | (column > self.high)
         return found

@@ -20,14 +20,27 @@ enum { RETAINED, ALREADY_RETAINED, BELOW_WATERMARK };
 
 enum { CHUNK = 256 }; /* rows that are looked at together */
 
+static inline int64_t first_of(const ds_copies *c, int64_t row) {
+    return c->first[row * c->first_step];
+}
+
+static inline int64_t second_of(const ds_copies *c, int64_t row) {
+    return c->second[row * c->second_step];
+}
+
+static inline int64_t value_of(const ds_copies *c, int64_t row) {
+    return c->values[row * c->value_step];
+}
+
 /* Whether a copy is later than another one. */
 static inline int is_later(const ds_copies *c, int64_t row, const ds_copies *other, int64_t there) {
     const int64_t time = c->times[row], other_time = other->times[there];
-    return (time > other_time) | ((time == other_time) & (c->values[row] > other->values[there]));
+    return (time > other_time) |
+           ((time == other_time) & (value_of(c, row) > value_of(other, there)));
 }
 
 static inline uint64_t hash_of(const ds_offered *o, const ds_copies *c, int64_t row) {
-    return (uint64_t)c->first[row] * o->salts[0] + (uint64_t)c->second[row] * o->salts[1];
+    return (uint64_t)first_of(c, row) * o->salts[0] + (uint64_t)second_of(c, row) * o->salts[1];
 }
 
 static inline uint64_t bit_of(const ds_offered *o, uint64_t hash) {
@@ -41,7 +54,9 @@ static inline int64_t identity_of(
     int64_t number;
     while ((number = ds_next(table, at)) >= 0) {
         const int64_t same = o->latest[number];
-        if (o->rows.first[same] == c->first[row] && o->rows.second[same] == c->second[row]) break;
+        if (first_of(&o->rows, same) == first_of(c, row) &&
+            second_of(&o->rows, same) == second_of(c, row))
+            break;
     }
     return number;
 }
@@ -179,7 +194,7 @@ static void judge_by_states(
         int is_new = 0, has = 0;
         if (new >= 0) {
             is_new = (after->times[new] == rows->times[row]) &
-                     (after->values[new] == rows->values[row]);
+                     (value_of(after, new) == value_of(rows, row));
             has = !is_later(rows, k, after, new);
         }
         if (old >= 0) {

@@ -6,10 +6,12 @@
 #include "core/sort.h"
 #include "core/table.h"
 
-/* Rows by identity: two columns that identify, then what orders copies. */
+/* Rows by identity: two columns that identify, then what orders copies. A column may be part of
+   wider rows, of so many words each. */
 typedef struct {
     const int64_t *first, *second, *times, *values;
     int64_t n;
+    int64_t first_step, second_step, value_step; /* of times it is 1 */
 } ds_copies;
 
 /* A batch whose copies are found. */

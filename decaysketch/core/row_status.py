@@ -29,6 +29,7 @@ from decaysketch.errors import ParameterError
 
 __all__ = [
     "Batch",
+    "Compared",
     "Identified",
     "Verdict",
     "VerdictArray",
@@ -69,6 +70,18 @@ class VerdictCounts(NamedTuple):
         return cls(*np.bincount(verdicts, minlength=len(Verdict)).tolist())
 
 
+class Compared(NamedTuple):
+    """A batch compared with a state.
+
+    Attributes:
+        verdicts: int8[n], the row status.
+        shares: whether rows may have one identity, two in the batch, or one in it and one stored.
+    """
+
+    verdicts: VerdictArray
+    shares: bool
+
+
 class Identified(NamedTuple):
     """Rows by identity, int64[n] each: two columns that identify, then the columns that order
     duplicates. Values may be columns, which few rows need: they are hashed when they are compared.
@@ -94,7 +107,8 @@ class Batch(_native.Offered):
     def __init__(self, rows: Identified) -> None:
         if len(rows.times) >= _MAX_ROWS:
             raise ParameterError(f"{len(rows.times)} rows at once; expected less than {_MAX_ROWS}")
-        super().__init__(*rows.contiguous(), salts=_SALTS)
+        first, second, times, values = rows
+        super().__init__(first, second, np.ascontiguousarray(times), values, salts=_SALTS)
 
 
 def compare(before: Identified, merged: Identified, batch: Identified) -> VerdictArray:

@@ -729,7 +729,8 @@ def _records_of(points: Points, places: Int64Array, form: Form) -> tuple[Any, Dr
 
 def _sound(rows: int, faults: Mapping[int, object]) -> Int64Array:
     """Return the rows without a fault."""
-    return np.delete(np.arange(rows, dtype=np.int64), list(faults))
+    every = np.arange(rows, dtype=np.int64)
+    return np.delete(every, list(faults)) if faults else every
 
 
 def _raw(

@@ -23,6 +23,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.core._native import are_within
+from decaysketch.core.arrays import read_only
 from decaysketch.core.params import SketchParams
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import ParameterError
@@ -55,6 +57,9 @@ def _columns(params: SketchParams, ids: npt.ArrayLike, weights: npt.ArrayLike) -
         ("ids", ids, 0, (1 << params.id_bits) - 1),
         ("weights", weights, 1, params.max_weight),
     ):
+        if are_within(given, low, high):
+            columns.append(read_only(given))
+            continue
         column = np.ascontiguousarray(given)
         if column.dtype.kind not in "iu" or column.ndim != 1:
             raise ParameterError(

@@ -536,11 +536,9 @@ cdef class Rows:
         """The same room for the columns of rows with columns."""
         return 0
 
-    def columns(self):
-        """Value keys, weights, times, ids and levels in canonical order, copied out. O(rows).
-
-        The bag is left in canonical order, in which it stays while little is added.
-        """
+    cdef int _order(self) except -1:
+        """Compact, and leave the bag in canonical order, in which it stays while little is added.
+        O(rows)."""
         self.compact()
         cdef int64_t rows = self.rows
         cdef Scratch scratch
@@ -552,6 +550,25 @@ cdef class Rows:
                 self.kernels.sort(&self.bag, rows, &scratch.c)
             self._trade(scratch, rows)
             self.in_order = True
+        return 0
+
+    def in_place(self):
+        """Identities (id * max_weight + weight - 1), times, value keys and levels in canonical
+        order, as they are: views of memory that is lost with the next change of the bag.
+        O(rows) after a change, else O(1).
+        """
+        self._order()
+        if not self.rows:
+            empty = np.empty(0, np.int64)
+            return empty, empty, empty, np.empty(0, np.int8)
+        facts = np.asarray(<int64_t[:self.rows, :2]> <int64_t *> self.bag.facts)
+        times = np.asarray(<int64_t[:self.rows]> self.bag.times)
+        return facts[:, 1], times, facts[:, 0], np.asarray(<int8_t[:self.rows]> self.bag.levels)
+
+    def columns(self):
+        """Value keys, weights, times, ids and levels in canonical order, copied out. O(rows)."""
+        self._order()
+        cdef int64_t rows = self.rows
         cdef _Borrowed borrowed = _Borrowed()
         cdef ds_columns to
         made = (*(np.empty(rows, np.int64) for _ in range(4)), np.empty(rows, np.int8))

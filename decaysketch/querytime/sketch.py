@@ -38,12 +38,13 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.contract.sketch import Sketch, Stats
-from decaysketch.core.labels import LabelBook
+from decaysketch.core.labels import LabelBook, codes_of
 from decaysketch.core.observations import Observations, prepare
 from decaysketch.core.params import SketchParams
 from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span, told
 from decaysketch.core.records import prepare_records
+from decaysketch.core.row_status import Compared
 from decaysketch.core.time_units import Instant, in_units
 from decaysketch.core.withdrawals import revised, withdrawn_rows
 from decaysketch.decay import Decay
@@ -57,6 +58,7 @@ from decaysketch.querytime.snapshot import Estimator, QueryTimeSnapshot
 from decaysketch.querytime.state import SketchState, params_of_copies
 from decaysketch.querytime.strata_rows import RetainedStrata
 from decaysketch.querytime.strata_state import StrataState
+from decaysketch.querytime.verdicts import compared_in_place
 
 __all__ = ["DecaySketch", "SketchStats"]
 
@@ -288,6 +290,22 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         Complexity: O(rows stored + rows of the batch).
         """
         return self.snapshot().verdicts(values, weights, timestamps, ids)
+
+    def compared(
+        self,
+        values: npt.ArrayLike | None,
+        weights: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        ids: npt.ArrayLike,
+    ) -> Compared | None:
+        """See :meth:`Sketch.compared`. None if the stream has columns. No row is copied."""
+        if self._columns:
+            return None
+        self._flush()
+        if self._labels is not None:
+            values = codes_of(values, self.params.id_key)
+        batch = prepare(self.params, values, weights, timestamps, ids)
+        return compared_in_place(cast("Sequence[RetainedRows]", self._bags), batch)
 
     # --------------------------------------------------------------------------- state and bytes
 

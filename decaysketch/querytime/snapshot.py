@@ -23,7 +23,7 @@ from decaysketch.core.observations import prepare
 from decaysketch.core.params import SketchParams
 from decaysketch.core.plausible_times import left_out_by_age
 from decaysketch.core.records import prepare_records
-from decaysketch.core.row_status import Identified
+from decaysketch.core.row_status import Compared, Identified
 from decaysketch.core.sizing import most_id_bits
 from decaysketch.core.time_units import Instant
 from decaysketch.core.warning_location import warn_caller
@@ -40,7 +40,7 @@ from decaysketch.querytime.levels import complete_from, part
 from decaysketch.querytime.state import SketchState, digest_of, with_joint_records
 from decaysketch.querytime.strata_bands import StrataBands, bands_of_strata, draw_strata
 from decaysketch.querytime.strata_state import StrataState
-from decaysketch.querytime.verdicts import verdicts_of
+from decaysketch.querytime.verdicts import compared
 from decaysketch.querytime.withdrawing import check_standing, present, tombstones
 
 __all__ = ["Estimator", "QueryTimeSnapshot"]
@@ -275,14 +275,24 @@ class QueryTimeSnapshot(Sampled):
         ids: npt.ArrayLike,
     ) -> npt.NDArray[np.int8]:
         """See :meth:`DecaySketch.verdicts`. Nothing is copied."""
+        return self.compared(values, weights, timestamps, ids).verdicts
+
+    def compared(
+        self,
+        values: npt.ArrayLike | None,
+        weights: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        ids: npt.ArrayLike,
+    ) -> Compared:
+        """See :meth:`Snapshot.compared`. Nothing is copied."""
         if self.params.value_type == "label":
             values = codes_of(values, self.params.id_key)
         if self.params.columns:
             records, batch = prepare_records(self.params, values, weights, timestamps, ids)
             records = revised(self.params, records)
-            return verdicts_of(self.states, batch, records)
+            return compared(self.states, batch, records)
         batch = prepare(self.params, values, weights, timestamps, ids)
-        return verdicts_of(self.states, batch)
+        return compared(self.states, batch)
 
     def bags(self) -> Sequence[SketchState]:
         return self.states

@@ -19,6 +19,7 @@ from decaysketch.core.observations import Observations
 from decaysketch.core.records import Records, comparable_keys
 from decaysketch.core.row_status import (
     Batch,
+    Compared,
     Identified,
     Verdict,
     VerdictArray,
@@ -27,6 +28,7 @@ from decaysketch.core.row_status import (
 )
 from decaysketch.core.strata import strata_of
 from decaysketch.errors import IncompatibleSketchError
+from decaysketch.querytime.rows import RetainedRows
 from decaysketch.querytime.rows_by_key import state_of
 from decaysketch.querytime.state import SketchState
 from decaysketch.querytime.strata_state import (
@@ -37,41 +39,80 @@ from decaysketch.querytime.strata_state import (
     plain_params,
 )
 
-__all__ = ["count_verdicts", "verdicts_of"]
+__all__ = ["compared", "count_verdicts"]
 
 Int64Array = npt.NDArray[np.int64]
 
 
-def verdicts_of(
+def compared(
     states: Sequence[SketchState], batch: Observations, records: Records | None = None
-) -> VerdictArray:
-    """Return the status for each row in a batch that is offered to a ``DecaySketch``.
+) -> Compared:
+    """Return the status for each row in a batch that is offered to a ``DecaySketch``, and whether
+    it shares identities.
 
     Args:
         states: one for each repetition, as ``DecaySketch.states`` gives them.
         batch: validated columns. Rows with weight 0 are below the watermark.
         records: the rows' columns, if the stream has columns.
 
-    Returns:
-        int8[n], :class:`Verdict` of each row.
+    Rows with weight 0 share none.
     """
     if isinstance(states[0], StrataState):
         assert records is not None
-        return _verdicts_by_stratum(states[0], batch, records)
-    weighted = batch.weights > 0
-    verdicts = np.full(len(weighted), Verdict.BELOW_WATERMARK, np.int8)
-    rows = batch if weighted.all() else Observations(*(column[weighted] for column in batch))
+        return Compared(_verdicts_by_stratum(states[0], batch, records), True)
+    weighted, rows = _weighted(batch)
     if not len(rows.ids):
-        return verdicts
+        return Compared(np.full(len(weighted), Verdict.BELOW_WATERMARK, np.int8), False)
     if records is not None:
         records = records[rows.value_keys]
     offered = Identified(rows.ids, rows.weights, rows.timestamps, rows.value_keys)
-    best = np.full(len(rows.ids), Verdict.BELOW_WATERMARK, np.int8)
+    found, shares = [], False
     for state in states:
         state, judged = _comparable(state, offered, records)
         levels = minhit.top_levels(state.params, rows.ids, rows.weights, copy=state.copy)
-        found = _judge(state, judged, levels, state.watermarks, state.params.capacity)
-        np.minimum(best, found, out=best)
+        found.append(_judge(state, judged, levels, state.watermarks, state.params.capacity))
+        shares |= judged.repeats or judged.known > 0
+    return Compared(_best(found, weighted), shares)
+
+
+def compared_in_place(bags: Sequence[RetainedRows], batch: Observations) -> Compared:
+    """Return the same from the rows that a sketch without columns stores, one bag for each
+    repetition. No row is copied.
+    """
+    weighted, rows = _weighted(batch)
+    if not len(rows.ids):
+        return Compared(np.full(len(weighted), Verdict.BELOW_WATERMARK, np.int8), False)
+    identities = rows.ids * np.int64(bags[0].params.max_weight) + (rows.weights - 1)
+    one = np.zeros(1, np.int64)  # the second column of all rows
+    judged = Batch(Identified(
+        identities, np.broadcast_to(one, len(identities)), rows.timestamps, rows.value_keys
+    ))  # fmt: skip
+    found, shares = [], judged.repeats
+    for bag in bags:
+        levels = minhit.top_levels(bag.params, rows.ids, rows.weights, copy=bag.copy)
+        held, times, keys, held_levels = bag.in_place()
+        state = Identified(held, np.broadcast_to(one, len(held)), times, keys)
+        found.append(
+            judged.judge_by_marks(levels, state, held_levels, bag.watermarks, bag.params.capacity)
+        )
+        shares |= judged.known > 0
+    return Compared(_best(found, weighted), shares)
+
+
+def _weighted(batch: Observations) -> tuple[npt.NDArray[np.bool_], Observations]:
+    """Return where the weight is not 0, and these rows."""
+    weighted = batch.weights > 0
+    if weighted.all():
+        return weighted, batch
+    return weighted, Observations(*(column[weighted] for column in batch))
+
+
+def _best(found: Sequence[VerdictArray], weighted: npt.NDArray[np.bool_]) -> VerdictArray:
+    """Return each row's most favourable status among the repetitions."""
+    best = found[0] if len(found) == 1 else np.minimum.reduce(found)
+    if len(best) == len(weighted):
+        return best
+    verdicts = np.full(len(weighted), Verdict.BELOW_WATERMARK, np.int8)
     verdicts[weighted] = best
     return verdicts
 
@@ -97,7 +138,8 @@ def _verdicts_by_stratum(state: StrataState, batch: Observations, records: Recor
         number = numbers.get(name)
         one = empty_state(plain) if number is None else state_of(plain, held, number)
         part = Observations(*(column[places] for column in batch))
-        verdicts[places] = verdicts_of([one], part._replace(value_keys=keys[1][places]))
+        part = part._replace(value_keys=keys[1][places])
+        verdicts[places] = compared([one], part).verdicts
     return verdicts
 
 

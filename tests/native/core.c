@@ -67,7 +67,7 @@ static void number_keys(call *c) {
 
 static ds_copies copies_of(const column *from) {
     return (ds_copies){
-        from[0].numbers, from[1].numbers, from[2].numbers, from[3].numbers, from[0].count
+        from[0].numbers, from[1].numbers, from[2].numbers, from[3].numbers, from[0].count, 1, 1, 1
     };
 }
 
