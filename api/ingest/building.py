@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from api.errors import InvalidRequestError, TooManyRowsError
 from api.ingest.arrow import read_arrow
 from api.ingest.json_rows import json_steps, line_steps
 from api.journal.model import Interval, Post
@@ -24,22 +25,37 @@ from decaysketch import Snapshot
 from decaysketch.contract.snapshot import Rowed
 from decaysketch.core.duplicates import between, joined, replaced_between, within
 from decaysketch.core.hashing import HashedKeys
-from decaysketch.core.plausible_times import count_undated, dated
+from decaysketch.core.plausible_times import count_undated, dated, in_another_unit
+from decaysketch.core.row_check import Refusal
 from decaysketch.core.row_status import Verdict
+from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.families import Sketch
 from decaysketch.ingest.columns import (
+    INT64_LIMIT,
     Batch,
     Columns,
     Form,
     Raw,
     check,
+    points_to_columns,
     without_new_strata,
 )
-from decaysketch.ingest.readings import Steps
+from decaysketch.ingest.points import Points
+from decaysketch.ingest.readings import RefusedError, Steps
 from decaysketch.ingest.record_columns import Dropped
 from decaysketch.ingest.views import ViewOf, of_devices
 
-__all__ = ["READERS", "REJECTED", "Ingestion", "Reader", "build", "count"]
+__all__ = [
+    "READERS",
+    "REJECTED",
+    "Ingestion",
+    "ReadSeries",
+    "Reader",
+    "SeriesIngestion",
+    "build",
+    "count",
+    "read_series",
+]
 
 Reader = Callable[[bytes, Form], Raw | Steps[Raw]]
 """Reads a body. A slow reader does it in steps."""
@@ -65,7 +81,8 @@ class Ingestion:
 
     Args:
         stream: the destination.
-        reader: reads the body. A reader in READERS, or the reader for a protocol.
+        reader: reads the body. A reader in READERS, or the reader for a protocol. None: another
+            stage reads it.
         form: the required row form.
         views: the derived streams that the stream feeds.
         check_times: raises the body's rejection for the times of its sound rows.
@@ -86,7 +103,7 @@ class Ingestion:
     """
 
     stream: Stream
-    reader: Reader
+    reader: Reader | None
     form: Form
     views: Sequence[Stream] = ()
     check_times: Callable[[npt.NDArray[np.int64]], None] | None = None
@@ -118,7 +135,7 @@ class Ingestion:
 
     def check(self, body: bytes) -> Steps[Raw]:
         """Read a body and check its rows, in steps. Return the rows read. Raises likewise."""
-        found = self.reader(body, self.form)
+        found = self.read(body)
         raw = found if isinstance(found, Raw) else (yield from found)
         yield
         self.batch, self.dropped = check(raw, self.form), raw.dropped
@@ -128,6 +145,11 @@ class Ingestion:
         if self.check_times is not None:
             self.check_times(self.batch.columns.times)
         return raw
+
+    def read(self, body: bytes) -> Raw | Steps[Raw]:
+        """Return the body's rows."""
+        assert self.reader is not None
+        return self.reader(body, self.form)
 
     def _sketch(self, raw: Raw) -> Steps[None]:
         """Sketch the accepted rows, and compare them with the source's earlier posts."""
@@ -172,6 +194,105 @@ class Ingestion:
         if rows:
             body, snapshot = sketch.to_bytes(), sketch.snapshot()
             self.derived[view] = Post(view.id, form.source, body, snapshot=snapshot)
+
+
+@dataclass(eq=False, kw_only=True)
+class SeriesIngestion(Ingestion):
+    """The same for time series, by the stream's mappings, for every protocol.
+
+    :func:`read_series` reads the body, once for all streams.
+
+    Args:
+        unit: the time unit in the body.
+        check_unit: raises where a body's times are unlikely in this unit. None: no check.
+        place: the name for a place in the body, such as "line".
+        polled: whether one reading per period stays, by the stream's mappings.
+
+    Attributes:
+        points: the readings. ``points.told`` has the body's other content.
+    """
+
+    reader: Reader | None = None
+    unit: str
+    check_unit: Callable[[npt.NDArray[np.int64]], None] | None
+    place: str
+    polled: bool
+    points: Points = field(default_factory=Points)
+
+    def read(self, body: bytes) -> Raw:
+        """Return the readings' columns.
+
+        Raises:
+            TooManyRowsError: more readings than one post may have.
+            InvalidRequestError: times are dates in another unit.
+        """
+        if len(self.points) > self.form.max_rows:
+            raise TooManyRowsError(len(self.points), self.form.max_rows)
+        if self.check_unit is not None:
+            self.check_unit(self._stamps())
+        raw = points_to_columns(self.points, self.form)
+        raw.polled = self.polled
+        return raw
+
+    def _stamps(self) -> npt.NDArray[np.int64]:
+        """Return the times that fit in 64 bits, in the body's unit."""
+        length_ns, times_ns = NANOSECONDS[self.unit], self.points.columns().times_ns
+        if isinstance(times_ns, np.ndarray):
+            return times_ns // length_ns
+        stamps = [time // length_ns for time in times_ns]
+        sound = [stamp for stamp in stamps if -INT64_LIMIT <= stamp < INT64_LIMIT]
+        return np.array(sound, dtype=np.int64)
+
+    def count_rejected(self) -> int:
+        """Return the number of points, lines or samples that the parser rejected, or with a row
+        that the stream rejected.
+        """
+        points = self.points
+        places = {(points.places[each.row], points.times_ns[each.row]) for each in
+                  self.batch.refusals}  # fmt: skip
+        return points.told.refusals + len(places)
+
+    def rejected(self, most: int) -> list[str]:
+        """Return the rejections by the parser and by the stream, with place and reason: the first
+        ``most`` from each.
+        """
+        points = self.points
+        return [f"{where}: {reason}" for where, reason in points.told.refused[:most]] + [
+            f"{self.place} {points.places[each.row]} {points.fields[points.codes[each.row]]}: "
+            f"{each.field} {each.reason}{self._unit_of(each)}"
+            for each in self.batch.refusals[:most]
+        ]
+
+    def _unit_of(self, refusal: Refusal) -> str:
+        """Return an addition for a rejected time that would be a date in a unit other than the
+        body's.
+        """
+        if refusal.field != "time":
+            return ""
+        stamp = self.points.times_ns[refusal.row] // NANOSECONDS[self.unit]
+        other = in_another_unit(self.unit, stamp)
+        return f"{other}, and this request says {self.unit}" if other else ""
+
+
+ReadSeries = Callable[[bytes], Steps[Sequence[Points]]]
+"""Reads a body, and returns its readings for each stream. It may stop after so many."""
+
+
+def read_series(
+    ingestions: Sequence[SeriesIngestion], body: bytes, read: ReadSeries
+) -> Steps[None]:
+    """Read a body once for several streams, in steps.
+
+    Raises:
+        InvalidRequestError: it cannot be read.
+    """
+    try:
+        found = yield from read(body)
+    except RefusedError as error:
+        raise InvalidRequestError(str(error)) from None
+    for each, points in zip(ingestions, found, strict=True):
+        each.points = points
+    yield
 
 
 def _undated(stream: Stream, source: str, columns: Columns) -> int:

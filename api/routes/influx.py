@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial as bound
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
@@ -26,8 +25,7 @@ from api import schemas
 from api.errors import Fault, InvalidRequestError, PartialWriteError, TooManyRowsError
 from api.http.caller import writes, writes_buckets
 from api.http.problems import ProblemResponse, problems
-from api.ingest.building import Ingestion
-from api.ingest.series import SeriesReader
+from api.ingest.building import SeriesIngestion
 from api.routes.common import (
     BAD,
     TheAggregator,
@@ -39,7 +37,6 @@ from api.routes.common import (
 from api.routes.ingest import form_of, index_of, ingest_series, precision_check
 from api.service.aggregator import Aggregator
 from api.settings import Settings
-from decaysketch.ingest.columns import Form
 from decaysketch.ingest.line_protocol import PRECISIONS, LineMap, steps
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import Steps, UnreadableError
@@ -295,14 +292,17 @@ async def _write(
         for (stream, _), most in zip(read, possible, strict=True)
     ]
     most = min(sum(form.max_rows for form in forms), settings.max_post_rows)
-    parser = _Parser([maps for _, maps in read], PRECISIONS[precision], most, partial)
-    ingestions = []
-    for place, ((stream, maps), form) in enumerate(zip(read, forms, strict=True)):
-        check_times = precision_check(stream, unit, check_units=check_units, may_choose=True)
-        parse = bound(parser.points, place)
-        reader = SeriesReader(parse, unit, check_times, "line", maps.polled)
-        ingestions.append(Ingestion(stream, reader, form, aggregator.views_of(stream)))
-    refused, told = await ingest_series(request, ingestions, body, _LINES_TOLD)
+    indexes, precision_ns = [maps for _, maps in read], PRECISIONS[precision]
+    parse = bound(_read, maps=indexes, precision_ns=precision_ns, most=most, partial=partial)
+    ingestions = [
+        SeriesIngestion(
+            stream=stream, form=form, views=aggregator.views_of(stream), unit=unit, place="line",
+            check_unit=precision_check(stream, unit, check_units=check_units, may_choose=True),
+            polled=maps.polled,
+        )
+        for (stream, maps), form in zip(read, forms, strict=True)
+    ]  # fmt: skip
+    refused, told = await ingest_series(request, ingestions, body, parse, _LINES_TOLD)
     if not refused:
         return Response(status_code=HTTPStatus.NO_CONTENT)
     raise PartialWriteError(f"partial write: {'; '.join(told[:_LINES_TOLD])}; dropped={refused}")
@@ -328,41 +328,34 @@ async def _precision(request: Request, given: str) -> str:
 _EXAMPLE = '"measurement": ..., "value": ...'
 
 
-@dataclass
-class _Parser:
-    """Reads a body once for all streams in a bucket.
+def _read(
+    body: bytes,
+    maps: Sequence[SeriesIndex[LineMap]],
+    precision_ns: int,
+    most: int,
+    *,
+    partial: bool,
+) -> Steps[list[Points]]:
+    """Read a body once for all streams in a bucket, in steps.
 
-    Attributes:
+    Args:
+        body: plain bytes.
         maps: mappings by stream.
         precision_ns: nanoseconds in the body's time unit.
         most: maximum readings for all streams together. Each stream has its own limit as well.
         partial: whether sound lines are stored if others are rejected.
+
+    Raises:
+        UnreadableError: see :func:`~decaysketch.ingest.line_protocol.parse`.
+        TooManyRowsError: there are more readings. No stream has stored anything then.
     """
-
-    maps: Sequence[SeriesIndex[LineMap]]
-    precision_ns: int
-    most: int
-    partial: bool
-    _found: list[Points] | None = None
-
-    def points(self, place: int, body: bytes, _form: Form) -> Steps[Points]:
-        """Return the readings for one stream, in steps.
-
-        Raises:
-            UnreadableError: see :func:`~decaysketch.ingest.line_protocol.parse`.
-            TooManyRowsError: there are more readings. No stream has stored anything then.
-        """
-        if self._found is None:
-            found = yield from steps(body, self.maps, self.precision_ns, self.most)
-            if (rows := sum(map(len, found))) > self.most:
-                raise TooManyRowsError(rows, self.most)
-            if not self.partial and (told := [each.told for each in found if each.told.refusals]):
-                where, reason = told[0].refused[0]
-                raise UnreadableError(
-                    f"{where}: {reason}; nothing is stored, as accept_partial is false"
-                )
-            self._found = found
-        return self._found[place]
+    found = yield from steps(body, maps, precision_ns, most)
+    if (rows := sum(map(len, found))) > most:
+        raise TooManyRowsError(rows, most)
+    if not partial and (told := [each.told for each in found if each.told.refusals]):
+        where, reason = told[0].refused[0]
+        raise UnreadableError(f"{where}: {reason}; nothing is stored, as accept_partial is false")
+    return found
 
 
 @router.post(

@@ -26,10 +26,9 @@ from api.errors import (
     RowsInFlightError,
 )
 from api.http.caller import as_long_as_connected, asker, caller_of
-from api.ingest.building import Ingestion
+from api.ingest.building import Ingestion, ReadSeries, SeriesIngestion, read_series
 from api.ingest.checks import latest_time, refuse_other_unit
 from api.ingest.messages import MessageReader
-from api.ingest.series import SeriesReader
 from api.service.aggregator import Aggregator
 from api.service.budget import Hold, Memory
 from api.service.committer import Receipt
@@ -106,21 +105,28 @@ def maps_of(stream: Stream, format: str, kind: type[M], example: str) -> list[M]
     given = () if stream.mappings is None else stream.mappings.map
     maps: list[M] = [each for each in given if isinstance(each, kind) and each.format == format]
     if not maps:
-        reason = f"the stream has no map of format {format!r}"
-        others = f", ...]}}, where ... are the others of its maps ({len(given)}): PUT replaces all"
-        raise InvalidRequestError(
-            f'{reason}; PUT /v1/streams/{stream.name} with a key of role admin, its "params", and '
-            f'"ingest": {{"map": [{{"format": "{format}", {example}}}{others if given else "]}"}',
-            [Fault(field="format", reason=reason, value=format)],
-        )
+        raise _without_maps(stream, format, example)
     return maps
 
 
-def index_of(stream: Stream, format: str, kind: type[S], example: str) -> SeriesIndex[S]:
+def index_of(stream: Stream, format: str, _kind: type[S], example: str) -> SeriesIndex[S]:
     """Return a stream's compiled mappings for a time-series format. See :func:`maps_of`."""
-    maps_of(stream, format, kind, example)
-    assert stream.mappings is not None
-    return stream.mappings.indexes(getattr(stream.recipe.params, "columns", ()))[format]
+    found: SeriesIndex[S] | None = stream.series_index(format)
+    if found is None:
+        raise _without_maps(stream, format, example)
+    return found
+
+
+def _without_maps(stream: Stream, format: str, example: str) -> InvalidRequestError:
+    """Return the error for a stream without a mapping for a format. The message has the remedy."""
+    given = 0 if stream.mappings is None else len(stream.mappings.map)
+    reason = f"the stream has no map of format {format!r}"
+    others = f", ...]}}, where ... are the others of its maps ({given}): PUT replaces all"
+    return InvalidRequestError(
+        f'{reason}; PUT /v1/streams/{stream.name} with a key of role admin, its "params", and '
+        f'"ingest": {{"map": [{{"format": "{format}", {example}}}{others if given else "]}"}',
+        [Fault(field="format", reason=reason, value=format)],
+    )
 
 
 def form_of(
@@ -165,6 +171,7 @@ async def ingest(
     *,
     rows: int | None = None,
     cost: int = _COST,
+    first: Steps[None] | None = None,
 ) -> Receipt | None:
     """Read, check and sketch a body in time slices. Commit all its posts in one transaction.
 
@@ -175,6 +182,7 @@ async def ingest(
         rows: most rows that all streams together get from it. The sum of their forms' limits, at
             most ``max_post_rows``, if not given.
         cost: the cost per row, in sketch rows that take as long to decode.
+        first: work before any row is read.
 
     Returns:
         The posts' receipt. None: no row was accepted.
@@ -191,7 +199,7 @@ async def ingest(
     streams = [each.stream for each in ingestions]
     receipt = None
     with aggregator.hold_observations(streams, source, rows, caller) as hold:
-        steps = held(_steps(ingestions, body), aggregator.memory, hold)
+        steps = held(_steps(ingestions, body, first), aggregator.memory, hold)
         await Work(request, cost * rows).by_steps(steps)
         parts = {each.stream: [each.post] for each in ingestions if each.post is not None}
         derived = {view: [post] for each in ingestions for view, post in each.derived.items()}
@@ -202,7 +210,9 @@ async def ingest(
     return receipt
 
 
-def _steps(ingestions: Sequence[Ingestion], body: bytes) -> Steps[None]:
+def _steps(ingestions: Sequence[Ingestion], body: bytes, first: Steps[None] | None) -> Steps[None]:
+    if first is not None:
+        yield from first
     for each in ingestions:
         yield from each.steps(body)
         yield
@@ -253,7 +263,7 @@ def notes_on(ingestion: Ingestion) -> Notes:
         replaced=ingestion.replaced,
         undated=ingestion.undated,
         off=reader.parsed.off if isinstance(reader, MessageReader) else (),
-        unnamed=reader.points.told.unnamed if isinstance(reader, SeriesReader) else None,
+        unnamed=ingestion.points.told.unnamed if isinstance(ingestion, SeriesIngestion) else None,
         dropped=ingestion.dropped,
     )
 
@@ -265,7 +275,10 @@ def warnings_on(ingestion: Ingestion) -> list[str]:
 
 
 async def ingest_messages(
-    request: Request, ingestions: Sequence[Ingestion], body: bytes
+    request: Request,
+    ingestions: Sequence[Ingestion],
+    body: bytes,
+    first: Steps[None] | None = None,
 ) -> Receipt | None:
     """The same for protocols whose clients repeat a request only at 503.
 
@@ -273,32 +286,39 @@ async def ingest_messages(
         IngestBusyError: not now. The client must send the body again.
     """
     try:
-        return await ingest(request, ingestions, body)
+        return await ingest(request, ingestions, body, first=first)
     except (BusyError, RowsInFlightError) as error:
         raise IngestBusyError(str(error)) from None
 
 
 async def ingest_series(
-    request: Request, ingestions: Sequence[Ingestion], body: bytes, most_listed: int
+    request: Request,
+    ingestions: Sequence[SeriesIngestion],
+    body: bytes,
+    read: ReadSeries,
+    most_listed: int,
 ) -> tuple[int, list[str]]:
     """The same for time series, with the points, lines or samples that were rejected.
 
+    Args:
+        request, ingestions, body: likewise.
+        read: reads the body, once for all streams.
+        most_listed: most rejections per stream with place and reason.
+
     Returns:
-        Their number, and the first ``most_listed`` per stream with place and reason.
+        Their number, and the first ones.
     """
     aggregator: Aggregator = request.app.state.aggregator
-    await ingest_messages(request, ingestions, body)
+    await ingest_messages(request, ingestions, body, read_series(ingestions, body, read))
     rejected, listed = 0, list[str]()
     for each in ingestions:
-        reader, stream, source = each.reader, each.stream, each.form.source
-        assert isinstance(reader, SeriesReader)
-        told, refusals = reader.points.told, each.batch.refusals
+        stream, source, told = each.stream, each.form.source, each.points.told
         for kind, count in told.skipped.items():
             aggregator.observer.skipped(stream.name, kind, count)
         if told.refusals:
-            aggregator.refused(stream, source, reader.place, told.refusals)
-        for refusal in refusals:
+            aggregator.refused(stream, source, each.place, told.refusals)
+        for refusal in each.batch.refusals:
             aggregator.refused(stream, source, f"observation-{refusal.field}")
-        rejected += told.refusals + reader.count(refusals)
-        listed += reader.told(refusals, most_listed)[:most_listed]
+        rejected += each.count_rejected()
+        listed += each.rejected(most_listed)[:most_listed]
     return rejected, listed

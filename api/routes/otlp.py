@@ -10,6 +10,7 @@ request, problems in protobuf too (``google.rpc.Status``).
 from __future__ import annotations
 
 import json
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
@@ -21,9 +22,8 @@ from api.http.caller import writes
 from api.http.json_body import MOST_PARTS, TooManyPartsError
 from api.http.problems import ProblemResponse, problems
 from api.http.refusals import BodyTooLargeError
-from api.ingest.building import Ingestion
+from api.ingest.building import SeriesIngestion
 from api.ingest.json_weight import parts
-from api.ingest.series import SeriesReader
 from api.routes.common import (
     BAD,
     BUSY,
@@ -143,31 +143,30 @@ async def post_metrics(
         raise BodyTooLargeError(most)
     # Buckets are rows as well, each of a byte or more.
     form = form_of(aggregator, stream, source, settings, 1 + len(maps) * len(body))
-    reader = SeriesReader(
-        lambda given, form: _parse(given, maps, form, as_json=as_json),
-        "ns",
-        precision_check(stream, "ns", check_units=check_units),
-        "data point",
-        maps.polled,
-    )
-    ingestion = Ingestion(stream, reader, form, aggregator.views_of(stream))
-    refused, told = await ingest_series(request, [ingestion], body, _POINTS_TOLD)
+    ingestion = SeriesIngestion(
+        stream=stream, form=form, views=aggregator.views_of(stream), unit="ns", place="data point",
+        check_unit=precision_check(stream, "ns", check_units=check_units), polled=maps.polled,
+    )  # fmt: skip
+    read = partial(_read, maps=maps, form=form, as_json=as_json)
+    refused, told = await ingest_series(request, [ingestion], body, read, _POINTS_TOLD)
     told += warnings_of_columns(ingestion.dropped)
     if as_json:
-        partial = {"rejectedDataPoints": str(refused), "errorMessage": "; ".join(told)}
-        return Response(json.dumps({"partialSuccess": partial} if told else {}), media_type=_JSON)
+        counts = {"rejectedDataPoints": str(refused), "errorMessage": "; ".join(told)}
+        return Response(json.dumps({"partialSuccess": counts} if told else {}), media_type=_JSON)
     message = _field(2, "; ".join(told).encode("utf-8", "backslashreplace"))
     content = _field(1, b"\x08" + _varint(refused) + message) if told else b""
     return Response(content, media_type=_PROTOBUF)
 
 
-def _parse(body: bytes, maps: SeriesIndex[OtlpMap], form: Form, *, as_json: bool) -> Steps[Points]:
+def _read(
+    body: bytes, maps: SeriesIndex[OtlpMap], form: Form, *, as_json: bool
+) -> Steps[list[Points]]:
     if as_json and (found := parts(body, MOST_PARTS)) > MOST_PARTS:
         raise TooManyPartsError(found, MOST_PARTS)
     weight = form.weights.high
     try:
-        return (
-            yield from steps(body, maps, as_json=as_json, max_weight=weight, most=form.max_rows)
+        points = yield from steps(
+            body, maps, as_json=as_json, max_weight=weight, most=form.max_rows
         )
     except ModuleNotFoundError as error:
         raise HTTPException(
@@ -175,3 +174,4 @@ def _parse(body: bytes, maps: SeriesIndex[OtlpMap], form: Form, *, as_json: bool
             f"{error.name} is not installed on this server: it is of the extra `otlp`, as "
             "opentelemetry-proto",
         ) from None
+    return [points]

@@ -8,6 +8,7 @@ them is lost.
 
 from __future__ import annotations
 
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
@@ -19,8 +20,7 @@ from api.errors import InvalidRequestError, PartialWriteError
 from api.http.caller import writes
 from api.http.problems import ProblemResponse, problems
 from api.http.refusals import BodyTooLargeError, UnsupportedMediaTypeError
-from api.ingest.building import Ingestion
-from api.ingest.series import SeriesReader
+from api.ingest.building import SeriesIngestion
 from api.routes.common import (
     BAD,
     BUSY,
@@ -33,8 +33,10 @@ from api.routes.common import (
     understood_by,
 )
 from api.routes.ingest import form_of, index_of, ingest_series, precision_check
-from decaysketch.ingest.readings import UnreadableError
+from decaysketch.ingest.points import Points
+from decaysketch.ingest.readings import Steps, UnreadableError
 from decaysketch.ingest.remote_write import RemoteWriteMap, most_samples, plain_length, steps
+from decaysketch.ingest.series import SeriesIndex
 
 __all__ = ["router"]
 
@@ -106,16 +108,13 @@ async def write_samples(
     if request.headers.get("content-encoding", "").strip().lower() == "snappy":
         body = await aggregator.compute(_plain, body, settings.max_json_bytes)
     form = form_of(aggregator, stream, source, settings, 1 + len(maps) * most_samples(body))
-    reader = SeriesReader(
-        lambda given, form: steps(given, maps, version=version, most=form.max_rows),
-        "ms",
-        check_times=precision_check(stream, "ms", check_units=check_units),
-        place="series",
-        polled=maps.polled,
-    )
-    ingestion = Ingestion(stream, reader, form, aggregator.views_of(stream))
-    refused, told = await ingest_series(request, [ingestion], body, _SAMPLES_TOLD)
-    points = reader.points
+    ingestion = SeriesIngestion(
+        stream=stream, form=form, views=aggregator.views_of(stream), unit="ms", place="series",
+        check_unit=precision_check(stream, "ms", check_units=check_units), polled=maps.polled,
+    )  # fmt: skip
+    read = partial(_read, maps=maps, version=version, most=form.max_rows)
+    refused, told = await ingest_series(request, [ingestion], body, read, _SAMPLES_TOLD)
+    points = ingestion.points
     written = len(points) + sum(points.told.skipped.values()) + points.told.refusals - refused
     headers = {f"X-Prometheus-Remote-Write-{kind}-Written": "0"
                for kind in ("Histograms", "Exemplars")}  # fmt: skip
@@ -124,6 +123,12 @@ async def write_samples(
         return Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)
     request.state.written = headers
     raise PartialWriteError(f"{'; '.join(told)}; {refused} refused, {written} written")
+
+
+def _read(
+    body: bytes, maps: SeriesIndex[RemoteWriteMap], version: int, most: int
+) -> Steps[list[Points]]:
+    return [(yield from steps(body, maps, version=version, most=most))]
 
 
 def _version(request: Request) -> int:

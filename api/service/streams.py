@@ -38,6 +38,7 @@ from decaysketch.core.row_status import Compared
 from decaysketch.core.strata import Stratum, told
 from decaysketch.families import Recipe, recipe_from_dict
 from decaysketch.ingest.formats import Mappings, mappings_of
+from decaysketch.ingest.series import SeriesIndex
 
 __all__ = ["Scoped", "SourceInfo", "Stream", "Streams", "table_rows"]
 
@@ -116,6 +117,8 @@ class Stream:
         self.notes = Notes()
         self.last_received_us = 0
         self._mappings: tuple[Mapping[str, Any] | None, Mappings | None] = (None, None)
+        self._indexed: Mappings | None = None  # of these mappings are:
+        self._indexes: Mapping[str, SeriesIndex[Any]] = {}
         self.generation = 0
         """Changes whenever the stream's described state may have changed."""
 
@@ -141,6 +144,15 @@ class Stream:
             mappings = mappings_of(self.row.ingest)
             self._mappings = self.row.ingest, mappings
         return mappings
+
+    def series_index(self, format: str) -> SeriesIndex[Any] | None:
+        """Return its mappings for a time-series format, compiled once. None: there are none."""
+        mappings = self.mappings
+        if mappings is not self._indexed:
+            types = getattr(self.recipe.params, "columns", ())
+            self._indexes = {} if mappings is None else mappings.indexes(types)
+            self._indexed = mappings
+        return self._indexes.get(format)
 
     @property
     def replaced(self) -> int:

@@ -40,7 +40,7 @@ from decaysketch.asyncwindow.params import MedianParams, SumParams
 from decaysketch.asyncwindow.rows import RetainedElements
 from decaysketch.asyncwindow.snapshot import WindowSnapshot
 from decaysketch.asyncwindow.state import WindowState
-from decaysketch.contract.sketch import Sketch, Stats
+from decaysketch.contract.sketch import ENOUGH, Pending, Sketch, Stats
 from decaysketch.core.observations import (
     MISSING_KEY,
     TIME_LIMIT,
@@ -50,7 +50,6 @@ from decaysketch.core.observations import (
     encode_values,
     integer_column,
 )
-from decaysketch.core.pending import ENOUGH, Pending
 from decaysketch.core.plausible_times import span, told
 from decaysketch.core.row_check import TIMES, Limit
 from decaysketch.core.row_status import Identified, compare

@@ -1,7 +1,8 @@
 """Operations of every sketch, in all families. The queries come with the family's questions.
 
 A family defines how rows enter, the bags that store them and their snapshot. The rest is here.
-Single rows wait until the next read (:mod:`decaysketch.core.pending`). Bags are merged, shrunk and
+Rows that come one by one, as plain numbers, are validated on arrival and wait until the next read,
+because a kernel call costs some microseconds for any number of rows. Bags are merged, shrunk and
 trimmed (:mod:`decaysketch.core.bags`). Reads use a snapshot, which is kept until something changes.
 A family that stores its rows in something other than bags overrides the methods that use them:
 ``params``, ``clock``, ``nbytes``, ``trim``, ``_take`` (or ``_absorb``), ``_lower_capacity``,
@@ -12,22 +13,23 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Protocol, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from decaysketch.contract.snapshot import Snapshot, State
+from decaysketch.core._native import SingleRows
 from decaysketch.core.bags import Retained
 from decaysketch.core.labels import LabelBook, Labels
 from decaysketch.core.log_columns import LogColumnArguments
-from decaysketch.core.observations import check_time
-from decaysketch.core.params import BuildParams, Differences, check_shrinks
-from decaysketch.core.pending import Waiting
+from decaysketch.core.observations import TIME_LIMIT, check_time
+from decaysketch.core.params import BuildParams, Differences, SketchParams, check_shrinks
 from decaysketch.core.plausible_times import doubt
 from decaysketch.core.row_status import Compared
 from decaysketch.core.time_units import Instant, in_units
@@ -38,7 +40,9 @@ from decaysketch.errors import IncompatibleSketchError, TimeUnitWarning
 from decaysketch.query.catalog import Views
 from decaysketch.query.pair_view import PairView
 
-__all__ = ["Held", "Sketch", "Stats"]
+__all__ = ["ENOUGH", "Held", "Pending", "PendingRows", "Sketch", "Stats", "Waiting"]
+
+ENOUGH = 512  # single rows, to be merged together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -506,3 +510,58 @@ def _bags_of(sketch: Sketch | Snapshot) -> Sequence[Any]:
         return sketch.bags()
     sketch._flush()
     return sketch._bags
+
+
+# ------------------------------------------------------------------------------------ single rows
+
+
+class Waiting(Protocol):
+    """Rows that were validated one by one."""
+
+    def __len__(self) -> int: ...
+
+    def columns(self) -> tuple[npt.NDArray[Any], ...]:
+        """Return the columns, to be merged before anything is added."""
+
+    def clear(self) -> None:
+        """Forget all rows, after they were merged."""
+
+
+class Pending:
+    """Validated rows, in one array for each column.
+
+    Args:
+        kinds: type code for each column.
+
+    Attributes:
+        arrays: one array for each column. To add a row, append one number to each.
+    """
+
+    __slots__ = ("_kinds", "arrays")
+
+    def __init__(self, kinds: str) -> None:
+        self._kinds = kinds
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all rows, after they were merged."""
+        self.arrays: tuple[array[Any], ...] = tuple(array(kind) for kind in self._kinds)
+
+    def __len__(self) -> int:
+        return len(self.arrays[0])
+
+    def columns(self) -> tuple[npt.NDArray[Any], ...]:
+        """Return the columns, as arrays that share memory with the buffers."""
+        return tuple(np.frombuffer(column, column.typecode) for column in self.arrays)
+
+
+class PendingRows(SingleRows):
+    """Observations in one stream, none with weight 0: values, weights, timestamps and ids."""
+
+    def __init__(self, params: SketchParams) -> None:
+        super().__init__(
+            floats=params.value_type == "float64",
+            max_weight=params.max_weight,
+            last_id=(1 << params.id_bits) - 1,
+            time_limit=TIME_LIMIT,
+        )

@@ -27,6 +27,7 @@ comparison for each duplicate.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,7 @@ REMEDY = (
 )
 
 
+@lru_cache(maxsize=64)
 def far_apart(unit: str) -> tuple[int, int]:
     """Return how far apart the times of different readings with one id lie, in a unit.
 

@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core import _native, hashing, ranges
-from decaysketch.core.arrays import read_only
 from decaysketch.core.params import SketchParams
 from decaysketch.core.row_check import (
     MISSING,
@@ -115,7 +114,10 @@ def prepare(
         max_weight=params.max_weight, id_limit=1 << params.id_bits,
     )  # fmt: skip
     if keys is not None:  # every column is an array of the right type, and in bounds
-        return Observations(*map(read_only, (keys, weights, timestamps, ids)))
+        columns = Observations(keys, *(column.view() for column in (weights, timestamps, ids)))
+        for column in columns:
+            column.setflags(write=False)
+        return columns
     id_column = integer_column("ids", ids)
     rows = len(id_column)
     if values is None:

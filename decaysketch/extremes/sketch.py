@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.contract.sketch import Sketch, Stats
+from decaysketch.contract.sketch import ENOUGH, PendingRows, Sketch, Stats
 from decaysketch.core.observations import MISSING_KEY, Observations, prepare
-from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span
 from decaysketch.core.row_status import Identified, compare
 from decaysketch.core.time_units import Instant, in_units

@@ -41,11 +41,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.contract.sketch import Sketch, Stats
+from decaysketch.contract.sketch import ENOUGH, PendingRows, Sketch, Stats
 from decaysketch.core.labels import LabelBook, codes_of
 from decaysketch.core.observations import check_time, prepare
 from decaysketch.core.params import Differences, SketchParams
-from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span, told
 from decaysketch.core.row_status import Identified, compare
 from decaysketch.core.time_units import Instant, in_units

@@ -8,6 +8,7 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.stdint cimport INT64_MIN, int8_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from decaysketch.minhit._native import top_levels
 from decaysketch.minhit._native cimport Hash, ds_hash
 
 cdef extern from "core/memory.h" nogil:
@@ -349,6 +350,12 @@ cdef class Rows:
         self.capacity, self.dirty = capacity, True
 
     # ------------------------------------------------------------------------------------ input
+
+    def top_levels(self, ids, weights):
+        """int8[n], the top level of each observation, which is in bounds."""
+        levels = np.empty(len(ids), np.int8)
+        top_levels(self.hash, ids, weights, levels)
+        return levels
 
     def admit(self, values, weights, times, ids, *, bint checked=False):
         """Take a batch of columns of equal length.

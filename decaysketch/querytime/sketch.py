@@ -37,11 +37,10 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.contract.sketch import Sketch, Stats
+from decaysketch.contract.sketch import ENOUGH, PendingRows, Sketch, Stats
 from decaysketch.core.labels import LabelBook, codes_of
 from decaysketch.core.observations import Observations, prepare
 from decaysketch.core.params import SketchParams
-from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span, told
 from decaysketch.core.records import prepare_records
 from decaysketch.core.row_status import Compared

@@ -89,7 +89,7 @@ def compared_in_place(bags: Sequence[RetainedRows], batch: Observations) -> Comp
     ))  # fmt: skip
     found, shares = [], judged.repeats
     for bag in bags:
-        levels = minhit.top_levels(bag.params, rows.ids, rows.weights, copy=bag.copy)
+        levels = bag.top_levels(rows.ids, rows.weights)
         held, times, keys, held_levels = bag.in_place()
         state = Identified(held, np.broadcast_to(one, len(held)), times, keys)
         found.append(

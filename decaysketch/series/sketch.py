@@ -25,14 +25,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.contract.sketch import Sketch, Stats
+from decaysketch.contract.sketch import ENOUGH, PendingRows, Sketch, Stats
 from decaysketch.core.observations import (
     Observations,
     check_within,
     integer_column,
     prepare,
 )
-from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span
 from decaysketch.core.row_check import TIMES, ids_of_bits
 from decaysketch.core.row_status import compare
