@@ -43,7 +43,7 @@ PARAMS = ds.SketchParams(
 OCTETS = {"content-type": "application/octet-stream"}
 
 
-@pytest.fixture(scope="module")  # its event loop runs until it is closed
+@pytest.fixture(scope="package")  # its event loop runs until it is closed
 def browser() -> Iterator[sync_api.Browser]:
     path = program(_NAMES, ("chromium-headless-shell", "fonts-dejavu-core"))
     with sync_api.sync_playwright() as driver:
@@ -57,6 +57,24 @@ def patient(browser: sync_api.Browser | sync_api.BrowserContext) -> sync_api.Pag
     page = browser.new_page()
     page.set_default_timeout(HANGS_MS)
     return page
+
+
+# Keeps every text that a button shows, each for a moment.
+SAID = """button => {
+    button.said = [];
+    new MutationObserver(() => button.said.push(button.textContent))
+        .observe(button, { childList: true });
+}"""
+
+
+def copied(page: sync_api.Page, selector: str) -> str:
+    """Click a button that copies, and return the text. It says for a moment that it has copied."""
+    button = page.wait_for_selector(selector)
+    button.evaluate(SAID)
+    button.click()
+    page.wait_for_function("button => button.said.includes('Copied')", arg=button)
+    text: str = page.evaluate("navigator.clipboard.readText()")
+    return text
 
 
 @contextmanager

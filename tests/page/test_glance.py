@@ -11,7 +11,7 @@ import pytest
 
 import decaysketch as ds
 
-from .conftest import NEWEST, OCTETS, PARAMS, Site, sync_api
+from .conftest import NEWEST, OCTETS, PARAMS, SAID, Site, sync_api
 
 PHONE = (390, 844)
 MANY = 14
@@ -277,14 +277,6 @@ def test_a_while_that_a_stream_does_not_reach_back_for_is_not_offered(
     page.click("tr[data-stream=ward-7] button")
     page.wait_for_function("() => document.querySelector('#stream-name').innerText === 'ward-7'")
     page.wait_for_selector("#versus-ago option[value='604800']:not([disabled])", state="attached")
-
-
-# Keeps every text that a button shows, each for a moment.
-SAID = """button => {
-    button.said = [];
-    new MutationObserver(() => button.said.push(button.textContent))
-        .observe(button, { childList: true });
-}"""
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import pytest
 import decaysketch as ds
 from decaysketch.client.topk import TopKSensor
 
-from .conftest import OCTETS, OUT, mint, serving, sync_api
+from .conftest import OCTETS, OUT, copied, mint, serving, sync_api
 
 axe_playwright = pytest.importorskip(
     "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
@@ -417,9 +417,8 @@ def test_what_a_panel_asks_can_be_asked_by_curl(
     value = answered.value.json()["answers"][0]["estimate"]["value"]
     shown = page.locator("#any-panel .found tbody tr").first
     sync_api.expect(shown).to_contain_text(f"{value:.4g}"[:4])
-    page.click("#any-panel .takings button:text('curl')")
-    page.wait_for_selector("#any-panel .takings button:text('Copied')")
-    said = shlex.split(page.evaluate("navigator.clipboard.readText()").replace("\\\n", " "))
+    command = copied(page, "#any-panel .takings button:text('curl')")
+    said = shlex.split(command.replace("\\\n", " "))
     assert said[0] == "curl"
     assert said[2].startswith(f"{ward.url}/v1/streams/ward-7/")
     assert "Authorization" not in " ".join(said)
@@ -526,9 +525,7 @@ def test_who_may_only_read_is_offered_nothing_else_and_his_key_is_in_no_command(
         page.wait_for_function("() => document.querySelector('#alert').dataset.points > 0")
         assert page.is_hidden("#define-button")
         assert page.is_hidden("#alert-delete")
-        page.click("#alert .takings button:text('curl')")
-        page.wait_for_selector("#alert .takings button:text('Copied')")
-        command = page.evaluate("navigator.clipboard.readText()")
+        command = copied(page, "#alert .takings button:text('curl')")
         assert "Bearer $DECAYSKETCH_KEY" in command
         assert made["key"] not in command
         page.click("#service-button")

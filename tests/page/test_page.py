@@ -14,7 +14,18 @@ import pytest
 import decaysketch as ds
 from decaysketch.asyncwindow import SumSampler
 
-from .conftest import NEWEST, OCTETS, OUT, PARAMS, Site, mint, patient, serving, sync_api
+from .conftest import (
+    NEWEST,
+    OCTETS,
+    OUT,
+    PARAMS,
+    Site,
+    copied,
+    mint,
+    patient,
+    serving,
+    sync_api,
+)
 
 axe_playwright = pytest.importorskip(
     "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
@@ -499,10 +510,7 @@ def test_groups_are_filtered_drawn_and_passed_on(
     assert page.input_value("#where") == "site == 'roof'"
     page.wait_for_function("() => document.querySelectorAll('#groups tbody tr').length === 1")
     # The address opens the same view.
-    page.click("#share")
-    page.wait_for_selector("text=Copied")
-    link = page.evaluate("navigator.clipboard.readText()")
-    again = visit(link, theme=theme, size=size)
+    again = visit(copied(page, "#share"), theme=theme, size=size)
     assert set(groups_of(again)) == {"roof"}
     with again.expect_download() as saving:
         again.click("[aria-label='CSV: the groups']")

@@ -12,7 +12,7 @@ import pytest
 
 import decaysketch as ds
 
-from .conftest import NEWEST, OCTETS, OUT, PARAMS, Site, sync_api
+from .conftest import NEWEST, OCTETS, OUT, PARAMS, Site, copied, sync_api
 
 axe_playwright = pytest.importorskip(
     "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
@@ -104,9 +104,8 @@ def test_one_source_is_asked_for_in_every_panel_and_kept_in_the_address(
     assert {tuple(body["sources"]) for body in bodies} == {("m1",)}
     assert page.inner_text("tr[data-stream=presses] .spark-value") == "30"  # of all, as the list
 
-    page.click("#time-panel .takings button:text('curl')")
-    page.wait_for_selector("#time-panel .takings button:text('Copied')")
-    said = shlex.split(page.evaluate("navigator.clipboard.readText()").replace("\\\n", " "))
+    command = copied(page, "#time-panel .takings button:text('curl')")
+    said = shlex.split(command.replace("\\\n", " "))
     assert json.loads(said[said.index("-d") + 1])["sources"] == ["m1"]
     for panel, name in (("time", "figures"), ("count", "count"), ("any", "histogram")):
         with page.expect_download() as saving:

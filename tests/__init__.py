@@ -1,0 +1,1 @@
+"""Tests, which import each other as ``tests.page.conftest`` and their helpers as ``support``."""
