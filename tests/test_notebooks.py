@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import nbformat
+import polars as pl
 import pytest
 
 from notebooks import FOLDER, NOTEBOOKS, clean_text, execute, read
@@ -58,6 +60,21 @@ def test_runs_without_a_warning(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             assert not warned, f"{cell.id}: {output.text}"
             pictures += "image/png" in output.get("data", {})
     assert pictures
+
+
+@pytest.mark.parametrize("name", ["how_minhit_works", "which_decay", "who_talks_most"])
+def test_cells_run_without_a_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, without the start of a kernel and without pictures: warnings are errors."""
+    import matplotlib.pyplot as plt
+
+    monkeypatch.chdir(FOLDER)
+    monkeypatch.setattr(plt, "show", lambda: plt.close("all"))
+    (path,) = (path for path in NOTEBOOKS if path.stem == name)
+    names: dict[str, Any] = {}
+    with pl.Config(), plt.rc_context():
+        for cell in read(path).cells:
+            if cell.cell_type == "code":
+                exec(compile(cell.source, f"{name}:{cell.id}", "exec"), names)
 
 
 def test_cleaning_removes_what_a_run_leaves() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -245,32 +246,38 @@ PROXIED = ["X-Forwarded-For", "X-Forwarded-Proto", "x-forwarded-host", "X-Forwar
            "X-Real-IP", "Forwarded", "Via"]  # fmt: skip
 
 
-@pytest.mark.parametrize("header", PROXIED)
 @pytest.mark.parametrize("auth", [None, "off"])
 def test_a_proxy_in_front_of_an_open_server_opens_nothing(
-    data: Path, caplog: pytest.LogCaptureFixture, header: str, auth: Any
+    data: Path, caplog: pytest.LogCaptureFixture, auth: Any
 ) -> None:
+    tried = [("GET", "/v1/streams"), ("PUT", "/v1/streams/s"), ("GET", "/")]
     with serving(data, auth=auth) as client:
-        for method, path in (("GET", "/v1/streams"), ("PUT", "/v1/streams/s"), ("GET", "/")):
+        for header, (method, path) in itertools.product(PROXIED, tried):
             refused = client.request(method, path, headers={header: "1"})
             detail = problem(refused, 403, "behind-a-proxy")["detail"]
-            assert "DECAYSKETCH_AUTH=keys" in detail
+            assert "DECAYSKETCH_AUTH=keys" in detail, header
         assert client.get("/v1/streams").json() == {"streams": []}
     told = [each for each in caplog.records if "a proxy in front" in each.getMessage()]
     assert len(told) == 1
 
 
-@pytest.mark.parametrize(
-    "headers", [{"X-Forwarded-For": "192.0.2.7"}, {"Via": "1.1 caddy"}, *FOREIGN], ids=str
-)
-def test_with_keys_it_is_the_key_that_counts(data: Path, headers: dict[str, str]) -> None:
-    """No page of another site has one, and a proxy is what stands in front there."""
+@pytest.fixture
+def keyed(data: Path) -> Iterator[tuple[TestClient, str]]:
+    """A server that wants keys, and one."""
     with serving(data) as client:
         key = client.post("/v1/keys", json={"role": "admin", "scope": ["*"]}).json()["key"]
     with serving(data, auth="keys") as client:
-        problem(client.get("/v1/streams", headers=headers), 401)
-        own = headers | {"Authorization": f"Bearer {key}"}
-        answer: Response = client.put(
-            "/v1/streams/s", json={"params": PARAMS.to_dict()}, headers=own
-        )
-        assert answer.status_code == 201, answer.text
+        yield client, key
+
+
+@for_each("headers", [{"X-Forwarded-For": "192.0.2.7"}, {"Via": "1.1 caddy"}, *FOREIGN])
+def test_with_keys_it_is_the_key_that_counts(
+    keyed: tuple[TestClient, str], headers: dict[str, str]
+) -> None:
+    """No page of another site has one, and a proxy is what stands in front there."""
+    client, key = keyed
+    problem(client.get("/v1/streams", headers=headers), 401)
+    own = headers | {"Authorization": f"Bearer {key}"}
+    answer: Response = client.put("/v1/streams/s", json={"params": PARAMS.to_dict()}, headers=own)
+    assert answer.status_code == 201, answer.text
+    assert client.delete("/v1/streams/s", headers=own).status_code == 204
