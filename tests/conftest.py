@@ -1,4 +1,4 @@
-"""Test tiers, the number of worker processes, and the order of files.
+"""Test tiers, the number of worker processes, the order of files, and the place of their data.
 
 Three marks say what a test starts: ``process`` (a server or another program), ``jvm`` (Spark) and
 ``browser``. ``make check`` runs the tests without a mark. ``exhaustive`` tests run long and repeat
@@ -19,6 +19,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -40,6 +41,7 @@ _FIRST = (
     "tests/api/test_schemathesis.py",
     "tests/quality/test_siege.py",
     "tests/spark/test_cluster.py",
+    "tests/documentation/",
     "tests/page/",
     "tests/toy/",
     "tests/test_notebooks.py",
@@ -210,23 +212,28 @@ _EVERY = {
     "tests/topk/test_rounds.py::TestFaults::test_no_certificate_lies": 4,
 }
 # By default an example that takes 200 ms fails its test, and so do examples that are slow to make.
-hypothesis.settings.register_profile(
-    "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+_PATIENT = hypothesis.settings(
+    deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
-hypothesis.settings.load_profile("patient")
+hypothesis.settings.register_profile("patient", _PATIENT)
+hypothesis.settings.register_profile("same", _PATIENT, derandomize=True, database=None)
 
 # Building a command line from its functions takes 20 ms: once for each, and not for each call.
-testing._get_command = cache(testing._get_command)
+if hasattr(testing, "_get_command"):  # not public: without it, tests take longer
+    testing._get_command = cache(testing._get_command)
 
 _SERVER_FIXTURES = {"server", "one_server", "served"}
 
 # Of each hypothesis test ``make test`` runs this share of the examples, and no fewer than a few.
 _EXAMPLES, _FEWEST_EXAMPLES = 0.3, 10
+_SETTINGS = "_hypothesis_internal_use_settings"  # not public: without it, all examples run
 
 _COMPILED = (
     "decaysketch", "api", "spark_jobs", "demo", "benchmarks", "quality", "scripts", "tests",
 )  # fmt: skip
 _PROCESS_BYTES = 2e9  # with the servers, Java and the browser that it starts
+
+_MEMORY, _DATA_BYTES = "/dev/shm", 2e9  # pytest keeps the data of three runs
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -236,6 +243,32 @@ def pytest_xdist_auto_num_workers() -> int:
     """
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return max(1, min(2 * (os.cpu_count() or 1), int(memory / _PROCESS_BYTES)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the examples, and in a run of several processes the file system of the data.
+
+    A commit waits milliseconds for a disk. Memory has no such wait, and what kills a process, as
+    tests do, leaves the same there. The processes inherit the place from the first.
+    """
+    hypothesis.settings.load_profile("same" if _is_small(config) else "patient")
+    if config.getoption("numprocesses", None) and _has_room(_MEMORY):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _MEMORY)
+
+
+def _is_small(config: pytest.Config) -> bool:
+    return "not exhaustive" in config.option.markexpr
+
+
+def _has_room(folder: str) -> bool:
+    try:
+        room = os.statvfs(folder)
+    except OSError:
+        return False
+    machine: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    runs_programs = not room.f_flag & os.ST_NOEXEC  # tests build kernels and load them
+    return runs_programs and min(room.f_bavail * room.f_frsize, machine / 4) > _DATA_BYTES
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -262,11 +295,12 @@ def _compile(config: pytest.Config, files: list[Path]) -> None:
         if not path.match("test_*.py") and path.name != "conftest.py":
             compileall.compile_file(path, quiet=2)
             continue
-        place = rewrite.get_cache_dir(path) / (path.stem + rewrite.PYC_TAIL)
-        if rewrite._read_pyc(path, place) is None:
-            place.parent.mkdir(exist_ok=True)
-            source_hash, code = rewrite._rewrite_test(path, config)
-            rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source_hash, place)
+        with suppress(AttributeError, TypeError, ValueError):  # not public: else each process does
+            place = rewrite.get_cache_dir(path) / (path.stem + rewrite.PYC_TAIL)
+            if rewrite._read_pyc(path, place) is None:
+                place.parent.mkdir(exist_ok=True)
+                source_hash, code = rewrite._rewrite_test(path, config)
+                rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source_hash, place)
 
 
 class _Scheduler(LoadFileScheduling):
@@ -318,21 +352,20 @@ def _mark_most(items: list[pytest.Item]) -> None:
 
 
 def _draw_fewer(items: list[pytest.Item]) -> None:
-    """Let hypothesis run some of the examples of each test, and the same ones in every run."""
+    """Let hypothesis run some of the examples of each test."""
     found = {item.function for item in items if isinstance(item, pytest.Function)}
     for test in filter(hypothesis.is_hypothesis_test, found):
-        whole = test._hypothesis_internal_use_settings
-        some = max(int(whole.max_examples * _EXAMPLES), _FEWEST_EXAMPLES)
-        test._hypothesis_internal_use_settings = hypothesis.settings(
-            whole, max_examples=min(some, whole.max_examples), derandomize=True, database=None
-        )
+        if (whole := getattr(test, _SETTINGS, None)) is not None:
+            some = max(int(whole.max_examples * _EXAMPLES), _FEWEST_EXAMPLES)
+            fewer = hypothesis.settings(whole, max_examples=min(some, whole.max_examples))
+            setattr(test, _SETTINGS, fewer)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
     """Before ``-m`` selects: mark each test by what it starts."""
     _mark_most(items)
-    if "not exhaustive" in config.option.markexpr:
+    if _is_small(config):
         _draw_fewer(items)
     for item in items:
         for mark, places in _MARKS.items():
@@ -342,7 +375,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Confi
         chosen = [each for each in given if isinstance(each, str)]  # arrays compare entry by entry
         if _SERVER_FIXTURES & set(getattr(item, "fixturenames", ())) or "postgresql" in chosen:
             item.add_marker("process")
-    items.sort(key=_place)
+    places = _places(list(dict.fromkeys(_file(item) for item in items)))
+    items.sort(key=lambda item: places[_file(item)])
 
 
 class _Watch:
@@ -397,6 +431,22 @@ def pytest_runtest_logreport() -> None:
             logger.propagate = True
 
 
-def _place(item: pytest.Item) -> int:
-    found = (place for place, start in enumerate(_FIRST) if item.nodeid.startswith(start))
-    return next(found, len(_FIRST))
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+def _places(files: list[str]) -> dict[str, tuple[int, float]]:
+    """The order of files: those of ``_FIRST``, then in turns files that wait and files that do not.
+
+    Tests of the aggregator wait for servers and threads, those of the library compute. If all
+    processes run one kind at a time, cores are idle for half of the time.
+    """
+    last = len(_FIRST)
+    places = {
+        file: (next((at for at, start in enumerate(_FIRST) if file.startswith(start)), last), 0.0)
+        for file in files
+    }
+    for waiting in (True, False):
+        some = [f for f in files if (f.startswith("tests/api/"), places[f][0]) == (waiting, last)]
+        places |= {file: (last, at / len(some)) for at, file in enumerate(some)}
+    return places
