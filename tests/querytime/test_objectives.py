@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.rows import for_each
 from typer.testing import CliRunner
 from wire import reference
 from wire.states import columns_of, states_of
@@ -61,7 +62,7 @@ def fed(params: ds.SketchParams, rows: Sequence[Row]) -> ds.DecaySketch:
 # -------------------------------------------------------------------------------------- the law
 
 
-@pytest.mark.parametrize("seed", range(12))
+@for_each("seed", range(12))
 def test_any_merge_tree_gives_the_states_by_definition(seed: int) -> None:
     """Each state is the definition with levels by weight, or those that weight 1 would give."""
     params = replace(SMALL, seed=seed, capacity=1 + seed % 4)

@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from support.records import tuples_of
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch import minhit
@@ -101,7 +102,7 @@ def held(sketch: ds.DecaySketch) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(12))
+@for_each("seed", range(12))
 def test_any_path_gives_the_defined_state(seed: int) -> None:
     rng = np.random.default_rng(seed)
     params = ds.SketchParams(
@@ -271,8 +272,8 @@ def test_data_frames_fill_the_declared_columns() -> None:
         ds.DecaySketch.from_frame(table, **(given | {"id": "site"}))
 
 
-@pytest.mark.parametrize(
-    ("values", "column", "row", "said"),
+@for_each(
+    "values, column, row, said",
     [
         ({"temp": [1.0, math.inf]}, "temp", 1, "inf"),
         ({"site": ["a", 3]}, "site", 1, "3"),

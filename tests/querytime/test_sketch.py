@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.rows import for_each
 
 import decaysketch as ds
 
@@ -121,8 +122,8 @@ def test_observations_after_now_are_kept_and_not_counted() -> None:
     assert sketch.count(FOREVER, now=99).value == 2.0
 
 
-@pytest.mark.parametrize(
-    ("column", "bad", "message"),
+@for_each(
+    "column, bad, message",
     [
         ("values", float("nan"), r"values\[1\] is nan"),
         ("values", float("-inf"), r"values\[1\] is -inf"),
