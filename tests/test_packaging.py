@@ -225,7 +225,7 @@ class TestFamilies:
         found = FamilyNames.of(source_of(module).read_text(encoding="utf-8"))
         assert not found, f"{module} knows a family by name: {'; '.join(found)}"
 
-    @pytest.mark.parametrize(
+    @for_each(
         "source",
         [
             "import decaysketch.querytime",
@@ -252,7 +252,7 @@ class TestFamilies:
     def test_are_found_where_they_are_named(self, source: str) -> None:
         assert FamilyNames.of(source)
 
-    @pytest.mark.parametrize(
+    @for_each(
         "source",
         [
             "from decaysketch.core.params import SketchParams",

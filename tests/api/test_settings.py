@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.rows import for_each
 
 from api.resources import FOLLOWING, bound_bytes
 from api.settings import Settings, SettingsError
@@ -80,8 +81,8 @@ def test_a_file_that_is_refused(file: Path, text: str | None, message: str) -> N
     assert str(refused.value).startswith(message.format(file))
 
 
-@pytest.mark.parametrize(
-    ("environment", "options", "message"),
+@for_each(
+    "environment, options, message",
     [
         (
             {"DECAYSKETCH_PORT": "http"},

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch.asyncwindow import (
@@ -306,7 +307,7 @@ class TestQueries:
 
 
 class TestParams:
-    @pytest.mark.parametrize(
+    @for_each(
         "fields",
         [
             {"max_sum": 0}, {"max_sum": (1 << 53) + 1}, {"capacity": 0}, {"capacity": 1 << 21},

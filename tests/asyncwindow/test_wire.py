@@ -11,6 +11,7 @@ import pytest
 from asyncwindow import elements, wire_reference
 from hypothesis import HealthCheck, given, settings
 from support.examples import Case, cases
+from support.rows import for_each
 from wire.reference import with_checksum
 
 import decaysketch as ds
@@ -70,8 +71,8 @@ class TestHostile:
         refused(BLOB.to_bytes(), "family 3", "expected 4", kind=MedianSampler)
         refused(ds.DecaySketch(ds.SketchParams(max_weight=1)).to_bytes(), "family 1")
 
-    @pytest.mark.parametrize(
-        ("change", "expected"),
+    @for_each(
+        "change, expected",
         [
             ({"capacity": 0}, ("capacity", "0")),
             ({"bound": 0}, ("max_sum", "0")),

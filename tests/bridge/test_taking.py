@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ingest.messages import T0, UP, chirpstack, stamp
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch.client import Sensor, SpoolFullError
@@ -206,8 +207,8 @@ def test_a_message_that_is_too_long_is_not_parsed() -> None:
     assert found.dead == {0: ["11 bytes; at most 10 are read"]}
 
 
-@pytest.mark.parametrize(
-    ("filter", "topic", "matched"),
+@for_each(
+    "filter, topic, matched",
     [
         ("a/b", "a/b", True),
         ("a/+", "a/b", True),

@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 from ingest.messages import T0, UP, chirpstack
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch.client import ClientError, Sensor, SpoolFullError
@@ -28,7 +29,7 @@ DEVICE = "70b3d54990000001"
 OF = {"of": "ward", "id": [0], "names": False}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "given",
     [
         None,

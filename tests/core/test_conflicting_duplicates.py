@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
+from support.rows import for_each
 
 from decaysketch import DecaySketch, SketchParams
 from decaysketch.core.duplicates import between, within
@@ -21,7 +21,7 @@ def test_copies_agree_and_others_do_not() -> None:
     assert within(ids[:0], weights[:0], times[:0], values[:0]) == 0
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_each("seed", range(30))
 def test_within_is_what_all_pairs_say(seed: int) -> None:
     draw = np.random.default_rng(seed)
     n = 60
@@ -42,7 +42,7 @@ def test_within_is_what_all_pairs_say(seed: int) -> None:
     assert within(ids, weights, times, labels) == within(ids, weights, times, whole)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_each("seed", range(30))
 def test_between_is_what_all_pairs_say(seed: int) -> None:
     draw = np.random.default_rng(seed)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch.core import hashing
@@ -244,8 +245,8 @@ def test_a_uuid_is_the_key_that_its_text_is() -> None:
     assert ds.observation_ids(fixed, params=params).tolist() == [FIRST_UUID_ID]
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
+@for_each(
+    "columns, message",
     [
         (([UUID_1, str(UUID_1)],), r"key column 0\[1\] is '.*', of type str; .* here UUID"),
         (([str(UUID_1), UUID_1],), r"key column 0\[1\] is UUID\(.*here str"),

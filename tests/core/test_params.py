@@ -7,6 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch.core.sizing import (
@@ -19,8 +20,8 @@ from decaysketch.core.sizing import (
 )
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
+@for_each(
+    "field, value, message",
     [
         ("max_weight", 0, "max_weight is 0; expected an integer from 1 to 2147483648"),
         ("max_weight", 2**31 + 1, "max_weight is 2147483649"),

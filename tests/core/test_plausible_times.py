@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch import asyncwindow
@@ -109,8 +110,8 @@ def test_questions_about_sound_times_are_not_doubted() -> None:
     assert doubts_of_query("s", None, None, [S]) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "unit"),
+@for_each(
+    "name, unit",
     [
         ("event_us", "us"), ("t.ms", "ms"), ("seconds", "s"), ("at_NS", "ns"), ("a_millis", "ms"),
         ("time", None), ("times", None), ("status", None), ("gps", None), ("items", None),

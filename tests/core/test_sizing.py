@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import binom, norm
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch.core import sizing
@@ -68,8 +69,8 @@ def test_the_other_fields_are_passed_on() -> None:
     assert params == ds.SketchParams.from_dict(params.to_dict(), id_key=params.id_key)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
+@for_each(
+    "changes, message",
     [
         ({"epsilon": 0}, "epsilon is 0; expected a number between 0 and 1"),
         ({"epsilon": 1.0}, "epsilon is 1.0"),

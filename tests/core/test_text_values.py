@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.rows import for_each
 
 from decaysketch.core.plausible_times import dated, of_another_clock, undated
 from decaysketch.core.text_values import (
@@ -30,8 +31,8 @@ COMMA, SPACED, SWISS, ENGLISH = (
 GERMAN = Numerals(",", ".")
 
 
-@pytest.mark.parametrize(
-    ("text", "numerals", "number"),
+@for_each(
+    "text, numerals, number",
     [
         ("21.5", Numerals(), 21.5), (" 00.693 ", Numerals(), 0.693), ("007", Numerals(), 7),
         ("+3", Numerals(), 3), ("-1e3", Numerals(), -1000.0), (".5", Numerals(), 0.5),
@@ -48,8 +49,8 @@ def test_a_number(text: str, numerals: Numerals, number: float) -> None:
     assert type(found) is type(number)
 
 
-@pytest.mark.parametrize(
-    ("text", "numerals"),
+@for_each(
+    "text, numerals",
     [
         ("", Numerals()), ("20,5", Numerals()), ("0x1F", Numerals()), ("inf", Numerals()),
         ("1554.N0N", Numerals()), ("1_000", Numerals()), ("1,5", ENGLISH), ("1,23,4", ENGLISH),
@@ -154,7 +155,7 @@ def test_a_format_says_what_comes_first() -> None:
             check_time_format(format)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text", ["", "unknown", "2026-13-01", "2026-02-30 10:00", "1780000000", "12:00", "x" * 500,
              "0000-01-01", "2026-01-31T12:00:00+99:00", "2026-01-31T25:00:00"],
 )  # fmt: skip

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch import decay
@@ -57,8 +58,8 @@ def test_numbers_are_of_the_streams_unit_whatever_it_is() -> None:
     assert ds.instant(pd.Timestamp(1_234, unit="ns", tz="UTC"), "ns") == 1_234
 
 
-@pytest.mark.parametrize(
-    ("length", "named"),
+@for_each(
+    "length, named",
     [
         ("-3h", "'90s' or '1h30m'"), ("", "'90s'"), ("1 fortnight", "'90s'"), ("1h 5", "'90s'"),
         ("5mins", "'90s'"), ("1" * 200 + "h", "'90s'"), (timedelta(hours=-1), "timedelta"),
@@ -72,8 +73,8 @@ def test_what_is_no_length_of_time_is_refused(length: Any, named: str) -> None:
     assert named in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("moment", "named"),
+@for_each(
+    "moment, named",
     [
         (datetime(2026, 1, 1), "such as 2026-01-01T00:00:00+00:00 for UTC"),
         ("2026-01-01", "such as 2026-01-01T00:00:00+00:00 for UTC"),

@@ -22,6 +22,7 @@ import pytest
 import sympy
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch.decay import (
@@ -45,8 +46,8 @@ GRID = np.concatenate([np.arange(300.0), np.geomspace(300, OLDEST, 400)])
 # ------------------------------------------------------------------------------------------ values
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
+@for_each(
+    "text, named",
     [
         ("exp(-0.01*x)", exponential(rate=0.01)),
         ("e**(-x/100)", exponential(rate=0.01)),
@@ -71,8 +72,8 @@ def test_named_decays_as_texts(text: str, named: ds.Decay) -> None:
     assert sketch.sum(given, now=700).value == pytest.approx(sketch.sum(named, now=700).value)
 
 
-@pytest.mark.parametrize(
-    ("text", "ages", "weights"),
+@for_each(
+    "text, ages, weights",
     [
         ("1/(1+log(1+x/60))", [0, 60 * math.expm1(1)], [1, 0.5]),
         ("max(0, 1 - x/100)", [0, 25, 100, 101, 2**63], [1, 0.75, 0, 0, 0]),
@@ -253,7 +254,7 @@ def test_bounds_enclose_and_trends_hold(text: str, pair: tuple[float, float], tu
 # ------------------------------------------------------------------------------------------ checks
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "1/(1+log(1+x/60))", "1/(1+x+x**2)", "exp(-x**2)", "(1+x)**(-x)", "ceil(10/(1+x))",
@@ -274,8 +275,8 @@ def test_looked_at_where_there_is_no_proof(text: str) -> None:
     assert expression(text).verified == "grid"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
+@for_each(
+    "text, message",
     [
         ("x", r"'x' rises to \d.* at age \d.*; expected weights that do not rise"),
         ("1 - exp(-x)", "rises to"),
@@ -312,8 +313,8 @@ def test_a_pole_between_the_ages_looked_at_is_refused_when_it_is_met() -> None:
 # ----------------------------------------------------------------------------------------- symbols
 
 
-@pytest.mark.parametrize(
-    ("text", "g"),
+@for_each(
+    "text, g",
     [
         ("w*exp(-x)", "exp(-x)"),
         ("w", "1"),
@@ -366,8 +367,8 @@ def test_what_does_not_decompose_is_refused_and_sent_elsewhere(text: str) -> Non
         expression(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "age"),
+@for_each(
+    "text, age",
     [
         ("exp(-x/60)", "-60*log(y)"),
         ("2**(-x)", "-log(y)/log(2)"),
@@ -562,7 +563,7 @@ HOSTILE: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@for_each("name", HOSTILE)
 def test_hostile_texts_are_refused(name: str) -> None:
     text, message = HOSTILE[name]
     with pytest.raises(ds.ParameterError, match=message):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch import decay
@@ -171,8 +172,8 @@ def test_a_rate_or_exponent_of_zero_is_refused(make: Any) -> None:
         make()
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
+@for_each(
+    "fields, message",
     [
         ({"kind": "sliding"}, "kind is 'sliding'; expected one of exponential"),
         ({"kind": ["window"]}, "kind is"),

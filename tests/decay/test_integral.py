@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.rows import for_each
 
 from decaysketch.decay import integral
 from decaysketch.decay.integral import IntegralDecay, StepTable, _exact
@@ -380,8 +381,8 @@ class TestDictionaries:
         assert integral.table([[0, 0], [1, 0]]) == integral.table([[0, 0, 0], [1, 0, 0]])
         assert integral.table([[0, 0], [1, 0]]) != integral.table([[0, 0, 0], [1, 1, 0]])
 
-    @pytest.mark.parametrize(
-        ("fields", "message"),
+    @for_each(
+        "fields, message",
         [
             ({}, "kind is None"),
             ({"kind": "none"}, "kind is 'none'"),
@@ -407,8 +408,8 @@ class TestDictionaries:
 
 
 class TestFaults:
-    @pytest.mark.parametrize(
-        ("make", "message"),
+    @for_each(
+        "make, message",
         [
             (lambda: integral.window(-1), "width is -1"),
             (lambda: integral.window(1.5), "width is 1.5"),  # type: ignore[arg-type]

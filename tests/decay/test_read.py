@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch import decay
@@ -145,8 +146,8 @@ def test_the_table_of_spellings_is_true() -> None:
 # ------------------------------------------------------------------------------------ hostile texts
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
+@for_each(
+    "text, named",
     [
         (5, "the decay is of type int; expected a text"),
         (None, "is of type NoneType"),

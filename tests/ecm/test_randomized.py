@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch.core import hashing
@@ -181,8 +182,8 @@ def test_columns_are_even_and_levels_halve() -> None:
     assert (params.columns(0, words) == params.columns(1, words)).mean() < 0.05
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "words"),
+@for_each(
+    "call, error, words",
     [
         (lambda: RandomizedParams(0, 1, 1), ParameterError, ["width is 0", "65535"]),
         (lambda: RandomizedParams(1, 17, 1), ParameterError, ["depth is 17", "16"]),

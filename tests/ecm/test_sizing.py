@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rows import for_each
 
 from decaysketch.ecm import reference, sizing
 from decaysketch.ecm.sizing import Kind, Query, Size
@@ -110,8 +111,8 @@ def test_more_keys_take_more_rows_and_levels_more_slots() -> None:
     assert sizing.cell_error("wave", tall.slots) <= 1.05 ** (1 / 5) - 1
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
+@for_each(
+    "call, words",
     [
         (lambda: sizing.size_for(0.0, 0.1), ["epsilon is 0.0", "between 0 and 1"]),
         (lambda: sizing.size_for(1, 0.1), ["epsilon is 1", "between 0 and 1"]),

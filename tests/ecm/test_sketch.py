@@ -15,6 +15,7 @@ from delivery_logs import real_log
 from ecm.events import SMALL, Event, built, feed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch.core.hashing import EncodedKeys, RepeatedKeys
@@ -32,8 +33,8 @@ EVER = ds.decay.none()
 
 
 class TestParams:
-    @pytest.mark.parametrize(
-        ("change", "message"),
+    @for_each(
+        "change, message",
         [
             ({"width": 0}, "width is 0"),
             ({"width": 1 << 16}, "width is 65536"),

@@ -9,6 +9,7 @@ import pytest
 from extremes.wire_reference import Blob, blob_of
 from hypothesis import HealthCheck, given, settings
 from support.examples import Case, cases
+from support.rows import for_each
 from wire.reference import MISSING, with_checksum
 
 import decaysketch as ds
@@ -60,8 +61,8 @@ class TestHostile:
     def test_another_family(self) -> None:
         refused(ds.DecaySketch(ds.SketchParams()).to_bytes(), "family 1", "expected 6")
 
-    @pytest.mark.parametrize(
-        ("change", "expected"),
+    @for_each(
+        "change, expected",
         [
             ({"capacity": 0}, ("capacity", "0")),
             ({"count": 261}, ("261 rows", "allows 260")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch.families import recipe_of
@@ -35,8 +36,8 @@ def test_readings_are_rows_by_the_ids_that_a_sensor_computes() -> None:
     assert ids.tolist() == expected
 
 
-@pytest.mark.parametrize(
-    ("reading", "integers", "field", "reason"),
+@for_each(
+    "reading, integers, field, reason",
     [
         (Reading(("a",), 1 << 53 | 1, 0), False, "value", "not exact as float64"),
         (Reading(("a",), float("nan"), 0), False, "value", "not finite"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from ingest.messages import T0, UP, chirpstack, parsed_of, stamp, tts
 from pydantic import ValidationError
+from support.rows import for_each
 
 NS = 1_000_000_000
 TEMPERATURE = {"format": "chirpstack", "value": "object.temperature"}
@@ -105,8 +106,8 @@ class TestChirpStack:
         where = {"deviceInfo.applicationName": ["yard", "ward"], "fPort": 2}
         assert len(parsed_of(chirpstack(), TEMPERATURE | {"where": where}).readings) == 1
 
-    @pytest.mark.parametrize(
-        ("document", "reason"),
+    @for_each(
+        "document, reason",
         [
             (b"not json", "not JSON: Expecting value at character 0"),
             (b"\xff", "not JSON"),
@@ -226,8 +227,8 @@ class TestJson:
         ((_, said),) = parsed_of({"w": 1, "seq": 1}, how).refused
         assert "has no time of arrival" in said
 
-    @pytest.mark.parametrize(
-        ("document", "reason"),
+    @for_each(
+        "document, reason",
         [
             ({"w": 1, "seq": 1}, "there is no ts, which is the time"),
             ({"w": 1, "ts": 1}, "there is no seq, which the id needs"),
@@ -362,8 +363,8 @@ DAY = 86_400
 
 
 class TestClocksOfGateways:
-    @pytest.mark.parametrize(
-        ("server", "said", "expected", "off"),
+    @for_each(
+        "server, said, expected, off",
         [
             (T0, ["0001-01-01T00:00:00Z", T0 - 1], T0 - 1, ["g0"]),
             (T0, ["0001-01-01T00:00:00Z"], T0, ["g0"]),
@@ -411,8 +412,8 @@ class TestClocksOfGateways:
 
 
 class TestMaps:
-    @pytest.mark.parametrize(
-        ("how", "reason"),
+    @for_each(
+        "how, reason",
         [
             ({"format": "json", "value": "w", "time": "t"}, "id is missing"),
             ({"format": "json", "value": "w", "id": ["a"]}, "time is missing"),

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rows import for_each
 
 from decaysketch import DecaySketch, SketchParams, observation_ids
 from decaysketch.core.observations import decode_values
@@ -166,8 +167,8 @@ def test_a_scale_moves_the_bounds_and_other_values_reject_ranges() -> None:
     assert "value_type is 'int64'; expected 'float64'" in refused[0].reason
 
 
-@pytest.mark.parametrize(
-    ("metric", "reason"),
+@for_each(
+    "metric, reason",
     [
         (histogram(2), "the histogram is cumulative; expected delta: set OTEL_EXPORTER_OTLP"),
         ({"name": "temp", "sum": {"dataPoints": [point(1)]}}, "the sum is of no temporality"),

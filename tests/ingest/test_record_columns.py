@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from ingest.messages import T0, UP, chirpstack, tts
+from support.rows import for_each
 
 import decaysketch as ds
 from benchmarks.write_requests import version_1, version_2
@@ -157,7 +158,7 @@ CASES: dict[str, tuple[str, bytes, dict[str, Any], list[Any], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
+@for_each("case", CASES)
 def test_a_protocol_gives_the_librarys_state(case: str) -> None:
     format, body, mapping, rows, columns = CASES[case]
     sketch, _ = read(format, body, mapping, columns=columns)
@@ -250,8 +251,8 @@ def test_a_line_without_a_field_for_a_column_is_skipped() -> None:
     assert (len(points), points.told.skipped) == (0, {"no value": 2})
 
 
-@pytest.mark.parametrize(
-    ("format", "mapping", "columns", "reason"),
+@for_each(
+    "format, mapping, columns, reason",
     [
         ("influx", {"measurement": "m", "value": "v"}, TYPES, "has no columns, and the stream"),
         ("influx", {"columns": "*"}, (), "the stream declares no columns"),

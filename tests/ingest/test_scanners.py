@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.rows import for_each
 
 from decaysketch.ingest import line_protocol
 from decaysketch.ingest._native import FLOAT, INTEGER, OTHER, Lines, Names, Samples
@@ -43,8 +44,8 @@ def test_numbers_are_those_of_python() -> None:
     assert lines.floats.tobytes() == np.array([*map(float, texts)]).tobytes()  # -0.0 among them
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
+@for_each(
+    "text, kind",
     [
         (b"7i", INTEGER), (b"-7i", INTEGER), (b"+7u", INTEGER), (b"9223372036854775807i", INTEGER),
         (b"-9223372036854775808i", INTEGER), (b"9223372036854775808i", OTHER), (b"1.0i", OTHER),
@@ -60,7 +61,7 @@ def test_kinds_of_values(text: bytes, kind: int) -> None:
         assert lines.fields[4].tolist() == [int(text[:-1])]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "odd",
     [
         b"m f=1", b"m  f=1 1", b" m f=1 1", b"m f=1 1 ", b"m f=1 1x", b"m f=1 18446744073709551616",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from ingest.messages import T0, UP, chirpstack, tts
 from pydantic import ValidationError
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch.errors import ParameterError
@@ -140,8 +141,8 @@ ROWS = ds.SketchParams(id_bits=40, time_unit="s")
 LORAWAN: dict[str, Any] = {"format": "chirpstack", "value": "object.t"}
 
 
-@pytest.mark.parametrize(
-    ("changed", "params", "message"),
+@for_each(
+    "changed, params, message",
     [
         (LORAWAN, PARAMS, r"map\[0\].id has '\$lorawan', which names a frame; expected '\$device'"),
         (LORAWAN | {"kind": "gauge"}, ROWS, "kind is 'gauge'"),

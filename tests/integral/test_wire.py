@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch.decay import integral
@@ -89,8 +90,8 @@ def body_with(decay: bytes, *, told: bytes = b"\0") -> bytes:
     return sealed(head + varint + decay + told + b"\0\0")
 
 
-@pytest.mark.parametrize(
-    ("decay", "message"),
+@for_each(
+    "decay, message",
     [
         (b"{", "expected JSON"),
         (b"[" * 3000, "expected JSON"),

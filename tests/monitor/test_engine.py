@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch.families import recipe_of
@@ -228,8 +229,8 @@ EXACT.update([1.0, 2.0, 3.0, 4.0], 1, [1000] * 4, range(4))
 NONE = ds.decay.none()
 
 
-@pytest.mark.parametrize(
-    ("aggregate", "value", "more"),
+@for_each(
+    "aggregate, value, more",
     [
         ("count", 4.0, {}),
         ("count", 2.0, {"where": "v > 2"}),

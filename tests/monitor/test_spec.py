@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch.asyncwindow import SumParams
@@ -50,8 +51,8 @@ def test_a_decay_may_be_a_text_with_units() -> None:
 GOOD: dict[str, Any] = {"kind": "threshold", "question": "count", "above": 5, "decay": "none"}
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
+@for_each(
+    "change, named",
     [
         ({"kind": "x" * 10_000}, "kind"),
         ({"kind": ["threshold"]}, "kind"),
@@ -134,8 +135,8 @@ def test_reports_travel_as_headers_and_as_json() -> None:
     assert Report.from_headers("0.0") == Report(0, 0)
 
 
-@pytest.mark.parametrize(
-    ("site", "held"),
+@for_each(
+    "site, held",
     [
         ("", ""),
         ("1", ""),
@@ -157,7 +158,7 @@ def test_other_headers_are_refused(site: str, held: str) -> None:
         Report.from_headers(site, held)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "form",
     [
         None,

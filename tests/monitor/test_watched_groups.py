@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch.families import recipe_of
@@ -46,8 +47,8 @@ def verdicts(found: GroupsRead) -> dict[str, str]:
     return {json.loads(key)["site"]: state.verdict for key, state in found.states.items()}
 
 
-@pytest.mark.parametrize(
-    ("spec", "firing"),
+@for_each(
+    "spec, firing",
     [
         ({"question": "count", "above": 30}, "ab"),
         ({"question": "count", "below": 30}, "bc"),

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch import decay, minhit
@@ -330,7 +331,7 @@ ASKS: dict[str, Callable[[ds.Sample], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", ASKS)
+@for_each("name", ASKS)
 def test_an_estimate_lies_in_its_interval_and_more_confidence_is_wider(name: str) -> None:
     sketch = Stream(6, 5000).sketch(capacity=60)
 
@@ -501,8 +502,8 @@ def test_huge_values_give_unbounded_intervals_without_a_warning(huge: float) -> 
 # --------------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(
-    ("message", "ask"),
+@for_each(
+    "message, ask",
     [
         ("confidence is 2", lambda s: s.sum(decay.none(), now=9, confidence=2)),
         ("confidence is 95", lambda s: s.quantile(0.5, decay.none(), now=9, confidence=95)),

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rows import for_each
 
 from decaysketch.errors import ParameterError
 from decaysketch.query.query_syntax import query_of
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "arguments", "modifiers"),
+@for_each(
+    "text, name, arguments, modifiers",
     [
         ("mean", "mean", {}, {}),
         ("mean(v)", "mean", {}, {}),
@@ -50,8 +51,8 @@ def test_a_text_is_an_aggregate_with_modifiers(
     assert found.modifiers.to_dict() == modifiers
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@for_each(
+    "text, said",
     [
         ("avg(v)", "did you mean 'mean'"), ("p95(v)", "did you mean 'quantile'"),
         ("meen(v)", "did you mean 'mean'"), ("", "begins with ''"), ("mean(v", "begins with"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
+from support.rows import for_each
 
 from decaysketch.errors import ParameterError
 from decaysketch.sources.expression import quoted, read_expression
@@ -23,8 +24,8 @@ class Table:
         return column
 
 
-@pytest.mark.parametrize(
-    ("text", "cells"),
+@for_each(
+    "text, cells",
     [
         ("a", {1, 3, 5, 7}),
         ("a & b", {3, 7}),
@@ -47,8 +48,8 @@ def test_what_an_expression_means(text: str, cells: set[int]) -> None:
     assert {cell + 1 for cell in np.flatnonzero(held).tolist()} == cells
 
 
-@pytest.mark.parametrize(
-    ("text", "names", "reads_all", "inside", "is_union"),
+@for_each(
+    "text, names, reads_all, inside, is_union",
     [
         ("a", "a", False, "a", True),
         ("a & b", "ab", False, "ab", False),
@@ -72,8 +73,8 @@ def test_which_sources_an_expression_reads(
     assert found.is_union is is_union
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
+@for_each(
+    "text, message",
     [
         ("", "set is empty"),
         ("a b", r"set has 'b' at character 2; expected &"),

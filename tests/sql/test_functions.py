@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch import families
@@ -47,8 +48,8 @@ def ask(function: str, sketch: Any, *arguments: Any, recipes: Any = (), **named:
 
 
 class TestDecayTexts:
-    @pytest.mark.parametrize(
-        ("text", "decay"),
+    @for_each(
+        "text, decay",
         [
             ("window(60)", ds.decay.window(60)),
             (" window ( 1h ) ", ds.decay.window(3600)),
@@ -83,7 +84,7 @@ class TestDecayTexts:
         ):
             decay_of("window(1h)", "ticks")
 
-    @pytest.mark.parametrize(
+    @for_each(
         "text",
         [
             "",
@@ -138,7 +139,7 @@ class TestStreamTexts:
         for recipe in (recipe_of(PARAMS), FIXED, recipe_of(SUMS), recipe_of(MEDIANS)):
             assert recipe_of_text(json.dumps(recipe.to_dict())) == recipe
 
-    @pytest.mark.parametrize(
+    @for_each(
         "text",
         [
             "",
@@ -228,7 +229,7 @@ class TestQuestions:
         assert ask("decayed_sum_value", empty, "none", NOW) == 0.0
         assert ask("heavy_hitters", empty, 0.1, "none", NOW) == []
 
-    @pytest.mark.parametrize("name", sorted(FUNCTIONS))
+    @for_each("name", sorted(FUNCTIONS))
     def test_of_no_rows_have_their_type(self, name: str) -> None:
         arguments = [pa.nulls(0, pa.binary()), pa.nulls(0, pa.string()), pa.nulls(0, pa.int64())]
         if FUNCTIONS[name].argument is not None:

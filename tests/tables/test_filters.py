@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch.tables import (
@@ -118,8 +119,8 @@ class TestMask:
         assert [only.may_match({}, span) for span in spans] == [False, True, True, False]
         assert only.may_match({}, None)
 
-    @pytest.mark.parametrize(
-        ("column", "where", "rows"),
+    @for_each(
+        "column, where, rows",
         [
             (pa.array([date(2024, 1, 1), date(2024, 5, 1)]), "x >= '2024-02-01'", [1]),
             (
@@ -177,7 +178,7 @@ class TestParse:
             Comparison("x.y", ">=", 7),
         )
 
-    @pytest.mark.parametrize(
+    @for_each(
         "text",
         [
             "", " ", "x", "x =", "= 1", "x = 1 and", "and x = 1", "x = 1 or y = 2", "x = 1; drop",

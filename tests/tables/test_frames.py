@@ -14,6 +14,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch.asyncwindow import MedianParams, MedianSampler
@@ -66,7 +67,7 @@ FRAMES: dict[str, Callable[[pd.DataFrame], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("library", FRAMES)
+@for_each("library", FRAMES)
 def test_the_same_observations_give_the_same_sketch(library: str) -> None:
     expected = ds.DecaySketch(PARAMS)
     ids = ds.observation_ids(["a", "a", "b"], [1, 2, 1], params=PARAMS)
@@ -229,8 +230,8 @@ def test_families_read_frames_by_what_their_input_is() -> None:
     assert events.key_count("a", ds.decay.none()).value == 6
 
 
-@pytest.mark.parametrize(
-    ("frame", "given", "named"),
+@for_each(
+    "frame, given, named",
     [
         ([1, 2], COLUMNS, "frame is a list; expected something with __arrow_c_stream__"),
         (BASE.iloc[[3, 1]], COLUMNS | {"time": "when"}, "there are t, dev, n, v"),

@@ -17,6 +17,7 @@ import pytest
 from delivery_logs import delivery_log
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch import tables
@@ -384,7 +385,7 @@ class TestTexts:
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("case", REFUSED)
+    @for_each("case", REFUSED)
     def test_one_error_names_the_tables_column_and_row_and_nothing_is_taken(
         self, case: str
     ) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rows import for_each
 
 from decaysketch.core.text import calendar
 from decaysketch.core.text.expression import NULL_TIME, Column, Kind, Schema, bind
@@ -61,8 +62,8 @@ def holds(text: str) -> list[int]:
     return np.flatnonzero(bind("where", text, SCHEMA, "truth").holds(Table())).tolist()
 
 
-@pytest.mark.parametrize(
-    ("text", "rows"),
+@for_each(
+    "text, rows",
     [
         ("temp > 1", [0, 3]),
         ("temp != 4", [0, 2]),
@@ -150,8 +151,8 @@ def test_a_result_has_a_type_and_null(text: str, kind: Kind, expected: list[Any]
     assert (bound.kind, found) == (kind, expected)
 
 
-@pytest.mark.parametrize(
-    ("text", "at", "said"),
+@for_each(
+    "text, at, said",
     [
         ("tempp > 1", 0, "did you mean 'temp'"),
         ("temp > 1 and fww == 'a'", 13, "'fw'"),
@@ -201,7 +202,7 @@ def test_a_mistake_is_named_with_its_place(text: str, at: int, said: str) -> Non
     assert said in str(refused.value), refused.value
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",
@@ -251,8 +252,8 @@ def test_every_operation_counts() -> None:
         bind("where", long, SCHEMA)
 
 
-@pytest.mark.parametrize(
-    ("text", "times"),
+@for_each(
+    "text, times",
     [
         ("time > 5", (6, None)),
         ("5 >= time", (None, 5)),

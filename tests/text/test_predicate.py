@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rows import for_each
 
 import decaysketch as ds
 from decaysketch.core.text.predicate import MAX_DEPTH, MAX_OPERATIONS, MAX_TEXT, Predicate
@@ -165,8 +166,8 @@ def test_every_text_means_what_it_says_in_python(case: Sides) -> None:
     assert found.tolist() == expected, text
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@for_each(
+    "text, expected",
     [
         ("v > 1", [False, True, True]),
         ("v / w >= 2", [False, False, True]),
@@ -246,8 +247,8 @@ def test_equal_texts_are_equal_predicates() -> None:
 # ---------------------------------------------------------------------------------- what is refused
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
+@for_each(
+    "text, named",
     [
         ("", "is empty"),
         ("   ", "is empty"),
@@ -325,7 +326,7 @@ def test_anything_else_is_refused_by_name(text: Any, named: str) -> None:
     assert named in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "(" * 200 + "v" + ")" * 200 + " > 1",

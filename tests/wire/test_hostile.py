@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rows import for_each
 from wire import reference
 from wire.reference import Bits, put_column, put_frame, varint, with_checksum
 from wire.states import (
@@ -129,8 +130,8 @@ LONG = _long()
 # -------------------------------------------------------------------------------- header and params
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
+@for_each(
+    "change, expected",
     [
         ({"id_bits": 57}, ("id_bits", 57, 56)),
         ({"id_bits": 56, "max_weight": 2**20}, (2**76, "2^61")),

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rows import for_each
 from wire import reference
 from wire.states import MISSING, columns_of, decode_one, state_of, state_of_columns, web_log
 
@@ -112,7 +113,7 @@ def test_blocks_of_every_length(rows: int) -> None:
     assert columns_of(decode_one(blob)) == columns_of(state)
 
 
-@pytest.mark.parametrize("decimals", range(16))
+@for_each("decimals", range(16))
 def test_floats_of_every_number_of_decimals(decimals: int) -> None:
     """15 decimals take the raw form; up to 14 the integers do, if they are below 2^53."""
     random = np.random.default_rng(decimals)
@@ -201,7 +202,7 @@ def test_a_level_may_overflow_at_the_top() -> None:
     assert reached > 5
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_how_many_observations_reach_the_top_level(seed: int) -> None:
     params = SketchParams(max_weight=6, id_bits=5, seed=seed)
     ids, weights = (grid.ravel() for grid in np.meshgrid(np.arange(32), np.arange(1, 7)))

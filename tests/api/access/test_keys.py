@@ -22,6 +22,7 @@ from databases import Database, database, new_database, postgres_server
 from doorway import doorway
 from fastapi.testclient import TestClient
 from service import LOCAL, problem
+from support.rows import for_each
 from typer.testing import CliRunner
 
 from api.access import keys as access_keys
@@ -129,8 +130,8 @@ def test_roles_are_ordered() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("scope", "entry", "covered"),
+@for_each(
+    "scope, entry, covered",
     [
         (["*"], "*", True),
         (["*"], "a-[xy]?", True),

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+from support.rows import for_each
 
 from api.monitors import webhooks
 from api.monitors.webhooks import WebhookError, Webhooks, is_public
@@ -171,8 +172,8 @@ async def test_the_connection_is_made_to_the_address_that_was_looked_at(
     assert asked == ["ops.example"]
 
 
-@pytest.mark.parametrize(
-    ("address", "public"),
+@for_each(
+    "address, public",
     [
         ("8.8.8.8", True),
         ("2606:4700::1", True),
@@ -207,7 +208,7 @@ def test_which_addresses_are_public(address: str, public: bool) -> None:
     assert is_public(ipaddress.ip_address(address)) is public
 
 
-@pytest.mark.parametrize(
+@for_each(
     "url",
     [
         "https://other.example/hook",

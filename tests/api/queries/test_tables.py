@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 from service import NOW, OCTETS, build, posted, problem
+from support.rows import for_each
 
 from api.queries.answers import Form, preferred
 from api.queries.tables import COLUMNS, write
@@ -137,8 +138,8 @@ def estimate() -> dict[str, Any]:
     return ends | {"confidence": 0.95, "exact": False, "rows": 3, "collision_bias": 0.0}
 
 
-@pytest.mark.parametrize(
-    ("accept", "form"),
+@for_each(
+    "accept, form",
     [
         (None, Form.JSON),
         ("*/*", Form.JSON),
