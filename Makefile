@@ -45,7 +45,7 @@ demo-frame demo-broker demo-otlp: demo-%: setup
 	@$(VENV_PYTHON) -m examples.$*
 
 check: setup
-	$(KEEPING_BYTECODE) $(VENV_PYTHON) -m pytest -n logical --dist loadfile -m "not process and not jvm and not browser and not exhaustive"
+	$(KEEPING_BYTECODE) $(VENV_PYTHON) -m pytest $(PYTEST_PARALLEL) -m "not process and not jvm and not browser and not exhaustive"
 
 # It starts Java twice: an archive of Spark's classes takes longer to make than it saves.
 test: setup

@@ -157,10 +157,13 @@ _EVERY = {
     "tests/api/queries/test_queries.py::test_malformed_queries": 3,
     "tests/api/relay/test_relay.py::test_another_stream_upstream_is_refused": 2,
     "tests/api/relay/test_relay.py::test_every_family_is_passed_on": 3,
+    "tests/api/relay/test_relay.py::test_what_is_refused_is_kept": 2,
+    "tests/api/routes/test_series.py::test_a_pair_of_collectors": 2,
     "tests/api/service/test_apart.py::test_a_body_that_is_no_json": 4,
     "tests/api/test_bridge.py::test_a_bridge_that_is_killed_before_its_disk": 2,
+    "tests/api/test_families.py::test_order_repetition": 2,
     "tests/asyncwindow/test_accuracy.py::test_sums_and_counts": 5,
-    "tests/asyncwindow/test_accuracy.py::test_the_promise": 3,
+    "tests/asyncwindow/test_accuracy.py::test_the_promise": 6,
     "tests/asyncwindow/test_retained.py::test_long_streams_give_the_defined_state": 6,
     "tests/benchmarks/test_paper_program.py::test_general_samples": 5,
     "tests/bridge/test_tail.py::test_whatever_happens_no_line": 3,
@@ -178,14 +181,15 @@ _EVERY = {
     "tests/ecm/test_joins.py::test_the_interval_of_a_join_covers": 4,
     "tests/ecm/test_reference.py::test_nothing_that_was_forgotten": 5,
     "tests/ecm/test_reference.py::test_the_error_is_below_its_bound": 5,
-    "tests/ecm/test_reference.py::test_the_truth_is_between_the_ends": 3,
+    "tests/ecm/test_reference.py::test_the_truth_is_between_the_ends": 6,
     "tests/ecm/test_reference.py::test_trees_of_merges_stay": 3,
     "tests/ecm/test_reference.py::test_whole_splits": 5,
     "tests/ecm/test_sizing.py::test_sizes_keep_the_promise": 5,
     "tests/ecm/test_wire.py::TestTheKernel::test_takes_and_refuses": 2,
+    "tests/ingest/test_line_protocol.py::test_series_without_a_reading": 2,
     "tests/ingest/test_remote_write.py::test_empty_parts_take_time_and_memory": 4,
     "tests/integral/test_bounds.py::test_the_state_is_that_of_one_compaction": 4,
-    "tests/integral/test_query.py::test_estimates_are_unbiased_and_strata_vary_less": 2,
+    "tests/integral/test_query.py::test_estimates_are_unbiased_and_strata_vary_less": 4,
     "tests/integral/test_state.py::test_streams_that_overflow": 14,
     "tests/laws/test_hostile_bytes.py::test_what_was_damaged": 2,
     "tests/laws/test_hostile_bytes.py::TestEveryVariant::test_every_truncation": 2,
@@ -221,7 +225,7 @@ _EVERY = {
     "tests/query/test_groups.py::test_all_groups_at_once": 3,
     "tests/query/test_hard_streams.py::test_a_count_allows_for_the_light": 5,
     "tests/query/test_hard_streams.py::test_intervals_hold_the_truth_where_a_few": 4,
-    "tests/query/test_no_change.py::test_no_change_is_seen_in_a_total_of_sparse_values": 11,
+    "tests/query/test_no_change.py::test_no_change_is_seen_in_a_total_of_sparse_values": 22,
     "tests/query/test_not_silent.py::test_a_count_after_the_weights": 4,
     "tests/query/test_not_silent.py::test_values_that_later_rows": 3,
     "tests/query/test_two_filters.py::test_the_interval_holds_in": 2,
@@ -240,6 +244,8 @@ _EVERY = {
     "tests/spark/test_engine.py::TestEqualsOneProcess::test_by_any_key": 3,
     "tests/spark/test_rebuild.py::TestRebuild::test_other_families": 3,
     "tests/spark/test_text_logs.py::test_a_file_gives_its_numbers": 4,
+    "tests/tables/test_keys.py::TestEqualsOneByOne::test_in_any_pieces": 2,
+    "tests/tables/test_keys.py::TestEqualsOneByOne::test_with_little_memory": 2,
     "tests/topk/test_rounds.py::TestFaults::test_no_certificate_lies": 4,
 }
 # By default an example that takes 200 ms fails its test, and so do examples that are slow to make.
@@ -267,13 +273,16 @@ _PROCESS_BYTES = 2e9  # with the servers, Java and the browser that it starts
 _MEMORY, _DATA_BYTES = "/dev/shm", 2e9  # pytest keeps the data of three runs
 
 
-def pytest_xdist_auto_num_workers() -> int:
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Of ``-n auto``: two for each core, since a test waits for the processes that it starts.
 
-    Each one more imports all tests, which takes 8 seconds of processor time.
+    In ``make check`` none does: one more than there are cores. Each process imports all tests,
+    which takes 8 seconds of processor time.
     """
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(2 * (os.cpu_count() or 1), int(memory / _PROCESS_BYTES)))
+    cores = os.cpu_count() or 1
+    wanted = cores + 1 if "not process" in config.option.markexpr else 2 * cores
+    return max(1, min(wanted, int(memory / _PROCESS_BYTES)))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -259,7 +259,7 @@ def test_events_in_groups_are_counted_as_one_by_one(kind: sizing.Kind) -> None:
 
 def test_bounds_are_true_and_the_best_that_the_kept_ranks_allow() -> None:
     windows = 0
-    for rng, cells, stream in streams(150, seed=6):
+    for rng, cells, stream in streams(60, seed=6):
         rows = columns_of(stream[0], cells.layer, SEED)
         ones = np.array(ones_of(stream), object)
         error, kept = error_of(cells), kept_of(cells)
@@ -284,7 +284,7 @@ def test_bounds_are_true_and_the_best_that_the_kept_ranks_allow() -> None:
                     assert abs(values[at] - truth) <= float(error * truth) + truth * (near - 1)
                     assert best[0] / near <= values[at] <= best[1] * near
                     windows += 1
-    assert windows > 25_000
+    assert windows > 10_000
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -318,7 +318,7 @@ def test_values_are_those_of_the_reference() -> None:
 
 
 def test_each_key_may_have_a_window_of_its_own() -> None:
-    for rng, cells, stream in streams(60, seed=9):
+    for rng, cells, stream in streams(20, seed=9):
         starts = np.array([rng.choice(starts_of(rng, stream[1])) for _ in range(1_100)], np.int64)
         words = np.array([rng.choice(stream[0].tolist()) for _ in starts], np.uint64)
         lo, hi = cells.each(words, starts)
@@ -649,7 +649,7 @@ def test_the_order_of_what_is_compacted_does_not_matter() -> None:
 
 def test_compacted_counts_are_within_their_bound() -> None:
     rng, windows = random.Random(18), 0
-    for number in range(120):
+    for number in range(40):
         cells, given = sites(rng, number)
         steps = rng.choice([0, 8])
         slots = min(each.layer.slots for each in cells)
@@ -671,7 +671,7 @@ def test_compacted_counts_are_within_their_bound() -> None:
                 for truth, value in zip(truths.tolist(), values[row].tolist(), strict=True):
                     assert abs(value - truth) <= float(allowed * truth) * (1 + 1e-12)
                     windows += 1
-    assert windows > 20_000
+    assert windows > 7_000
 
 
 def test_what_is_compacted_goes_on() -> None:

@@ -250,14 +250,14 @@ def test_no_key_and_no_range_is_larger_than_its_sure_end(
 
 def test_no_heavy_key_or_prefix_is_missed_in_random_trees() -> None:
     """The study searches 10,000: ``python -m quality.ecm heavy-hitters``."""
-    searched = trees.batch_of(0, 250)
+    searched = trees.batch_of(0, 100)
     for found in trees.FOUND:
         part = [each for each in searched if each.found == found]
-        assert sum(each.there for each in part) > 700
+        assert sum(each.there for each in part) > 280
         assert sum(each.missed for each in part) == 0
-        assert sum(each.beyond for each in part) > 100  # nodes of trees this small collide
+        assert sum(each.beyond for each in part) > 40  # nodes of trees this small collide
         # By the union bound one is called certain wrongly in at most 5 % of the trees.
-        assert sum(each.unfounded > 0 for each in part) <= 0.05 * 250
+        assert sum(each.unfounded > 0 for each in part) <= 0.05 * 100
 
 
 # --------------------------------------------------------------------------------------- statistics

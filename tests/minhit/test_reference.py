@@ -15,7 +15,7 @@ import pytest
 from decaysketch.minhit import reference
 
 SMALL_PRIMES = [p for p in range(2, 60) if all(p % d for d in range(2, p))]
-MODULI_PER_RUN = 20_000
+MODULI_PER_RUN = 8_000
 
 
 def progression(p: int, a: int, u: int, n: int) -> list[int]:

@@ -1,6 +1,6 @@
 """Bodies of observations that nobody honest would send: one clear refusal, soon, in little memory.
 
-``INGEST_MUTATIONS`` sets how many random mutations of sound bodies are read (default 20,000).
+``INGEST_MUTATIONS`` sets how many random mutations of sound bodies are read (default 8,000).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from quality.damage import damage
 
 PARAMS = SketchParams(max_weight=99, id_bits=40, capacity=200)
 FORM = Form(recipe_of(PARAMS), "gateway-3", 10**12, 1000)
-MUTATIONS = int(os.environ.get("INGEST_MUTATIONS", "20000"))
+MUTATIONS = int(os.environ.get("INGEST_MUTATIONS", "8000"))
 
 Reader = Callable[[bytes, Form], Raw]
 

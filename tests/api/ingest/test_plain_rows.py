@@ -115,13 +115,13 @@ def test_generated_lines(form: Form) -> None:
     draw = random.Random(7)
     made = lines_of(draw)
     taken = refused = 0
-    for _ in range(40):
+    for _ in range(16):
         lines = [next(made).encode("utf-8", "surrogatepass") for _ in range(250)]
         assert_read_alike(b"\n".join(lines), form)
         taken += plain(lines, form)
         refused += len(read_lines(b"\n".join(lines), form).refusals)
-    assert taken > 400, "many are plain"
-    assert refused > 1_000, "and many are at fault"
+    assert taken > 160, "many are plain"
+    assert refused > 400, "and many are at fault"
 
 
 @pytest.mark.parametrize("together", [1, 30, 100, 1_000])
@@ -161,7 +161,7 @@ def test_damaged_lines(form: Form) -> None:
     tokens = [
         each.encode("utf-8", "surrogatepass") for each in (*NAMES, *SPACES, *ENDS, *NO_NUMBERS)
     ]
-    for _ in range(2_000):
+    for _ in range(800):
         lines = [next(made).encode("utf-8", "surrogatepass") for _ in range(4)]
         body = bytearray(b"\n".join(lines))
         for _ in range(draw.choice([1, 2, 5])):
