@@ -65,6 +65,7 @@ from decaysketch.ingest.record_columns import ColumnValues, Dropped, columns_of,
 from decaysketch.ingest.series_rows import (
     NO_START,
     SeriesFields,
+    entity_labels,
     entity_texts,
     fields_of_points,
     fields_of_readings,
@@ -673,7 +674,12 @@ def points_to_columns(points: Points, form: Form) -> Raw:
 
     unit_ns = NANOSECONDS[form.params.time_unit]
     raw.of_series = fields_of_points(points, of_each, places.tolist(), form.attributes, unit_ns)
-    if (texts := entity_texts(points)) is not None:
+    if points.entity:
+        raw.of_series.entity_parts = tuple(
+            RepeatedKeys([text or _NO_TEXT for text in column], of_each)
+            for column in entity_labels(points)
+        )
+    elif (texts := entity_texts(points)) is not None:
         texts = [_NO_TEXT if code in unsound else text for code, text in enumerate(texts)]
         raw.of_series.entity_parts = (RepeatedKeys(texts, of_each), *raw.parts[1:])
     return raw
@@ -696,7 +702,21 @@ def _values_of(columns: PointColumns, form: Form) -> Values:
 
 
 def _unsound(points: Points, parts: int, form: Form) -> dict[int, tuple[Any, ...]]:
-    """Return faults by code, for series that cannot be keys."""
+    """Return faults by code, for series that cannot be keys, or lack an entity."""
+    return _without_entity(points) | _no_keys(points, parts, form)
+
+
+def _without_entity(points: Points) -> dict[int, tuple[Any, ...]]:
+    found = {}
+    for name, texts in zip(points.entity, entity_labels(points), strict=True):
+        for code, text in enumerate(texts):
+            if text is None:
+                reason = f"has no label {name!r:.80} in the series id"
+                found[code] = ("entity", reason, [points.series[code]])
+    return found
+
+
+def _no_keys(points: Points, parts: int, form: Form) -> dict[int, tuple[Any, ...]]:
     names = {name for name in dict.fromkeys(points.fields) if fault_of_key((name,)) is not None}
     lengths = list(map(len, points.series))
     if not (parts == 2 and names) and (

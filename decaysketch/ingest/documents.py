@@ -159,7 +159,7 @@ class DocumentMap(Map):
     """
 
     reads: ClassVar = ("value", "each")
-    named_by: ClassVar = ("id", "field", "reset")
+    named_by: ClassVar = ("id", "field", "reset", "entity")
     default_id: ClassVar[tuple[str, ...]] = ()
     has_frames: ClassVar[bool] = False
 

@@ -32,7 +32,7 @@ from decaysketch.ingest.otlp import OtlpMap
 from decaysketch.ingest.plain_json import JsonMap, TextMap
 from decaysketch.ingest.readings import Parsed
 from decaysketch.ingest.remote_write import RemoteWriteMap
-from decaysketch.ingest.series import SeriesIndex, SeriesMap
+from decaysketch.ingest.series import SeriesIndex, SeriesMap, entity_of
 from decaysketch.ingest.things_stack import ThingsStackMap
 
 __all__ = [
@@ -87,18 +87,27 @@ class Mappings(BaseModel):
             ParameterError: a mapping fills a column that the stream does not declare.
         """
         if types not in self._compiled:
-            found: dict[str, list[SeriesMap]] = {}
-            for each in self.map:
-                if isinstance(each, SeriesMap):
-                    found.setdefault(each.format, []).append(each)
             self._compiled[types] = {
-                format: SeriesIndex(maps, types) for format, maps in found.items()
+                format: SeriesIndex(maps, types) for format, maps in self._by_format().items()
             }
         return self._compiled[types]
 
     @cached_property
     def _compiled(self) -> dict[ColumnTypes, Mapping[str, SeriesIndex[Any]]]:
         return {}
+
+    def _by_format(self) -> dict[str, list[SeriesMap]]:
+        found: dict[str, list[SeriesMap]] = {}
+        for each in self.map:
+            if isinstance(each, SeriesMap):
+                found.setdefault(each.format, []).append(each)
+        return found
+
+    @model_validator(mode="after")
+    def _names_one_entity(self) -> Self:
+        for maps in self._by_format().values():
+            entity_of(maps)
+        return self
 
     @model_validator(mode="after")
     def _names_nothing_of_a_bridge(self) -> Self:

@@ -90,7 +90,7 @@ class LineMap(SeriesMap):
     """A reading of line protocol."""
 
     reads: ClassVar = ("measurement", "value")
-    named_by: ClassVar = ("drop_tags", "id_tags", "id_fields", "dedup")
+    named_by: ClassVar = ("drop_tags", "id_tags", "id_fields", "dedup", "entity")
 
     format: Literal["influx"] = Field(description="Influx line protocol.")
     measurement: Name | None = Field(
@@ -342,7 +342,7 @@ class _Reader:
     """Readings so far, by stream. ``codes`` are the codes of targets in them."""
 
     def __init__(self, indexes: Sequence[SeriesIndex[LineMap]], precision_ns: int) -> None:
-        self.streams = [Points(form="influx") for _ in indexes]
+        self.streams = [Points(form="influx", entity=each.entity) for each in indexes]
         self.told = self.streams[0].told  # of lines that are of no stream
         self.precision_ns = precision_ns
         self.plans: Plans[bytes, _Plan] = plans_of("influx", indexes)

@@ -105,7 +105,7 @@ class OtlpMap(SeriesMap):
     """A reading from OpenTelemetry metrics."""
 
     reads: ClassVar = ("metric", "value")
-    named_by: ClassVar = ("resource_keys", "drop_attributes", "dedup")
+    named_by: ClassVar = ("resource_keys", "drop_attributes", "dedup", "entity")
 
     format: Literal["otlp"] = Field(description="Metrics of OpenTelemetry.")
     measured: ClassVar = "value"
@@ -355,7 +355,7 @@ class _Reader:
     def __init__(self, index: SeriesIndex[OtlpMap], max_weight: int, most: int | None) -> None:
         self.max_weight = max_weight
         self.most = most
-        self.points = Points(form="otlp")
+        self.points = Points(form="otlp", entity=index.entity)
         self._index = index
         self._plans: Plans[tuple[Any, ...], _Plan] = plans_of("otlp", [index])
         self._codes: dict[tuple[_Target, int, int], int] = {}  # with the bucket and the part

@@ -65,6 +65,7 @@ class Points:
         layouts: with declared columns: those that a series fills, by code.
         cells: with declared columns: rows and values, by column, in addition to ``values``.
         form: the format, if its texts contain labels (:mod:`decaysketch.ingest.series_rows`).
+        entity: labels that name the entity. Empty: each series is one.
         starts_ns: by reading, when its counter began to count.
     """
 
@@ -74,6 +75,7 @@ class Points:
     layouts: list[Layout] = field(default_factory=list)
     cells: dict[str, list[Cells]] = field(default_factory=dict)
     form: str = ""
+    entity: tuple[str, ...] = ()
     starts_ns: dict[int, int] = field(default_factory=dict)
     _single: list[tuple[Any, ...]] = field(default_factory=list)
     _parts: list[PointColumns] = field(default_factory=list)
@@ -87,7 +89,7 @@ class Points:
         if not isinstance(other, Points):
             return NotImplemented
         mine, theirs = (
-            (each.told, each.series, each.fields, each.form, each.starts_ns,
+            (each.told, each.series, each.fields, each.form, each.entity, each.starts_ns,
              [each._list(name) for name in PointColumns._fields])
             for each in (self, other)
         )  # fmt: skip

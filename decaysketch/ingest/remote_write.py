@@ -97,7 +97,7 @@ class RemoteWriteMap(SeriesMap):
     """A reading of Prometheus remote write."""
 
     reads: ClassVar = ("metric",)
-    named_by: ClassVar = ("drop_labels", "dedup")
+    named_by: ClassVar = ("drop_labels", "dedup", "entity")
 
     format: Literal["prometheus"] = Field(description="Prometheus remote write.")
     measured: ClassVar = "value"
@@ -299,7 +299,7 @@ class _Reader:
     """Readings so far. ``symbols`` are the texts of labels, in version 2."""
 
     def __init__(self, index: SeriesIndex[RemoteWriteMap], symbols: Sequence[str] | None) -> None:
-        self.points = Points(form="prometheus")
+        self.points = Points(form="prometheus", entity=index.entity)
         self._symbols = symbols
         self._texts = SeriesTexts()
         self._faults: dict[str, str] = {}

@@ -48,6 +48,7 @@ __all__ = [
     "SeriesIndex",
     "SeriesMap",
     "SeriesTexts",
+    "entity_of",
     "forget_plans",
     "plans_of",
     "size_of",
@@ -79,6 +80,12 @@ class SeriesMap(Map):
         "reading, the latest. For collectors that stamp by themselves.",
     )
 
+    entity: Texts = Field(
+        default=(),
+        description="In the family `series`: labels that name the device to which several series "
+        "belong, also in other streams. Default: each series, without its bucket (`le`).",
+    )
+
     measured: ClassVar[str] = ""
     """Source name of a reading's value, if a reading has one value."""
 
@@ -104,6 +111,24 @@ class SeriesMap(Map):
         """The name that its series have: a measurement, a metric. None: any name that no other
         mapping of the stream has.
         """
+
+    @property
+    def of_series(self) -> Mapping[str, Any]:
+        """Fields for series only, with their values."""
+        return {**super().of_series, **({"entity": self.entity} if self.entity else {})}
+
+    @model_validator(mode="after")
+    def _names_entities_by_kept_labels(self) -> Self:
+        if self.entity and self.kind is None:
+            raise ValueError(
+                f"entity is {self.entity!r:.200}, and kind is missing; expected a kind"
+            )
+        if lost := [name for name in self.entity if name in self.columns_omitted]:
+            raise ValueError(
+                f"entity has {lost[0]!r:.80}, and ids do not contain it, because duplicates differ "
+                "in it; expected labels that duplicates agree on"
+            )
+        return self
 
     @model_validator(mode="after")
     def _columns_are_names(self) -> Self:
@@ -192,6 +217,22 @@ class Readers(Generic[M]):
         return [each for place, each in enumerate(self.maps) if bits >> place & 1] if bits else []
 
 
+def entity_of(maps: Sequence[SeriesMap]) -> tuple[str, ...]:
+    """Return the labels that name the entity, for mappings with one format in a stream.
+
+    Raises:
+        ParameterError: they differ.
+    """
+    found = maps[0].entity if maps else ()
+    for each in maps:
+        if each.entity != found:
+            raise ParameterError(
+                f"entity is {list(each.entity)!r:.200}, and another mapping with the format "
+                f"{each.format!r} has {list(found)!r:.200}; expected the same labels in both"
+            )
+    return found
+
+
 class SeriesIndex(Generic[M]):
     """A stream's mappings in one format, by series name.
 
@@ -200,16 +241,19 @@ class SeriesIndex(Generic[M]):
         types: declared columns of the stream.
 
     Raises:
-        ParameterError: a mapping fills a column that the stream does not declare.
+        ParameterError: a mapping fills a column that the stream does not declare, or two mappings
+            name the entity by different labels.
 
     Attributes:
         maps: in their order.
+        entity: the labels that name the entity. Empty: each series is one.
         polled: whether one of them keeps one reading for each period.
     """
 
     def __init__(self, maps: Iterable[M], types: ColumnTypes = ()) -> None:
         self.maps = tuple(maps)
         self.polled = any(each.dedup is not None for each in self.maps)
+        self.entity = entity_of(self.maps)
         named: dict[str | None, list[M]] = {}
         for each in self.maps:
             named.setdefault(each.series_name, []).append(each)

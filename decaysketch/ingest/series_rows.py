@@ -5,8 +5,8 @@ labels. From there come
 
 * the attributes that the stream declares, by name. OTLP looks at the data point first, then at the
   resource.
-* the entity: the series without its bucket (``le``), so all buckets in a histogram are sampled
-  together.
+* the entity: the labels that the mapping names. By default the series without its bucket (``le``),
+  so all buckets in a histogram are sampled together.
 
 A start comes from the protocol, if it sends starts.
 """
@@ -32,6 +32,7 @@ __all__ = [
     "NO_START",
     "SeriesFields",
     "bucket_text",
+    "entity_labels",
     "entity_texts",
     "fields_of_points",
     "fields_of_readings",
@@ -137,6 +138,14 @@ def fields_of_points(
             for name in attributes
         }
     return found
+
+
+def entity_labels(points: Points) -> list[list[str | None]]:
+    """Return a column for each label that names the entity, with a text per series. None if it
+    lacks the label.
+    """
+    labels = [labels_of(points.form, text) for text in points.series] if points.entity else []
+    return [[attribute_of(each, name) or None for each in labels] for name in points.entity]
 
 
 def entity_texts(points: Points) -> list[str] | None:

@@ -210,6 +210,61 @@ def test_two_streams_are_joined_by_device(client: TestClient) -> None:
     assert "again with the other's seed" in found["detail"]
 
 
+def test_labels_of_every_protocol_name_one_device(client: TestClient) -> None:
+    """A mapping's `entity` gives a device one identity in streams of different protocols."""
+    eui = chirpstack(0, T0)["deviceInfo"]["devEui"]
+    gauge = {"kind": "gauge", "entity": ["dev"]}
+    maps: dict[str, Any] = {
+        "prometheus": {"format": "prometheus", "metric": "load", **gauge},
+        "influx": {"format": "influx", "measurement": "heat", "value": "c", **gauge},
+        "otlp": {"format": "otlp", "metric": "heat", **gauge},
+        "lorawan": {"format": "chirpstack", "value": "object.t", "kind": "gauge",
+                    "entity": ["deviceInfo.devEui"]},
+    }  # fmt: skip
+    for name, mapping in maps.items():
+        form = {"family": "series", "params": {}, "ingest": {"map": [mapping]}}
+        assert client.put(f"/v1/streams/{name}", json=form).status_code == 201, name
+    url = "/v1/streams/{}/{}?source=a".format
+    for step in range(4):
+        at = T0 + 60 * step
+        labels = {"__name__": "load", "dev": eui, "port": str(step)}
+        body = test_remote_write.packed(version_1([(labels, [(step * 2.0, at * 1_000)])]))
+        written = client.post(
+            url("prometheus", "prometheus/write"), content=body, headers=test_remote_write.SNAPPY
+        )
+        lines = f"heat,dev={eui},room=a c={step * 3} {at}\nheat,room=a c=1 {at}\n"
+        lined = client.post(url("influx", "influx/write") + "&precision=s", content=lines)
+        assert "has no label 'dev' in the series id" in lined.text, lined.text
+        dev = [{"key": "dev", "value": {"stringValue": eui}}]
+        reading = point(step * 5, at * 10**9) | {"attributes": dev}
+        metric = {"name": "heat", "gauge": {"dataPoints": [reading]}}
+        told = client.post(url("otlp", "otlp/v1/metrics"), json=test_otlp.request(metric))
+        frame = chirpstack(step, at, object={"t": step * 7})
+        sent = client.post(url("lorawan", "lorawan") + "&format=chirpstack&event=up", json=frame)
+        assert [each.status_code for each in (written, told, sent)] == [204, 200, 200]
+    for other, slope in (("influx", 2 / 3), ("otlp", 2 / 5), ("lorawan", 2 / 7)):
+        query = {"aggregate": "time_slope", "other": other, "decay": "window(1h)", "now": at + 60,
+                 "validity": 60}  # fmt: skip
+        answer = client.post("/v1/streams/prometheus/query", json={"queries": [query]}).json()
+        found = answer["answers"][0]["estimate"]
+        assert (found["value"], found["rows"]) == (pytest.approx(slope), 1), other
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ([{}, {"metric": "b", "entity": ["pod"]}], "expected the same labels in both"),
+        ([{"drop_labels": ["dev"]}], "expected labels that duplicates agree on"),
+        ([{"kind": None}], "and kind is missing"),
+    ],
+)
+def test_labels_that_name_no_device_are_refused(
+    client: TestClient, given: list[dict[str, Any]], text: str
+) -> None:
+    maps = [{**COUNTER, "drop_labels": [], "entity": ["dev"], **each} for each in given]
+    assert text in problem(put(client, *maps), 422, "invalid-request")["detail"]
+
+
 def test_a_stale_marker_ends_a_value(client: TestClient) -> None:
     gauge = {**COUNTER, "kind": "gauge"}
     assert put(client, gauge).status_code == 201
