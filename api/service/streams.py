@@ -457,7 +457,7 @@ class Stream:
             self.recipe.empty().snapshot() if entry is None else entry.buffer.merged(has_room=True)
         )
 
-    def compared(self, source: str, *columns: Any, **options: Any) -> Compared:
+    def compared(self, source: str, /, *columns: Any, **options: Any) -> Compared:
         """Return how a batch compares with what one source has posted, as for :meth:`posted`."""
         entry = self._sources.get(source)
         if entry is None:
