@@ -80,10 +80,11 @@ class TwoColumns:
         """Return Pearson's correlation. Errors: as :meth:`covariance`."""
         confidence = check_confidence(confidence)
         shares, dx, dy = self._centred()
-        if not len(shares) or self._level:
+        spreads = [float((shares * each * each).sum()) for each in (dx, dy)]
+        if not len(shares) or self._level or not min(spreads) > 0.0:
             caveat = "equal-values" if len(shares) else None
             return self._plain(math.nan, _SIGNED, confidence, caveat)
-        u, v = (each / math.sqrt(float((shares * each * each).sum())) for each in (dx, dy))
+        u, v = (each / math.sqrt(spread) for each, spread in zip((dx, dy), spreads, strict=True))
         value = min(max(float((shares * u * v).sum()), -1.0), 1.0)
         if self.clusters.reach.exact:
             return self._plain(value, _SIGNED, confidence)
@@ -108,10 +109,10 @@ class TwoColumns:
 
     def _slope(self, confidence: float) -> Estimate:
         shares, dx, dy = self._centred()
-        if not len(shares) or is_level(self.y):
+        spread = float((shares * dy * dy).sum())
+        if not len(shares) or is_level(self.y) or not spread > 0.0:
             caveat = "equal-values" if len(shares) else None
             return self._plain(math.nan, _ANY, confidence, caveat)
-        spread = float((shares * dy * dy).sum())
         value = float((shares * dx * dy).sum()) / spread
         if self.clusters.reach.exact:
             return self._plain(value, _ANY, confidence)

@@ -12,6 +12,8 @@ import pytest
 
 import decaysketch as ds
 from decaysketch.errors import IncompatibleSketchError, ParameterError, UnanswerableQueryError
+from decaysketch.query.cluster_relations import TwoColumns
+from decaysketch.query.clusters import Clusters, Reach
 from decaysketch.series import SeriesParams, SeriesSketch
 from quality.series import JOINS, joined
 
@@ -172,6 +174,19 @@ def test_equal_and_extreme_values(values: list[float], capacity: int) -> None:
             assert found.exact or found.caveats
             assert not found.value > found.upper
             assert not found.value < found.lower
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_weight_that_faded_decides_nothing(exact: bool) -> None:
+    """Values that differ where the weight is too small for its product with a square."""
+    reach = Reach(exact, 1.0 if exact else 0.5, 2)
+    one = np.arange(2)
+    pieces = Clusters(one, one * 0, np.full(2, reach.probability), reach)
+    columns = TwoColumns.of(pieces, one * 1.0, one * 1.0, np.array([1.0, 5e-324]))
+    for found in (columns.correlation(0.95), columns.slope(0.95)):
+        assert math.isnan(found.value)
+        assert found.exact == exact
+        assert found.caveats == (() if exact else ("few-series", "equal-values"))
 
 
 def test_streams_that_cannot_be_joined_are_rejected() -> None:
