@@ -54,9 +54,9 @@ def ndtri(probability: float) -> float:
     return float(_scipy().ndtri(probability))
 
 
-def stdtrit(freedom: float, probability: float) -> float:
-    """Return a quantile for Student's t distribution."""
-    return float(_scipy().stdtrit(freedom, probability))
+def stdtrit(freedom: Float64Array, probability: float) -> Float64Array:
+    """Return a quantile for Student's t distribution, for each entry."""
+    return _scipy().stdtrit(freedom, probability)  # type: ignore[no-any-return]
 
 
 def log_ndtr(x: Float64Array) -> Float64Array:

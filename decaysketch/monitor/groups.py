@@ -31,7 +31,7 @@ from decaysketch.monitor.hub import Account, Monitor, State
 from decaysketch.monitor.spec import Threshold
 from decaysketch.query.dispatch import View
 from decaysketch.query.estimate import Estimate
-from decaysketch.query.grouped import Estimates
+from decaysketch.query.group_sums import Estimates
 from decaysketch.query.tables import MOST_ONE_BY_ONE, GroupTable, computed_at_once
 
 __all__ = ["GroupsRead", "Left", "Step", "Tracked", "group_key", "group_of", "read_groups", "step"]

@@ -85,8 +85,8 @@ OUTWEIGHED = 2.0**-64
 HINGES = 0.15  # a row with this share of the variance decides an answer
 _DECISIVE = 0.5  # an observation with this much of the variance, had it been seen, decides
 _HEAVY_TAIL = 1.5  # tails of sizes with a smaller index: 1 has no mean, 2 no variance
-_SOME, _MANY = 8, 0.2  # exact rows, and the share of them that are lighter than all others
-_LIGHTER = 4.0  # by this factor
+SOME, MANY = 8, 0.2  # exact rows, and the share of them that are lighter than all others
+LIGHTER = 4.0  # by this factor
 LARGER = 2.0  # by this factor, in the mean square
 #: Points of a distribution whose intervals are made joint one by one; more have a band.
 MOST_BY_POINT = 20
@@ -522,7 +522,7 @@ def signed_sum(
     larger = 1.0 if function is None else as_shown(sample, columns)
     terms = _Terms.of(columns, x, certain, larger)
     everything = larger * float(terms.variances.sum())
-    caveats = _hinges(sample, columns, function, terms.variances, terms.jumps, hits.step)
+    caveats = hinges(sample, columns, function, terms.variances, terms.jumps, hits.step)
     least = hits.usual
     if "unequal-weights" in caveats:
         least = tuple(map(max, hits.usual, hits.lightest))  # type: ignore[assignment]
@@ -538,7 +538,7 @@ def signed_sum(
     return contrast(positive, negative), everything, step, caveats
 
 
-def _hinges(
+def hinges(
     sample: Sample,
     columns: Columns,
     function: Float64Array | None,
@@ -577,10 +577,10 @@ def _hinges(
         counted = function != 0.0
         usual = float(np.abs(function[counted]).mean()) if counted.any() else 0.0
         near = np.concatenate([near, usual / of_near[len(near) :]])
-    bound = _LIGHTER * max(float(jumps.max()), -float(jumps.min()))
-    if len(near) >= _SOME and step * max(near.max(), -near.min()) > bound:
+    bound = LIGHTER * max(float(jumps.max()), -float(jumps.min()))
+    if len(near) >= SOME and step * max(near.max(), -near.min()) > bound:
         beyond = step * np.abs(near) > bound
-        if np.count_nonzero(beyond) > _MANY * len(near):
+        if np.count_nonzero(beyond) > MANY * len(near):
             of_beyond = of_near[beyond]
             if few or (bound > 0.0 and _much_lighter(of_beyond, weights)):
                 return unequal
@@ -620,7 +620,7 @@ def borrowed_hit(sample: Sample, columns: Columns, x: Float64Array) -> float:
 
 def has_unequal_weights(sample: Sample, columns: Columns, function: Float64Array) -> bool:
     """Return whether light observations are so seldom seen that a sum over weights must warn. See
-    :func:`_hinges`.
+    :func:`hinges`.
 
     Args:
         sample, columns: the rows to sum over.
@@ -630,7 +630,7 @@ def has_unequal_weights(sample: Sample, columns: Columns, function: Float64Array
     x = over_weights(sample, columns, function)[tail]
     variances = columns.variances[tail] * x * x * as_shown(sample, columns)
     jumps = columns.jumps[tail] * x
-    return "unequal-weights" in _hinges(sample, columns, function, variances, jumps, sample.step)
+    return "unequal-weights" in hinges(sample, columns, function, variances, jumps, sample.step)
 
 
 def may_miss_light(sample: Sample, light: Any, step: Any, variance: Any) -> Any:
@@ -677,14 +677,14 @@ def as_shown(sample: Sample, columns: Columns) -> float:
     shown, weights = _shown(sample, columns), columns.weights[columns.exact :]
     counted = columns.masses[columns.exact :] / weights
     seen = float((counted / weights).sum())
-    if len(shown) < _SOME or not seen > 0.0:
+    if len(shown) < SOME or not seen > 0.0:
         return 1.0
     ratio = float((1.0 / shown).mean()) * float(counted.sum()) / seen
     return 0.5 * (1.0 + ratio) if ratio > 1.0 + 1e-9 else 1.0  # more than rounding
 
 
 def _much_lighter(some: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> bool:
-    return float(np.median(some)) * _LIGHTER < float(np.median(others))
+    return float(np.median(some)) * LIGHTER < float(np.median(others))
 
 
 def _all_equal(column: Float64Array) -> bool:
@@ -1280,7 +1280,7 @@ def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.
     )
     # As in signed_sum: the largest hit seen, or one of mean x in the band whose hits weigh most.
     jumps, ones = (columns.jumps * x)[tail], np.ones(len(x))
-    unequal = "unequal-weights" in _hinges(
+    unequal = "unequal-weights" in hinges(
         sample, columns, ones, variances[tail], jumps, sample.step
     )
     seen = counts.sampled > 0.0

@@ -368,10 +368,10 @@ _MEDIAN = _scalar(
 )  # fmt: skip
 
 
-def _relating(name: str, doc: str, ask: Callable[..., Estimate], said: str) -> Question[Estimate]:
+def _relating(name: str, doc: str, of: Callable[..., Any], said: str) -> Question[Estimate]:
     """Enter a query about two columns."""
     return _scalar(
-        name, doc, ask,
+        name, doc, relations.alone(of),
         Argument(
             "columns", "column", said, "yes", fewest=2, longest=2, leading=True,
             example=["v", "age"],
@@ -410,7 +410,8 @@ _REGRESSION = _enter(
         "Linear regression of a column on others by least squares, weighted by decayed weight: the "
         "intercept, then the slope of each other column.",
         lambda samples, columns, *, confidence: _of_each(
-            samples, lambda s: relations.regression(s, columns, confidence=confidence)
+            samples,
+            lambda s: relations.alone(relations.regression)(s, columns, confidence=confidence),
         ),
         lambda sample, given: _relation_s(sample, len(given["columns"])),
         Shape(

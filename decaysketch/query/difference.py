@@ -1,4 +1,4 @@
-"""Comparison of two results: a difference or a ratio, read from one sample, with its own interval.
+"""Comparison of two moments: a difference or a ratio, read from one sample, with its own interval.
 
 Each retained row in an undecayed sample represents a mass ``u_i`` with variance ``V_i``. For any
 decays and times in two results, their difference is a sum ``sum c_i u_i``. Its signed coefficients
@@ -17,9 +17,8 @@ ratios         each ``r`` for which the ``A - r B`` interval contains 0 (Fieller
 ============== =================================================================================
 
 ``g1`` and ``g2`` are the decay weights for a row at each result's time. They are 0 for later
-rows. Two parts of the rows at one time (:func:`compare_parts`) need no undecayed sample: there the
-masses are decayed, and ``g1`` and ``g2`` are 1 for the rows of a part and 0 for others. So every
-sample can compare parts. Quantiles are not such sums: compare ranks at a fixed value, or two
+rows. :mod:`~decaysketch.query.comparisons` compares two parts of the rows at one time. Quantiles
+are not such sums: compare ranks at a fixed value, or two
 quantiles at confidence ``1 - delta / 2`` each.
 
 The intervals' coverage is measured (``python -m quality.intervals --part contrasts``), not
@@ -31,7 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -41,12 +40,9 @@ from decaysketch.core.text.expression import Bound
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
 from decaysketch.query.aggregates import (
-    LEAST_REST,
     Hits,
     approximate,
-    drawn_sizes,
     exactly,
-    hits_of,
     of_values,
     signed_sum,
     span_of,
@@ -59,7 +55,16 @@ from decaysketch.query.modifiers import valued_by
 from decaysketch.query.sample import Columns, Fading, Sample, pool
 from decaysketch.query.unseen_rows import ApartGrid, Grid, Reach
 
-__all__ = ["Comparison", "Filters", "Moment", "Pair", "Parts", "compare", "compare_parts"]
+__all__ = [
+    "COUNTED",
+    "Comparison",
+    "Filters",
+    "Moment",
+    "Pair",
+    "check_positive",
+    "checked",
+    "compare",
+]
 
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -71,7 +76,7 @@ Comparison = Literal["difference", "ratio"]
 Filters = tuple[Bound | None, Bound | None]
 """Of either side of a comparison."""
 
-_COUNTED = ("count", "rate", "total")  # sums over observations, not over their weights
+COUNTED = ("count", "rate", "total")  # sums over observations, not over their weights
 _HALVINGS = 50  # of a bisection: 15 digits
 _FARTHEST = 1e12  # times the ratio: an end that lies further off is none
 
@@ -99,33 +104,6 @@ class Pair(NamedTuple):
     def pooled(cls, pairs: Sequence[Pair]) -> Pair:
         """Pool several hash functions. See :func:`~decaysketch.query.sample.pool`."""
         return cls(*(pool(samples) for samples in zip(*pairs, strict=True)))
-
-
-class Parts(NamedTuple):
-    """Two parts of the rows in a sample, and the compared values.
-
-    Attributes:
-        where, versus: the conditions of either part. None: all rows.
-        of: the values. None: the sample's values.
-    """
-
-    where: Bound | None
-    versus: Bound | None
-    of: Bound | None = None
-
-    def masks(self, table: SampleTable) -> tuple[BoolArray, BoolArray]:
-        """Return the rows of either part."""
-        everything = np.ones(len(table), np.bool_)
-        first, second = (
-            everything if each is None else each.holds(table) for each in (self.where, self.versus)
-        )
-        return first, second
-
-    def values(self, sample: Sample) -> Float64Array:
-        """Return the values, NaN where there is none."""
-        if self.of is not None:
-            return np.asarray(self.of(SampleTable(sample)).floats)
-        return np.where(sample.missing, np.nan, sample.values.astype(np.float64))
 
 
 class _Side(NamedTuple):
@@ -162,15 +140,6 @@ class _Side(NamedTuple):
         return weights
 
 
-class _Flat(NamedTuple):
-    """A :class:`~decaysketch.query.unseen_rows.ApartGrid` of one hit size, for decayed masses."""
-
-    step: float
-
-    def largest(self, alpha: float, beta: float) -> float:
-        return self.step * max(alpha, -beta, 0.0)
-
-
 @dataclass(frozen=True, eq=False)
 class _Rows:
     """The rows in an aggregate, and the weights that either side gives them.
@@ -187,8 +156,8 @@ class _Rows:
     columns: Columns
     first: _Side
     second: _Side
-    grid: Grid | _Flat
-    gaps: Grid | _Flat
+    grid: Grid
+    gaps: Grid
 
     @classmethod
     def of(
@@ -216,30 +185,6 @@ class _Rows:
         if values is not None:
             values = values.astype(np.float64, copy=False)
         return cls(sample, values, columns, first, second, grid, gaps)
-
-    @classmethod
-    def of_parts(cls, sample: Sample, parts: Parts, *, valued: bool, counted: bool) -> _Rows:
-        """Return the rows of either part, with decayed masses. With ``counted``, sums are over
-        observations.
-        """
-
-        def read(each: Sample) -> BoolArray:
-            first, second = parts.masks(SampleTable(each))
-            kept = first | second
-            return kept & ~np.isnan(parts.values(each)) if valued else kept
-
-        sample = sample.only(read)
-        masks = parts.masks(SampleTable(sample))
-        values = parts.values(sample) if valued else None
-        if counted:  # after conditions are read, since it has weights of 1
-            sample = sample.counted
-        fading = Fading(cast(Decay, sample.decay), sample.now, 0, sample.magnitude)
-        first, second = (
-            _Side(fading, sample.beside(mask.astype(np.float64), valued=False)) for mask in masks
-        )
-        values = None if values is None else sample.beside(values, valued=False)
-        gaps = _Flat(sample.step if sample.weighted else 0.0)
-        return cls(sample, values, sample.columns, first, second, _Flat(sample.step), gaps)
 
     def linear(
         self, c: Float64Array, confidence: float, hits: Hits, function: Float64Array | None = None
@@ -311,7 +256,7 @@ def compare(
     confidence: float = 0.95, value: float | None = None, filters: Filters = (None, None),
     of: Bound | None = None,
 ) -> Estimate:  # fmt: skip
-    """Compare an aggregate at one moment with another moment, or between two parts of the rows.
+    """Compare an aggregate at one moment with another moment.
 
     Args:
         pair: the samples.
@@ -331,9 +276,9 @@ def compare(
 
     Complexity: O(n log n). A ratio takes about a hundred times as long as a difference.
     """
-    confidence = _checked(how, confidence)
+    confidence = checked(how, confidence)
     valued = aggregate in ("mean", "rank", "total")
-    counted = aggregate in _COUNTED
+    counted = aggregate in COUNTED
     with np.errstate(over="ignore", invalid="ignore"):
         rows = _Rows.of(pair.both, now, then, filters, of, valued=valued, counted=counted)
         spans = [span_of(side.decay) if aggregate == "rate" else 1.0 for side in (now, then)]
@@ -342,39 +287,7 @@ def compare(
     return _told(found, how, same=same)
 
 
-def compare_parts(
-    sample: Sample, aggregate: str, parts: Parts, how: Comparison = "difference", *,
-    confidence: float = 0.95, value: float | None = None, span: float | None = None,
-) -> Estimate:  # fmt: skip
-    """Compare an aggregate of a part of the rows with the same of another part, at one time.
-
-    Args:
-        sample: the rows, with the stream's values.
-        aggregate, how, confidence, value: see :func:`compare`.
-        parts: both parts, and the compared values.
-        span: the divisor of a rate. None: the integral of the decay.
-
-    Returns:
-        The estimate. Its ``changed`` is true if 0 (for a ratio, 1) lies outside the interval.
-
-    Raises:
-        ParameterError: see :func:`compare`.
-
-    Complexity: O(n). A ratio takes about a hundred times as long as a difference.
-    """
-    confidence = _checked(how, confidence)
-    valued = aggregate in ("mean", "rank", "total")
-    with np.errstate(over="ignore", invalid="ignore"):
-        rows = _Rows.of_parts(sample, parts, valued=valued, counted=aggregate in _COUNTED)
-        if aggregate == "rate":
-            span = span_of(sample.decay) if span is None else span
-        spans = [1.0 if span is None else span] * 2
-        found = _compared(rows, aggregate, spans, how, confidence, value)
-    first, second = (each if each is None else each.text for each in parts[:2])
-    return _told(found, how, same=first == second)
-
-
-def _checked(how: Comparison, confidence: float) -> float:
+def checked(how: Comparison, confidence: float) -> float:
     if how not in get_args(Comparison):
         raise ParameterError(f"how is {how!r}; expected one of {', '.join(get_args(Comparison))}")
     return check_confidence(confidence)
@@ -422,7 +335,7 @@ def _of_sums(
         if aggregate == "total" and not rows.sample.exact:
             found = found._replace(caveats=of_values(columns, f, factors, found.caveats))
         return rows.estimate(found.ends, found, 1.0, confidence).over(magnitude)
-    _check_positive(f, "totals")
+    check_positive(f, "totals")
     unit = 1.0 if function is None else 1.0 / columns.weights
     a, b = f * first.weights, f * second.weights
     above, below = (float((columns.masses * side * unit).sum()) for side in (a, b))
@@ -508,40 +421,7 @@ def _roots(ratio: float, balance: Callable[[float], Interval]) -> Interval:
     return Interval(ratio, least, high)
 
 
-def _of_residuals(
-    rows: _Rows, a: float, b: float, m1: float, m2: float, r: float, v: Float64Array,
-    confidence: float,
-) -> _Linear:  # fmt: skip
-    """Return the interval for ``m1 - r m2``, two parts at one time, as for a mean.
-
-    Each residual is over ``1 - leverage`` (the jackknife). A part with few rows borrows the tail
-    from both: a hit may be as large as one that is drawn by its size.
-
-    Args:
-        rows: the rows in both parts.
-        a, b, m1, m2: the parts' weights and means.
-        r: factor before the second mean.
-        v: the compared values.
-        confidence: the interval's confidence.
-    """
-    sample, columns, g1, g2 = rows.sample, rows.columns, rows.first.weights, rows.second.weights
-    masses = columns.masses
-    one, other = (
-        g / weight * (v - mean) / np.maximum(1.0 - g * masses / weight, LEAST_REST)
-        for g, weight, mean in ((g1, a, m1), (g2, b, m2))
-    )
-    c = one - r * other
-    hits = hits_of(sample, columns, c, None, (0.0, 0.0), np.empty(0))
-    up, down = (
-        max(usual, sample.step * size)
-        for usual, size in zip(hits.usual, drawn_sizes(masses, c), strict=True)
-    )
-    found = rows.linear(c, confidence, hits._replace(usual=(up, down)))
-    (value, lower, upper), middle = found.ends, m1 - r * m2
-    return found._replace(ends=Interval(middle, middle - (value - lower), middle + (upper - value)))
-
-
-def _check_positive(values: Float64Array, name: str) -> None:
+def check_positive(values: Float64Array, name: str) -> None:
     if np.any(values < 0.0):
         raise ParameterError(
             f"value {values.min():g} is negative: a ratio is one of {name} that cannot be; compare "
@@ -559,7 +439,7 @@ def _of_means(rows: _Rows, how: Comparison, confidence: float, at_most: float | 
     shares, ratio = at_most is not None, how == "ratio"
     least, most = (-1.0, 1.0) if shares else (-math.inf, math.inf)
     if ratio:
-        _check_positive(v, "ranks" if shares else "means")
+        check_positive(v, "ranks" if shares else "means")
         least, most = 0.0, math.inf
     if at_most is not None:
         v = (v <= at_most).astype(np.float64)
@@ -579,8 +459,6 @@ def _of_means(rows: _Rows, how: Comparison, confidence: float, at_most: float | 
 
     def balance(r: float) -> _Linear:
         """Return the interval for ``m1 - r m2``."""
-        if isinstance(rows.grid, _Flat):
-            return _of_residuals(rows, a, b, m1, m2, r, v, confidence)
         # A hit may have any value that was seen, though none was such.
         ends_of = [((value - m1) / a, r * (value - m2) / b) for value in (lowest, highest)]
         up = max(rows.grid.largest(*each) for each in ends_of)

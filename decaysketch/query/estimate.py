@@ -40,6 +40,7 @@ __all__ = [
     "rank_balance",
     "share_interval",
     "wider",
+    "wider_by",
 ]
 
 Float64Array = npt.NDArray[np.float64]
@@ -419,12 +420,17 @@ def wider(parts: Float64Array, confidence: float) -> float:
     It has ``2 V^2 / sum v^2`` degrees of freedom for a variance V with the parts v (Satterthwaite
     1946).
     """
-    squares = float((parts * parts).sum())
-    if not squares > 0.0:
-        return 1.0
-    freedom = max(2.0 * float(parts.sum()) ** 2 / squares, 1.0)
+    return float(wider_by((parts * parts).sum(), parts.sum(), confidence))
+
+
+def wider_by(
+    squares: npt.ArrayLike, variance: npt.ArrayLike, confidence: float
+) -> npt.NDArray[np.float64]:
+    """Return the same as :func:`wider`, for variances and the sums over their squared parts."""
+    some = np.asarray(squares) > 0.0
+    freedom = 2.0 * np.square(variance) / np.where(some, squares, 1.0)
     level = 0.5 + 0.5 * confidence
-    return stdtrit(freedom, level) / ndtri(level)
+    return np.where(some, stdtrit(np.maximum(freedom, 1.0), level) / ndtri(level), 1.0)
 
 
 def rank_balance(part: Interval, rest: Interval, q: float) -> Interval:

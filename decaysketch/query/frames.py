@@ -10,7 +10,7 @@ import numpy as np
 
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.query.estimate import Estimate
-from decaysketch.query.grouped import Estimates
+from decaysketch.query.group_sums import Estimates
 
 if TYPE_CHECKING:
     from decaysketch.query.aggregates import Histogram

@@ -9,8 +9,7 @@ Woodruff's method (1952): a value's rank may be ``q`` if 0 lies in the interval 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,41 +18,17 @@ import numpy.typing as npt
 from decaysketch.core.special import ndtri
 from decaysketch.errors import ParameterError
 from decaysketch.query import _groups_native as _native
-from decaysketch.query import aggregates, grouped
-from decaysketch.query.estimate import Estimate, gamma_quantile
-from decaysketch.query.grouped import FEW, Estimates, Parts
+from decaysketch.query import aggregates
+from decaysketch.query.estimate import gamma_quantile
+from decaysketch.query.group_sums import FEW, EstimateLists, Estimates, Parts, largest
 from decaysketch.query.sample import FAINT
 
-__all__ = ["EstimateLists", "median_by", "quantiles_by"]
+__all__ = ["median_by", "quantiles_by"]
 
 BoolArray = npt.NDArray[np.bool_]
 Float64Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 Int64Array = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class EstimateLists:
-    """Several estimates for each group, as columns.
-
-    Attributes:
-        each: one for each number in a result.
-    """
-
-    each: tuple[Estimates, ...]
-
-    def __len__(self) -> int:
-        return len(self.each[0])
-
-    def __getitem__(self, number: int) -> list[Estimate]:
-        return [found[number] for found in self.each]
-
-    def __iter__(self) -> Iterator[list[Estimate]]:
-        return map(self.__getitem__, range(len(self)))
-
-    def take(self, order: IntArray) -> EstimateLists:
-        """Return the estimates for some groups."""
-        return EstimateLists(tuple(found.take(order) for found in self.each))
 
 
 class _Ranks(NamedTuple):
@@ -170,7 +145,7 @@ def _quantile(parts: Parts, ranks: _Ranks, q: float) -> Estimates:
     size, sample = parts.size, parts.sample
     value, lower, upper = np.full(size, np.nan), np.full(size, -np.inf), np.full(size, np.inf)
     exact = ~(parts.step > 0.0)
-    newest = grouped.largest(parts.beside(valued=False), sample.columns.decayed, size)
+    newest = largest(parts.beside(valued=False), sample.columns.decayed, size)
     faded = (parts.step * aggregates.OUTWEIGHED > ranks.weight) | (newest < FAINT)
     faded &= ~exact & (ranks.counts > 0)
     there = np.flatnonzero(ranks.counts)

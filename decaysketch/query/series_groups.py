@@ -29,7 +29,8 @@ from decaysketch.core.text.expression import Bound, Column, Schema
 from decaysketch.errors import ParameterError
 from decaysketch.query.dispatch import given_to
 from decaysketch.query.estimate import Estimate
-from decaysketch.query.grouped import FEW, Keys, number_rows
+from decaysketch.query.group_keys import Keys, number_rows
+from decaysketch.query.group_sums import FEW
 from decaysketch.query.modifiers import Modifiers, bound_to
 from decaysketch.query.shapes import Combine, Question, check_combine
 from decaysketch.query.tables import GroupTable, as_group, asked_by_group

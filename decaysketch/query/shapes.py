@@ -209,6 +209,8 @@ class Question(Generic[A]):
         most: maximum number of estimates in the result.
         sql: its name in SQL.
         compared: whether it can compare two moments, see :mod:`decaysketch.query.difference`.
+        by_group: returns the results for all groups in a sample at once. Keyword arguments are the
+            query's own. None if it is computed for one group after the other.
     """
 
     name: str
@@ -223,6 +225,7 @@ class Question(Generic[A]):
     most: Callable[[Arguments], int] = lambda _arguments: 1
     sql: str = ""
     compared: bool = False
+    by_group: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
         if not self.sql:

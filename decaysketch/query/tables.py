@@ -12,13 +12,14 @@ import numpy.typing as npt
 
 from decaysketch.core.text.expression import Bound, Kind, Schema
 from decaysketch.errors import ParameterError, UnanswerableQueryError
-from decaysketch.query import aggregates, grouped
+from decaysketch.query import aggregates, grouped, relations
 from decaysketch.query.buckets import ENDS, by_group, reads_ranges
 from decaysketch.query.comparisons import against
 from decaysketch.query.dispatch import given_to
 from decaysketch.query.estimate import Estimate, check_confidence
-from decaysketch.query.grouped import Estimates, Keys, Parts, number_groups
-from decaysketch.query.grouped_quantiles import EstimateLists, median_by, quantiles_by
+from decaysketch.query.group_keys import Keys, number_groups
+from decaysketch.query.group_sums import FEW, EstimateLists, Estimates, Parts
+from decaysketch.query.grouped_quantiles import median_by, quantiles_by
 from decaysketch.query.modifiers import Modifiers, bound_to, modified, revalued
 from decaysketch.query.sample import FAINT, EndOfRange, Sample, changed, pool
 from decaysketch.query.shapes import SCALAR, Combine, Held, Question, check_combine
@@ -38,11 +39,15 @@ MOST_ONE_BY_ONE = 100
 
 #: Aggregates that are computed for all groups at once.
 _AT_ONCE: Mapping[str, Callable[..., Estimates | EstimateLists]] = {
+    "correlation": relations.correlation,
     "count": grouped.count_by,
+    "covariance": relations.covariance,
     "mean": grouped.mean_by,
     "median": median_by,
     "quantile": quantiles_by,
     "rate": grouped.rate_by,
+    "ratio": relations.ratio,
+    "regression": relations.regression,
     "selectivity": grouped.selectivity_by,
     "sum": grouped.sum_by,
     "total": grouped.total_by,
@@ -56,8 +61,11 @@ def computed_at_once(aggregate: str) -> bool:
     return aggregate in _AT_ONCE
 
 
+_RELATIONS = ("correlation", "covariance", "ratio", "regression")
+
 # Processor seconds, measured: of a table; of a row for each key and pass; of a group.
 _TABLE_S, _ROW_S, _GROUP_S = 1e-3, 60e-9, 5e-6
+_FIT_S = 60e-6  # of a group, for relations and comparisons
 
 
 class GroupRow(NamedTuple):
@@ -122,7 +130,7 @@ class GroupTable:
         number %= len(self)
         keys = dict(zip(self.names, (listed[number] for listed in self.values), strict=True))
         answer, rows = self.answers[number], int(self.rows[number])
-        small = rows < grouped.FEW and not _is_exact(answer)
+        small = rows < FEW and not _is_exact(answer)
         certain = None if self.certain is None else bool(self.certain[number])
         return GroupRow(keys, answer, rows, small, certain)
 
@@ -241,10 +249,9 @@ class GroupedView:
         self, question: Question[Any], given: dict[str, Any], confidence: float, combine: Combine
     ) -> GroupTable:
         pooled, keys = self._grouped()
-        at_once = None if self._modifiers.versus is not None else _AT_ONCE.get(question.name)
         single = combine == "average" or len(self._samples) == 1
-        if at_once is not None and single:
-            return self._at_once(question, given, at_once, pooled, keys, confidence)
+        if single and question.name in _AT_ONCE:
+            return self._at_once(question, given, pooled, keys, confidence)
         return self._one_by_one(question, given, keys, confidence, combine)
 
     def _at_bound(self, bound: EndOfRange) -> GroupedView:
@@ -266,10 +273,10 @@ class GroupedView:
         pooled, keys = self._grouped()
         rows = len(pooled) * (2 + len(self._by))
         at_once = _TABLE_S + rows * _ROW_S + keys.size * _GROUP_S
-        compared = self._modifiers.versus is not None
-        if found.name in _AT_ONCE and combine == "average" and not compared:
-            return at_once
         found = against(found, self._modifiers, self._schema)
+        if found.name in _AT_ONCE and combine == "average":
+            alone = found.name not in _RELATIONS and self._modifiers.versus is None
+            return at_once if alone else at_once + found.cost_s(pooled, given) + keys.size * _FIT_S
         listed = min(keys.size, self._limit(keys))
         each = found.cost_s(pooled, given | {"combine": combine})
         # The rows of the groups are all rows; what an aggregate costs besides, it costs each time.
@@ -302,33 +309,38 @@ class GroupedView:
     # ------------------------------------------------------------------------------ all at once
 
     def _at_once(
-        self, question: Question[Any], given: dict[str, Any],
-        aggregate: Callable[..., Estimates | EstimateLists], pooled: Sample, keys: Keys,
+        self, question: Question[Any], given: dict[str, Any], pooled: Sample, keys: Keys,
         confidence: float,
     ) -> GroupTable:  # fmt: skip
+        asked = against(question, self._modifiers, self._schema, self._span)
+        compared = asked is not question
         if pooled.labels is not None and self._modifiers.of is None:
             question.check_labels(given)
-        sample = revalued(pooled, self._modifiers, self._schema)
-        if sample.labels is not None:
-            question.check_labels(given)
+        sample = pooled  # parts are read from the stream's own values
+        if not compared:
+            sample = revalued(pooled, self._modifiers, self._schema)
+            if sample.labels is not None:
+                question.check_labels(given)
         groups = self._strata(sample, keys)
         parts = _parts(_as_whole(sample), keys, confidence, groups)._replace(span=self._span)
+        aggregate = asked.by_group or _AT_ONCE[question.name]
         found = aggregate(parts, **_arguments(question, given))
         rows = np.bincount(keys.numbers[0], minlength=keys.size)
-        if isinstance(found, Estimates) and question.name != "median":
-            found = self._scaled_again(question, given, parts, keys, found)
+        if question.name not in ("median", "quantile"):
+            found = self._scaled_again(asked, given, parts, keys, found)
         sizes = np.full(keys.size, np.nan) if isinstance(found, EstimateLists) else found.value
         order = self._order(sizes, rows, keys)
         unseen = self._unseen(pooled, groups, confidence)
         certain = None
         if self._modifiers.order == "largest" and len(found) and isinstance(found, Estimates):
-            certain = _certain(found, order, _unseen_bound(question, parts, unseen))
+            bound = math.inf if compared else unseen
+            certain = _certain(found, order, _unseen_bound(question, parts, bound))
         return self._table(question, given, keys, found.take(order), rows, order, certain, unseen)
 
     def _scaled_again(
         self, question: Question[Any], given: dict[str, Any], parts: Parts, keys: Keys,
-        found: Estimates,
-    ) -> Estimates:  # fmt: skip
+        found: Estimates | EstimateLists,
+    ) -> Estimates | EstimateLists:  # fmt: skip
         """Return groups that are so much older than the newest row that squares of their weights
         were lost, each from its own sample.
         """
@@ -342,16 +354,20 @@ class GroupedView:
         faint = np.flatnonzero(newest < FAINT)
         if not len(faint):
             return found
-        columns = (found.value, found.lower, found.upper, found.stderr)
+        several = isinstance(found, EstimateLists)
+        lists = found.each if isinstance(found, EstimateLists) else (found,)
         for number in faint[:MOST_ONE_BY_ONE].tolist():
             (one,) = self._restricted([sample], keys, number)
-            estimate = question.answer([one], confidence=parts.level, **given)
-            ends = (estimate.value, estimate.lower, estimate.upper, estimate.stderr)
-            for column, end in zip(columns, ends, strict=True):
-                column[number] = end
+            answer = question.answer([one], confidence=parts.level, **given)
+            for each, estimate in zip(lists, answer if several else [answer], strict=True):
+                each.value[number], each.stderr[number] = estimate.value, estimate.stderr
+                each.lower[number], each.upper[number] = estimate.lower, estimate.upper
         lost = np.zeros(keys.size, np.bool_)
         lost[faint] = True
-        return replace(found, caveats=(*found.caveats, ("faded", lost & ~found.exact)))
+        marked = [
+            replace(each, caveats=(*each.caveats, ("faded", lost & ~each.exact))) for each in lists
+        ]
+        return EstimateLists(tuple(marked)) if several else marked[0]
 
     # ------------------------------------------------------------------------------- one by one
 
@@ -386,7 +402,7 @@ class GroupedView:
         found = []
         for number in chosen.tolist():
             answer = self._of_one(asked, given, wholes, keys, number, level)
-            small = int(rows[number]) < grouped.FEW
+            small = int(rows[number]) < FEW
             found.append(as_group(answer, confidence, small))
         sizes = np.full(keys.size, np.nan)
         if question.shape is SCALAR:

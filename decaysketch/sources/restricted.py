@@ -33,11 +33,11 @@ import numpy as np
 
 from decaysketch.core.text.expression import Kind
 from decaysketch.errors import ParameterError
-from decaysketch.query import grouped
 from decaysketch.query.columns import schema_of
 from decaysketch.query.covering import SOURCE_QUESTIONS
 from decaysketch.query.dispatch import View, given_to
 from decaysketch.query.estimate import Estimate, check_confidence
+from decaysketch.query.group_sums import FEW
 from decaysketch.query.modifiers import SOURCE_KEYS, Modifiers, bound_to
 from decaysketch.query.pair_view import RangeView
 from decaysketch.query.shapes import Combine, Held, Question, check_combine
@@ -401,7 +401,7 @@ def _ordered(rows: list[_Row], modifiers: Modifiers, outer: Sequence[str]) -> li
 
 
 def _told(row: _Row, confidence: float) -> Any:
-    return as_group(row.answer, confidence, row.rows < grouped.FEW)
+    return as_group(row.answer, confidence, row.rows < FEW)
 
 
 def _detail(key: str) -> int:

@@ -10,6 +10,7 @@ import pytest
 
 import decaysketch as ds
 from decaysketch.errors import ParameterError, UnanswerableQueryError
+from decaysketch.query.modifiers import Modifiers
 from decaysketch.query.tables import GroupTable
 
 HOUR = 3600
@@ -70,6 +71,54 @@ def test_all_groups_at_once_are_each_restricted_sample(
         assert (row.answer.exact, row.answer.rows) == (one.exact, one.rows)
         assert {*row.answer.caveats} - {"small-group"} == {*one.caveats}
         assert row.small is (row.rows < 20 and not one.exact)
+
+
+RATIO = {"how": "ratio"}
+COMPARED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    *(("ratio", {"columns": columns}, {}) for columns in (["v", "age"], ["v", "w"])),
+    ("covariance", {"columns": ["v", "age"]}, {}),
+    ("correlation", {"columns": ["v", "time"]}, {}),
+    ("regression", {"columns": ["v", "age", "w"]}, {}),
+    *(
+        (name, {"value": 2.0} if name == "rank" else {}, {"where": where, "versus": "v > 1"} | how)
+        for name in ("count", "rate", "sum", "total", "mean", "rank")
+        for where, how in (("v <= 1", {}), ("v <= 1", RATIO), ("v > 0.5", RATIO))
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("max_weight", [1, 9])
+@pytest.mark.parametrize("asked", COMPARED, ids=lambda asked: f"{asked[0]} {asked[2].get('how')}")
+def test_relations_and_comparisons_of_groups_are_those_of_each(
+    asked: tuple[str, dict[str, Any], dict[str, Any]], max_weight: int
+) -> None:
+    question, arguments, modifiers = asked
+    view = build(max_weight=max_weight).at(DECAY)
+    for key in ("weekday(time)", "hour(time)"):
+        table = view.modified(Modifiers(by=(key,), order="key", **modifiers)).ask(
+            question, **arguments
+        )
+        level = 1.0 - 0.05 / len(table)
+        for row in list(table)[:: max(1, len(table) // 5)]:
+            part = view.given(where=f"{key} == {row.by[key]}")
+            one = part.modified(Modifiers(**modifiers)).ask(question, confidence=level, **arguments)
+            pairs = (
+                zip(row.answer, one, strict=True) if isinstance(one, list) else [(row.answer, one)]
+            )
+            for found, alone in pairs:
+                names = ("value", "lower", "upper", "stderr")
+                assert [getattr(found, name) for name in names] == pytest.approx(
+                    [getattr(alone, name) for name in names], rel=1e-7, nan_ok=True
+                ), row
+                assert (found.exact, found.rows) == (alone.exact, alone.rows)
+                assert found.changed is alone.changed
+
+
+def test_relations_have_more_than_100_groups() -> None:
+    table = build().ratio("v", "age", DECAY, by="time // 30 % 500")
+    assert len(table) == table.total_groups > 100
+    values = [row.answer.value for row in table if not math.isnan(row.answer.value)]
+    assert values == sorted(values, reverse=True)
 
 
 def test_recent_buckets_of_time_are_exact() -> None:
