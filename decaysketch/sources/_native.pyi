@@ -7,6 +7,7 @@ _Float64 = npt.NDArray[np.float64]
 _Int8 = npt.NDArray[np.int8]
 _Int32 = npt.NDArray[np.int32]
 _Int64 = npt.NDArray[np.int64]
+_UInt64 = npt.NDArray[np.uint64]
 
 AMOUNTS: int
 
@@ -16,23 +17,25 @@ class Heard:
     def __init__(self, columns: Iterable[tuple[_Int64, _Int64, _Int64, _Int64, _Int8]]) -> None: ...
 
 def match(
-    heard: Heard, salt: int, max_weight: int
-) -> tuple[tuple[_Int64, _Int64, _Int64, _Int64, _Int64, _Int8, _Int32], _Int32]: ...
-def lags(heard: Heard, latest: _Int64, groups: _Int32) -> _Int64: ...
+    heard: Heard, salt: int, max_weight: int, in_order: bool
+) -> tuple[tuple[_Int64, _Int64 | None, _Int64, _Int8, _Int32], _Int32, bool]: ...
+def lags(heard: Heard, latest: _Int64, groups: _Int32) -> tuple[_Int64, _Int64]: ...
+def values(heard: Heard, latest: _Int64, groups: _Int32) -> _Int64: ...
 def latest_first(times: _Int64, levels: _Int8, marks: _Int64) -> _Int64: ...
-def misses(start: _Int64, sources: _Int32, rows: _Int64, count: int) -> _Int64: ...
+def misses(groups: _Int32, offsets: _Int64, degrees: _Int32, rows: _Int64) -> _Int64: ...
 def gather(
     heard: Heard, marks: _Int64, groups: _Int32, start: _Int64, timed: bool
-) -> tuple[_Int32, _Int64, _Int8]: ...
+) -> tuple[_Int32, _Int64, _Int8, _UInt64]: ...
 def overlaps(
     start: _Int64,
     sources: _Int32,
     bands: _Int8,
+    histories: _UInt64,
     decayed: _Float64,
     levels: _Int8,
     units: _Float64,
     cells: _Float64,
-    keys: npt.NDArray[np.uint64],
+    keys: _UInt64,
     bits: int,
     count: int,
     salt: int,
@@ -47,7 +50,7 @@ def scattered_overlaps(
     units: _Float64,
     marks: _Int64,
     cells: _Float64,
-    keys: npt.NDArray[np.uint64],
+    keys: _UInt64,
     bits: int,
     count: int,
     salt: int,

@@ -18,16 +18,17 @@ cdef extern from "sources/matching.h" nogil:
         int64_t *ids
         int64_t *weights
         int64_t *latest
-        int64_t *earliest
-        int64_t *value_keys
         int8_t *levels
         int32_t *degrees
 
     ctypedef struct ds_lookup:
-        uint32_t *slots
-        int most_bits
         uint64_t salt
         int64_t max_weight
+        uint64_t *sieve
+        uint32_t *slots
+        int32_t *suspects
+        int32_t *firsts
+        int32_t *renumbered
 
     ctypedef struct ds_incidences:
         const int64_t *start
@@ -35,16 +36,22 @@ cdef extern from "sources/matching.h" nogil:
         const int64_t *times
         const int8_t *bands
         int64_t observations
+        const uint64_t *histories
 
     ctypedef struct ds_sorting:
         uint64_t *keys[2]
         uint32_t *words[2]
 
+    ctypedef struct ds_block:
+        ds_sorting sorting
+        int64_t *ids
+        int64_t *weights
+        int32_t *groups
+
     ctypedef struct ds_misses:
         int64_t *shared
         int64_t *alone
         int64_t *longest
-        int64_t *next
 
     enum:
         DS_AMOUNTS
@@ -59,22 +66,33 @@ cdef extern from "sources/matching.h" nogil:
         uint64_t salt
 
     ctypedef struct ds_matching_kernels:
+        int64_t (*longest_block)(
+            const ds_heard *, int64_t, const int64_t *, int64_t, int64_t *
+        ) noexcept nogil
         int64_t (*match)(
-            const ds_heard *, int64_t, const ds_lookup *, const ds_observations *, int64_t *,
-            int32_t *
+            const ds_heard *, int64_t, const int64_t *, int64_t, const ds_lookup *,
+            const ds_observations *, const ds_block *, int64_t *, int32_t *, int *
         ) noexcept nogil
         void (*lags)(
+            const ds_heard *, int64_t, const int64_t *, const int32_t *, int64_t *, int64_t *
+        ) noexcept nogil
+        void (*values)(
             const ds_heard *, int64_t, const int64_t *, const int32_t *, int64_t *
         ) noexcept nogil
-        void (*gather)(
-            const ds_heard *, int64_t, const int64_t *, int64_t, const int32_t *, int64_t *,
-            int32_t *, int64_t *, int8_t *
+        int64_t (*match_many)(
+            const ds_heard *, int64_t, const int64_t *, int64_t, const ds_lookup *,
+            const ds_observations *, int64_t *, int32_t *, int *
         ) noexcept nogil
         int64_t (*latest_first)(
             const int64_t *, const int8_t *, int64_t, const int64_t *, const ds_sorting *, int64_t *
         ) noexcept nogil
+        void (*gather)(
+            const ds_heard *, int64_t, const int64_t *, int64_t, const int32_t *, int32_t *,
+            int32_t *, int64_t *, int8_t *, uint64_t *
+        ) noexcept nogil
         void (*misses)(
-            const ds_incidences *, const int64_t *, int64_t, int64_t, const ds_misses *
+            const int32_t *, const int64_t *, int64_t, const int32_t *, int64_t, const int64_t *,
+            int64_t, int32_t *, const ds_misses *
         ) noexcept nogil
         int (*overlaps)(
             const ds_incidences *, const double *, const int8_t *, const double *, const ds_pairs *
@@ -90,6 +108,9 @@ cdef extern from "sources/matching.h" nogil:
 cdef const ds_matching_kernels *kernels = ds_matching_at(ds_level())
 
 AMOUNTS = DS_AMOUNTS  # columns of the cell of a pair
+
+# Rows of a block of time, and the rows of a source between two of which its time is a sample.
+cdef int64_t BLOCK_ROWS = 4096, LEAST_STEP = 32, MOST_STEP = 512
 
 
 cdef class Heard:
@@ -130,47 +151,130 @@ cdef class Heard:
         PyMem_Free(self.c)
 
 
-def match(Heard heard, uint64_t salt, int64_t max_weight):
-    """Columns of the distinct observations by number, as `ds_observations` has them, and of each
-    row, over all sources, the number of its observation."""
+def _columns(*shapes):
+    """Columns, of (length, type), in one allocation: the ends of each take small pages, whose faults
+    cost as much as a kernel."""
+    sizes = [-(-length * np.dtype(kind).itemsize // 64) * 64 for length, kind in shapes]
+    memory, ends = np.empty(sum(sizes), np.uint8), np.cumsum(sizes)
+    return [
+        memory[end - size : end][: length * np.dtype(kind).itemsize].view(kind)
+        for (length, kind), size, end in zip(shapes, sizes, ends, strict=True)
+    ]
+
+
+cdef int64_t[::1] _cuts(Heard heard, int64_t block):
+    """Times, falling, that cut the rows of all sources into blocks of about so many rows."""
+    cdef int64_t step = min(max(block // max(heard.count, 1), LEAST_STEP), MOST_STEP)
+    cdef int64_t s, row, found = 0
+    samples = np.empty(heard.rows // step + 1, np.int64)
+    cdef int64_t[::1] times = samples
+    for s in range(heard.count):
+        for row in range(step - 1, heard.c[s].rows, step):
+            times[found] = heard.c[s].times[row]
+            found += 1
+    each = max(block // step, 1)
+    return np.append(np.sort(samples[:found])[::-1][each - 1 :: each], np.iinfo(np.int64).min)
+
+
+cdef object _open_block(Heard heard, const int64_t[::1] cuts, int64_t[::1] next_row, ds_block *to):
+    """Memory for the longest block."""
+    cdef int64_t rows = kernels.longest_block(
+        heard.c, heard.count, &cuts[0], cuts.shape[0], &next_row[0]
+    )
+    cdef uint64_t[::1] words = np.empty(6 * rows, np.uint64)
+    cdef uint64_t *first = &words[0]
+    to.sorting.keys[0], to.sorting.keys[1] = first, first + rows
+    to.sorting.words[0] = <uint32_t *> (first + 2 * rows)
+    to.sorting.words[1] = to.sorting.words[0] + rows
+    to.ids, to.weights = <int64_t *> (first + 3 * rows), <int64_t *> (first + 4 * rows)
+    to.groups = <int32_t *> (first + 5 * rows)
+    return words
+
+
+cdef object _open_lookup(int64_t n, ds_lookup *to):
+    """Memory to find duplicates at different times. Pages that are not needed are not touched."""
+    slots_ = 1 << (2 * n + 1).bit_length()
+    made = _columns(
+        (n // 2 + 4, np.uint64), (n + 1, np.int32), (n + 1, np.int32), (n + 1, np.int32),
+        (slots_, np.uint32),
+    )
+    cdef uint64_t[::1] sieve = made[0]
+    cdef int32_t[::1] suspects = made[1], firsts = made[2], renumbered = made[3]
+    cdef uint32_t[::1] slots = made[4]
+    to.sieve, to.slots = &sieve[0], &slots[0]
+    to.suspects, to.firsts, to.renumbered = &suspects[0], &firsts[0], &renumbered[0]
+    return made
+
+
+def match(Heard heard, uint64_t salt, int64_t max_weight, bint in_order):
+    """Columns of the distinct observations: ids, weights (None if all are 1), latest times, levels
+    and degrees. Of each row, over all sources, the number of its observation. Whether duplicates
+    differ in time. ``in_order``: latest first, which is faster for few sources."""
     cdef int64_t n = heard.rows
-    cdef int bits = max((<object> (2 * n)).bit_length(), 4)
     cdef int64_t found = 0
-    cdef ds_observations o
+    cdef int scattered = 0
+    cdef ds_block block
+    cdef ds_lookup by
     if not n < 1 << 30:
         raise ValueError(f"{n} rows; expected fewer than {1 << 30}")
-    # One allocation: the ends of each take small pages, whose faults cost as much as the matching.
-    memory = np.empty(49 * n, np.uint8)
-    made = [memory[8 * n * k : 8 * n * (k + 1)].view(np.int64) for k in range(5)]
-    made += [memory[48 * n :].view(np.int8), memory[40 * n : 44 * n].view(np.int32)]
-    groups = memory[44 * n : 48 * n].view(np.int32)
-    cdef uint32_t[::1] slots = np.empty(1 << bits, np.uint32)
-    cdef ds_lookup by = ds_lookup(&slots[0], bits, salt, max_weight)
-    cdef int64_t[::1] ids = made[0], weights = made[1], latest = made[2], earliest = made[3]
-    cdef int64_t[::1] value_keys = made[4]
-    cdef int8_t[::1] levels = made[5]
-    cdef int32_t[::1] degrees = made[6], numbers = groups
-    cdef int64_t[::1] next_row = np.empty(max(heard.count, 1), np.int64)
+    heavy = n if max_weight > 1 else 0
+    *made, groups = _columns(
+        (n, np.int64), (heavy, np.int64), (n, np.int64), (n, np.int8), (n, np.int32), (n, np.int32)
+    )
+    cdef int64_t[::1] ids = made[0], weights = made[1 if heavy else 0], latest = made[2]
+    cdef int8_t[::1] levels = made[3]
+    cdef int32_t[::1] degrees = made[4], numbers = groups
+    cdef int64_t[::1] cuts, next_row
     if n:
-        o = ds_observations(
-            &ids[0], &weights[0], &latest[0], &earliest[0], &value_keys[0], &levels[0], &degrees[0]
-        )
+        cuts = _cuts(heard, BLOCK_ROWS if in_order else MOST_STEP * heard.count)
+        next_row, kept = np.empty(2 * heard.count, np.int64), [_open_lookup(n, &by)]
+        if in_order:
+            kept.append(_open_block(heard, cuts, next_row, &block))
+        by.salt, by.max_weight = salt, max_weight
+        o = ds_observations(&ids[0], &weights[0], &latest[0], &levels[0], &degrees[0])
         with nogil:
-            found = kernels.match(
-                heard.c, heard.count, &by, &o, &next_row[0], &numbers[0]
-            )
-    return tuple(column[:found] for column in made), groups
+            if in_order:
+                found = kernels.match(
+                    heard.c, heard.count, &cuts[0], cuts.shape[0], &by, &o, &block, &next_row[0],
+                    &numbers[0], &scattered,
+                )
+            else:
+                found = kernels.match_many(
+                    heard.c, heard.count, &cuts[0], cuts.shape[0], &by, &o, &next_row[0],
+                    &numbers[0], &scattered,
+                )
+    if not heavy:
+        made[1] = None
+    columns = tuple(column if column is None else column[:found] for column in made)
+    return columns, groups, bool(scattered)
 
 
 def lags(Heard heard, const int64_t[::1] latest, const int32_t[::1] groups):
-    """Of each source, the longest time by which a row lies before the latest of its duplicates."""
+    """Of each source, the longest time by which a row lies before the latest of its duplicates, and
+    of each observation the earliest time."""
+    _check_groups(heard, groups)
+    made, early = np.zeros(heard.count, np.int64), np.array(latest, np.int64)
+    cdef int64_t[::1] found = made, earliest = early
+    if heard.rows:
+        with nogil:
+            kernels.lags(heard.c, heard.count, &latest[0], &groups[0], &found[0], &earliest[0])
+    return made, early
+
+
+cdef int _check_groups(Heard heard, const int32_t[::1] groups) except -1:
     if groups.shape[0] != heard.rows:
         raise ValueError(f"{groups.shape[0]} numbers of {heard.rows} rows")
-    made = np.zeros(heard.count, np.int64)
+    return 0
+
+
+def values(Heard heard, const int64_t[::1] latest, const int32_t[::1] groups):
+    """Of each observation, the value key of its latest duplicate; the largest of equally late ones."""
+    _check_groups(heard, groups)
+    made = np.full(latest.shape[0], np.iinfo(np.int64).min, np.int64)
     cdef int64_t[::1] found = made
     if heard.rows:
         with nogil:
-            kernels.lags(heard.c, heard.count, &latest[0], &groups[0], &found[0])
+            kernels.values(heard.c, heard.count, &latest[0], &groups[0], &found[0])
     return made
 
 
@@ -201,39 +305,49 @@ def latest_first(
 
 
 def misses(
-    const int64_t[::1] start, const int32_t[::1] sources, const int64_t[::1] rows, int64_t count,
+    const int32_t[::1] groups, const int64_t[::1] offsets, const int32_t[::1] degrees,
+    const int64_t[::1] rows,
 ):
-    """int64[3, count]: see `ds_misses`. ``rows`` are observations in order of time."""
-    cdef int64_t n = start.shape[0] - 1
-    cdef ds_incidences by
+    """int64[3, sources]: see `ds_misses`. ``rows`` are some observations, and the rows of a source
+    in ``groups`` are in the same order."""
+    cdef int64_t n = degrees.shape[0], count = offsets.shape[0] - 1
     cdef ds_misses found
-    if n < 0 or start[n] != sources.shape[0]:
-        raise ValueError(f"{sources.shape[0]} incidences that are not of {n} observations")
+    if count < 0 or offsets[count] != groups.shape[0]:
+        raise ValueError(f"{groups.shape[0]} numbers that are not of {count} sources")
     if rows.shape[0] and not 0 <= np.min(rows) <= np.max(rows) < n:
         raise ValueError(f"rows that are not of {n} observations")
-    made = np.zeros((4, count), np.int64)
+    made = np.zeros((3, count), np.int64)
     cdef int64_t[:, ::1] columns = made
+    cdef int32_t[::1] places = np.empty(n, np.int32)
     if count and rows.shape[0]:
-        by = ds_incidences(&start[0], &sources[0], NULL, NULL, n)
-        found = ds_misses(&columns[0, 0], &columns[1, 0], &columns[2, 0], &columns[3, 0])
+        found = ds_misses(&columns[0, 0], &columns[1, 0], &columns[2, 0])
         with nogil:
-            kernels.misses(&by, &rows[0], rows.shape[0], count, &found)
-    return made[:3]
+            kernels.misses(
+                &groups[0], &offsets[0], count, &degrees[0], n, &rows[0], rows.shape[0],
+                &places[0], &found,
+            )
+    return made
 
 
 def gather(
     Heard heard, const int64_t[:, ::1] marks, const int32_t[::1] groups, const int64_t[::1] start,
     bint timed,
 ):
-    """Sources by observation, their times (of length 0 unless ``timed``), and the level from which
-    each source is complete at its time."""
+    """Sources by observation, their times (of length 0 unless ``timed``), the level from which each
+    source is complete at its time, and by observation its sources as bits (of length 0 for more
+    than 64 sources)."""
     cdef int64_t n = heard.rows
     cdef int64_t observations = start.shape[0] - 1
     if groups.shape[0] != n or marks.shape[0] != heard.count or start[observations] != n:
         raise ValueError(f"numbers, watermarks or places that are not of {n} rows")
-    by, bands = np.empty(n, np.int32), np.empty(n, np.int8)
-    times = np.empty(n if timed else 0, np.int64)
-    cdef int64_t[::1] next_place = np.array(start[:observations], np.int64)
+    by, times, bands, histories, places = _columns(
+        (n, np.int32), (n if timed else 0, np.int64), (n, np.int8),
+        (observations if heard.count <= 64 else 0, np.uint64), (observations, np.int32),
+    )
+    places[:] = start[:observations]
+    histories[:] = 0
+    cdef uint64_t[::1] bits = histories
+    cdef int32_t[::1] next_place = places
     cdef int32_t[::1] to = by
     cdef int8_t[::1] at = bands
     cdef int64_t[::1] stamps = times
@@ -242,8 +356,9 @@ def gather(
             kernels.gather(
                 heard.c, heard.count, &marks[0, 0], marks.shape[1], &groups[0], &next_place[0],
                 &to[0], &stamps[0] if timed else NULL, &at[0],
+                &bits[0] if bits.shape[0] else NULL,
             )
-    return by, times, bands
+    return by, times, bands, histories
 
 
 cdef int64_t _check(
@@ -264,16 +379,21 @@ cdef int64_t _check(
 
 def overlaps(
     const int64_t[::1] start, const int32_t[::1] sources, const int8_t[::1] bands,
-    const double[::1] decayed, const int8_t[::1] levels, const double[::1] units,
-    double[:, ::1] cells, uint64_t[::1] keys, int bits, int64_t count, uint64_t salt,
+    const uint64_t[::1] histories, const double[::1] decayed, const int8_t[::1] levels,
+    const double[::1] units, double[:, ::1] cells, uint64_t[::1] keys, int bits, int64_t count, uint64_t salt,
 ):
     """Add observations to the cells of their pairs; whether there was capacity for every pair."""
     cdef int64_t n = _check(start, sources, bands, levels, units, cells, keys, bits, count)
+    cdef const uint64_t *shared = NULL
+    if histories.shape[0] > 0 and bits == 0:
+        if histories.shape[0] != n or count > 64:
+            raise ValueError(f"{histories.shape[0]} histories of {n} observations")
+        shared = &histories[0]
     cdef ds_incidences by
     cdef ds_pairs pairs
     cdef int done = 1
     if n and sources.shape[0]:
-        by = ds_incidences(&start[0], &sources[0], NULL, &bands[0], n)
+        by = ds_incidences(&start[0], &sources[0], NULL, &bands[0], n, shared)
         pairs = ds_pairs(<ds_cells> &cells[0, 0], &keys[0], bits, count, salt)
         with nogil:
             done = kernels.overlaps(&by, &decayed[0], &levels[0], &units[0], &pairs)
@@ -294,7 +414,7 @@ def scattered_overlaps(
     if times.shape[0] != sources.shape[0] or decayed.shape[0] != sources.shape[0]:
         raise ValueError(f"times or weights that are not of {sources.shape[0]} incidences")
     if n and sources.shape[0]:
-        by = ds_incidences(&start[0], &sources[0], &times[0], &bands[0], n)
+        by = ds_incidences(&start[0], &sources[0], &times[0], &bands[0], n, NULL)
         pairs = ds_pairs(<ds_cells> &cells[0, 0], &keys[0], bits, count, salt)
         with nogil:
             done = kernels.scattered_overlaps(

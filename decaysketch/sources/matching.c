@@ -1,10 +1,14 @@
 /* Rows of several sources matched by observation, and overlaps of pairs of sources.
 
-   match: one pass over all rows, block by block of time, so that duplicates of an observation come
-   close together: the columns that they change are in cache, and numbers nearly follow time, which
-   every later pass gains from. Blocks only order the rows; duplicates far apart in time match as well.
-   The table begins small and grows by four with the observations that it meets. Its entries for rows
-   ahead are prefetched. Memory is the caller's; a table of the network's ids is salted per process.
+   match: block by block of time, the rows of all sources are sorted by time. Duplicates at one time
+   become neighbours, so they are found without a table, and numbers follow time, which every later
+   pass gains from. Then the few observations whose hash another one may have too, as a sieve of two
+   bits a hash shows, are looked up in a table: so duplicates at different times are found, however
+   far apart. A sieve and a table of the network's ids are salted per process. Memory is the caller's.
+
+   match_many: the same for hundreds of sources, where rows in order of time would jump among them all:
+   source by source in longer blocks, each row looked up in a table that grows by four. Numbers nearly
+   follow time.
 
    overlaps: an observation that sources a and b store counts for the pair at the coarser of their two
    levels, from which on both are complete at its time. With p the probability of that level, u = 1/p
@@ -13,144 +17,385 @@
        variance  E (m - g)^2 ~ g^2 u (u - 1)        skew  variance * (g u - g / 2)
 
    which is what `query/aggregates.py` takes of a row of weight 1 (the half belongs to the gamma variable
-   that it compares with). Every pair so gets the amounts of its own joint sample in one pass. */
+   that it compares with). Every pair so gets the amounts of its own joint sample in one pass. Among
+   64 sources or fewer, observations that the same sources heard are summed before their pairs are. */
 #include "sources/matching.h"
 
 #include "core/table.h"
 
-enum { AHEAD = 16, FIRST_BITS = 12, BLOCK_ROWS = 1 << 13, ROWS_OF_A_SOURCE = 512 };
+enum { AHEAD = 16, FEW = 8, FIRST_BITS = 12, SHARED_BITS = 9 };
+
+#define SPREAD 0x9E3779B97F4A7C15ULL /* odd; ids are spread by it, and need not be */
 
 /* ------------------------------------------------------------------------------------ observations */
 
-static inline uint64_t hash_of(const ds_heard *s, int64_t row, const ds_lookup *by) {
-    return ds_identity_hash(s->ids[row], s->weights[row], by->max_weight, by->salt);
-}
+typedef struct {
+    const ds_observations *o;
+    int64_t max_weight, found;
+    int scattered;
+} matching;
 
-static inline uint64_t hash_of_number(
-    const ds_observations *o, int64_t number, const ds_lookup *by
-) {
-    return ds_identity_hash(o->ids[number], o->weights[number], by->max_weight, by->salt);
-}
-
-static void refill(ds_table *table, const ds_lookup *by, const ds_observations *o, int64_t count) {
-    for (int64_t number = 0; number < count; number++) {
-        if (number + AHEAD < count) ds_prefetch(table, hash_of_number(o, number + AHEAD, by));
-        ds_probe at = ds_first_probe(table, hash_of_number(o, number, by));
-        while (ds_next(table, &at) >= 0) {
-        }
-        ds_put(table, &at, number);
+/* The first row from a row on that is earlier than a time. */
+static int64_t first_before(const ds_heard *from, int64_t row, int64_t time) {
+    int64_t step = 1, stop = from->rows;
+    for (; row + step < stop && from->times[row + step] >= time; step *= 2) row += step;
+    stop = row + step < stop ? row + step : stop;
+    while (row < stop) {
+        const int64_t middle = row + (stop - row) / 2;
+        if (from->times[middle] >= time) row = middle + 1;
+        else stop = middle;
     }
+    return row;
 }
 
-static inline void add_observation(
-    const ds_observations *o, int64_t number, const ds_heard *s, int64_t row
+static int64_t longest_block(
+    const ds_heard *sources, int64_t count, const int64_t *cuts, int64_t blocks, int64_t *next
 ) {
-    o->ids[number] = s->ids[row];
-    o->weights[number] = s->weights[row];
-    o->latest[number] = o->earliest[number] = s->times[row];
-    o->value_keys[number] = s->value_keys[row];
-    o->levels[number] = s->levels[row];
-    o->degrees[number] = 1;
-}
-
-static inline void add_duplicate(
-    const ds_observations *o, int64_t number, const ds_heard *s, int64_t row
-) {
-    const int64_t time = s->times[row], value = s->value_keys[row];
-    o->degrees[number]++;
-    if (time < o->earliest[number]) o->earliest[number] = time;
-    if (time < o->latest[number]) return;
-    if (time > o->latest[number] || value > o->value_keys[number]) o->value_keys[number] = value;
-    o->latest[number] = time;
+    int64_t longest = 0;
+    for (int64_t s = 0; s < count; s++) next[s] = 0;
+    for (int64_t b = 0; b < blocks; b++) {
+        int64_t rows = 0;
+        for (int64_t s = 0; s < count; s++) {
+            const int64_t stop = first_before(&sources[s], next[s], cuts[b]);
+            rows += stop - next[s];
+            next[s] = stop;
+        }
+        longest = rows > longest ? rows : longest;
+    }
+    return longest;
 }
 
 typedef struct {
-    const ds_lookup *by;
-    const ds_observations *o;
-    ds_table table;
-    int bits;
-    int64_t found, total;
-} matching;
+    const ds_heard *sources;
+    int64_t count, rows;
+    const int64_t *next, *stop; /* the rows of each source */
+    int64_t newest;
+    int bits, more; /* of ages, and of ids below them */
+} span;
 
-static void grow(matching *m) {
-    m->bits = m->bits + 2 < m->by->most_bits ? m->bits + 2 : m->by->most_bits;
-    m->table = ds_open_table(m->by->slots, m->bits, m->total);
-    refill(&m->table, m->by, m->o, m->found);
+/* The rows of each source up to a cut. */
+static span span_of(const ds_heard *sources, int64_t count, int64_t *next, int64_t cut) {
+    int64_t *stop = next + count, oldest = INT64_MAX;
+    span of = {.sources = sources, .count = count, .next = next, .stop = stop, .newest = INT64_MIN};
+    for (int64_t s = 0; s < count; s++) {
+        stop[s] = first_before(&sources[s], next[s], cut);
+        if (next[s] == stop[s]) continue;
+        const int64_t first = sources[s].times[next[s]], last = sources[s].times[stop[s] - 1];
+        of.rows += stop[s] - next[s];
+        of.newest = first > of.newest ? first : of.newest;
+        oldest = last < oldest ? last : oldest;
+    }
+    if (of.rows == 0) return of;
+    of.bits = ds_bit_length((uint64_t)of.newest - (uint64_t)oldest);
+    of.more = of.bits < 2 * DS_DIGIT_BITS ? 2 * DS_DIGIT_BITS - of.bits : 0;
+    return of;
+}
+
+/* Ages of the rows of a block with their places; by coarse clocks, ages with bits of the id. */
+static int collect(const span *of, const ds_block *to, int heavy) {
+    const int packed = of->bits + of->more <= 32;
+    int64_t place = 0;
+    for (int64_t s = 0; s < of->count; s++) {
+        const ds_heard *from = &of->sources[s];
+        for (int64_t row = of->next[s]; row < of->stop[s]; row++, place++) {
+            const int64_t id = from->ids[row];
+            uint64_t key = (uint64_t)of->newest - (uint64_t)from->times[row];
+            if (of->more) key = key << of->more | (uint64_t)id * SPREAD >> (64 - of->more);
+            to->ids[place] = id;
+            if (heavy) to->weights[place] = from->weights[row];
+            to->sorting.keys[0][place] = packed ? key << 32 | (uint64_t)place : key;
+            if (!packed) to->sorting.words[0][place] = (uint32_t)place;
+        }
+    }
+    return packed;
+}
+
+/* One of the last few observations, all of one time, that an identity is of; -1: none. */
+static int64_t one_of_the_last(
+    const ds_observations *o, int64_t last, int64_t id, int64_t weight, int heavy
+) {
+    const int64_t time = o->latest[last];
+    for (int64_t k = last; k >= 0 && k > last - FEW && o->latest[k] == time; k--)
+        if (o->ids[k] == id && (!heavy || o->weights[k] == weight)) return k;
+    return -1;
+}
+
+/* Number sorted rows; those of an observation at one time are neighbours. No branch hangs on data
+   but for several observations at one time. */
+static inline __attribute__((always_inline)) void number(
+    matching *m, const span *of, const ds_block *block, const uint64_t *keys, const uint32_t *words
+) {
+    const ds_observations *o = m->o;
+    const int heavy = m->max_weight > 1, shift = of->more + (words ? 0 : 32);
+    int64_t found = m->found - 1, last_id = 0, last_weight = 0, weight = 0;
+    uint64_t last_age = 0;
+    int32_t degree = 0;
+    for (int64_t k = 0; k < of->rows; k++) {
+        const int64_t place = words ? words[k] : (uint32_t)keys[k], id = block->ids[place];
+        const uint64_t age = keys[k] >> shift;
+        if (heavy) weight = block->weights[place];
+        const int other = (id != last_id) | (weight != last_weight), later = age != last_age;
+        if (__builtin_expect((k > 0) & other & !later, 0)) {
+            const int64_t before = one_of_the_last(o, found, id, weight, heavy);
+            if (before >= 0) {
+                o->degrees[before]++;
+                block->groups[place] = (int32_t)before;
+                continue;
+            }
+        }
+        const int is_new = (k == 0) | other | later;
+        found += is_new;
+        o->ids[found] = last_id = id;
+        if (heavy) o->weights[found] = last_weight = weight;
+        o->latest[found] = of->newest - (int64_t)age;
+        last_age = age;
+        degree = is_new ? 1 : degree + 1;
+        o->degrees[found] = degree;
+        block->groups[place] = (int32_t)found;
+    }
+    m->found = found + 1;
+}
+
+static void number_block(matching *m, const span *of, const ds_block *block) {
+    const ds_sorting *by = &block->sorting;
+    const int bits = of->bits + of->more;
+    if (collect(of, block, m->max_weight > 1)) {
+        const int which = ds_radix_sort_packed(by->keys[0], by->keys[1], of->rows, 32, bits);
+        number(m, of, block, by->keys[which], NULL);
+    } else {
+        const int which = ds_radix_sort(by, of->rows, bits);
+        number(m, of, block, by->keys[which], by->words[which]);
+    }
+}
+
+/* The numbers of the rows of a block, and of each number its level. */
+static void tell_sources(
+    const span *of, const ds_observations *o, const ds_block *block, int64_t *next, int32_t *groups
+) {
+    const int32_t *number = block->groups;
+    for (int64_t s = 0; s < of->count; groups += of->sources[s].rows, s++) {
+        const ds_heard *from = &of->sources[s];
+        for (int64_t row = next[s]; row < of->stop[s]; row++, number++) {
+            groups[row] = *number;
+            o->levels[*number] = from->levels[row];
+        }
+        next[s] = of->stop[s];
+    }
+}
+
+/* ---------------------------------------------------------------- duplicates at different times */
+
+static inline uint64_t hash_of(const matching *m, int64_t number, uint64_t salt) {
+    const int64_t weight = m->max_weight > 1 ? m->o->weights[number] : 1;
+    return ds_identity_hash(m->o->ids[number], weight, m->max_weight, salt);
+}
+
+/* Observations whose hash another one may have, by two bits for each part of the hashes: one was
+   there, a second one was. */
+static int64_t suspects(const matching *m, const ds_lookup *by) {
+    const int bits = ds_bit_length((uint64_t)m->found | 3) + 3, shift = 64 - bits;
+    memset(by->sieve, 0, (size_t)1 << (bits - 2));
+    for (int64_t number = 0; number < m->found; number++) {
+        const uint64_t part = hash_of(m, number, by->salt) >> shift;
+        uint64_t *word = &by->sieve[part >> 5];
+        const int bit = (int)(part & 31) * 2;
+        *word |= (1 + (*word >> bit & 1)) << bit;
+    }
+    int64_t found = 0;
+    for (int64_t number = 0; number < m->found; number++) {
+        const uint64_t part = hash_of(m, number, by->salt) >> shift;
+        by->suspects[found] = (int32_t)number;
+        found += by->sieve[part >> 5] >> ((part & 31) * 2 + 1) & 1;
+    }
+    return found;
+}
+
+/* For each suspect the first observation of its id and weight; returns how many have another. */
+static int64_t find_first(const matching *m, const ds_lookup *by, int64_t count) {
+    const ds_observations *o = m->o;
+    ds_table table = ds_open_table(by->slots, ds_bit_length((uint64_t)(2 * count + 1)), m->found);
+    int64_t twins = 0;
+    for (int64_t k = 0; k < count; k++) {
+        if (k + AHEAD < count) ds_prefetch(&table, hash_of(m, by->suspects[k + AHEAD], by->salt));
+        const int64_t number = by->suspects[k];
+        ds_probe at = ds_first_probe(&table, hash_of(m, number, by->salt));
+        int64_t first;
+        while ((first = ds_next(&table, &at)) >= 0)
+            if (o->ids[first] == o->ids[number]
+                && (m->max_weight == 1 || o->weights[first] == o->weights[number]))
+                break;
+        if (first < 0) ds_put(&table, &at, number);
+        by->firsts[k] = (int32_t)(first < 0 ? number : first);
+        twins += first >= 0;
+    }
+    return twins;
+}
+
+/* Join observations with the first of their id and weight, and number them again. */
+static void join(matching *m, const ds_lookup *by) {
+    const ds_observations *o = m->o;
+    int64_t found = 0, k = 0;
+    for (int64_t number = 0; number < m->found; number++) {
+        if (by->suspects[k] == number && by->firsts[k++] != number) {
+            const int32_t first = by->renumbered[by->firsts[k - 1]];
+            by->renumbered[number] = first;
+            o->degrees[first] += o->degrees[number];
+            m->scattered |= o->latest[first] != o->latest[number];
+            continue;
+        }
+        by->renumbered[number] = (int32_t)found;
+        o->ids[found] = o->ids[number];
+        if (m->max_weight > 1) o->weights[found] = o->weights[number];
+        o->latest[found] = o->latest[number];
+        o->levels[found] = o->levels[number];
+        o->degrees[found++] = o->degrees[number];
+    }
+    m->found = found;
+}
+
+static int64_t match(
+    const ds_heard *sources, int64_t count, const int64_t *cuts, int64_t blocks,
+    const ds_lookup *by, const ds_observations *o, const ds_block *block, int64_t *next,
+    int32_t *groups, int *scattered
+) {
+    matching m = {.o = o, .max_weight = by->max_weight};
+    int64_t rows = 0;
+    for (int64_t s = 0; s < count; s++) next[s] = 0;
+    for (int64_t cut = 0; cut < blocks; cut++) {
+        const span of = span_of(sources, count, next, cuts[cut]);
+        if (of.rows == 0) continue;
+        number_block(&m, &of, block);
+        tell_sources(&of, o, block, next, groups);
+        rows += of.rows;
+    }
+    const int64_t suspected = suspects(&m, by);
+    by->suspects[suspected] = -1;
+    if (find_first(&m, by, suspected) > 0) {
+        join(&m, by);
+        for (int64_t row = 0; row < rows; row++) groups[row] = by->renumbered[groups[row]];
+    }
+    *scattered = m.scattered;
+    return m.found;
+}
+
+/* ------------------------------------------------------------------------------- many sources */
+
+typedef struct {
+    const ds_lookup *by;
+    ds_table table;
+    int bits, most_bits;
+    int64_t rows;
+} lookup;
+
+static void grow(lookup *l, const matching *m) {
+    l->bits = l->bits + 2 < l->most_bits ? l->bits + 2 : l->most_bits;
+    l->table = ds_open_table(l->by->slots, l->bits, l->rows);
+    for (int64_t number = 0; number < m->found; number++) {
+        if (number + AHEAD < m->found) ds_prefetch(&l->table, hash_of(m, number + AHEAD, l->by->salt));
+        ds_probe at = ds_first_probe(&l->table, hash_of(m, number, l->by->salt));
+        while (ds_next(&l->table, &at) >= 0) {
+        }
+        ds_put(&l->table, &at, number);
+    }
+}
+
+static inline uint64_t hash_of_row(const ds_heard *from, int64_t row, const lookup *l) {
+    return ds_identity_hash(from->ids[row], from->weights[row], l->by->max_weight, l->by->salt);
 }
 
 /* The number of the observation of a row. */
-static inline int64_t number_of(matching *m, const ds_heard *from, int64_t row) {
+static inline int64_t number_of(matching *m, lookup *l, const ds_heard *from, int64_t row) {
     const ds_observations *o = m->o;
-    if (m->found == m->table.most && m->bits < m->by->most_bits) grow(m);
-    if (row + AHEAD < from->rows) ds_prefetch(&m->table, hash_of(from, row + AHEAD, m->by));
-    ds_probe at = ds_first_probe(&m->table, hash_of(from, row, m->by));
+    const int64_t id = from->ids[row], weight = from->weights[row], time = from->times[row];
+    if (m->found == l->table.most && l->bits < l->most_bits) grow(l, m);
+    if (row + AHEAD < from->rows) ds_prefetch(&l->table, hash_of_row(from, row + AHEAD, l));
+    ds_probe at = ds_first_probe(&l->table, hash_of_row(from, row, l));
     int64_t number;
-    while ((number = ds_next(&m->table, &at)) >= 0)
-        if (o->ids[number] == from->ids[row] && o->weights[number] == from->weights[row]) {
-            add_duplicate(o, number, from, row);
+    while ((number = ds_next(&l->table, &at)) >= 0)
+        if (o->ids[number] == id && (m->max_weight == 1 || o->weights[number] == weight)) {
+            m->scattered |= time != o->latest[number];
+            o->latest[number] = time > o->latest[number] ? time : o->latest[number];
+            o->degrees[number]++;
             return number;
         }
     number = m->found++;
-    ds_put(&m->table, &at, number);
-    add_observation(o, number, from, row);
+    ds_put(&l->table, &at, number);
+    o->ids[number] = id;
+    if (m->max_weight > 1) o->weights[number] = weight;
+    o->latest[number] = time;
+    o->levels[number] = from->levels[row];
+    o->degrees[number] = 1;
     return number;
 }
 
-/* `next` is where each source's next row stands, a row of the block that ends at a time. */
-static int64_t match(
-    const ds_heard *sources, int64_t count, const ds_lookup *by, const ds_observations *o,
-    int64_t *next, int32_t *groups
+static int64_t match_many(
+    const ds_heard *sources, int64_t count, const int64_t *cuts, int64_t blocks,
+    const ds_lookup *by, const ds_observations *o, int64_t *next, int32_t *groups, int *scattered
 ) {
-    const ds_heard *longest = sources;
-    const int bits = by->most_bits < FIRST_BITS ? by->most_bits : FIRST_BITS;
-    matching m = {.by = by, .o = o, .bits = bits};
+    matching m = {.o = o, .max_weight = by->max_weight};
+    lookup l = {.by = by, .bits = FIRST_BITS};
     for (int64_t s = 0; s < count; s++) {
         next[s] = 0;
-        m.total += sources[s].rows;
-        if (sources[s].rows > longest->rows) longest = &sources[s];
+        l.rows += sources[s].rows;
     }
-    m.table = ds_open_table(by->slots, bits, m.total);
-    /* So many rows of the longest source are about a block of all. */
-    const int64_t few = ROWS_OF_A_SOURCE * count, block = few > BLOCK_ROWS ? few : BLOCK_ROWS;
-    const int64_t blocks = m.total / block + 1, step = longest->rows / blocks + 1;
-    for (int64_t last = step - 1; count > 0; last += step) {
-        const int is_last = last >= longest->rows;
-        const int64_t until = is_last ? INT64_MIN : longest->times[last];
+    l.most_bits = ds_bit_length((uint64_t)(2 * l.rows + 1));
+    l.bits = l.bits < l.most_bits ? l.bits : l.most_bits;
+    l.table = ds_open_table(by->slots, l.bits, l.rows);
+    for (int64_t cut = 0; cut < blocks; cut++) {
         int32_t *group = groups;
         for (int64_t s = 0; s < count; group += sources[s].rows, s++) {
             const ds_heard *from = &sources[s];
             int64_t row = next[s];
-            for (; row < from->rows && from->times[row] >= until; row++)
-                group[row] = (int32_t)number_of(&m, from, row);
+            for (; row < from->rows && from->times[row] >= cuts[cut]; row++)
+                group[row] = (int32_t)number_of(&m, &l, from, row);
             next[s] = row;
         }
-        if (is_last) break;
     }
+    *scattered = m.scattered;
     return m.found;
 }
 
 static void lags(
     const ds_heard *sources, int64_t count, const int64_t *latest, const int32_t *groups,
-    int64_t *lags
+    int64_t *lags, int64_t *earliest
 ) {
     for (int64_t s = 0; s < count; groups += sources[s].rows, s++) {
         int64_t longest = 0;
         for (int64_t row = 0; row < sources[s].rows; row++) {
-            const int64_t lag = latest[groups[row]] - sources[s].times[row];
+            const int64_t time = sources[s].times[row], lag = latest[groups[row]] - time;
             longest = lag > longest ? lag : longest;
+            if (time < earliest[groups[row]]) earliest[groups[row]] = time;
         }
         lags[s] = longest;
     }
 }
 
-/* ------------------------------------------------------------------------------------ order of time */
+static void values(
+    const ds_heard *sources, int64_t count, const int64_t *latest, const int32_t *groups,
+    int64_t *value_keys
+) {
+    for (int64_t s = 0; s < count; groups += sources[s].rows, s++)
+        for (int64_t row = 0; row < sources[s].rows; row++) {
+            const int64_t number = groups[row], value = sources[s].value_keys[row];
+            if (sources[s].times[row] == latest[number] && value > value_keys[number])
+                value_keys[number] = value;
+        }
+}
 
 static int64_t latest_first(
     const int64_t *times, const int8_t *levels, int64_t n, const int64_t *marks,
     const ds_sorting *sorting, int64_t *order
 ) {
-    if (n == 0) return 0;
     int64_t oldest, newest, found = 0;
+    int sorted = 1;
+    for (int64_t row = 1; row < n; row++) sorted &= times[row] <= times[row - 1];
+    if (sorted) {
+        for (int64_t row = 0; row < n; row++) {
+            order[found] = row;
+            found += times[row] > marks[levels[row]];
+        }
+        return found;
+    }
     ds_span(times, n, &oldest, &newest);
     const uint64_t latest = (uint64_t)newest;
     const int bits = ds_bit_length(latest - (uint64_t)oldest);
@@ -177,28 +422,31 @@ static int64_t latest_first(
 
 /* ------------------------------------------------------------------------------------------ silences */
 
-/* Rows that others than source s heard are numbered by s apart: all before, less those s heard alone. */
+/* Rows that others than source s heard are numbered by s: all before, less those s heard alone. A
+   place is twice the position, and 1 more if several sources heard the row. */
 static void misses(
-    const ds_incidences *by, const int64_t *rows, int64_t n, int64_t sources, const ds_misses *m
+    const int32_t *groups, const int64_t *offsets, int64_t sources, const int32_t *degrees,
+    int64_t observations, const int64_t *rows, int64_t n, int32_t *places, const ds_misses *m
 ) {
-    for (int64_t s = 0; s < sources; s++) m->shared[s] = m->alone[s] = m->longest[s] = m->next[s] = 0;
-    for (int64_t k = 0; k < n; k++) {
-        const int64_t first = by->start[rows[k]], stop = by->start[rows[k] + 1];
-        if (stop - first == 1) {
-            m->alone[by->sources[first]]++;
-            continue;
-        }
-        for (int64_t x = first; x < stop; x++) {
-            const int32_t s = by->sources[x];
-            const int64_t number = k - m->alone[s], run = number - m->next[s];
-            m->longest[s] = run > m->longest[s] ? run : m->longest[s];
-            m->next[s] = number + 1;
-            m->shared[s]++;
-        }
-    }
+    memset(places, -1, sizeof *places * (size_t)observations);
+    for (int64_t k = 0; k < n; k++) places[rows[k]] = (int32_t)(2 * k + (degrees[rows[k]] > 1));
     for (int64_t s = 0; s < sources; s++) {
-        const int64_t run = n - m->alone[s] - m->next[s];
-        m->longest[s] = run > m->longest[s] ? run : m->longest[s];
+        int64_t shared = 0, alone = 0, longest = 0, next = 0;
+        for (int64_t row = offsets[s]; row < offsets[s + 1]; row++) {
+            const int64_t place = places[groups[row]];
+            if (place < 0) continue;
+            /* Whether others heard it changes from row to row: masks, where a branch would guess. */
+            const int64_t others = place & 1, number = (place >> 1) - alone;
+            const int64_t run = (number - next) & -others;
+            longest = run > longest ? run : longest;
+            next += (number + 1 - next) & -others;
+            shared += others;
+            alone += 1 - others;
+        }
+        const int64_t run = n - alone - next;
+        m->longest[s] = run > longest ? run : longest;
+        m->shared[s] = shared;
+        m->alone[s] = alone;
     }
 }
 
@@ -212,8 +460,8 @@ static inline int band_at(const int64_t *marks, int64_t levels, int64_t time, in
 
 static void gather(
     const ds_heard *sources, int64_t count, const int64_t *marks, int64_t levels,
-    const int32_t *groups, int64_t *next, int32_t *by, int64_t *times,
-    int8_t *bands
+    const int32_t *groups, int32_t *next, int32_t *by, int64_t *times, int8_t *bands,
+    uint64_t *histories
 ) {
     for (int64_t s = 0; s < count; groups += sources[s].rows, marks += levels, s++) {
         const ds_heard *from = &sources[s];
@@ -224,6 +472,7 @@ static void gather(
             by[at] = (int32_t)s;
             bands[at] = (int8_t)band;
             if (times) times[at] = from->times[row];
+            if (histories) histories[groups[row]] |= 1ULL << s;
         }
     }
 }
@@ -265,36 +514,70 @@ static inline double *cell_of(const ds_pairs *pairs, int64_t *taken, int64_t a, 
     return pairs->cells[slot];
 }
 
-/* Whether all sources of an observation are complete from the same level on, as mostly. */
-static inline int agree(const int8_t *bands, int64_t first, int64_t stop) {
+/* Whether all sources of an observation are complete from the same level on, as mostly; few sources
+   without a branch. */
+static inline int agree(const int8_t *bands, int64_t first, int64_t stop, int64_t end) {
+    const int64_t degree = stop - first;
+    if (__builtin_expect(degree <= 8 && first + 8 <= end, 1)) {
+        uint64_t some;
+        memcpy(&some, bands + first, 8);
+        const uint64_t differ = some ^ (uint8_t)bands[first] * 0x0101010101010101ULL;
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+        return differ >> 8 * (8 - degree) == 0;
+#else
+        return differ << 8 * (8 - degree) == 0;
+#endif
+    }
     int differ = 0;
     for (int64_t x = first + 1; x < stop; x++) differ |= bands[x] ^ bands[first];
     return !differ;
 }
 
-/* The same amounts for all pairs, in a square. */
-static void add_to_square(
-    const int32_t *sources, int64_t degree, const ds_pairs *pairs, amounts more
-) {
-    for (int64_t x = 0; x < degree; x++) {
-        double (*row)[DS_AMOUNTS] = pairs->cells + sources[x] * pairs->sources;
-        for (int64_t y = x; y < degree; y++) add_amounts(row[sources[y]], more);
+/* The amounts of one history, for which observations are summed before its pairs are. */
+typedef struct {
+    uint64_t history; /* 0: none yet */
+    double cell[DS_AMOUNTS] __attribute__((aligned(64)));
+} ds_shared;
+
+/* Add the amounts of a history to the pairs of its sources, in a square. */
+static void add_to_square(const ds_pairs *pairs, ds_shared *from) {
+    const amounts more = *(amounts *)from->cell;
+    for (uint64_t left = from->history; left; left &= left - 1) {
+        double(*row)[DS_AMOUNTS] = pairs->cells + __builtin_ctzll(left) * pairs->sources;
+        for (uint64_t other = left; other; other &= other - 1)
+            add_amounts(row[__builtin_ctzll(other)], more);
     }
+}
+
+static inline void add_to_history(
+    const ds_pairs *pairs, ds_shared *shared, uint64_t history, amounts more
+) {
+    ds_shared *at = &shared[history * SPREAD >> (64 - SHARED_BITS)];
+    if (__builtin_expect(at->history != history, 0)) {
+        add_to_square(pairs, at);
+        at->history = history;
+        *(amounts *)at->cell = more;
+        return;
+    }
+    add_amounts(at->cell, more);
 }
 
 static int overlaps(
     const ds_incidences *by, const double *decayed, const int8_t *levels, const double *units,
     const ds_pairs *pairs
 ) {
+    const int64_t end = by->start[by->observations];
     int64_t taken = 0;
+    ds_shared shared[1 << SHARED_BITS];
+    for (int k = 0; k < 1 << SHARED_BITS; k++) shared[k].history = 0;
     for (int64_t j = 0; j < by->observations; j++) {
         const int64_t first = by->start[j], stop = by->start[j + 1];
         const double g = decayed[j];
         if (!(g > 0.0)) continue;
-        if (pairs->bits == 0 && agree(by->bands, first, stop)) {
+        if (by->histories && agree(by->bands, first, stop, end)) {
             const int8_t band = by->bands[first];
             if (band <= levels[j])
-                add_to_square(by->sources + first, stop - first, pairs, amounts_of(g, units[band]));
+                add_to_history(pairs, shared, by->histories[j], amounts_of(g, units[band]));
             continue;
         }
         int of = -1; /* the level that `more` is of: mostly that of the pair before */
@@ -310,6 +593,7 @@ static int overlaps(
             }
         }
     }
+    for (int k = 0; k < 1 << SHARED_BITS; k++) add_to_square(pairs, &shared[k]);
     return 1;
 }
 
@@ -343,8 +627,11 @@ static int scattered_overlaps(
 }
 
 DS_TABLE(ds_matching_kernels, ds_matching) = {
+    .longest_block = longest_block,
     .match = match,
+    .match_many = match_many,
     .lags = lags,
+    .values = values,
     .latest_first = latest_first,
     .misses = misses,
     .gather = gather,

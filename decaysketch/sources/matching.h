@@ -14,20 +14,30 @@ typedef struct {
     int64_t rows;
 } ds_heard;
 
-/* Distinct observations, by number. Each column has capacity for every row of every source. */
+/* Distinct observations, by number. Each column has capacity for every row of every
+   source. */
 typedef struct {
-    int64_t *ids, *weights;
-    int64_t *latest, *earliest; /* times of its duplicates */
-    int64_t *value_keys;        /* of the latest duplicate; the largest of equally late ones */
-    int8_t *levels;             /* top level */
-    int32_t *degrees;           /* sources that store it */
+    int64_t *ids;
+    int64_t *weights; /* unused where max_weight is 1 */
+    int64_t *latest;  /* the latest time of its duplicates */
+    int8_t *levels;   /* top level */
+    int32_t *degrees; /* sources that store it */
 } ds_observations;
 
+/* Rows of all sources between two times; each column has capacity for the longest such block. */
 typedef struct {
-    uint32_t *slots; /* 2^most_bits */
-    int most_bits;
+    ds_sorting sorting;
+    int64_t *ids, *weights;
+    int32_t *groups;
+} ds_block;
+
+/* How duplicates at different times are found. */
+typedef struct {
     uint64_t salt; /* odd */
     int64_t max_weight;
+    uint64_t *sieve; /* 2 bits for each of 16 times the rows, and 8 bytes at least */
+    uint32_t *slots; /* a power of 2, more than twice the rows */
+    int32_t *suspects, *firsts, *renumbered; /* one a row, and one more */
 } ds_lookup;
 
 /* Sources by observation: those of number j are sources[start[j]] to sources[start[j + 1]]. */
@@ -37,13 +47,13 @@ typedef struct {
     const int64_t *times; /* of each duplicate */
     const int8_t *bands;  /* level from which its source is complete at that time */
     int64_t observations;
+    const uint64_t *histories; /* of 64 sources at most, bits of those of an observation; or NULL */
 } ds_incidences;
 
 /* Of each source, among rows in order of time: how many it heard and another source as well, how many
    it heard alone, and the longest run that others heard and it did not. */
 typedef struct {
     int64_t *shared, *alone, *longest;
-    int64_t *next; /* for the kernel: others' rows up to the last that the source heard */
 } ds_misses;
 
 /* Amounts of a pair of sources, as an interval needs them; one cache line. */
@@ -71,22 +81,34 @@ typedef struct {
 } ds_pairs;
 
 typedef struct {
-    /* groups[x] = the number of the observation of row x, counted over all sources; returns how many
-       observations there are; `next` has capacity for one number a source */
-    int64_t (*match)(
-        const ds_heard *sources, int64_t count, const ds_lookup *, const ds_observations *,
-        int64_t *next, int32_t *groups
+    /* Rows in the longest block; a block ends with the last row that is not earlier than its cut.
+       Cuts fall, and the last one lets every row through. `next` has capacity for a number a source. */
+    int64_t (*longest_block)(
+        const ds_heard *sources, int64_t count, const int64_t *cuts, int64_t blocks, int64_t *next
     );
-    /* lags[s] = the longest time by which a row of source s lies before the latest duplicate */
+    /* groups[x] = the number of the observation of row x, counted over all sources; returns how many
+       observations there are, and whether duplicates differ in time. `next` has capacity for two
+       numbers a source. */
+    int64_t (*match)(
+        const ds_heard *sources, int64_t count, const int64_t *cuts, int64_t blocks,
+        const ds_lookup *, const ds_observations *, const ds_block *, int64_t *next,
+        int32_t *groups, int *scattered
+    );
+    /* The same of many sources; numbers are in order of time by blocks alone. */
+    int64_t (*match_many)(
+        const ds_heard *sources, int64_t count, const int64_t *cuts, int64_t blocks,
+        const ds_lookup *, const ds_observations *, int64_t *next, int32_t *groups, int *scattered
+    );
+    /* lags[s] = the longest time by which a row of source s lies before the latest duplicate;
+       `earliest` becomes the earliest time of each observation, from its latest one. */
     void (*lags)(
         const ds_heard *sources, int64_t count, const int64_t *latest, const int32_t *groups,
-        int64_t *lags
+        int64_t *lags, int64_t *earliest
     );
-    /* Incidences of the sources; `marks` has one row of `levels` watermarks a source. */
-    void (*gather)(
-        const ds_heard *sources, int64_t count, const int64_t *marks, int64_t levels,
-        const int32_t *groups, int64_t *next, int32_t *by, int64_t *times,
-        int8_t *bands
+    /* value_keys[number] becomes the largest among the latest duplicates, if larger than before */
+    void (*values)(
+        const ds_heard *sources, int64_t count, const int64_t *latest, const int32_t *groups,
+        int64_t *value_keys
     );
     /* order = the observations later than the watermark of their level, latest first and equal times
        in order of number; returns how many there are */
@@ -94,9 +116,17 @@ typedef struct {
         const int64_t *times, const int8_t *levels, int64_t n, const int64_t *marks,
         const ds_sorting *, int64_t *order
     );
-    /* `rows` are observations in order of time */
+    /* Incidences of the sources; `marks` has one row of `levels` watermarks a source. */
+    void (*gather)(
+        const ds_heard *sources, int64_t count, const int64_t *marks, int64_t levels,
+        const int32_t *groups, int32_t *next, int32_t *by, int64_t *times, int8_t *bands,
+        uint64_t *histories
+    );
+    /* `rows` are some observations in order of time, and so are the rows of each source in `groups`,
+       from offsets[s] on. `places` has capacity for a number an observation. */
     void (*misses)(
-        const ds_incidences *, const int64_t *rows, int64_t n, int64_t sources, const ds_misses *
+        const int32_t *groups, const int64_t *offsets, int64_t sources, const int32_t *degrees,
+        int64_t observations, const int64_t *rows, int64_t n, int32_t *places, const ds_misses *
     );
     /* Sums over observations with decayed weight above 0; false: the sparse table is full. */
     int (*overlaps)(

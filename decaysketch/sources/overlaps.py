@@ -39,6 +39,7 @@ _FIRST_BITS, _MOST_BITS = 16, 21  # of the table of pairs: 64 bytes each
 _PARTNERS = 24  # of a source, for which the first table has slots
 _SALT = secrets.randbits(64) | 1
 _EXACT, _SAMPLED, _VARIANCE, _SKEW, _CERTAIN, _ROWS, _LARGEST, _HIT = range(8)
+_PART = 1 << 15  # times whose weights are read at once: temporary columns stay in cache
 _HINGES = 0.15  # as in query/aggregates.py: a row with this share of the variance decides
 
 
@@ -196,8 +197,8 @@ def _add(
     if match.scattered:
         decayed[match.latest != match.earliest] = 0.0  # these come below
     done = _native.overlaps(
-        found.start, found.sources, found.bands, decayed, match.levels, units, cells, keys, bits,
-        count, _SALT,
+        found.start, found.sources, found.bands, found.histories, decayed, match.levels, units,
+        cells, keys, bits, count, _SALT,
     )  # fmt: skip
     if not done or not match.scattered:
         return bool(done)
@@ -219,11 +220,15 @@ def _add(
 
 def _weights(fading: Fading, times: Int64Array) -> Float64Array:
     """Return decay weights, 0 for times later than the query."""
-    counted = times <= fading.now
-    if counted.all():
-        return np.asarray(fading(times), np.float64).copy()
-    decayed = np.zeros(len(times))
-    decayed[counted] = fading(times[counted])
+    decayed = np.empty(len(times))
+    for first in range(0, len(times), _PART):
+        some, to = times[first : first + _PART], decayed[first : first + _PART]
+        counted = some <= fading.now
+        if counted.all():
+            to[:] = fading(some)
+        else:
+            to[:] = 0.0
+            to[counted] = fading(some[counted])
     return decayed
 
 

@@ -44,7 +44,7 @@ from decaysketch.query.pair_view import PairView
 from decaysketch.query.sample import Observed, Sample, changed
 from decaysketch.query.shapes import Combine, Question
 from decaysketch.query.tables import GroupTable
-from decaysketch.sources import _native, cover, overlaps, silence, unheard
+from decaysketch.sources import cover, overlaps, silence, unheard
 from decaysketch.sources.expression import Expression, quoted, read_expression
 from decaysketch.sources.joint import Joint, number_of
 from decaysketch.sources.overlaps import Overlaps
@@ -960,10 +960,10 @@ def _spells(joint: Joint, rows: slice | npt.NDArray[np.integer]) -> list[list[tu
     """Return the silences for each source among rows, oldest first. Missed runs are read only for a
     source whose longest one is suspicious.
     """
-    by, count = joint.incidences, len(joint.match.states)
-    messages = np.ascontiguousarray(joint.messages[rows])
-    shared, alone, longest = _native.misses(by.start, by.sources, messages, count)
-    found: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+    match = joint.match
+    messages = np.ascontiguousarray(joint.messages[rows][::-1])  # latest first
+    shared, alone, longest = match.misses(messages)
+    found: list[list[tuple[int, int]]] = [[] for _ in match.states]
     for place in np.flatnonzero(silence.suspected(len(messages) - alone, shared, longest)).tolist():
         heard = joint.heard(place)[rows]
         others = joint.degrees[rows] > heard

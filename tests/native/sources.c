@@ -20,27 +20,46 @@ static int64_t heard_of(const call *c, ds_heard *sources) {
     return first;
 }
 
-/* Results: the columns of the messages, the message of each row, and the lag of each source. */
+/* Results: the columns of the messages, the message of each row, the lag of each source, of each message
+   the earliest time and the value, and the message of each row as many sources number them. */
 static void match(call *c) {
     ds_heard sources[MOST];
-    const int64_t count = c->in[0].count, n = heard_of(c, sources);
-    const ds_lookup by = {room(1 << 14, 4), 14, SALT, c->in[6].numbers[0]};
-    const ds_observations o = {
-        room(n, 8), room(n, 8), room(n, 8), room(n, 8), room(n, 8), room(n, 1), room(n, 4),
+    const int64_t count = c->in[0].count, n = heard_of(c, sources), max_weight = c->in[6].numbers[0];
+    const int64_t cuts[] = {20, 20, INT64_MIN}, blocks = 3; /* a block of its own for most times */
+    int64_t *next = room(2 * count, 8);
+    const int64_t rows = matching->longest_block(sources, count, cuts, blocks, next);
+    const ds_block block = {
+        {{room(rows, 8), room(rows, 8)}, {room(rows, 4), room(rows, 4)}},
+        room(rows, 8), room(rows, 8), room(rows, 4),
     };
+    const ds_lookup by = {
+        SALT, max_weight, room(n + 4, 8), room(1 << 14, 4), room(n + 1, 4), room(n + 1, 4),
+        room(n + 1, 4),
+    };
+    const ds_observations o = {room(n, 8), room(n, 8), room(n, 8), room(n, 1), room(n, 4)};
     int32_t *groups = room(n, 4);
-    const int64_t found = matching->match(sources, count, &by, &o, room(count, 8), groups);
+    int scattered;
+    const int64_t found = matching->match(
+        sources, count, cuts, blocks, &by, &o, &block, next, groups, &scattered
+    );
+    for (int64_t k = 0; k < found && max_weight == 1; k++) o.weights[k] = 1;
     give(c, o.ids, found);
     give(c, o.weights, found);
     give(c, o.latest, found);
-    give(c, o.earliest, found);
-    give(c, o.value_keys, found);
     give_narrow(c, o.levels, found, 1);
     give_narrow(c, o.degrees, found, 4);
     give_narrow(c, groups, n, 4);
-    int64_t *lags = room(count, 8);
-    matching->lags(sources, count, o.latest, groups, lags);
+    int64_t *lags = room(count, 8), *earliest = room(found, 8), *values = room(found, 8);
+    for (int64_t k = 0; k < found; k++) earliest[k] = o.latest[k], values[k] = INT64_MIN;
+    matching->lags(sources, count, o.latest, groups, lags, earliest);
+    matching->values(sources, count, o.latest, groups, values);
     give(c, lags, count);
+    give(c, earliest, found);
+    give(c, values, found);
+    int32_t *others = room(n, 4);
+    const ds_observations p = {room(n, 8), room(n, 8), room(n, 8), room(n, 1), room(n, 4)};
+    matching->match_many(sources, count, &cuts[2], 1, &by, &p, next, others, &scattered);
+    give_narrow(c, others, n, 4);
 }
 
 /* Inputs: times, levels, watermarks. Result: rows. */
@@ -54,27 +73,29 @@ static void latest_first(call *c) {
     give(c, order, found);
 }
 
-/* Inputs: start, sources, rows, (sources). Results: rows shared, rows alone, longest runs. */
+/* Inputs: messages of the rows of each source, offsets, degrees, rows. Results: rows shared, rows
+   alone, longest runs. */
 static void misses(call *c) {
-    const int64_t count = c->in[3].numbers[0];
-    const ds_incidences by = {
-        c->in[0].numbers, narrow(&c->in[1], 4), NULL, NULL, c->in[0].count - 1,
-    };
-    const ds_misses found = {room(count, 8), room(count, 8), room(count, 8), room(count, 8)};
-    matching->misses(&by, c->in[2].numbers, c->in[2].count, count, &found);
+    const int64_t count = c->in[1].count - 1, n = c->in[2].count;
+    const ds_misses found = {room(count, 8), room(count, 8), room(count, 8)};
+    matching->misses(
+        narrow(&c->in[0], 4), c->in[1].numbers, count, narrow(&c->in[2], 4), n, c->in[3].numbers,
+        c->in[3].count, room(n, 4), &found
+    );
     give(c, found.shared, count);
     give(c, found.alone, count);
     give(c, found.longest, count);
 }
 
 /* Inputs: start, sources, times, bands, levels, decayed by message and by incidence, units, marks
-   (levels, then one row a source), (sources, bits of a table). Results: the cells of both kinds. */
+   (levels, then one row a source), (sources, bits of a table), histories. Results: the cells of both
+   kinds. */
 static void overlaps(call *c) {
     const int64_t *of = c->in[9].numbers, mark_levels = c->in[8].numbers[0];
     const int64_t slots = of[1] ? 1LL << of[1] : of[0] * of[0];
     const ds_incidences by = {
         c->in[0].numbers, narrow(&c->in[1], 4), c->in[2].numbers, narrow(&c->in[3], 1),
-        c->in[0].count - 1,
+        c->in[0].count - 1, of[1] ? NULL : (uint64_t *)c->in[10].numbers,
     };
     for (int scattered = 0; scattered < 2; scattered++) {
         const ds_pairs pairs = {

@@ -185,6 +185,28 @@ def test_cells_of_three_sources_are_unbiased(lag: int) -> None:
     assert np.abs(z).max() < 3.5  # seven cells, two-sided: 0.3 % by chance
 
 
+@pytest.mark.parametrize("lag", [0, 30])
+def test_many_sources_match_as_few_do(lag: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = drawn(np.random.default_rng(6), 900, (0.9, 0.5, 0.2), span=500, lag=lag)
+    sketches = stream.sketches(60, seed=2)
+    found = []
+    for few in (64, 2):
+        monkeypatch.setattr("decaysketch.sources.joint.FEW", few)
+        one = joint(sketches, lag)
+        found.append(
+            (
+                one.columns.ids.tolist(),
+                one.times.tolist(),
+                one.degrees.tolist(),
+                one.match.lags.tolist(),
+                one.match.misses(one.messages[::3].copy()).tolist(),
+            )
+        )
+    assert found[0] == found[1]
+    assert one.match.scattered == bool(lag)
+    assert len(one) > 100
+
+
 def test_duplicates_far_apart_in_time_match_across_blocks() -> None:
     """Rows are matched block by block of time; this many rows are several blocks."""
     stream = drawn(np.random.default_rng(3), 12_000, np.array([0.9, 0.6, 0.3]), span=1000, lag=900)

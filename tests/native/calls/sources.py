@@ -32,21 +32,35 @@ def matches(rng: random.Random) -> Iterator[Call]:
     for sizes, max_weight in (([], 1), ([0, 0], 1), ([20, 30], 1), ([400, 0, 300, 350], 2)):
         sources = [rows(rng, n, max_weight) for n in sizes]
         heard = _native.Heard(sources)
-        columns, groups = _native.match(heard, SALTS[0], max_weight)
-        again, same = _native.match(heard, SALTS[1], max_weight)
+        columns, groups, scattered = _native.match(heard, SALTS[0], max_weight, True)
+        again, same, _ = _native.match(heard, SALTS[1], max_weight, True)
+        columns, again = (
+            [np.ones(len(each[0]), np.int64) if k is None else k for k in each]
+            for each in (columns, again)
+        )
+        many = _native.match(heard, SALTS[0], max_weight, False)
+        assert scattered == many[2]
+        for place in (0, 2, 4):  # ids, times, degrees
+            assert columns[place][groups].tolist() == many[0][place][many[1]].tolist()
         assert all((a == b).all() for a, b in zip(columns, again, strict=True))
         assert (groups == same).all()
+        assert (np.diff(columns[2]) <= 0).all()
         joined = [
             np.concatenate([source[place] for source in sources]) if sources else column([])
             for place in range(5)
         ]
-        lags = _native.lags(heard, columns[2], groups)
-        yield Call("match", [sizes, *joined, [max_weight]], [*columns, groups, lags])
+        lags, earliest = _native.lags(heard, columns[2], groups)
+        assert scattered == bool(lags.any())
+        values = _native.values(heard, columns[2], groups)
+        found = [*columns, groups, lags, earliest, values, many[1]]
+        yield Call("match", [sizes, *joined, [max_weight]], found)
 
 
 def orders(rng: random.Random) -> Iterator[Call]:
-    for n, span in ((0, 9), (20, 9), (300, 40), (300, 1 << 20), (300, 1 << 50)):
-        times = column(rng.choice([-1, 1]) * rng.randint(0, span) for _ in range(n))
+    for n, span in ((0, 9), (20, 9), (300, 40), (300, 1 << 20), (300, 1 << 50), (300, -40)):
+        times = column(rng.choice([-1, 1]) * rng.randint(0, abs(span)) for _ in range(n))
+        if span < 0:  # in order already
+            times = np.sort(times)[::-1].copy()
         levels = np.array([rng.randint(0, 2) for _ in range(n)], np.int8)
         marks = column([span // 2, -span // 2, NO_WATERMARK])
         found = _native.latest_first(times, levels, marks)
@@ -57,14 +71,15 @@ def orders(rng: random.Random) -> Iterator[Call]:
 
 def misses(rng: random.Random) -> Iterator[Call]:
     for messages, count in ((1, 1), (12, 3), (200, 4)):
-        degrees = [rng.randint(1, count) for _ in range(messages)]
-        start = column(np.cumsum([0, *degrees]))
-        heard = [sorted(rng.sample(range(count), k)) for k in degrees]
-        sources = np.array([each for some in heard for each in some], np.int32)
-        rows = rng.sample(range(messages), max(messages - 2, 1))
-        found = _native.misses(start, sources, column(rows), count)
+        heard = [sorted(rng.sample(range(count), rng.randint(1, count))) for _ in range(messages)]
+        by = [[row for row in range(messages) if source in heard[row]] for source in range(count)]
+        groups = np.array([row for rows in by for row in rows], np.int32)
+        offsets = column(np.cumsum([0, *map(len, by)]))
+        degrees = np.array([len(each) for each in heard], np.int32)
+        rows = sorted(rng.sample(range(messages), max(messages - 2, 1)))
+        found = _native.misses(groups, offsets, degrees, column(rows))
         assert found.tolist() == list(map(list, zip(*_missed(heard, rows, count), strict=True)))
-        yield Call("misses", [start, sources, column(rows), [count]], list(found))
+        yield Call("misses", [groups, offsets, degrees, column(rows)], list(found))
 
 
 def _missed(heard: list[list[int]], rows: list[int], count: int) -> Iterator[tuple[int, ...]]:
@@ -92,6 +107,8 @@ def overlaps(rng: random.Random) -> Iterator[Call]:
         decayed = np.array([rng.choice([0.0, 0.25, 1 / 3]) for _ in range(messages)])
         each = np.array([rng.choice([0.0, 0.5, 1 / 7]) for _ in range(n)])
         units = np.array([1.0, 2.1, 4.3])
+        parts = [sources[start[j] : start[j + 1]].tolist() for j in range(messages)]
+        histories = np.array([sum(1 << each for each in part) for part in parts], np.uint64)
         found = []
         for scattered in (False, True):
             slots = 1 << bits if bits else count * count
@@ -102,13 +119,14 @@ def overlaps(rng: random.Random) -> Iterator[Call]:
                     start, sources, times, bands, each, levels, units, marks, *more
                 )
             else:
-                _native.overlaps(start, sources, bands, decayed, levels, units, *more)
+                _native.overlaps(start, sources, bands, histories, decayed, levels, units, *more)
             square = np.zeros((count * count, _native.AMOUNTS))
             met = np.flatnonzero(keys) if bits else np.arange(slots)
             square[keys[met].astype(np.int64) - 1 if bits else met] = cells[met]
             found.append(square)
         inputs = [start, sources, times, bands, levels, decayed, each, units]
-        yield Call("overlaps", [*inputs, [3, *marks.ravel().tolist()], [count, bits]], found)
+        more = [[3, *marks.ravel().tolist()], [count, bits], histories.view(np.int64)]
+        yield Call("overlaps", [*inputs, *more], found)
 
 
 def calls() -> Iterator[Call]:
