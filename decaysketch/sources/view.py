@@ -705,6 +705,10 @@ class CoverageView(View):
     ) -> list[Step]:
         """Return sources in the order of largest gain, until they hear a share of all messages.
 
+        Each half of the rows estimates the share for the sources that the other half chose. A half
+        chooses slightly worse than all rows do. So the upper bound is read for the returned sources
+        from all rows, which are too optimistic about their own choice.
+
         Raises:
             ParameterError: the share is not in 0 to 1.
         """
@@ -715,8 +719,17 @@ class CoverageView(View):
         found: list[Step] = []
         everything = [np.ones(len(joint), np.bool_) for joint in read.joints]
         for number, (source, gain) in enumerate(steps[0].taken):
-            part = [choice.covered(number + 1) for choice in steps]
-            covered = self._share(read, part, everything, confidence, combine)
+            by_halves, own = (
+                self._share(
+                    read, [choice.covered(number + 1, own) for choice in steps], everything,
+                    confidence, combine,
+                )
+                for own in (False, True)
+            )  # fmt: skip
+            covered = replace(
+                by_halves, upper=max(by_halves.upper, own.upper),
+                exact=by_halves.exact and own.exact,
+            )  # fmt: skip
             found.append(Step(read.names[source], gain / steps[0].total, covered))
             if covered.value >= share:
                 break
@@ -865,16 +878,21 @@ class _Choice:
         ]
         self._size = len(joint)
 
-    def covered(self, count: int) -> BoolArray:
-        """Return bool[rows]: heard by the first sources in the order of the other half."""
-        found = []
-        for order in self._orders:
-            mask = np.zeros(self._size, np.bool_)
-            for source, _ in order[:count]:
-                mask[self._rows[source]] = True
-            found.append(mask)
-        covered: BoolArray = np.where(self._half, found[0], found[1])
+    def covered(self, count: int, own: bool) -> BoolArray:
+        """Return bool[rows]: heard by the first sources that the other half chose, or that all
+        rows chose.
+        """
+        if own:
+            return self._heard(self.taken[:count])
+        first, second = (self._heard(order[:count]) for order in self._orders)
+        covered: BoolArray = np.where(self._half, first, second)
         return covered
+
+    def _heard(self, order: Sequence[tuple[int, float]]) -> BoolArray:
+        mask = np.zeros(self._size, np.bool_)
+        for source, _ in order:
+            mask[self._rows[source]] = True
+        return mask
 
 
 def _count(view: SampleView, confidence: float, combine: Combine) -> Estimate:
