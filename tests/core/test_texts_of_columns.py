@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 import numpy as np
 import pytest
@@ -26,6 +26,7 @@ TEXTS = [
 def plainly(texts: Sequence[str]) -> bytes:
     """The specification, one text after the other."""
     body, before = bytearray(), b""
+    put_varint(body, len(texts))
     for text in map(str.encode, texts):
         pairs = zip(before, text, strict=False)
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
@@ -38,15 +39,37 @@ def plainly(texts: Sequence[str]) -> bytes:
 
 @pytest.mark.parametrize("texts", TEXTS)
 def test_front_coding_writes_the_other_bytes(texts: list[str]) -> None:
+    """A sketch with all texts, one without, and one with every second of them."""
     encoded = [text.encode() for text in texts]
-    lengths = np.array([len(each) for each in encoded], np.int64)
-    assert _native.front_code(b"".join(encoded), lengths) == plainly(texts)
+    numbers = [np.arange(len(texts)), np.arange(0), np.arange(0, len(texts), 2)]
+    ends, offsets = np.empty(4, np.int64), np.cumsum([0, *map(len, numbers)])
+    bounds = np.cumsum([0, *map(len, encoded)])
+    coded = _native.front_code(b"".join(encoded), bounds, np.concatenate(numbers), offsets, ends)
+    each = [coded[start:stop] for start, stop in pairwise(ends.tolist())]
+    assert each == [plainly(texts), plainly([]), plainly(texts[::2])]
 
 
-@pytest.mark.parametrize("lengths", [[4], [2], [1, -1, 3], [2**62, 2**62]])
-def test_front_coding_rejects_lengths_that_are_not_those_of_the_texts(lengths: list[int]) -> None:
-    with pytest.raises(ValueError, match="text"):
-        _native.front_code(b"abc", np.array(lengths, np.int64))
+@pytest.mark.parametrize(
+    ("bounds", "numbers", "offsets"),
+    [
+        ([0, 4], [0], [0, 1]),
+        ([0, 2], [0], [0, 1]),
+        ([0, 1, 0, 3], [0], [0, 1]),
+        ([0, 2**62, -(2**62), 3], [0], [0, 1]),
+        ([], [], [0]),
+        ([0, 3], [1], [0, 1]),
+        ([0, 3], [-1], [0, 1]),
+        ([0, 3], [0], [0, 2]),
+        ([0, 3], [0], [0, 2, 1]),
+        ([0, 3], [0], [1, 1]),
+    ],
+)
+def test_front_coding_rejects_numbers_beyond_the_texts(
+    bounds: list[int], numbers: list[int], offsets: list[int]
+) -> None:
+    arrays = [np.array(each, np.int64) for each in (bounds, numbers, offsets)]
+    with pytest.raises(ValueError, match=r"text|offsets"):
+        _native.front_code(b"abc", *arrays, np.empty(len(offsets), np.int64))
 
 
 def test_a_canonical_column_has_the_texts_of_its_rows() -> None:

@@ -58,14 +58,13 @@ def pack_each(
     ends: _Int64Array,
 ) -> None: ...
 def each_room(offsets: _Int64Array) -> int: ...
-def put_texts_of_each(
-    texts: npt.NDArray[np.uint8],
+def front_code(
+    texts: bytes,
     bounds: _Int64Array,
     numbers: _Int64Array,
     offsets: _Int64Array,
-    out: npt.NDArray[np.uint8],
     ends: _Int64Array,
-) -> None: ...
+) -> bytes: ...
 def append_each(
     part: npt.NDArray[np.uint8],
     starts: _Int64Array,
@@ -76,4 +75,3 @@ def append_each(
 def read_values(
     data: bytes, start: int, stop: int, floats: bool, keys: npt.NDArray[np.int64]
 ) -> int: ...
-def front_code(texts: bytes, lengths: npt.NDArray[np.int64]) -> bytes: ...

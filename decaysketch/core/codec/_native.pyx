@@ -41,7 +41,7 @@ cdef extern from "core/codec/rows.h" nogil:
 cdef extern from "core/codec/texts.h" nogil:
     ctypedef struct ds_text_kernels:
         int64_t (*front_code)(
-            const uint8_t *, const int64_t *, int64_t, uint8_t *
+            const uint8_t *, const int64_t *, const int64_t *, int64_t, uint8_t *
         ) noexcept nogil
 
     const ds_text_kernels *ds_text_at(int level)
@@ -222,61 +222,57 @@ def each_room(const int64_t[::1] offsets not None):
     return room
 
 
-cdef inline int64_t _put_varint(uint8_t *out, uint64_t number) noexcept nogil:
-    cdef int64_t size = 0
-    while number > 0x7F:
-        out[size] = <uint8_t> ((number & 0x7F) | 0x80)
-        number >>= 7
-        size += 1
-    out[size] = <uint8_t> number
-    return size + 1
-
-
-def put_texts_of_each(
-    const uint8_t[::1] texts not None, const int64_t[::1] bounds not None,
+def front_code(
+    bytes texts not None, const int64_t[::1] bounds not None,
     const int64_t[::1] numbers not None, const int64_t[::1] offsets not None,
-    uint8_t[::1] out not None, int64_t[::1] ends not None,
+    int64_t[::1] ends not None,
 ):
-    """Write the texts of each of many sketches: their number, and each text behind the bytes that
-    it shares with the one before.
+    """The rising texts of each of many sketches: their number, then for each text two varints, the
+    bytes that it shares with the text before and the others, then the others.
 
     Args:
-        texts: bytes of all texts, end to end, behind one byte.
+        texts: bytes of all texts, end to end.
         bounds: int64[texts + 1] into them.
         numbers: of the texts of all sketches.
         offsets: int64[sketches + 1] into the numbers.
-        out: bytes, with room for 20 a sketch and a text, and the texts.
-        ends: int64[sketches + 1], out: offsets into the bytes.
+        ends: int64[sketches + 1], out: offsets into the returned bytes.
     """
-    cdef int64_t count = offsets.shape[0] - 1, sketch, k, at = 0, room = 20 * count
-    cdef int64_t start, size, before, shared, most
-    cdef const uint8_t *last
-    if ends.shape[0] != count + 1 or numbers.shape[0] != offsets[count] or offsets[0]:
+    cdef int64_t count = offsets.shape[0] - 1, last = bounds.shape[0] - 1, k, length, longest = 0
+    cdef int64_t most = 0, at = 0
+    if not ends.shape[0] == count + 1 > 0 or numbers.shape[0] != offsets[count] or offsets[0]:
         raise ValueError(f"offsets of {count} sketches, {ends.shape[0]} ends")
+    for k in range(count):
+        if offsets[k + 1] < offsets[k]:
+            raise ValueError(f"sketch {k} has the texts {offsets[k]} to {offsets[k + 1]}")
+    if last < 0 or bounds[0] or bounds[last] != PyBytes_GET_SIZE(texts):
+        raise ValueError(f"{last} texts have other bounds than their {len(texts)} bytes")
+    for k in range(last):
+        if bounds[k + 1] < bounds[k]:
+            raise ValueError(f"text {k} has the bytes {bounds[k]} to {bounds[k + 1]}")
     for k in range(numbers.shape[0]):
-        if not 0 <= numbers[k] < bounds.shape[0] - 1:
-            raise ValueError(f"text {numbers[k]} of {bounds.shape[0] - 1}")
-        room += 20 + bounds[numbers[k] + 1] - bounds[numbers[k]]
-    if out.shape[0] < room or bounds[bounds.shape[0] - 1] > texts.shape[0]:
-        raise ValueError(f"room for {out.shape[0]} bytes; expected {room}")
+        if not 0 <= numbers[k] < last:
+            raise ValueError(f"text {numbers[k]} of {last}")
+        length = bounds[numbers[k] + 1] - bounds[numbers[k]]
+        longest, most = max(longest, length), most + length
+    most += 2 * ds_varint_bytes(longest) * numbers.shape[0]
+    most += ds_varint_bytes(numbers.shape[0]) * count
+    cdef const uint8_t *bytes_of_texts = <const uint8_t *> PyBytes_AS_STRING(texts)
+    cdef uint8_t *coded = <uint8_t *> malloc(most + 1)
+    if coded == NULL:
+        raise MemoryError
     ends[0] = 0
-    with nogil:
-        for sketch in range(count):
-            at += _put_varint(&out[at], <uint64_t> (offsets[sketch + 1] - offsets[sketch]))
-            last, before = &texts[0], 0
-            for k in range(offsets[sketch], offsets[sketch + 1]):
-                start = bounds[numbers[k]]
-                size = bounds[numbers[k] + 1] - start
-                most, shared = min(size, before), 0
-                while shared < most and texts[start + shared] == last[shared]:
-                    shared += 1
-                at += _put_varint(&out[at], <uint64_t> shared)
-                at += _put_varint(&out[at], <uint64_t> (size - shared))
-                if size > shared:
-                    memcpy(&out[at], &texts[start + shared], size - shared)
-                at += size - shared
-                last, before = &texts[0] + start, size
-            ends[sketch + 1] = at
+    try:
+        with nogil:
+            for k in range(count):
+                length = offsets[k + 1] - offsets[k]
+                at += of_texts.front_code(
+                    bytes_of_texts, &bounds[0], &numbers[offsets[k]] if length else NULL,
+                    length, coded + at,
+                )
+                ends[k + 1] = at
+        return PyBytes_FromStringAndSize(<const char *> coded, at)
+    finally:
+        free(coded)
 
 
 def append_each(
@@ -314,26 +310,3 @@ def read_values(
     with nogil:
         size = bitpack.read_values(&data[0] + start, size, n, floats, &keys[0])
     return start + size if size >= 0 else -1
-
-
-def front_code(bytes texts not None, const int64_t[::1] lengths not None):
-    """Rising texts, which lie one after the other, without the bytes that each shares with the one
-    before: for each two varints, the shared bytes and the others, then the others.
-    """
-    cdef int64_t n = lengths.shape[0], size = PyBytes_GET_SIZE(texts), longest = 0, left = size, k
-    for k in range(n):
-        if not 0 <= lengths[k] <= left:
-            raise ValueError(f"text {k} has {lengths[k]} bytes; {left} are left")
-        longest, left = max(longest, lengths[k]), left - lengths[k]
-    if left:
-        raise ValueError(f"{left} bytes are in no text")
-    cdef const uint8_t *first = <const uint8_t *> PyBytes_AS_STRING(texts)
-    cdef uint8_t *coded = <uint8_t *> malloc(size + 2 * ds_varint_bytes(longest) * n + 1)
-    if coded == NULL:
-        raise MemoryError
-    try:
-        with nogil:
-            size = of_texts.front_code(first, &lengths[0] if n else NULL, n, coded)
-        return PyBytes_FromStringAndSize(<const char *> coded, size)
-    finally:
-        free(coded)

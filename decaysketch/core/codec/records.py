@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core.codec import _native
-from decaysketch.core.codec.fields import CHECKSUM_BYTES, Reader, put_varint, refuse, text_of
+from decaysketch.core.codec.fields import CHECKSUM_BYTES, Reader, refuse, text_of
 from decaysketch.core.column_types import ColumnTypes
 from decaysketch.core.labels import MAX_LABEL_BYTES
 from decaysketch.core.observations import (
@@ -60,7 +60,9 @@ def encode_records(parts: Sequence[Records]) -> bytes:
     body = bytearray()
     for (_, kind), column in zip(joint.types, joint.columns, strict=True):
         if kind == "text":
-            _put_texts(body, column.texts)
+            count = len(column.texts)
+            alone = TextsOfEach(column.texts, np.arange(count), np.array([0, count]))
+            body += _front_coded(alone)[0]
     start = 0
     for part in parts:
         stop = start + len(part)
@@ -70,13 +72,17 @@ def encode_records(parts: Sequence[Records]) -> bytes:
     return bytes(body)
 
 
-def _put_texts(body: bytearray, texts: Sequence[str]) -> None:
-    put_varint(body, len(texts))
-    joined = "".join(texts)
-    encoded: Sequence[str | bytes] = texts if joined.isascii() else [*map(str.encode, texts)]
-    body += _native.front_code(
-        joined.encode(), np.fromiter(map(len, encoded), np.int64, len(texts))
-    )
+def _front_coded(texts: TextsOfEach) -> tuple[bytes, Int64Array]:
+    """Return the texts of each sketch end to end, and offsets into the bytes."""
+    joined = "".join(texts.texts)
+    each: Sequence[str | bytes] = texts.texts
+    if not joined.isascii():
+        each = [*map(str.encode, each)]
+    bounds = np.zeros(len(each) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, each), np.int64, len(each)), out=bounds[1:])
+    ends = np.empty(len(texts.offsets), np.int64)
+    coded = _native.front_code(joined.encode(), bounds, texts.numbers, texts.offsets, ends)
+    return coded, ends
 
 
 def _shared(a: bytes, b: bytes) -> int:
@@ -152,7 +158,11 @@ def parts_of_each(records: RecordsOfEach) -> list[EachPart]:
     are what :func:`encode_records` returns for it. O(rows * columns).
     """
     kinds = [kind for _, kind in records.types]
-    parts = [_texts_part(texts) for texts in records.texts if texts is not None]
+    parts = []
+    for texts in records.texts:
+        if texts is not None:
+            coded, ends = _front_coded(texts)
+            parts.append(EachPart(np.frombuffer(coded, np.uint8), ends[:-1], ends[1:]))
     for keys, kind in zip(records.keys, kinds, strict=True):
         parts += _packed_parts(np.ascontiguousarray(keys), records.offsets, kind)
     return parts
@@ -166,18 +176,6 @@ def joined_parts(parts: Sequence[EachPart]) -> tuple[Bytes, Int64Array]:
     for part in parts:
         _native.append_each(part.data, part.starts, part.stops, out, at)
     return out, offsets
-
-
-def _texts_part(texts: TextsOfEach) -> EachPart:
-    encoded = [text.encode() for text in texts.texts]
-    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-    bounds = np.concatenate([[1], 1 + np.cumsum(lengths)]).astype(np.int64)
-    data = np.frombuffer(b"\0" + b"".join(encoded), np.uint8)
-    sketches = len(texts.offsets) - 1
-    room = 20 * (sketches + len(texts.numbers)) + int(lengths[texts.numbers].sum())
-    out, ends = np.empty(room, np.uint8), np.empty(sketches + 1, np.int64)
-    _native.put_texts_of_each(data, bounds, texts.numbers, texts.offsets, out, ends)
-    return EachPart(out, ends[:-1], ends[1:])
 
 
 def _packed_parts(keys: Int64Array, offsets: Int64Array, kind: str) -> list[EachPart]:

@@ -17,20 +17,22 @@ static inline int64_t shared(const uint8_t *a, const uint8_t *b, int64_t most) {
 }
 
 static int64_t front_code(
-    const uint8_t *texts, const int64_t *lengths, int64_t n, uint8_t *out
+    const uint8_t *texts, const int64_t *bounds, const int64_t *numbers, int64_t n, uint8_t *out
 ) {
     const uint8_t *before = texts, *begin = out;
     int64_t before_length = 0;
+    out = put_varint(out, (uint64_t)n);
     for (int64_t k = 0; k < n; k++) {
-        const int64_t length = lengths[k], most = length < before_length ? length : before_length;
-        const int64_t equal = shared(before, texts, most), others = length - equal;
+        const uint8_t *text = texts + bounds[numbers[k]];
+        const int64_t length = bounds[numbers[k] + 1] - bounds[numbers[k]];
+        const int64_t most = length < before_length ? length : before_length;
+        const int64_t equal = shared(before, text, most), others = length - equal;
         out = put_varint(out, (uint64_t)equal);
         out = put_varint(out, (uint64_t)others);
-        memcpy(out, texts + equal, (size_t)others);
+        memcpy(out, text + equal, (size_t)others);
         out += others;
-        before = texts;
+        before = text;
         before_length = length;
-        texts += length;
     }
     return out - begin;
 }

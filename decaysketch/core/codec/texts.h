@@ -7,10 +7,13 @@
 #include "core/levels.h"
 
 typedef struct {
-    /* Writes n texts, which lie one after the other and have these lengths: two varints for each, how
-       many bytes it shares and how many others follow, then these. Returns the bytes written, at most
-       2 * ds_varint_bytes(longest) * n more than the texts have. */
-    int64_t (*front_code)(const uint8_t *texts, const int64_t *lengths, int64_t n, uint8_t *out);
+    /* Writes n, then the texts with these numbers, where text k has the bytes bounds[k] to bounds[k + 1]:
+       two varints for each, how many bytes it shares and how many others follow, then these. Returns
+       the bytes written, at most ds_varint_bytes(n) + 2 * ds_varint_bytes(longest) * n more than the
+       texts have. */
+    int64_t (*front_code)(
+        const uint8_t *texts, const int64_t *bounds, const int64_t *numbers, int64_t n, uint8_t *out
+    );
 } ds_text_kernels;
 
 DS_TABLES(ds_text_kernels, ds_text)
