@@ -49,7 +49,7 @@ static void encode(
         if (n > 0) {
             const ds_rows rows = from_row(&s->rows, start);
             at = put_varint(at, ds_zigzag(rows.times[0]));
-            at += BITPACK.pack(&rows, n, floats, at);
+            at += BITPACK.pack(&rows, n, floats, 1, at);
         }
         at += DS_CHECKSUM_BYTES;
         out_offsets[k + 1] = at - out;

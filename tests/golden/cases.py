@@ -140,6 +140,13 @@ def of_decay() -> Iterator[Case]:
         "ids by steps, exceptions by position and by bitmap",
         [state_of_columns(integers, values, weights, times, ids)],
     )
+    minutes = [60 * (28_000_000 - 3 * i - _below(3, 2, i)) for i in range(count)]
+    seconds = [time - (i >= 512) * _below(60, 8, i) for i, time in enumerate(minutes)]
+    yield _case(
+        "divided_times",
+        "two blocks of times in whole minutes, which have a divisor, and one of other times",
+        [state_of_columns(integers, values, weights, seconds, ids)],
+    )
     small = SketchParams(max_weight=20, id_bits=16, capacity=40, seed=7, value_type="int64")
     states = _states(small, [_below(1000, 4, i) for i in range(900)], span=500)
     yield _case("watermarks", "capacity 40 after 900 observations", states)

@@ -9,7 +9,7 @@ static void pack(call *c) {
     const int64_t n = c->in[0].count;
     const ds_rows rows = packed_of(c->in);
     uint8_t *to = room(ds_packed_room(n), 1);
-    give_narrow(c, to, bitpack->pack(&rows, n, (int)c->in[4].numbers[0], to), 1);
+    give_narrow(c, to, bitpack->pack(&rows, n, (int)c->in[4].numbers[0], 1, to), 1);
 }
 
 /* Inputs: bytes, (rows, first time, floats). */

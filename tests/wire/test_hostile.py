@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import re
 import tracemalloc
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -361,6 +364,53 @@ def test_modes_and_widths_that_do_not_exist() -> None:
     put_frame(bits, [3])
     bits.put(3, 2)
     refused(BLOB.but(count=1, first_time=50, columns=bits.to_bytes() + b"\0" * 60), 3, 2, "values")
+
+
+def divided(chosen: int, length: int, quotients: Sequence[int]) -> Any:
+    """Writes a block's times with this divisor and these quotients."""
+
+    def put_times(bits: Bits, _: Sequence[int]) -> None:
+        bits.put(64 + length, 7)
+        bits.put(chosen, length)
+        put_column(bits, quotients)
+
+    return put_times
+
+
+def test_only_the_divisor_that_packing_takes() -> None:
+    """Two blocks whose times are minutes: each with another divisor, and one without."""
+    times = [60 * (4 * i + i % 3) << 12 for i in range(512)][::-1]
+    rows = [(time, row, 1, 0) for row, time in enumerate(times)]
+    steps = [0, *(a - b for a, b in pairwise(times))]
+    wide = SketchParams(max_weight=9, id_bits=12, capacity=600, seed=11, value_type="int64")
+    blob = reference.blob_of(state_of(wide, [])).but
+    made = partial(reference.rows_to_bytes, rows, False)
+
+    def given(*puts: Any) -> bytes:
+        left = iter(puts)
+        return blob(
+            count=512, first_time=times[0], rows=rows,
+            columns=made(lambda bits, of: next(left)(bits, of)),
+        )  # fmt: skip
+
+    d = 60 << 12
+    halves = [[step // d for step in steps[start:][:256]] for start in (0, 256)]
+    good, plain = [divided(d, d.bit_length(), each) for each in halves], put_column
+    assert wire.encode(decode_one(given(*good))) == given(*good)
+    assert wire.encode(decode_one(given(plain, plain))) == given(*good)
+    twice = [2 * quotient for quotient in halves[0]]
+    for number, length, quotients in (
+        (0, 2, halves[0]),
+        (0, 63, halves[0]),
+        (2, 2, [step // 2 for step in steps[:256]]),
+        (d // 2, d.bit_length() - 1, twice),
+        (d, d.bit_length() + 1, halves[0]),
+        (2**62 + 1, 63, halves[0]),  # beyond 64 bits
+        (d, d.bit_length(), [quotient + (2**63 if quotient else 0) for quotient in halves[0]]),
+    ):
+        refused(given(divided(number, length, quotients), good[1]))
+    for mixed in ((good[0], plain), (plain, good[1])):
+        refused(given(*mixed), "canonical")
 
 
 def test_columns_that_end_behind_the_bytes() -> None:

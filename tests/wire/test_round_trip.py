@@ -113,6 +113,32 @@ def test_blocks_of_every_length(rows: int) -> None:
     assert columns_of(decode_one(blob)) == columns_of(state)
 
 
+@pytest.mark.parametrize(
+    ("step", "gap", "divides"),
+    [
+        (60, 2**20, True),
+        (4, 2**20, False),  # saves 502 bits of the 512 that are needed
+        (2**40 * 3, 9, True),
+        (2**53, 1, True),
+        (2**62, 0, False),
+    ],
+)
+def test_times_that_share_a_divisor(step: int, gap: int, divides: bool) -> None:
+    random = np.random.default_rng(step % 97)
+    times = LIMIT - step * np.cumsum(random.integers(0, gap, 256, endpoint=True))
+    params = SketchParams(max_weight=1, value_type="int64")
+    state = state_of_columns(params, np.arange(256), np.ones(256), times, np.arange(256))
+    blob, said = wire.encode(state), reference.blob_of(state)
+    assert blob == said.to_bytes()
+    older = said.but(columns=reference.rows_to_bytes(said.rows, False, reference.put_column))
+    assert (len(blob) + 64 <= len(older)) is divides
+    for each in (blob, older):
+        for careful in (False, True):  # the kernel, and the reader that names faults
+            read = decode_one(each, check_plausible=not careful)
+            assert columns_of(read) == columns_of(state)
+            assert wire.encode(read) == blob
+
+
 @for_each("decimals", range(16))
 def test_floats_of_every_number_of_decimals(decimals: int) -> None:
     """15 decimals take the raw form; up to 14 the integers do, if they are below 2^53."""

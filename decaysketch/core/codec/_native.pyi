@@ -20,6 +20,7 @@ def pack_rows(
     weights: _Int64Array,
     values: _Int64Array,
     floats: bool,
+    divides: bool,
 ) -> bytes: ...
 def scan_rows(
     data: _Bytes, start: int, stop: int, n: int, floats: bool

@@ -14,7 +14,7 @@ cdef extern from "core/codec/bitpack.h" nogil:
         pass
 
     ctypedef struct ds_bitpack_kernels:
-        int64_t (*pack)(const ds_rows *, int64_t, int, uint8_t *) noexcept nogil
+        int64_t (*pack)(const ds_rows *, int64_t, int, int, uint8_t *) noexcept nogil
         ds_outcome (*scan)(const uint8_t *, int64_t, int64_t, int) noexcept nogil
         void (*open)(ds_unpacker *, const uint8_t *, int64_t, int64_t, int) noexcept nogil
         int (*next)(ds_unpacker *, int64_t, const ds_rows *, int64_t) noexcept nogil
@@ -92,9 +92,12 @@ cdef int64_t _part(const uint8_t[::1] data, int64_t start, int64_t stop) except 
 
 def pack_rows(
     const int64_t[::1] times, const int64_t[::1] ids, const int64_t[::1] weights,
-    const int64_t[::1] values, bint floats,
+    const int64_t[::1] values, bint floats, bint divides,
 ):
-    """The packed columns of rows in canonical order, padded to a whole byte."""
+    """The packed columns of rows in canonical order, padded to a whole byte.
+
+    Without ``divides`` as releases wrote them that did not divide times.
+    """
     cdef ds_rows rows = columns_of(times, ids, weights, values)
     cdef int64_t n = times.shape[0], size
     cdef uint8_t *packed = <uint8_t *> malloc(ds_packed_room(n))
@@ -102,7 +105,7 @@ def pack_rows(
         raise MemoryError
     try:
         with nogil:
-            size = bitpack.pack(&rows, n, floats, packed)
+            size = bitpack.pack(&rows, n, floats, divides, packed)
         return PyBytes_FromStringAndSize(<const char *> packed, size)
     finally:
         free(packed)

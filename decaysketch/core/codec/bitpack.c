@@ -5,7 +5,9 @@
    compression", ICDE 2006): non-negative residuals are stored in the one width that makes the column
    shortest, and the few that do not fit (the exceptions) leave their high bits in a list behind.
 
-     times     previous time minus this one (the order is descending, so it is never negative)
+     times     previous time minus this one (the order is descending, so it is never negative). If
+               that saves much, over the greatest common divisor of the block: 60 for times of whole
+               minutes in seconds
      ids       what is shorter of: id minus the block's smallest; zigzag of previous id minus this one
      weights   weight minus the block's smallest
      values    of the rows that have one: float64 as integers over the smallest power of ten that
@@ -38,6 +40,8 @@ enum {
     MAX_DECIMALS = 14, /* 10^14 and every quotient by it is one correctly rounded operation */
     RAW = 15,          /* what stands in place of a number of decimals: order-preserving bits */
     LENGTHS = 65,      /* of a residual, 0 to 64 */
+    DIVIDED = 64,      /* added to a divisor's length, where a width of at most 64 is without one */
+    LEAST_SAVING = 512, /* bits for which a block is divided */
     FLAG_WORDS = DS_ROW_BLOCK / 64,
 };
 
@@ -285,6 +289,65 @@ static inline void steps(const int64_t *ids, int m, int64_t last, uint64_t *resi
     for (int i = 1; i < m; i++) residuals[i] = ds_zigzag(ids[i - 1] - ids[i]);
 }
 
+/* ---------------------------------------------------------------------------------------- divisors */
+
+/* Division of multiples by one multiplication (Granlund and Montgomery, "Division by invariant integers
+   using multiplication", PLDI 1994). The inverse of the odd part modulo 2^64 gives the quotient, and
+   for any other number more than `most`. */
+typedef struct {
+    uint64_t d, inverse, most;
+    int shift;
+} divisor;
+
+static inline divisor divisor_of(uint64_t d) {
+    divisor by = {d, 0, ~0ULL / d, __builtin_ctzll(d)};
+    const uint64_t odd = d >> by.shift;
+    by.inverse = odd * 3 ^ 2;                                          /* right in 5 bits */
+    for (int k = 0; k < 4; k++) by.inverse *= 2 - odd * by.inverse; /* in twice as many */
+    return by;
+}
+
+static inline uint64_t divided(uint64_t number, divisor by) {
+    const uint64_t product = number * by.inverse;
+    return product >> by.shift | product << (-by.shift & 63);
+}
+
+static inline uint64_t common_divisor(uint64_t a, uint64_t b) {
+    while (b) {
+        const uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* The greatest common divisor of m numbers and the quotients by it; 1 and none if it is 1 or all are
+   zero. Most blocks of irregular times end the loop after two or three numbers. */
+static uint64_t divide_all(const uint64_t *numbers, int m, uint64_t *quotients) {
+    int i = 0;
+    while (i < m && numbers[i] == 0) i++;
+    if (i == m) return 1;
+    divisor by = divisor_of(numbers[i]);
+    for (; i < m && by.d > 1; i++)
+        if (divided(numbers[i], by) > by.most) by = divisor_of(common_divisor(by.d, numbers[i]));
+    if (by.d > 1)
+        for (i = 0; i < m; i++) quotients[i] = divided(numbers[i], by);
+    return by.d;
+}
+
+/* Plans m differences of times, and their quotients. Returns the divisor that packing takes, or 1. */
+static uint64_t plan_times(
+    const uint64_t *residuals, int m, plan *plain, uint64_t *quotients, plan *of_quotients
+) {
+    make_plan(residuals, m, plain);
+    if (plain->bits < LEAST_SAVING) return 1;
+    const uint64_t d = divide_all(residuals, m, quotients);
+    const int length = ds_bit_length(d);
+    if (d == 1 || length > 63) return 1;
+    make_plan(quotients, m, of_quotients);
+    return of_quotients->bits + 7 + length + LEAST_SAVING <= plain->bits ? d : 1;
+}
+
 /* --------------------------------------------------------------------------------------- decimals */
 
 /* The bits of a float from its order-preserving key, and the other way. */
@@ -395,18 +458,30 @@ static void put_values(writer *out, const int64_t *keys, int m, int floats) {
     put_framed(out, numbers, found);
 }
 
-static int64_t pack(const ds_rows *rows, int64_t n, int floats, uint8_t *to) {
+static void put_times(writer *out, const uint64_t *residuals, int m, int divides) {
+    uint64_t quotients[DS_ROW_BLOCK];
+    plan plain, of_quotients;
+    const uint64_t d = plan_times(residuals, m, &plain, quotients, &of_quotients);
+    if (d == 1 || !divides) {
+        put_column(out, residuals, m, &plain);
+        return;
+    }
+    const int length = ds_bit_length(d);
+    put(out, (uint64_t)(DIVIDED + length), 7);
+    put(out, d, length);
+    put_column(out, quotients, m, &of_quotients);
+}
+
+static int64_t pack(const ds_rows *rows, int64_t n, int floats, int divides, uint8_t *to) {
     writer out = {to, 0, 0};
     int64_t last_time = n > 0 ? rows->times[0] : 0, last_id = 0;
     for (int64_t start = 0; start < n; start += DS_ROW_BLOCK) {
         const int m = (int)(n - start < DS_ROW_BLOCK ? n - start : DS_ROW_BLOCK);
         const int64_t *times = rows->times + start, *ids = rows->ids + start;
         uint64_t residuals[DS_ROW_BLOCK];
-        plan p;
         residuals[0] = (uint64_t)(last_time - times[0]);
         for (int i = 1; i < m; i++) residuals[i] = (uint64_t)(times[i - 1] - times[i]);
-        make_plan(residuals, m, &p);
-        put_column(&out, residuals, m, &p);
+        put_times(&out, residuals, m, divides);
         put_ids(&out, ids, m, last_id);
         put_framed(&out, rows->weights + start, m);
         put_values(&out, rows->values + start, m, floats);
@@ -425,6 +500,8 @@ typedef struct {
     int framed;         /* whether they are a frame */
     int missing;        /* values */
     int decimals;       /* values */
+    int length;         /* times: bits of the divisor, or 0 */
+    uint64_t divisor;   /* times */
     int64_t bitmap;     /* position of the bits that say which values are present */
     int64_t position;   /* behind all that */
 } modes;
@@ -432,8 +509,17 @@ typedef struct {
 static inline modes get_modes(
     const uint8_t *data, int64_t size, int64_t position, int column, int m, int floats
 ) {
-    modes found = {m, column == WEIGHTS, NONE_MISSING, RAW, 0, position};
-    if (column == IDS) {
+    modes found = {
+        .numbers = m, .framed = column == WEIGHTS, .decimals = RAW, .position = position
+    };
+    if (column == TIMES) {
+        const int width = (int)get_within(data, size, position, 7);
+        if (width > DIVIDED + 1) { /* a divisor has two bits at least */
+            found.length = width - DIVIDED;
+            found.divisor = get_within(data, size, position + 7, found.length);
+            found.position += 7 + found.length;
+        }
+    } else if (column == IDS) {
         found.framed = !get_within(data, size, position, 1);
         found.position += 1;
     } else if (column == VALUES) {
@@ -617,12 +703,26 @@ static inline int get_frame(ds_unpacker *in, int64_t *numbers, int m, int64_t *b
     return good & as_planned(&read, made) & (smallest(numbers, m) == *base);
 }
 
+/* Times, divided or not. Releases before divisors wrote all blocks without one, so either all blocks
+   that packing divides are divided, or none is. */
 static int get_times(ds_unpacker *in, int64_t *times, int m) {
-    uint64_t residuals[DS_ROW_BLOCK];
-    plan read, made;
+    const modes found = get_modes(in->data, in->size, in->position, TIMES, m, 0);
+    uint64_t residuals[DS_ROW_BLOCK], quotients[DS_ROW_BLOCK];
+    plan read, plain, of_quotients;
+    in->position = found.position;
     int good = get_column(in, residuals, m, &read);
-    make_plan(residuals, m, &made);
-    good &= as_planned(&read, &made);
+    if (found.length) {
+        good &= ds_bit_length(found.divisor) == found.length;
+        for (int i = 0; i < m; i++)
+            good &= !__builtin_mul_overflow(residuals[i], found.divisor, &residuals[i]);
+    }
+    const uint64_t d = plan_times(residuals, m, &plain, quotients, &of_quotients);
+    if (found.length)
+        good = good && d == found.divisor && as_planned(&read, &of_quotients);
+    else
+        good &= as_planned(&read, &plain);
+    if (d > 1) in->forms |= found.length ? 1 : 2;
+    good &= in->forms != 3;
     if (in->first) good &= residuals[0] == 0;
     in->first = 0;
     int64_t time = in->last_time;
@@ -703,6 +803,7 @@ static void open_columns(
     in->last_id = 0;
     in->floats = floats;
     in->first = 1;
+    in->forms = 0;
 }
 
 /* The last blocks are read from a copy with something behind it. */

@@ -35,14 +35,14 @@ typedef struct {
     const uint8_t *data;
     int64_t size, position; /* bytes; bits */
     int64_t last_time, last_id;
-    int floats, first;
+    int floats, first, forms; /* forms: 1 and 2, blocks with a divisor and without the one they have */
     uint8_t tail[DS_LARGEST_BLOCK + 2 * DS_SPARE_BYTES];
 } ds_unpacker;
 
 typedef struct {
     /* Packs n rows in canonical order; returns the bytes written. `to` has room for
-       ds_packed_room(n). */
-    int64_t (*pack)(const ds_rows *rows, int64_t n, int floats, uint8_t *to);
+       ds_packed_room(n). `divides`: whether times are divided, as in all but older bytes. */
+    int64_t (*pack)(const ds_rows *rows, int64_t n, int floats, int divides, uint8_t *to);
     /* Walks the headers of n packed rows in so many bytes. */
     ds_outcome (*scan)(const uint8_t *data, int64_t size, int64_t n, int floats);
     /* Begins to unpack what was scanned. */

@@ -67,6 +67,8 @@ def cases(rng: random.Random) -> Iterator[tuple[Columns, bool]]:
         ids = iter(range(n, 3 * n))  # neighbours: by steps
         yield rows(rng, n, lambda: 7, partial(next, ids), small(3), small(9)), False
     yield rows(rng, 260, gap, small(1 << 10), small(9), among([0, 0, 0, 0, MISSING, 70])), False
+    minutes = [60_000 * (600 - 3 * k - k % 3) for k in range(180)]
+    yield (minutes, list(range(180)), [1] * 180, [MISSING] * 180), False
 
 
 def reading(body: bytes, n: int, first_time: int, is_float: bool) -> Iterator[Call]:
@@ -130,9 +132,24 @@ def made_up() -> Iterator[bytes]:
         yield one_block(base=base)
 
 
+def divided(divisor: int, length: int, largest: int) -> bytes:
+    """Two rows whose times have a divisor."""
+    bits = Bits()
+    bits.put(64 + length, 7)
+    bits.put(divisor, length)
+    reference.put_column(bits, [0, largest])
+    bits.put(0, 1)
+    reference.put_frame(bits, [2, 1])
+    reference.put_frame(bits, [1, 1])
+    bits.put(2, 2)
+    return bits.to_bytes()
+
+
 def hostile(rng: random.Random) -> Iterator[Call]:
     for body in made_up():
         yield from reading(body, 6, 100, False)
+    for divisor, length, largest in [(0, 2, 1), (6, 3, 7), (6, 4, 7), (LAST, 63, 7), (1, 1, 7)]:
+        yield from reading(divided(divisor, length, largest), 2, 100, False)
     for number in (-0.0, INFINITE, -INFINITE):  # no value of a sketch
         key = -1 if number == 0 else reference.key_of(number)
         other = reference.key_of(3.141592653589793)
