@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core.records import Records, comparable
-from decaysketch.core.row_status import Identified, hashes_of, may_match
+from decaysketch.core.row_status import Identified, hashes_of, matching, may_match
 from decaysketch.core.time_units import NANOSECONDS
 
 __all__ = [
@@ -121,7 +121,7 @@ def within(
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     if not len(repeated):
         return 0
-    some = np.isin(ids, repeated)
+    some = matching(ids, repeated)
     given = comparable(values, some)
     _, codes = np.unique(np.ma.getdata(given), return_inverse=True)
     codes[np.ma.getmaskarray(given)] = -1

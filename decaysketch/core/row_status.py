@@ -33,10 +33,10 @@ __all__ = [
     "Identified",
     "Verdict",
     "VerdictArray",
-    "VerdictCounts",
     "compare",
     "count_replacing",
     "hashes_of",
+    "matching",
     "may_match",
 ]
 
@@ -55,19 +55,6 @@ class Verdict(IntEnum):
     RETAINED = 0
     ALREADY_RETAINED = 1
     BELOW_WATERMARK = 2
-
-
-class VerdictCounts(NamedTuple):
-    """Row count for each status."""
-
-    retained: int
-    already_retained: int
-    below_watermark: int
-
-    @classmethod
-    def of(cls, verdicts: VerdictArray) -> VerdictCounts:
-        """Count a status column."""
-        return cls(*np.bincount(verdicts, minlength=len(Verdict)).tolist())
 
 
 class Compared(NamedTuple):
@@ -171,6 +158,14 @@ def may_match(held: Int64Array, offered: Int64Array) -> tuple[Int64Array, Int64A
     mine = np.flatnonzero(_marks(offered)[held & _MARK_MASK])
     mine = mine[_marks(offered >> _MARK_BITS)[held[mine] >> _MARK_BITS & _MARK_MASK]]
     return mine, np.flatnonzero(_marks(held[mine])[offered & _MARK_MASK])
+
+
+def matching(held: Int64Array, offered: Int64Array) -> Int64Array:
+    """Return the positions in ``held`` of the numbers that ``offered`` has too. O(rows), without
+    sorting if few match.
+    """
+    mine, theirs = may_match(held, offered)
+    return mine[np.isin(held[mine], offered[theirs])]
 
 
 def _marks(numbers: Int64Array) -> npt.NDArray[np.bool_]:

@@ -23,11 +23,9 @@ from decaysketch.core.row_status import (
     Identified,
     Verdict,
     VerdictArray,
-    VerdictCounts,
-    may_match,
+    matching,
 )
 from decaysketch.core.strata import strata_of
-from decaysketch.errors import IncompatibleSketchError
 from decaysketch.querytime.rows import RetainedRows
 from decaysketch.querytime.rows_by_key import state_of
 from decaysketch.querytime.state import SketchState
@@ -39,7 +37,7 @@ from decaysketch.querytime.strata_state import (
     plain_params,
 )
 
-__all__ = ["compared", "count_verdicts"]
+__all__ = ["compared", "compared_in_place"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -123,7 +121,7 @@ def _verdicts_by_stratum(state: StrataState, batch: Observations, records: Recor
     types = params.own_columns
     keys = [np.zeros(len(state), np.int64), np.zeros(len(batch.ids), np.int64)]
     if types:
-        known = np.isin(state.ids, batch.ids)
+        known = matching(state.ids, batch.ids)
         own, given = state.own_records, columns_of(records, types)
         assert own is not None
         keys[0][known], keys[1] = comparable_keys([own[known], given])
@@ -143,41 +141,6 @@ def _verdicts_by_stratum(state: StrataState, batch: Observations, records: Recor
     return verdicts
 
 
-def count_verdicts(before: Sequence[SketchState], post: Sequence[SketchState]) -> VerdictCounts:
-    """Return how many observations from one sketch are new to another one, and the other status
-    counts.
-
-    Args:
-        before: states of the sketch that ``post`` is to be merged into, one for each repetition.
-        post: states of a sketch with the same parameters (capacity may differ).
-
-    Returns:
-        Status counts for the distinct observations in ``post``, as for one batch that has the
-        watermarks of ``post``.
-
-    Raises:
-        IncompatibleSketchError: sketches that do not merge.
-    """
-    params = before[0].params
-    if params.fingerprint != post[0].params.fingerprint:
-        raise IncompatibleSketchError(params.differences(post[0].params))
-    capacity = min(params.capacity, post[0].params.capacity)
-    columns = []
-    for old, new in zip(before, post, strict=True):
-        old, judged = _comparable(old, _rows_of(new), new.records)
-        marks = np.maximum(old.watermarks, new.watermarks)
-        columns.append(_judge(old, judged, new.levels, marks, capacity))
-    if len(columns) == 1:
-        return VerdictCounts.of(columns[0])
-    identities = np.concatenate(
-        [state.ids * np.int64(params.max_weight) + (state.weights - 1) for state in post]
-    )
-    distinct, position = np.unique(identities, return_inverse=True)
-    best = np.full(len(distinct), Verdict.BELOW_WATERMARK, np.int8)
-    np.minimum.at(best, position, np.concatenate(columns))
-    return VerdictCounts.of(best)
-
-
 def _comparable(
     state: SketchState, offered: Identified, records: Records | None
 ) -> tuple[SketchState, Batch]:
@@ -186,8 +149,7 @@ def _comparable(
     """
     if records is None or state.records is None:
         return state, Batch(offered)
-    known, theirs = may_match(state.ids, offered.first)
-    known = known[np.isin(state.ids[known], offered.first[theirs])]
+    known = matching(state.ids, offered.first)
     ordered = np.sort(offered.first)
     shared = np.union1d(ordered[1:][ordered[1:] == ordered[:-1]], state.ids[known])
     keys, given = np.zeros(len(state), np.int64), np.zeros(len(ordered), np.int64)
@@ -196,10 +158,6 @@ def _comparable(
         parts = state.records[state.value_keys[known]], records[some]
         keys[known], given[some] = comparable_keys([part.canonical() for part in parts])
     return replace(state, value_keys=keys), Batch(offered._replace(values=given))
-
-
-def _rows_of(state: SketchState) -> Identified:
-    return Identified(state.ids, state.weights, state.times, state.value_keys)
 
 
 def _judge(
@@ -212,6 +170,6 @@ def _judge(
     """Return status under one hash function. ``marks`` hold before the first batch row is
     checked.
     """
-    held = _rows_of(state).contiguous()
+    held = Identified(state.ids, state.weights, state.times, state.value_keys).contiguous()
     state_levels = np.ascontiguousarray(state.levels)
     return batch.judge_by_marks(levels, held, state_levels, marks.copy(), capacity)

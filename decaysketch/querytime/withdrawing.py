@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.core.observations import integer_column
 from decaysketch.core.records import Records
+from decaysketch.core.row_status import matching
 from decaysketch.core.text.expression import Bound
 from decaysketch.core.withdrawals import tombstones_of, withdrawn_rows
 from decaysketch.errors import ParameterError
@@ -86,13 +88,13 @@ def tombstones(
     bound = [read_condition(params, each) for each in conditions]
     found = []
     for state in states:
+        rows = np.zeros(len(state), np.bool_)
         if where is not None:
             table: Any = SampleTable(_Rows(state, now))  # type: ignore[arg-type]  # as far as read
-            rows = np.zeros(len(state), np.bool_)
             for each in bound:
                 rows |= each.holds(table)
         else:
-            rows = np.isin(state.ids, np.asarray(ids))
+            rows[matching(state.ids, integer_column("ids", ids))] = True
         gone = withdrawn_rows(params, state.records)
         found.append(_only(state, rows if gone is None else rows & ~gone))
     return found
@@ -162,7 +164,8 @@ def without_withdrawn(given: Sequence[Sequence[SketchState]]) -> list[list[Sketc
 
 
 def _without(state: SketchState, withdrawn: npt.NDArray[np.int64], weights: Any) -> SketchState:
-    kept = ~np.isin(state.ids * weights + (state.weights - 1), withdrawn)
+    kept = np.ones(len(state), np.bool_)
+    kept[matching(state.ids * weights + (state.weights - 1), withdrawn)] = False
     columns = {
         name: getattr(state, name)[kept]
         for name in ("value_keys", "weights", "times", "ids", "levels")

@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from support.examples import EXAMPLES, Case, cases, law, states_of
+from support.examples import EXAMPLES, Case, law, states_of
 
 import decaysketch as ds
 from decaysketch.asyncwindow import SumParams, SumSampler, element_keys
 from decaysketch.core.labels import codes_of
 from decaysketch.core.observations import encode_values, prepare
-from decaysketch.core.row_status import Identified, Verdict, VerdictCounts, count_replacing
+from decaysketch.core.row_status import Identified, Verdict, count_replacing
 from decaysketch.extremes import ExtremesState
-from decaysketch.querytime.verdicts import count_verdicts
 from decaysketch.series import SeriesState
 from quality.examples import Row
 
@@ -137,23 +136,6 @@ def test_verdicts_are_what_the_states_before_and_after_say(case: Case, data: Any
 
 
 class TestOfADecaySketch:
-    @settings(max_examples=200, deadline=None)
-    @given(cases("decay", max_size=160), st.integers(0, 1), st.data())
-    def test_of_a_posted_sketch_count_its_observations(
-        self, case: Case, smaller: int, data: Any
-    ) -> None:
-        first, batch = cut(case, data)
-        sketch = case.fed(first)
-        post = case.fed(batch, capacity=max(1, case.params.capacity - smaller))
-        before, merged = list(map(held, sketch.states())), list(map(held, (sketch | post).states()))
-        best: dict[tuple[int, int], Verdict] = {}
-        for copy, state in enumerate(map(held, post.states())):
-            found = by_definition(before[copy : copy + 1], merged[copy : copy + 1], state.items())  # type: ignore[arg-type]
-            for identity, verdict in zip(state, found, strict=True):
-                best[identity] = min(best.get(identity, BELOW), verdict)
-        expected = [list(best.values()).count(verdict) for verdict in Verdict]
-        assert count_verdicts(sketch.states(), post.states()) == VerdictCounts(*expected)
-
     def test_of_copies_in_one_batch_go_to_the_first_of_the_latest(self) -> None:
         sketch = ds.DecaySketch(ds.SketchParams(max_weight=9, id_bits=10))
         rows = [(1.0, 5), (2.0, 7), (2.0, 7), (3.0, 7), (3.0, 7), (None, 7)]
@@ -186,13 +168,6 @@ class TestOfADecaySketch:
         sketch = ds.DecaySketch(ds.SketchParams(max_weight=9, id_bits=10))
         with pytest.raises(ds.ObservationError, match=r"weights\[1\] is 10"):
             sketch.verdicts(None, [1, 10], [1, 1], [1, 1])
-
-    def test_of_a_sketch_of_other_parameters_are_not_counted(self) -> None:
-        one, other = (
-            ds.DecaySketch(ds.SketchParams(max_weight=9, id_bits=10, seed=seed)) for seed in (1, 2)
-        )
-        with pytest.raises(ds.IncompatibleSketchError, match="seed"):
-            count_verdicts(one.states(), other.states())
 
     def test_of_many_rows_are_the_same(self) -> None:
         params = ds.SketchParams(max_weight=99, id_bits=40, capacity=300, copies=2, seed=5)
