@@ -74,7 +74,6 @@ cdef extern from "ecm/cells.h" nogil:
         void (*values)(
             const ds_ecm_cells *, int64_t, int64_t, double, double *
         ) noexcept nogil
-        void (*oldest_inside)(const ds_ecm_cells *, int64_t, int64_t *) noexcept nogil
         void (*kept)(const int64_t *, int64_t, int64_t, bool, int64_t *) noexcept nogil
         void (*write)(const ds_ecm_cells *, const ds_ecm_lists *) noexcept nogil
         bool (*restore)(const ds_ecm_cells *, const int64_t *, int64_t, int64_t) noexcept nogil
@@ -364,13 +363,6 @@ def values(
     _check_grid(counters, out.shape[0])
     with nogil:
         of_windows.values(&counters.c, start, first, error, &out[0])
-
-
-def oldest_inside(Counters counters not None, int64_t start, int64_t[::1] times):
-    """Times of the oldest kept ones from `start` on; the largest integer where there is none."""
-    _check_grid(counters, times.shape[0])
-    with nogil:
-        of_windows.oldest_inside(&counters.c, start, &times[0])
 
 
 def kept(const int64_t[::1] n, int64_t slots, bint histogram, int64_t[::1] counts):

@@ -101,8 +101,6 @@ typedef struct {
     void (*values)(
         const ds_ecm_cells *, int64_t start, int64_t first, double error, double *values
     );
-    /* The time of the oldest kept one from `start` on; INT64_MAX where there is none. */
-    void (*oldest_inside)(const ds_ecm_cells *, int64_t start, int64_t *times);
     /* Numbers of ranks that are kept of cells that have counted n ones. */
     void (*kept)(
         const int64_t *n, int64_t cells, int64_t slots, bool histogram, int64_t *counts

@@ -182,9 +182,6 @@ class Cells:
         n.setflags(write=False)
         return n
 
-    def _as_grid(self, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
-        return np.empty(self.layer.cells, dtype)
-
     def grid(self, start: int) -> tuple[Int64Array, Int64Array]:
         """Guaranteed bounds ``lo`` and ``hi`` on the ones at ``start`` or later.
 
@@ -218,25 +215,6 @@ class Cells:
         out = np.empty(self.layer.cells)
         _native.values(self._counters, start, self.first, self._error, out)
         return out.reshape(shape)
-
-    def next_change(self, window: int) -> Int64Array:
-        """When each cell's count in a window of this width changes next, if nothing arrives.
-
-        It counts ones with age ``window`` or less, and holds for :meth:`grid` at the clock and
-        later: the count does not change at any time before the returned one.
-
-        Returns:
-            int64[depth, width]. The largest int64 if a cell has no ones in the window.
-        """
-        times = np.full(self.layer.cells, _HIGHEST)
-        if self.first is not None and self.clock is not None:
-            start = self.clock - window
-            _native.oldest_inside(self._counters, max(start, self.first), times)
-            if start <= self.first:  # all ones are inside, and known to be
-                times[(self.grid(self.first + 1)[0] < self.n).ravel()] = self.first
-            some = times < _HIGHEST - window
-            times = np.where(some, times + min(window + 1, _HIGHEST), _HIGHEST)
-        return times.reshape(self.layer.depth, self.layer.width)
 
     def each(self, words: UInt64Array, starts: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Bounds on each key's count, with its own window: the minimum over its rows.

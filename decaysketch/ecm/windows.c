@@ -100,20 +100,6 @@ static void values(
     DS_ECM_EACH_KIND(values_of, c, start, first, error, values);
 }
 
-DS_ECM_INLINE void oldest_inside_of(
-    const ds_ecm_cells *c, bool wide, bool histogram, int64_t start, int64_t *times
-) {
-    const uint64_t reciprocal = ds_ecm_reciprocal(c->slots);
-    for (int64_t cell = 0; cell < c->cells; cell++) {
-        const gap g = gap_of(c, wide, histogram, reciprocal, cell, start - c->base);
-        times[cell] = g.newer <= c->n[cell] ? g.newer_time + c->base : INT64_MAX;
-    }
-}
-
-static void oldest_inside(const ds_ecm_cells *c, int64_t start, int64_t *times) {
-    DS_ECM_EACH_KIND(oldest_inside_of, c, start, times);
-}
-
 /* ----------------------------------------------------------------------------------------- lists */
 
 static void kept(
@@ -247,7 +233,6 @@ static void decayed(
 DS_TABLE(ds_ecm_window_kernels, ds_ecm_windows) = {
     .grid = grid,
     .values = values,
-    .oldest_inside = oldest_inside,
     .kept = kept,
     .write = write,
     .restore = restore,

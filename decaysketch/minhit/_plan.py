@@ -98,12 +98,12 @@ def plan_for(
     )
 
 
-def down_steps(p: int, a: int, longest: int, *, unrolled: int = _LONGEST_UNROLLED) -> Int64Array:
+def down_steps(p: int, a: int, longest: int) -> Int64Array:
     """Return every step that can reach a new minimum within ``longest`` positions, ordered by
     length.
 
     Follows the one-sided best approximations of ``a / p``: ``(d, qd)`` is the smallest down step so
-    far, ``(e, qe)`` the smallest up step (``e = qe a mod p``). A group with more than ``unrolled``
+    far, ``(e, qe)`` the smallest up step (``e = qe a mod p``). A group with more than 8
     steps, not counting the last, is listed as one row.
     """
     rows: list[tuple[int, ...]] = []
@@ -112,7 +112,7 @@ def down_steps(p: int, a: int, longest: int, *, unrolled: int = _LONGEST_UNROLLE
         length = min((d - 1) // e, (longest - qd) // qe)
         if length:
             # All steps of a group but the last are taken at most once.
-            if length - 1 <= unrolled:
+            if length - 1 <= _LONGEST_UNROLLED:
                 for k in range(1, length):
                     q = qd + k * qe
                     rows.append((REPEATABLE, q, d - k * e, q, 0, 0))

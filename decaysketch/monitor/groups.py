@@ -84,7 +84,7 @@ class GroupsRead:
 
 def read_groups(
     monitor: Monitor, view: View, tracked: Collection[str], sites: Mapping[str, Account],
-    now: float, *, confidence: float = 0.95,
+    now: float,
 ) -> GroupsRead:  # fmt: skip
     """Evaluate a threshold for each group.
 
@@ -96,7 +96,6 @@ def read_groups(
         tracked: keys of the groups that have a state.
         sites: accounts of the sources that take part.
         now: the hub's time in seconds.
-        confidence: of all intervals together.
 
     Raises:
         ParameterError: more than 10,000 groups.
@@ -108,7 +107,7 @@ def read_groups(
     spec = monitor.spec
     limit = None if computed_at_once(spec.aggregate) else MOST_ONE_BY_ONE
     wanted = replace(spec.modifiers, limit=limit, order="key")
-    table = view.modified(wanted).ask(spec.aggregate, confidence=confidence, **spec.arguments)
+    table = view.modified(wanted).ask(spec.aggregate, **spec.arguments)
     lower, upper = _ends(table)
     above = spec.above is not None
     reached = lower >= spec.threshold if above else upper <= spec.threshold

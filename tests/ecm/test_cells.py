@@ -329,22 +329,6 @@ def test_each_key_may_have_a_window_of_its_own() -> None:
                 assert ends[some].tolist() == found.tolist()
 
 
-@pytest.mark.parametrize("window", [0, 1, 7, 100, 1 << 62])
-def test_the_grid_stays_until_its_next_change(window: int) -> None:
-    for number, (_, cells, stream) in enumerate(streams(80, seed=10)):
-        if TIMES[number % 5] not in ("ties", "dense"):
-            continue
-        clock = int(stream[1][-1])
-        changes = cells.next_change(window)
-        before = np.stack(cells.grid(clock - window))
-        for now in range(clock, clock + min(window, 150) + 3):
-            here = np.stack(cells.grid(now - window))
-            same = (here == before).all(axis=0)
-            assert same[changes > now].all()
-            assert not same[changes == now].any()
-        assert ((changes == np.iinfo(np.int64).max) == (before[0] == 0)).all()
-
-
 # ------------------------------------------------------------------------------------------- decays
 
 
@@ -516,7 +500,6 @@ def test_cells_of_nothing() -> None:
         ends = (*cells.grid(3), cells.values(3), *cells.decayed(halving, 3), cells.n)
         assert all(end.shape == (2, 4) and not end.any() for end in ends)
         assert [end.tolist() for end in cells.each(words, times)] == [[0, 0], [0, 0]]
-        assert (cells.next_change(5) == np.iinfo(np.int64).max).all()
         again = Cells.restore(layer, kind, SEED, cells.n, cells.kept()[1], None, None)
         assert state_of(again) == state_of(cells) == state_of(compact([cells, again], 3))
 
@@ -552,7 +535,6 @@ def test_kernels_refuse_columns_of_other_lengths() -> None:
         lambda: _native.minimum_of_counts(columns, np.zeros((1, 3), np.int64), words, five),
         lambda: _native.grid(counters, 0, six, five),
         lambda: _native.values(counters, 0, 0, 0.1, np.zeros(5)),
-        lambda: _native.oldest_inside(counters, 0, five),
         lambda: _native.kept(six, 4, False, five),
         lambda: _native.write(counters, five, five, more),
         lambda: _native.write(counters, *np.zeros((2, len(lists.ranks)), np.int64), six),

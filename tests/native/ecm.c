@@ -144,8 +144,8 @@ static void restore(call *c) {
     if (good) give_lists(c, &cells);
 }
 
-/* Inputs: cells, n, times, (first, last), starts, (error). Results: bounds, values and oldest times
-   of the cells for each start. */
+/* Inputs: cells, n, times, (first, last), starts, (error). Results: bounds and values of the
+   cells for each start. */
 static void grid(call *c) {
     const int64_t first = c->in[3].numbers[0], last = c->in[3].numbers[1];
     const int64_t starts = c->in[4].count;
@@ -153,18 +153,16 @@ static void grid(call *c) {
     int64_t good;
     const ds_ecm_cells cells = restored(c->in, first, last, &good);
     const int64_t size = starts * cells.cells;
-    int64_t *lo = room(size, 8), *hi = room(size, 8), *oldest = room(size, 8);
+    int64_t *lo = room(size, 8), *hi = room(size, 8);
     double *values = room(size, 8);
     for (int64_t k = 0, at = 0; k < starts; k++, at += cells.cells) {
         const int64_t start = c->in[4].numbers[k];
         asking->grid(&cells, start, lo + at, hi + at);
         asking->values(&cells, start, first, error, values + at);
-        asking->oldest_inside(&cells, start, oldest + at);
     }
     give(c, lo, size);
     give(c, hi, size);
     give(c, values, size);
-    give(c, oldest, size);
 }
 
 /* Inputs: lists, n, layer, words, starts, (first). */

@@ -37,7 +37,7 @@ from decaysketch.tables.sql.queries import (
 )
 from decaysketch.tables.sql.sources import is_map, set_of
 
-__all__ = ["QUERY", "ROW", "TYPE", "answer", "query_table"]
+__all__ = ["QUERY", "ROW", "TYPE", "answer"]
 
 QUERY = "decayed_query"
 
@@ -62,19 +62,6 @@ TYPE = pa.list_(ROW)
 
 _NAMES = ("sketch", "decay", "now", "query")
 _query_of = lru_cache(maxsize=256)(query_of)
-
-
-def query_table() -> str:
-    """Return the function, as a Markdown table."""
-    fields = ", ".join(each.name for each in ROW)
-    return (
-        "| function | answer | what it is |\n|---|---|---|\n"
-        f"| `{QUERY}({', '.join(_NAMES)}[, confidence])` | `array<struct<{fields}>>` | "
-        "A query as one text, such as `'mean(v) by hour(time) where v > 3'`: a row for each "
-        "estimate. `by` has the keys of its group and their values as texts, `of` says which "
-        "estimate of a result of several it is. `changed` belongs to comparisons, as in "
-        "`'mean(v) where w == 1 versus w == 2'`. |\n"
-    )
 
 
 def answer(

@@ -223,12 +223,7 @@ def grid(cells: Sequence[Cell], given: list[Any], starts: list[int], error: floa
     for start, out in zip(starts, values, strict=True):
         _native.values(counters, start, first, error, out)
     bounds = [cell.lo_hi(start) for start in starts for cell in cells]
-    oldest = [
-        min((time for _, time in cell.kept() if time >= start), default=LAST)
-        for start in starts
-        for cell in cells
-    ]
-    return Call("grid", [*given, starts, [error]], [*columns(bounds, 2), values, oldest])
+    return Call("grid", [*given, starts, [error]], [*columns(bounds, 2), values])
 
 
 def refused() -> Iterator[Call]:
