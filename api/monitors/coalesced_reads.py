@@ -8,22 +8,30 @@ requests share one, and it begins a pause after the last.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Awaitable, Callable
 
+from api.journal.model import StorageError
+from api.logs import Seldom
+
 __all__ = ["Looks"]
+
+_log = logging.getLogger(__name__)
 
 
 class Looks:
     """The polls that ``look`` makes.
 
     Args:
+        what: for log lines.
         look: reads the present state.
         pause_s: between two polls for unknown items.
     """
 
-    def __init__(self, look: Callable[[], Awaitable[None]], pause_s: float) -> None:
-        self._look, self._pause_s = look, pause_s
+    def __init__(self, what: str, look: Callable[[], Awaitable[None]], pause_s: float) -> None:
+        self._what, self._look, self._pause_s = what, look, pause_s
+        self._failing = Seldom(_log)
         self._began_s = -math.inf
         self._fault: Exception | None = None
         self._one = asyncio.Lock()
@@ -37,6 +45,15 @@ class Looks:
         """Poll once more."""
         async with self._one:
             await self._begin()
+
+    async def watch(self) -> None:
+        """Poll once more. An unreachable database is logged, not raised."""
+        try:
+            await self.now()
+        except StorageError as error:
+            self._failing.say(logging.ERROR, "cannot read %s: %s", self._what, error)
+        else:
+            self._failing.over()
 
     async def later(self) -> None:
         """Wait for a poll that began after this call, by any caller.

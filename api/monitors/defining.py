@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -12,7 +13,7 @@ from api.errors import Fault, InvalidRequestError, UnknownStreamError
 from api.journal import tables
 from api.journal.storage import Reader, Writer
 
-__all__ = ["Limit", "begin", "check_room", "define", "named", "refused", "remove", "renewed"]
+__all__ = ["Definitions", "Limit", "begin", "check_room", "named", "refused", "remove", "renewed"]
 
 
 class Limit(NamedTuple):
@@ -52,49 +53,62 @@ def renewed(old: Any, now_us: int) -> dict[str, int]:
     return {"epoch": max(old.epoch + 1, now_us), "version": old.version + 1}
 
 
-async def define(
-    tx: Writer,
-    table: sa.Table,
-    stream: tuple[int, str],
-    name: str,
-    spec: Mapping[str, Any],
-    limit: Limit,
-    *,
-    now_us: int,
-    beginning: Mapping[str, Any],
-    forget: Callable[[int], Awaitable[Any]] | None = None,
-) -> bool:
-    """Add a row, or redefine the one with this name. The same spec again changes nothing.
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """The definitions in one table.
 
-    Args:
+    Attributes:
         table: with columns ``stream_id``, ``name``, ``spec``, ``epoch`` and ``version``.
-        stream: its id and name.
-        spec: as JSON, checked.
+        error: of a :class:`Limit`.
         beginning: columns for a new epoch.
-        forget: called with the id of a row that is redefined.
-
-    Returns:
-        Whether it is new.
-
-    Raises:
-        UnknownStreamError: the stream was deleted since.
-        Exception: the limit's error.
+        reports: column of another table with the ids of rows, which loses a row's reports when that
+            is redefined.
     """
-    await begin(tx, stream)
-    c, mine = table.c, named(table, stream[0], name)
-    values = {"spec": json.dumps(spec, sort_keys=True), **beginning}
-    found = await tx.select(sa.select(c.id, c.spec, c.epoch, c.version).where(mine))
-    if found and found[0].spec == values["spec"]:
-        return False
-    if found:
-        if forget is not None:
-            await forget(found[0].id)
-        await tx.execute(table.update().where(mine).values(**values, **renewed(found[0], now_us)))
-        return False
-    await check_room(tx, table, stream, limit)
-    begun = {"stream_id": stream[0], "name": name, "epoch": now_us, "version": 0}
-    await tx.execute(table.insert().values(**begun, **values))
-    return True
+
+    table: sa.Table
+    error: Callable[[str, int, int], Exception]
+    beginning: Mapping[str, Any]
+    reports: sa.Column[int] | None = None
+
+    async def define(
+        self, tx: Writer, stream: tuple[int, str], name: str, spec: Mapping[str, Any], *,
+        now_us: int, of_stream: int, in_all: int,
+    ) -> bool:  # fmt: skip
+        """Add a row, or redefine the one with this name. The same spec again changes nothing.
+
+        Args:
+            stream: its id and name.
+            spec: as JSON, checked.
+            of_stream, in_all: the maximum number of rows.
+
+        Returns:
+            Whether it is new.
+
+        Raises:
+            UnknownStreamError: the stream was deleted since.
+            Exception: ``error``, if there are as many already.
+        """
+        await begin(tx, stream)
+        table, mine = self.table, named(self.table, stream[0], name)
+        c, values = table.c, {"spec": json.dumps(spec, sort_keys=True), **self.beginning}
+        found = await tx.select(sa.select(c.id, c.spec, c.epoch, c.version).where(mine))
+        if found and found[0].spec == values["spec"]:
+            return False
+        if found:
+            if self.reports is not None:
+                old = self.reports.table.delete().where(self.reports == found[0].id)
+                await tx.execute(old)
+            values |= renewed(found[0], now_us)
+            await tx.execute(table.update().where(mine).values(**values))
+            return False
+        await check_room(tx, table, stream, Limit(of_stream, in_all, self.error))
+        begun = {"stream_id": stream[0], "name": name, "epoch": now_us, "version": 0}
+        await tx.execute(table.insert().values(**begun, **values))
+        return True
+
+    async def remove(self, tx: Writer, stream_id: int, name: str) -> bool:
+        """Delete the row with this name on a stream. Return False if there is none."""
+        return await remove(tx, self.table, stream_id, name)
 
 
 async def remove(tx: Writer, table: sa.Table, stream_id: int, name: str) -> bool:

@@ -189,8 +189,8 @@ class Monitors:
         self._told_s = -math.inf  # those who follow, of every monitor
         self._current_s = -math.inf
         self._recalled_s: dict[int, float] = {}
-        self._looks = Looks(self._look, _LOOK_S)
-        self._failing = Seldom(_log)
+        self._looks = Looks("monitors", self._look, _LOOK_S)
+        self._unreadable = Seldom(_log)
 
     # ------------------------------------------------------------------------------- definitions
 
@@ -430,12 +430,7 @@ class Monitors:
         late = self._looks.age_s >= _EVERY_S
         if not late and not self._schedule.is_due(now) and not any(self._grown()):
             return
-        try:
-            await self._looks.now()
-        except StorageError as error:
-            self._failing.say(logging.ERROR, "monitors are not looked at: %s", error)
-        else:
-            self._failing.over()
+        await self._looks.watch()
 
     def _grown(self) -> Iterable[int]:
         """Return the streams that have changed since their evaluation, by id."""
@@ -578,7 +573,7 @@ class Monitors:
 
     def _not_read(self, stream: Stream, row: MonitorRow, error: Exception | None) -> None:
         """Record that a monitor that cannot be evaluated has no state."""
-        self._failing.say(
+        self._unreadable.say(
             logging.ERROR, "monitor %r of stream %r: %s", row.name, stream.name, error
         )
         if (old := self._watched.get((stream.id, row.name))) is not None:

@@ -20,15 +20,17 @@ import sqlalchemy as sa
 from api.errors import TooManyFunctionsError
 from api.journal.monitor_tables import functions as _functions
 from api.journal.storage import Reader, Writer
-from api.monitors import defining, outbox
-from api.monitors.defining import Limit, named
+from api.monitors import outbox
+from api.monitors.defining import Definitions, named
 from api.monitors.outbox import Alert
 
 __all__ = [
-    "FunctionRow", "alert", "define", "find", "numbers", "of_stream", "remove", "some", "step",
+    "FUNCTIONS", "FunctionRow", "alert", "find", "numbers", "of_stream", "some", "step",
 ]  # fmt: skip
 
 _f = _functions.c
+
+FUNCTIONS = Definitions(_functions, TooManyFunctionsError, {"state": None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,39 +119,3 @@ async def alert(
     if not await tx.execute(_functions.update().where(it).values(alerts=text)):
         return None
     return sum([await outbox.insert(tx, message, now_us) for message in messages])
-
-
-async def define(
-    tx: Writer,
-    stream: tuple[int, str],
-    name: str,
-    spec: Mapping[str, Any],
-    *,
-    now_us: int,
-    of_stream: int,
-    in_all: int,
-) -> bool:
-    """Add a function, or redefine the one with this name. The same spec again changes nothing.
-
-    Args:
-        stream: its id and name.
-        spec: as JSON, checked.
-        of_stream, in_all: the maximum number of functions.
-
-    Returns:
-        Whether it is new.
-
-    Raises:
-        TooManyFunctionsError: there are as many already.
-        UnknownStreamError: the stream was deleted since.
-    """
-    limit = Limit(of_stream, in_all, TooManyFunctionsError)
-    beginning = {"state": None}
-    return await defining.define(
-        tx, _functions, stream, name, spec, limit, now_us=now_us, beginning=beginning
-    )
-
-
-async def remove(tx: Writer, stream_id: int, name: str) -> bool:
-    """Delete a function. Return False if there is none."""
-    return await defining.remove(tx, _functions, stream_id, name)

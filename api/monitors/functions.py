@@ -21,7 +21,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from api.errors import BusyError, UnknownFunctionError
-from api.journal.model import StorageError
 from api.journal.storage import Storage
 from api.logs import Seldom
 from api.monitors import function_rows
@@ -30,7 +29,7 @@ from api.monitors.coalesced_reads import Looks
 from api.monitors.defining import refused
 from api.monitors.event_fanout import Mailboxes
 from api.monitors.function_alerts import turned
-from api.monitors.function_rows import FunctionRow
+from api.monitors.function_rows import FUNCTIONS, FunctionRow
 from api.monitors.outbox import Outbox
 from api.monitors.webhooks import Webhooks
 from api.service.aggregator import Aggregator
@@ -121,8 +120,8 @@ class Functions:
         # Exchanges with one function take turns here. Other processes are seen by the version.
         self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._seen: dict[int, Seen] = {}  # by id
-        self._looks = Looks(self._look, _LOOK_S)
-        self._failing, self._unreadable = Seldom(_log), Seldom(_log)
+        self._looks = Looks("functions", self._look, _LOOK_S)
+        self._unreadable = Seldom(_log)
 
     # ------------------------------------------------------------------------------- definitions
 
@@ -166,7 +165,7 @@ class Functions:
         """
         now_us, of = self._aggregator.now_us(), (stream.id, stream.name)
         new = await self._storage.write(
-            lambda tx: function_rows.define(
+            lambda tx: FUNCTIONS.define(
                 tx, of, name, spec.to_dict(), now_us=now_us, of_stream=MOST_STREAM_FUNCTIONS,
                 in_all=MOST_FUNCTIONS,
             )
@@ -179,7 +178,7 @@ class Functions:
         Raises:
             UnknownFunctionError: there is none.
         """
-        if not await self._storage.write(lambda tx: function_rows.remove(tx, stream.id, name)):
+        if not await self._storage.write(lambda tx: FUNCTIONS.remove(tx, stream.id, name)):
             raise UnknownFunctionError(stream.name, name)
 
     async def find(self, stream: Stream, name: str) -> FunctionRow:
@@ -271,12 +270,7 @@ class Functions:
     async def watch(self) -> None:
         """Look at all results, once."""
         await asyncio.sleep(_LOOK_S)
-        try:
-            await self._looks.now()
-        except StorageError as error:
-            self._failing.say(logging.ERROR, "functions are not looked at: %s", error)
-        else:
-            self._failing.over()
+        await self._looks.watch()
 
     async def look(self) -> None:
         """Read all functions.

@@ -26,19 +26,17 @@ from api.errors import TooManyListsError
 from api.journal.monitor_tables import lists as _lists
 from api.journal.monitor_tables import words as _words
 from api.journal.storage import Reader, Writer
-from api.monitors import defining
-from api.monitors.defining import Limit, named
+from api.monitors.defining import Definitions, named
 from decaysketch.topk import Heard, Post
 
 __all__ = [
+    "LISTS",
     "ListRow",
     "Said",
-    "define",
     "find",
     "heard",
     "kept",
     "put_word",
-    "remove",
     "said",
     "some",
     "step",
@@ -47,6 +45,10 @@ __all__ = [
 ]
 
 _l, _w = _lists.c, _words.c
+
+LISTS = Definitions(
+    _lists, TooManyListsError, {"asked": None, "opened_us": 0, "found": None}, _w.list_id
+)
 
 Number = tuple[int, int]
 
@@ -195,42 +197,6 @@ async def step(
         "version": row.version + 1,
     }
     return bool(await tx.execute(_lists.update().where(it).values(**values)))
-
-
-async def define(
-    tx: Writer,
-    stream: tuple[int, str],
-    name: str,
-    spec: Mapping[str, Any],
-    *,
-    now_us: int,
-    of_stream: int,
-    in_all: int,
-) -> bool:
-    """Add a list, or redefine the one with this name. The same spec again changes nothing.
-
-    Args:
-        stream: its id and name.
-        spec: as JSON, checked.
-        of_stream, in_all: the maximum number of lists.
-
-    Returns:
-        Whether it is new.
-
-    Raises:
-        TooManyListsError: there are as many lists already.
-        UnknownStreamError: the stream was deleted since.
-    """
-    return await defining.define(
-        tx, _lists, stream, name, spec, Limit(of_stream, in_all, TooManyListsError), now_us=now_us,
-        beginning={"asked": None, "opened_us": 0, "found": None},
-        forget=lambda number: tx.execute(_words.delete().where(_w.list_id == number)),
-    )  # fmt: skip
-
-
-async def remove(tx: Writer, stream_id: int, name: str) -> bool:
-    """Delete a list and its sites' reports. Return False if there is none."""
-    return await defining.remove(tx, _lists, stream_id, name)
 
 
 def kept(post: str, told: int) -> Heard:

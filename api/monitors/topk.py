@@ -24,14 +24,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from api.errors import ForeignSiteError, UnknownListError
-from api.journal.model import StorageError
 from api.journal.storage import Storage
 from api.logs import Seldom
 from api.monitors import list_rows
 from api.monitors.coalesced_reads import Looks
 from api.monitors.defining import refused
 from api.monitors.event_fanout import Mailboxes
-from api.monitors.list_rows import ListRow, Number, Said
+from api.monitors.list_rows import LISTS, ListRow, Number, Said
 from api.service.aggregator import Aggregator
 from api.service.streams import Stream
 from api.settings import Settings
@@ -115,8 +114,8 @@ class Lists:
         self._known: dict[tuple[int, str], Listed] = {}
         self._done: dict[int, tuple[int, frozenset[tuple[str, Number]]]] = {}  # by id
         self._not_before_s: dict[int, float] = {}
-        self._looks = Looks(self._look, _LOOK_S)
-        self._failing, self._unreadable = Seldom(_log), Seldom(_log)
+        self._looks = Looks("top-k lists", self._look, _LOOK_S)
+        self._unreadable = Seldom(_log)
 
     # ------------------------------------------------------------------------------- definitions
 
@@ -148,7 +147,7 @@ class Lists:
         now_us, of = self._aggregator.now_us(), (stream.id, stream.name)
         settings = self._settings
         new = await self._storage.write(
-            lambda tx: list_rows.define(
+            lambda tx: LISTS.define(
                 tx, of, name, spec.to_dict(), now_us=now_us, of_stream=settings.max_stream_lists,
                 in_all=settings.max_lists,
             )
@@ -162,7 +161,7 @@ class Lists:
         Raises:
             UnknownListError: there is none.
         """
-        if not await self._storage.write(lambda tx: list_rows.remove(tx, stream.id, name)):
+        if not await self._storage.write(lambda tx: LISTS.remove(tx, stream.id, name)):
             raise UnknownListError(stream.name, name)
         await self.look()
 
@@ -251,12 +250,7 @@ class Lists:
         await asyncio.sleep(_LOOK_S + _WORD_S * words)
         if not self._known and self._looks.age_s < _SEEK_S:
             return
-        try:
-            await self.look()
-        except StorageError as error:
-            self._failing.say(logging.ERROR, "top-k lists are not looked at: %s", error)
-        else:
-            self._failing.over()
+        await self._looks.watch()
 
     async def look(self) -> None:
         """Read all lists, and continue rounds.

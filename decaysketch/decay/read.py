@@ -48,6 +48,7 @@ __all__ = [
     "Kind",
     "built",
     "decay_in",
+    "decay_of",
     "did_you_mean",
     "fields_of",
     "from_dict",
@@ -160,6 +161,19 @@ def decay_in(asked: Any, time_unit: str) -> Any:
     if isinstance(asked, str | Mapping):
         return parse(asked, time_unit)
     return asked.bound(time_unit) if isinstance(asked, Decay) else asked
+
+
+def decay_of(given: object, time_unit: str | None = None) -> Decay:
+    """Return the decay in an unchecked definition: a decay, or any spelling.
+
+    Raises:
+        ParameterError: it is neither, or as :func:`parse`.
+    """
+    if isinstance(given, Decay):
+        return given
+    if not isinstance(given, str | Mapping):
+        raise ParameterError(f"decay is {shortened(repr(given))}; expected a text or an object")
+    return parse(given, time_unit)
 
 
 def from_dict(fields: Mapping[str, Any]) -> Decay:

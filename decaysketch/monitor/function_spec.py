@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, Self, get_args
 
-from decaysketch.core.text.grammar import shortened
 from decaysketch.decay import Decay
-from decaysketch.decay.read import parse
+from decaysketch.decay.read import decay_of
 from decaysketch.errors import ParameterError
 from decaysketch.monitor.fields import mapping_of, number, sequence_of, take_known, url_of
 from decaysketch.monitor.frequent import check_threshold
@@ -61,10 +59,7 @@ class FunctionSpec:
             raise ParameterError(
                 f"kind is {self.kind!r}; expected one of {', '.join(get_args(Kind))}"
             )
-        if isinstance(self.decay, (str, Mapping)):
-            object.__setattr__(self, "decay", parse(self.decay))
-        if not isinstance(self.decay, Decay):
-            raise ParameterError(f"decay is {self.decay!r}; expected a decay")
+        object.__setattr__(self, "decay", decay_of(self.decay))
         check_theta(self.theta)
         names = sequence_of("sites", self.sites, MAX_FUNCTION_SITES)
         for name in names:
@@ -142,7 +137,4 @@ class FunctionSpec:
         given = mapping_of("a function", form)
         known = [each.name for each in fields(cls)]
         take_known("a function", given, known[:4], known[4:])
-        decay = given["decay"]
-        if not isinstance(decay, (str, Mapping)):
-            raise ParameterError(f"decay is {shortened(repr(decay))}; expected a text or an object")
-        return cls(**{**given, "decay": parse(decay, time_unit)})
+        return cls(**{**given, "decay": decay_of(given["decay"], time_unit)})

@@ -20,7 +20,7 @@ from decaysketch.contract.family import Family, Recipe
 from decaysketch.core.text.expression import MAX_EXPRESSION
 from decaysketch.decay import Decay
 from decaysketch.decay.area import area
-from decaysketch.decay.read import parse
+from decaysketch.decay.read import decay_of
 from decaysketch.errors import ObservationError, ParameterError
 from decaysketch.monitor.bounds import Aim, AnyForm, Form, Mean, Monotone, Signed
 from decaysketch.monitor.fields import (
@@ -162,7 +162,7 @@ class Spec(ABC):
         needed = [f.name for f in fields(cls) if f.default is MISSING]
         take_known(f"a {cls.kind}", given, needed, [f.name for f in fields(cls)])
         if given.get("decay") is not None:
-            given["decay"] = _decay("decay", given["decay"], time_unit)
+            given["decay"] = decay_of(given["decay"], time_unit)
         return cls(**given)
 
 
@@ -180,14 +180,6 @@ def spec_from_dict(form: object, *, time_unit: str | None = None) -> Spec:
 
 
 # ----------------------------------------------------------------------------------------- fields
-
-
-def _decay(name: str, given: Any, time_unit: str | None = None) -> Decay:
-    if isinstance(given, Decay):
-        return given
-    if not isinstance(given, (str, Mapping)):
-        raise ParameterError(f"{name} is a {type(given).__name__}; expected a text or an object")
-    return parse(given, time_unit)
 
 
 def _sites(name: str, given: Any) -> tuple[str, ...]:
@@ -242,7 +234,7 @@ def _real(name: str, given: Any) -> float:
 
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     "within": lambda name, given: number(name, given, above=0.0, below=1.0),
-    "decay": _decay,
+    "decay": lambda name, given: decay_of(given),
     "lease_s": lambda name, given: number(name, given, _SHORTEST_LEASE_S, _LONGEST_LEASE_S),
     "for_s": lambda name, given: number(name, given, 0.0, _LONGEST_S),
     "keep_firing_s": lambda name, given: number(name, given, 0.0, _LONGEST_S),

@@ -13,6 +13,7 @@ numbers that JSON readers disagree about: integers are below 2^53, and other num
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, Self
 
@@ -34,6 +35,7 @@ __all__ = [
     "check_item",
     "check_site",
     "check_whole",
+    "fields_of",
 ]
 
 MAX_NUMBER: Final = (1 << 53) - 1
@@ -78,14 +80,9 @@ class _Message:
             ParameterError: the form is invalid. The message names the field. O(size of the form).
         """
         name = cls.__name__.lower()
-        if not isinstance(form, dict):
-            raise ParameterError(f"{name} is {shown(form)}; expected a JSON object")
         known = [each.name for each in fields(cls)]  # type: ignore[arg-type]
-        if unknown := [each for each in form if each not in known]:
-            raise ParameterError(f"{name} has a field {shown(unknown[0])}; expected {known}")
-        if missing := [each for each in known if each not in form]:
-            raise ParameterError(f"{name} has no field {missing[0]!r}; expected {known}")
-        return cls(**{each: _frozen(form[each]) for each in known})
+        given = fields_of(name, form, known, known)
+        return cls(**{each: _frozen(given[each]) for each in known})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -259,6 +256,19 @@ def _check_length(name: str, column: object, most: int) -> None:
         raise ParameterError(f"{name} is {shown(column)}; expected a list")
     if len(column) > most:
         raise ParameterError(f"{name} has {len(column)} entries; expected at most {most}")
+
+
+def fields_of(
+    name: str, form: object, known: Sequence[str], needed: Sequence[str]
+) -> Mapping[str, Any]:
+    """Return a JSON object, which has all needed fields and no unknown one."""
+    if not isinstance(form, Mapping):
+        raise ParameterError(f"{name} is {shown(form)}; expected a JSON object")
+    if unknown := [each for each in form if each not in known]:
+        raise ParameterError(f"{name} has a field {shown(unknown[0])}; expected {known}")
+    if missing := [each for each in needed if each not in form]:
+        raise ParameterError(f"{name} has no field {missing[0]!r}; expected {needed}")
+    return form
 
 
 def shown(value: object) -> str:

@@ -6,14 +6,14 @@ error names the field, the given value and the permitted values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, Self, get_args
 
 from decaysketch.decay import Decay
-from decaysketch.decay.read import parse
+from decaysketch.decay.read import decay_of
 from decaysketch.errors import ParameterError
-from decaysketch.topk.messages import MAX_K, check_count, check_site, check_whole, shown
+from decaysketch.topk.messages import MAX_K, check_count, check_site, check_whole, fields_of, shown
 from decaysketch.topk.ranking import Item
 
 __all__ = ["MAX_OF_SITE", "MAX_TOTAL", "MAX_UNLISTED", "Items", "TopKSpec"]
@@ -63,7 +63,7 @@ class TopKSpec:
 
     def __post_init__(self) -> None:
         check_whole("k", self.k, 1, MAX_K)
-        object.__setattr__(self, "decay", _decay(self.decay))
+        object.__setattr__(self, "decay", decay_of(self.decay))
         if self.items not in get_args(Items):
             raise ParameterError(f"items is {shown(self.items)}; expected one of {get_args(Items)}")
         check_count("round_s", self.round_s)
@@ -123,22 +123,8 @@ class TopKSpec:
         Raises:
             ParameterError: a field that is unknown, missing or outside its domain.
         """
-        if not isinstance(form, Mapping):
-            raise ParameterError(f"a list is {shown(form)}; expected a JSON object")
-        known = [each.name for each in fields(cls)]
-        if unknown := [each for each in form if each not in known]:
-            raise ParameterError(f"a list has a field {shown(unknown[0])}; expected {known}")
-        if missing := [each for each in ("k", "decay") if each not in form]:
-            raise ParameterError(f"a list has no field {missing[0]!r}; it needs k and decay")
-        return cls(**{**form, "decay": _decay(form["decay"], time_unit)})
-
-
-def _decay(given: Any, time_unit: str | None = None) -> Decay:
-    if isinstance(given, Decay):
-        return given
-    if not isinstance(given, str | Mapping):
-        raise ParameterError(f"decay is {shown(given)}; expected a text or an object")
-    return parse(given, time_unit)
+        given = fields_of("a list", form, [each.name for each in fields(cls)], ("k", "decay"))
+        return cls(**{**given, "decay": decay_of(given["decay"], time_unit)})
 
 
 def _sites(given: Any) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ def test_what_was_written_before_the_question_is_found() -> None:
         known.update(seen)
 
     async def run() -> None:
-        looks = Looks(look, PAUSE_S)
+        looks = Looks("rows", look, PAUSE_S)
         await looks.now()
         written.add("a")
         assert "a" not in known
@@ -36,7 +36,7 @@ def test_those_who_wait_share_a_look_and_a_pause_lies_before_it() -> None:
         began.append(asyncio.get_running_loop().time())
 
     async def run() -> None:
-        looks = Looks(look, PAUSE_S)
+        looks = Looks("rows", look, PAUSE_S)
         await looks.now()
         await asyncio.gather(*(looks.later() for _ in range(100)))
         assert len(began) == 2
@@ -55,7 +55,7 @@ def test_a_look_that_fails_is_told_to_all_who_share_it() -> None:
             raise OSError("out of reach")
 
     async def run() -> None:
-        looks = Looks(look, PAUSE_S)
+        looks = Looks("rows", look, PAUSE_S)
         results = await asyncio.gather(*(looks.later() for _ in range(3)), return_exceptions=True)
         assert [type(each) for each in results] == [OSError] * 3
         assert len(made) == 1

@@ -51,7 +51,8 @@ async def filled(path: Path) -> store.MonitorRow:
         )
         await store.put_account(tx, monitor.id, "a", Account(inc=1, seq=1))
     async with storage.writing() as tx:
-        await list_rows.define(tx, (stream.id, "s"), "m", {"k": 1}, now_us=1, of_stream=1, in_all=1)
+        of = stream.id, "s"
+        await list_rows.LISTS.define(tx, of, "m", {"k": 1}, now_us=1, of_stream=1, in_all=1)
     async with storage.writing() as tx:
         row = await list_rows.find(tx, stream.id, "m")
         assert row is not None
