@@ -68,7 +68,9 @@ def compared(
     for state in states:
         state, judged = _comparable(state, offered, records)
         levels = minhit.top_levels(state.params, rows.ids, rows.weights, copy=state.copy)
-        found.append(_judge(state, judged, levels, state.watermarks, state.params.capacity))
+        held = Identified(state.ids, state.weights, state.times, state.value_keys).contiguous()
+        marks, held_levels = state.watermarks.copy(), np.ascontiguousarray(state.levels)
+        found.append(judged.judge_by_marks(levels, held, held_levels, marks, state.params.capacity))
         shares |= judged.repeats or judged.known > 0
     return Compared(_best(found, weighted), shares)
 
@@ -158,18 +160,3 @@ def _comparable(
         parts = state.records[state.value_keys[known]], records[some]
         keys[known], given[some] = comparable_keys([part.canonical() for part in parts])
     return replace(state, value_keys=keys), Batch(offered._replace(values=given))
-
-
-def _judge(
-    state: SketchState,
-    batch: Batch,
-    levels: npt.NDArray[np.int8],
-    marks: Int64Array,
-    capacity: int,
-) -> VerdictArray:
-    """Return status under one hash function. ``marks`` hold before the first batch row is
-    checked.
-    """
-    held = Identified(state.ids, state.weights, state.times, state.value_keys).contiguous()
-    state_levels = np.ascontiguousarray(state.levels)
-    return batch.judge_by_marks(levels, held, state_levels, marks.copy(), capacity)
