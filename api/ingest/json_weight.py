@@ -19,8 +19,8 @@ _OTHERS = bytes(set(range(256)) - {*_MARKS, *_QUOTE})
 def parts(text: bytes, enough: int) -> int:
     """Return the number of opening brackets and commas outside texts in a JSON text. The text
     has at most one value more. If there are at most ``enough`` including the marks inside texts,
-    return that larger number. O(n) time and memory for any bytes. Behind a fault, which the
-    parser would not reach, the count may be any number.
+    return that larger number. O(n) time and memory for any bytes. After a fault, where the
+    parser stops, the count may be any number.
     """
     found = text.count(b"[") + text.count(b"{") + text.count(b",")
     if found <= enough or _QUOTE not in text:

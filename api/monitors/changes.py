@@ -1,4 +1,4 @@
-"""What an evaluation changes about a monitor, written in one transaction.
+"""The changes that an evaluation makes to a monitor, written in one transaction.
 
 The change replaces the row whose version it was computed from. If another process has changed that
 row, nothing is written. So every change is in the history once, and in the outbox once.

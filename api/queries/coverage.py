@@ -100,7 +100,7 @@ class HistoryModel(BaseModel):
 
 
 class SilenceModel(BaseModel):
-    """A spell in which a source heard nothing that others heard."""
+    """A spell in which a source missed every message that others heard."""
 
     source: str
     after: int = Field(description="The last message that it heard.")

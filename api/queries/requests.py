@@ -305,7 +305,7 @@ class Query(Modified):
     start: Moment | None = Field(
         default=None,
         alias="from",
-        description="With `to`, in place of decay and time: all observations from this time on, "
+        description="With `to`, replaces decay and time: all observations from this time on, "
         "before `to`.",
     )
     stop: Moment | None = Field(default=None, alias="to", description="See `from`.")

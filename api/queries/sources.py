@@ -203,14 +203,14 @@ def common_recipe(streams: Sequence[Stream]) -> Recipe:
 
 
 class Joins:
-    """Joins of sketches from several streams. A few are kept. Thread-safe.
+    """A cache of joins of sketches from several streams. Thread-safe.
 
-    A join depends only on the joined sketches, so it is kept by their digests. A repeated query
-    finds the result parts that depend on the sketch alone.
+    A join depends only on the joined sketches, so their digests are its key. A repeated query also
+    finds the cached parts of its result that depend on the sketch alone.
 
     Args:
         kept: the number of joins to keep.
-        memory: where their rows are counted.
+        memory: counts their rows.
     """
 
     def __init__(self, kept: int, memory: Memory | None = None) -> None:

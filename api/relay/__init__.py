@@ -1,7 +1,7 @@
 """Forwarding the accepted data of this aggregator to another one.
 
 - ``upstream``: requests to the other one
-- ``relay``: what is sent, and when
+- ``relay``: the forwarded data, and the times
 
 The client package interprets responses (:mod:`decaysketch.client.delivery`), and the library merges
 sketches.

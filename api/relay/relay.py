@@ -190,7 +190,7 @@ class Relay:
             _log.warning("the lease of the relay ends by itself: %s", error)
 
     async def pass_on(self, *, at_once: bool = False) -> None:
-        """Forward the due part of every stream, or ``at_once`` all that the upstream lacks."""
+        """Forward the due part of every stream. With ``at_once``, forward all missing data."""
         self._see_streams()
         await self._bound()
         turns = asyncio.Semaphore(_AT_ONCE)

@@ -1,4 +1,4 @@
-"""The routes: what HTTP says, handed to the aggregator, and its answer as HTTP."""
+"""The routes: they pass HTTP requests to the aggregator, and return its results."""
 
 from __future__ import annotations
 

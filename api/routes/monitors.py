@@ -373,7 +373,9 @@ async def get_history(
     aggregator: TheAggregator,
     start: Annotated[str | None, _moment("from", "From this time on")] = None,
     stop: Annotated[str | None, _moment("to", "Before this time; left out: now")] = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="Most states, the newest.")] = 1000,
+    limit: Annotated[
+        int, Query(ge=1, le=1000, description="Maximum number of states, the newest ones.")
+    ] = 1000,
     group: Annotated[
         str | None,
         Query(

@@ -71,13 +71,13 @@ class Receipt:
     One thread at a time decodes them.
 
     Attributes:
-        parts: the posts by stream, each at least one.
-        hold: covers their rows until the transaction has ended.
+        parts: the posts by stream, at least one for each stream.
+        hold: the reserved memory for their rows, until the transaction has ended.
         caller: the key's owner, if there is one.
         check: raises ServiceError if the posts may no longer be journaled, under the catalog that
             was read last.
-        beside: further writes in the same transaction, once it contains all posts and rejected
-            none. It may run again if that transaction fails.
+        beside: further writes in the same transaction. They run after all posts are written and
+            none was rejected, and again if the transaction fails and is repeated.
         catalog: the catalog number that the posts were checked against.
         outcomes: one for each post, once the transaction has ended.
         fault: the reason why the posts could not be decoded or joined.

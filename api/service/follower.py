@@ -144,8 +144,8 @@ class Follower:
 
         Args:
             rows: by rising number.
-            catalog: at which they were committed. Under a later one they may have been revoked
-                since, and are read from the journal, if they are there.
+            catalog: the catalog number at the commit. If the catalog changed since, a row may have
+                been revoked, so this process reads the rows from the journal instead.
         """
         if catalog != self._catalog:
             self._asked.set()

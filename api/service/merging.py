@@ -99,13 +99,13 @@ class MergeBuffer:
             self._fold()
 
     def merged(self, *, has_room: bool = False) -> Snapshot:
-        """Return a snapshot of everything that was added before the call, or more.
+        """Return a snapshot with at least everything that was added before the call.
 
         Args:
             has_room: whether the caller has reserved space for the rows among those in flight.
 
         Raises:
-            RowsAskedError: it has to be made, and other queries leave no space for it.
+            RowsAskedError: no snapshot is stored, and other queries leave no space for a new one.
         """
         if self._kept and not self._waiting:
             with self._merging:

@@ -369,7 +369,8 @@ OPTIONS = {
             type=int,
             default=None,
             optional=True,
-            doc="L of the paper's section 2.5.",
+            doc="Elements enter every sample from this level up to their top level; "
+            "L in section 2.5 of the paper.",
         ),
     ),
     "median": (
@@ -386,7 +387,7 @@ OPTIONS = {
             type=str,
             default="float64",
             choices=get_args(ValueType),
-            doc="What values are kept as.",
+            doc="Type of the values.",
         ),
     ),
 }

@@ -68,13 +68,13 @@ class Output(NamedTuple):
     """Options for the output."""
 
     out: Annotated[
-        Path, typer.Option(help="The sketch file; with --by the folder of sketches, one a key.")
+        Path, typer.Option(help="The sketch file, or with --by a folder with one sketch per key.")
     ]
     quarantine: Annotated[
         Path | None,
         typer.Option(
-            help="File for rejected rows, with the reason, as NDJSON; without it, one ends the "
-            "build."
+            help="File for rejected rows, with the reason, as NDJSON; without it, a rejected row "
+            "ends the build."
         ),
     ] = None
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")] = False
@@ -113,7 +113,10 @@ class Rows(NamedTuple):
     ] = None
     epoch: Annotated[
         int,
-        typer.Option(help="Likewise: another one for each part of a site's rows, built by itself."),
+        typer.Option(
+            help="If keys are counted: the number of this build. Use another one for each part of "
+            "a site's rows that you build separately."
+        ),
     ] = 0
     any_time: Annotated[
         bool,

@@ -21,10 +21,10 @@ def describe(
     url: Url,
     stream: Stream,
     unit: Annotated[
-        str | None, typer.Option(help="Set the value unit, such as °C. Empty: remove it.")
+        str | None, typer.Option(help="Set the value unit, such as °C. An empty text removes it.")
     ] = None,
     description: Annotated[
-        str | None, typer.Option(help="Set the line that tells what the values measure.")
+        str | None, typer.Option(help="Set the line that describes the values.")
     ] = None,
     api_key_file: ApiKeyFile = None,
     ca_file: CaFile = None,

@@ -115,12 +115,16 @@ def history(
     stream: Stream,
     name: Name,
     start: Annotated[
-        str | None, typer.Option("--from", help="A date with its zone, or a length ago: 6h.")
+        str | None,
+        typer.Option("--from", help="A date with its zone, or a duration before now, such as 6h."),
     ] = None,
     stop: Annotated[str | None, typer.Option("--to", help="The same; now if not given.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Most states, the newest.")] = 1000,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1000, help="Maximum number of states, the newest ones.")
+    ] = 1000,
     group: Annotated[
-        str | None, typer.Option(help="""Of a group, by its keys as JSON: {"site": "a"}.""")
+        str | None,
+        typer.Option(help="""Only this group, by its keys as JSON, such as {"site": "a"}."""),
     ] = None,
     api_key_file: ApiKeyFile = None,
     ca_file: CaFile = None,

@@ -178,8 +178,8 @@ def batches(
         reading: the parts to read.
 
     Yields:
-        Rows as they were read, the same with the columns that name rows in their types, and those
-        rows that have a cell of another type.
+        The rows as the file has them. The same rows with the columns of the ids in their types.
+        The rows among them that have a cell of another type.
 
     Raises:
         CommandError: a column is missing or exists twice, or the file does not have its format.

@@ -44,21 +44,24 @@ Chosen = tuple[str, Decay | None]  # a decay as it was given; None: that of the 
 Start = Annotated[
     str | None,
     typer.Option(
-        "--from", help="With --to, in place of decay and time: all from this time on, before --to."
+        "--from",
+        help="With --to, replaces decay and time: all rows from this time on and before --to.",
     ),
 ]
 Stop = Annotated[str | None, typer.Option("--to", help="See --from.")]
 VersusAgo = Annotated[
     str | None,
-    typer.Option(help="Compare with so long before the time of the question, such as 1h."),
+    typer.Option(help="Compare with the time this long before the query's time, such as 1h."),
 ]
-VersusNow = Annotated[str | None, typer.Option(help="Compare with another time, said as --now is.")]
+VersusNow = Annotated[
+    str | None, typer.Option(help="Compare with another time, in the form of --now.")
+]
 VersusDecay = Annotated[
-    str | None, typer.Option(help="Of what is compared with; if not given, the same decay.")
+    str | None, typer.Option(help="The decay of the other time; the same one if not given.")
 ]
 How = Annotated[
     str | None,
-    typer.Option(help="Of a comparison: difference (this less that), or ratio (this over that)."),
+    typer.Option(help="The result: difference (minus the other time), or ratio (divided by it)."),
 ]
 
 

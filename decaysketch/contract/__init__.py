@@ -1,1 +1,1 @@
-"""What a family hands in, and all that others know of it."""
+"""The interface between families and all other code."""

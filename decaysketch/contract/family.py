@@ -379,8 +379,8 @@ class Recipe(ABC):
         return sketch
 
     def decode_snapshot(self, blob: Blob) -> Snapshot:
-        """Read a sketch from this stream for merging or queries, not for updates. As
-        ``decode(blob).snapshot()``, without a second copy of the rows if the family can.
+        """Read a sketch from this stream for merging or queries, not for updates. Equals
+        ``decode(blob).snapshot()``. Some families do so without a second copy of the rows.
 
         Raises:
             CorruptSketchError, IncompatibleSketchError: as :meth:`decode`.

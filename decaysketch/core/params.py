@@ -592,7 +592,7 @@ OPTIONS = (
         type=int,
         default=None,
         optional=True,
-        doc="Ids are integers below 2^id_bits; the most that max_weight leaves unless given.",
+        doc="Ids are integers below 2^id_bits; as many bits as max_weight leaves unless given.",
     ),
     Option(
         name="capacity",
@@ -608,7 +608,7 @@ OPTIONS = (
         type=str,
         default="float64",
         choices=get_args(ValueType),
-        doc="What values are kept as; `label`: texts.",
+        doc="Type of the values; `label`: texts.",
     ),
     Option(
         name="id_mix",
@@ -625,5 +625,5 @@ OBJECTIVES = Option(
     type=str,
     default="weight",
     choices=tuple(_OBJECTIVES),
-    doc="What rows are sampled by; `weight,count` keeps counts accurate under unequal weights.",
+    doc="Objectives of the sample; `weight,count` keeps counts accurate under unequal weights.",
 )

@@ -1,4 +1,4 @@
-"""The watermark of a level: up to which time observations were discarded there."""
+"""The watermark of a level: the time up to which observations were discarded there."""
 
 from __future__ import annotations
 

@@ -319,9 +319,9 @@ def _refuse_key(row: int, key: Any, key_bits: int) -> None:
 
 #: The parameters, one by one.
 OPTIONS = (
-    Option(name="width", type=int, doc="Cells of a row.", example=60),
-    Option(name="depth", type=int, doc="Rows, each with its hash.", example=3),
-    Option(name="slots", type=int, doc="Times kept of each level of a cell.", example=10),
+    Option(name="width", type=int, doc="Cells in each row.", example=60),
+    Option(name="depth", type=int, doc="Rows, each with its own hash function.", example=3),
+    Option(name="slots", type=int, doc="Times that a cell keeps for each level.", example=10),
     Option(
         name="kind", type=str, default="wave", choices=get_args(Kind), doc="How cells keep times."
     ),
@@ -339,16 +339,26 @@ OPTIONS = (
         type=int,
         default=None,
         optional=True,
-        doc="How far back questions reach; null for any.",
+        doc="Maximum age that queries reach; null for any.",
     ),
-    Option(name="lanes", type=int, default=4, doc="Orders in which events come interleaved."),
-    Option(name="hold", type=int, default=0, doc="For how long events are put in order."),
+    Option(
+        name="lanes",
+        type=int,
+        default=4,
+        doc="Ordered sequences of events that may arrive interleaved.",
+    ),
+    Option(
+        name="hold",
+        type=int,
+        default=0,
+        doc="How long events wait, so that late ones are put in order.",
+    ),
     Option(
         name="key_bits",
         type=int,
         default=None,
         optional=True,
-        doc="Keys are integers of so many bits; null: keys of any kind.",
+        doc="Bits of the keys, which are integers then; null: keys of any kind.",
     ),
     Option(name="fanout_bits", type=int, default=8, doc="Bits between layers of prefixes."),
     Option(name="capacity", type=int, default=4096, doc="Entries of a collection at most."),

@@ -151,7 +151,8 @@ def size_for(
 
     Raises:
         ParameterError: an argument outside its domain, or a sketch with more than 65,535 cells a
-            row, 16 rows, 16,384 slots or 2^22 as their product. The message says what would fit.
+            row, 16 rows, 16,384 slots or 2^22 as their product. The message names a request that
+            fits.
 
     Complexity: a few thousand candidates at most, for any arguments.
     """
@@ -226,7 +227,7 @@ def _fewest_slots(kind: Kind, query: Query, height: int, allowed: float) -> int:
 def _too_small(
     epsilon: float, delta: float, kind: Kind, query: Query, height: int, keys: int, rarity: float
 ) -> ParameterError:
-    """The error with the request, and what would fit."""
+    """The error with the request, and a request that fits."""
     asked = f"epsilon is {epsilon!r} with delta {delta!r}, keys {_shown(keys)}, height {height}"
     limits = (
         f"at most {MAX_WIDTH} cells a row, {MAX_DEPTH} rows, {MAX_SLOTS} slots and {MAX_CELLS} of "

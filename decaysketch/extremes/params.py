@@ -86,7 +86,7 @@ class ExtremesParams(SketchParams):
 OPTIONS = tuple(
     replace(each, default=DEFAULT_CAPACITY, doc="Spans of time kept for each of their lengths.")
     if each.name == "capacity"
-    else replace(each, choices=("int64", "float64"), doc="What values are kept as.")
+    else replace(each, choices=("int64", "float64"), doc="Type of the values.")
     if each.name == "value_type"
     else each
     for each in SHARED

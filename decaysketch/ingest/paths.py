@@ -189,7 +189,7 @@ def _fault(text: str) -> ValueError:
 def _parts(
     text: str, rest: str, *, may_be_empty: bool
 ) -> tuple[tuple[str | int, ...], tuple[bool, ...]]:
-    """Return names and positions, and which of them stand in brackets."""
+    """Return names and positions, and for each whether it stands in brackets."""
     parts: list[str | int] = []
     bracketed: list[bool] = []
     at, dotted = 0, True

@@ -84,15 +84,15 @@ class Form(ABC):
 
     @abstractmethod
     def up_to(self, line: float, value: float, weight: float) -> float:
-        """The u with which the maximum is at the line. Negative if it is beyond."""
+        """The u that puts the maximum on the line. Negative if it is beyond."""
 
     @abstractmethod
     def down_to(self, line: float, value: float, weight: float) -> float:
-        """The u with which the minimum is at the line. Negative if it is beyond."""
+        """The u that puts the minimum on the line. Negative if it is beyond."""
 
     @abstractmethod
     def between(self, lower: float, upper: float, weight: float) -> float:
-        """The u with which any value is certainly above ``lower`` or below ``upper``."""
+        """The u that leaves any value certainly above ``lower`` or below ``upper``."""
 
 
 class Monotone(Form):

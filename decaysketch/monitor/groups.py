@@ -1,4 +1,4 @@
-"""Thresholds per group: what one evaluation shows, and the states that follow.
+"""Thresholds per group: one evaluation, and the states that follow.
 
 :func:`read_groups` evaluates a threshold with ``by`` on a view. All intervals of one evaluation
 hold together (:mod:`decaysketch.query.grouped`), so no group fires only because there are many.

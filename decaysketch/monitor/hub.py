@@ -78,7 +78,7 @@ class Account:
         grants: (serial, allowance) of all grants that the source may act on.
         until: time when the lease ends, in seconds on the hub's clock.
         confirmed: whether the source has shown that it has a grant in the epoch.
-        rate: rows per lifetime of the decay, by the posts so far.
+        rate: rows per decay lifetime, estimated from the posts so far.
         last: time of the latest report.
     """
 

@@ -308,8 +308,11 @@ class Clusters:
         return self._said(found, variances, carrying, confidence)
 
     def covariance(self, one: Float64Array, other: Float64Array) -> float:
-        """Return the estimated covariance of two sums, float64[n] amounts per piece each. By
-        polarisation, from the variances of their sum and difference.
+        """Return the estimated covariance of two sums, from the variances of their sum and their
+        difference.
+
+        Args:
+            one, other: float64[n] each, the amounts per piece.
         """
         cells = self._by_cell(one), self._by_cell(other)
         both, apart = (self._spread(cells[0] + sign * cells[1])[1] for sign in (1.0, -1.0))

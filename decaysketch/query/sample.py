@@ -477,7 +477,7 @@ HitsWithin: TypeAlias = "Callable[[Int64Array, Int64Array], tuple[Float64Array, 
 
 
 class PerObservation(NamedTuple):
-    """The largest hits per observation, in a sketch that has a sample by count in addition.
+    """The largest hits of one observation, in a sketch that also has a sample by count.
 
     Attributes:
         step, thinning, hits_within, reach: as in :class:`Sample`, for weights of 1.

@@ -30,7 +30,7 @@ __all__ = ["check_from_level", "complete_from", "part"]
 
 
 def check_from_level(params: SketchParams, level: int) -> None:
-    """Reject a level from which sketches with these parameters have no part.
+    """Reject a level without rows in any sketch with these parameters.
 
     Raises:
         ParameterError: there is no such level, or they keep more than one sample: with repetitions,

@@ -149,7 +149,7 @@ _LEFT_OUT = ("copies", "id_mix")
 #: The parameters of :class:`SeriesParams`, but for the secret.
 OPTIONS = (
     *(
-        replace(each, choices=("int64", "float64"), doc="What values are kept as.")
+        replace(each, choices=("int64", "float64"), doc="Type of the values.")
         if each.name == "value_type"
         else replace(each, doc="Rows kept for each level of entities.")
         if each.name == "capacity"
@@ -163,14 +163,15 @@ OPTIONS = (
         name="resolution",
         type=int,
         default=1,
-        doc="Length of time of which one row of a series is kept, the latest.",
+        doc="Each series keeps one row, the latest, per period of this length.",
         example=60,
     ),
     Option(
         name="attributes",
         type=str,
         default="",
-        doc="Names of texts of a series, by which queries filter and group, such as `job, region`.",
+        doc="Names of the texts that describe a series, such as `job, region`. Queries filter and "
+        "group by them.",
         example="job, region",
     ),
 )

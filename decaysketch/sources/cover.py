@@ -1,9 +1,9 @@
 """The fewest sources that hear a share of all messages, greedily.
 
-Each step selects the source that adds the largest mass of messages which no source before it heard
-(Nemhauser, Wolsey and Fisher 1978: at least ``1 - 1/e`` of what the best as many sources hear). A
-sample is too optimistic about a choice that was made on it. Therefore each half of the rows, by a
-mixed id bit that no level uses, evaluates the choice that the other half made.
+Each step selects the source that adds the largest mass of messages that no source before it heard.
+It reaches at least ``1 - 1/e`` of the best choice with as many sources (Nemhauser, Wolsey and
+Fisher 1978). A sample is too optimistic about a choice that was made on it. Therefore each half of
+the rows, by a mixed id bit that no level uses, evaluates the choice that the other half made.
 """
 
 from __future__ import annotations

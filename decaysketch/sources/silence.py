@@ -1,4 +1,4 @@
-"""Spells in which a source heard nothing that others heard.
+"""Spells in which a source missed every message that others heard.
 
 A source that was down did not fail to hear a message. The rows that another source heard are sorted
 by time. A run of ``r`` misses for a source with usual share ``q`` has the probability ``n (1 -
@@ -27,7 +27,7 @@ _LONGEST = 10  # the run that others are compared with, from the longest
 
 
 class Silence(NamedTuple):
-    """A spell in which a source heard nothing that others heard.
+    """A spell in which a source missed every message that others heard.
 
     Attributes:
         source: its name.

@@ -823,7 +823,7 @@ class CoverageView(View):
     # ------------------------------------------------------------------------ reasons for not heard
 
     def silences(self) -> list[silence.Silence]:
-        """Return spells in which a source heard nothing that others heard, by source and time."""
+        """Return the times in which a source missed all messages of others, by source and time."""
         read = self._read(self._everyone)
         return [
             silence.Silence(name, *spell)

@@ -209,7 +209,7 @@ def _checked(
         for batch in parquet.iter_batches(_ROWS_AT_A_TIME, columns=[*by, *COUNTS, "sketch"]):
             blobs = batch.column("sketch")
             if blobs.null_count:
-                raise TableError("a sketch to be stored is null")
+                raise TableError("a sketch to be stored is missing")
             for head in pc.binary_slice(blobs, 0, HEAD_BYTES).unique().to_pylist():
                 expected.check(head)
             counts["sketches"] += len(blobs)

@@ -233,7 +233,7 @@ class _Plan:
     def _post_sketches(self, aggregator: Poster, batch: pa.RecordBatch, posted: Posted) -> None:
         blobs = batch.column("sketch")
         if blobs.null_count:
-            raise ParameterError("a sketch to be posted is null")
+            raise ParameterError("a sketch to be posted is missing")
         for source, rows in self._sources(batch).items():
             receipt = aggregator.post(source, [blobs[row].as_py() for row in rows])
             posted.sketches += receipt.sketches

@@ -114,7 +114,7 @@ def refuse_nulls(column: pa.Array, name: str, refusals: Refusals) -> pa.Array:
     """Return the column without nulls, and reject their rows."""
     if not column.null_count:
         return column
-    refusals.refuse(nulls_of(column), name, lambda row: ("is null", None))
+    refusals.refuse(nulls_of(column), name, lambda row: ("is missing", None))
     return without_gaps(column)
 
 
@@ -329,7 +329,7 @@ def source_column(table: pa.Table, name: str, refusals: Refusals) -> Column:
 
 
 def _repeated_keys(column: pa.DictionaryArray, name: str, refusals: Refusals) -> RepeatedKeys:
-    refusals.refuse(nulls_of(column), name, lambda row: ("is null", None))
+    refusals.refuse(nulls_of(column), name, lambda row: ("is missing", None))
     keys, lengths = _encoded_keys(in_plain_text(column.dictionary))
     empty = len(keys)  # an entry for the nulls
     codes = column.indices.cast(pa.int64()).fill_null(empty).to_numpy(zero_copy_only=False)

@@ -326,8 +326,8 @@ def _whole(table: pa.Table, names: Sequence[str], drop: bool) -> pa.Table:
     others = int(bad.sum()) - 1
     beside = f" (and so are {others:,} rows more)" if others else ""
     raise ObservationError(
-        f"{name}[{row}] is null{beside}; an observation needs a time and all of its id: fill it, "
-        "or drop_nulls=True leaves such rows out",
+        f"{name}[{row}] is missing{beside}; an observation needs a time and all of its id: fill "
+        "it, or drop_nulls=True leaves such rows out",
         column=name,
         row=row,
     )

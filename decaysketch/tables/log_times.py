@@ -49,7 +49,7 @@ def times_of(
     other = column_of(table, mapping.fallback_time)
     refusals.refuse(
         fallback & nulls_of(other), mapping.time,
-        lambda row: (f"is null, and so is {mapping.fallback_time}[{refusals.place(row)}]", None),
+        lambda row: (f"is missing, and so is {mapping.fallback_time}[{refusals.place(row)}]", None),
     )  # fmt: skip
     # What is not needed is not looked at: a row must not depend on those beside it.
     other = pc.if_else(pa.array(fallback), other, pa.scalar(None, other.type))

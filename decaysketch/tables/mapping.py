@@ -105,7 +105,7 @@ class ColumnMapping:
         "sequence_column", "Integers by which a source numbers its elements."
     )
     value: str | None = _column(
-        "value_column", "The measured number, or label; '' for none, as with --columns."
+        "value_column", "The measured number, or label; '' for none, as in a stream with --columns."
     )
     columns: tuple[tuple[str, str], ...] = _column(
         "columns",
@@ -133,7 +133,9 @@ class ColumnMapping:
     decimal: str = _column(
         "decimal", "The decimal mark of numbers as text; detected if it is certain.", "."
     )
-    thousands: str = _column("thousands", "The thousands mark of numbers as text; likewise.", "")
+    thousands: str = _column(
+        "thousands", "The thousands mark of numbers as text; detected if it is certain.", ""
+    )
     casts: tuple[tuple[str, Cast], ...] = _column(
         "text_columns",
         "Columns that are read as text, with commas: CSV cells as written, so that 012 is not 12.",

@@ -266,7 +266,7 @@ def _buffers_of(column: pa.Array) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
     """
     if column.null_count:
         row = int(column.is_null().to_numpy(zero_copy_only=False).argmax())
-        raise ParameterError(f"sketch[{row}] is null; expected the bytes of a sketch")
+        raise ParameterError(f"sketch[{row}] is missing; expected the bytes of a sketch")
     _, offsets, data = column.buffers()
     ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
     content = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)

@@ -47,7 +47,7 @@ def read_sites(table: pa.Table, name: str, refusals: Refusals) -> Sites:
     if not (is_text(kind) or pa.types.is_integer(kind)):
         refusals.refuse_column(name, f"is of type {kind}; expected integers or text")
         return Sites(np.zeros(rows, np.int64), [0])
-    refusals.refuse(nulls_of(column), name, lambda row: ("is null", None))
+    refusals.refuse(nulls_of(column), name, lambda row: ("is missing", None))
     encoded = column.dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()

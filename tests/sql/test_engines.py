@@ -249,7 +249,7 @@ class TestBuild:
             f"FROM ({self.LOG.format(rows=300_000)})"
         )
         given = {"time": "t", "value": "value", "id": "number"}
-        with pytest.raises(ObservationError, match=r"^t\[250000\] is null") as refused:
+        with pytest.raises(ObservationError, match=r"^t\[250000\] is missing") as refused:
             decaysketch.duckdb.build(log, PARAMS, **given)
         assert refused.value.row == 250_000
         assert connection.sql("SELECT 1").fetchall() == [(1,)]  # nothing is still read

@@ -438,10 +438,10 @@ class TestBuild:
     @pytest.mark.parametrize(
         ("changed", "reason"),
         [
-            ({"time": pa.array([None, *range(1, ROWS)])}, r"time\[0\] is null"),
+            ({"time": pa.array([None, *range(1, ROWS)])}, r"time\[0\] is missing"),
             ({"weight": pa.array([11] * ROWS)}, r"weight\[0\] is 11; expected 0 to 10"),
             ({"value": pa.array([float("nan")] * ROWS)}, r"value\[0\] is nan"),
-            ({"number": pa.array([None, *range(1, ROWS)])}, r"id2\[0\] is null"),
+            ({"number": pa.array([None, *range(1, ROWS)])}, r"id2\[0\] is missing"),
             ({"value": pa.array(["x"] * ROWS)}, r"value\[0\] is 'x'; expected a number"),
         ],
     )
@@ -455,7 +455,7 @@ class TestBuild:
         assert built is not None
         assert build(arrow()) == built["sketch"]
         assert (built["rows"], built["refused"]) == (3 * ROWS - 4, 4)
-        assert built["first_refusal"] == "batch 1 of its group: time[0] is null"
+        assert built["first_refusal"] == "batch 1 of its group: time[0] is missing"
         alone = counted(arrow(time=times))
         assert alone is not None
         assert len(families.decode(alone["sketch"])) == ROWS - 2
@@ -464,10 +464,10 @@ class TestBuild:
         ("changed", "refused", "reason"),
         [
             ({"weight": pa.array([11, *[1] * 99])}, 1, r"weight\[0\] is 11; expected 0 to 10"),
-            ({"number": pa.array([*range(1, ROWS), None])}, 1, r"id2\[99\] is null"),
+            ({"number": pa.array([*range(1, ROWS), None])}, 1, r"id2\[99\] is missing"),
             ({"value": pa.array([float("nan"), *[1.0] * 99])}, 1, r"value\[0\] is nan"),
             ({"value": pa.array(["x"] * ROWS)}, ROWS, r"value\[0\] is 'x'; expected a number"),
-            ({"time": pa.nulls(ROWS, pa.int64())}, ROWS, r"time\[0\] is null"),
+            ({"time": pa.nulls(ROWS, pa.int64())}, ROWS, r"time\[0\] is missing"),
         ],
     )
     def test_counted_leaves_out_whatever_the_plain_form_refuses(

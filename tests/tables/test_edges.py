@@ -120,7 +120,7 @@ def test_old_parquet_times_do_not_wrap_around(tmp_path: Path) -> None:
 
 def test_a_null_in_a_dictionary_is_no_id() -> None:
     table = log(id=pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int8()), [None, "a"]))
-    with pytest.raises(ObservationError, match=r"id\[0\] is null"):
+    with pytest.raises(ObservationError, match=r"id\[0\] is missing"):
         sketches_by_key(table, PARAMS, MAPPING)
     assert counted(table) == [1, 2]
 

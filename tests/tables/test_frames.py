@@ -122,7 +122,7 @@ def test_rows_without_a_time_or_an_id(library: str, column: str, gap: Any, row: 
     with pytest.raises(ds.ObservationError, match="drop_nulls=True leaves such rows out") as fault:
         sketch.update_frame(frame, **COLUMNS)
     assert (fault.value.column, fault.value.row) == (column, row)
-    assert str(fault.value).startswith(f"{column}[{row}] is null; ")
+    assert str(fault.value).startswith(f"{column}[{row}] is missing; ")
     assert len(sketch) == 0
     sketch.update_frame(frame, **COLUMNS, drop_nulls=True)
     assert sketch == ds.DecaySketch.from_frame(BASE.drop(index=row), params=PARAMS, **COLUMNS)

@@ -73,7 +73,7 @@ def test_uuids_in_a_column_are_the_keys_that_their_texts_are() -> None:
     texts = one(pa.table({**columns, "id": [str(each) for each in uuids]}), PARAMS)
     assert found.to_bytes() == texts.to_bytes()
     assert len(found) == 2
-    with pytest.raises(ds.ObservationError, match=r"id\[1\] is null"):
+    with pytest.raises(ds.ObservationError, match=r"id\[1\] is missing"):
         one(pa.table({"time": [1, 2], "id": pa.array([uuids[0], None], pa.uuid())}), PARAMS)
 
 
@@ -298,10 +298,10 @@ class TestColumns:
 
 
 REFUSED = {
-    "null id": ({"id": pa.array([1, None])}, "id", 1, r"^id\[1\] is null$"),
-    "null text id": ({"id": pa.array(["a", None])}, "id", 1, r"^id\[1\] is null$"),
-    "null weight": ({"weight": pa.array([1, None])}, "weight", 1, r"^weight\[1\] is null$"),
-    "null time": ({"time": pa.array([1, None])}, "time", 1, r"^time\[1\] is null$"),
+    "null id": ({"id": pa.array([1, None])}, "id", 1, r"^id\[1\] is missing$"),
+    "null text id": ({"id": pa.array(["a", None])}, "id", 1, r"^id\[1\] is missing$"),
+    "null weight": ({"weight": pa.array([1, None])}, "weight", 1, r"^weight\[1\] is missing$"),
+    "null time": ({"time": pa.array([1, None])}, "time", 1, r"^time\[1\] is missing$"),
     "infinite time": ({"time": [1.0, float("inf")]}, "time", 1, r"^time\[1\] is 'inf'"),
     "huge time": ({"time": pa.array([1, 1 << 63], pa.uint64())}, "time", None, "^time cannot"),
     "word as time": ({"time": ["1", "x"]}, "time", 1, r"^time\[1\] is 'x'; expected a time"),
@@ -405,7 +405,7 @@ class TestRefusals:
 
     def test_neither_time(self) -> None:
         table = pa.table({"time": pa.array([1, None]), "late": pa.array([1, None]), "id": [1, 2]})
-        with pytest.raises(ds.ObservationError, match=r"time\[1\] is null, and so is late\[1\]"):
+        with pytest.raises(ds.ObservationError, match=r"time\[1\] is missing, and so is late\[1\]"):
             one(table, PARAMS, fallback_time="late")
 
     def test_a_column_that_is_not_there(self) -> None:
@@ -639,8 +639,8 @@ class TestElements:
             ("value", 2, [1, 2, -1], r"^value\[2\] is -1; expected 0 to 100"),
             ("value", None, [1.0, 2.5, 3.0], r"^value has dtype float64.*expected integers"),
             ("who", 2, ["a", "b", "c" * 2_000], r"^who\[2\] is a key of 2000 bytes"),
-            ("who", 0, pa.array([None, "a", "b"]), r"^who\[0\] is null"),
-            ("number", 1, pa.array([1, None, 2]), r"^number\[1\] is null"),
+            ("who", 0, pa.array([None, "a", "b"]), r"^who\[0\] is missing"),
+            ("number", 1, pa.array([1, None, 2]), r"^number\[1\] is missing"),
             ("number", 1, ["1", "2.5", "3"], r"^number\[1\] is '2.5'; expected an integer"),
             ("time", 0, [1 << 62 | 1, 1, 1], r"^time\[0\] is 4611686018427387905; expected"),
         ],

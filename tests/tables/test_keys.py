@@ -399,6 +399,6 @@ class TestFiles:
         assert [(r["place"], r["row"], r["column"], r["reason"]) for r in found] == [
             (path, 120, "weight", "is 9; expected 0 to 7 (max_weight)"),
             (path, 250, "weight", "is -1; expected 0 to 7 (max_weight)"),
-            (path, 251, "time", "is null"),
+            (path, 251, "time", "is missing"),
         ]
         assert json.loads(found[0]["record"])["weight"] == 9

@@ -149,7 +149,7 @@ class TestRefusals:
         assert said == {
             (1, "page"): "is 300; expected an integer from 0 to 2^8 - 1",
             (2, "page"): "is -1; expected an integer from 0 to 2^8 - 1",
-            (3, "time"): "is null",
+            (3, "time"): "is missing",
             (4, "host"): "is ''; expected a number from 0, or 1 to 255 bytes of text",
             (5, "hits"): "is -4; expected 0 to 2^62 - 1",
         }
