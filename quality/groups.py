@@ -13,6 +13,7 @@ same rows. An exact sketch of all rows gives the true results. If intervals hold
 coverage in 500 seeds lies below 93 % with a chance of 2 % for each query.
 
 ``flagged`` is the share of results with a caveat, which says that an interval may miss more often.
+``silent`` is the share of all results that miss without a caveat.
 """
 
 from __future__ import annotations
@@ -346,10 +347,14 @@ def main() -> None:
             print(f"\n{log.name}, capacity {capacity}, {asked.seeds} seeds, {spent:.0f} s")
             for name, seen in tally.items():
                 held, flagged, _ = np.mean(np.array(seen, float), axis=0)
+                silent = np.mean([not each.held and not each.flagged for each in seen])
                 width = float(np.median([each.width for each in seen]))
                 shown = "" if np.isnan(width) else f"  width {width:.3g}"
-                print(f"  {name:28} {100 * held:6.1f} %  flagged {100 * flagged:3.0f} %{shown}",
-                      flush=True)  # fmt: skip
+                print(
+                    f"  {name:28} {100 * held:6.1f} %  flagged {100 * flagged:3.0f} %  "
+                    f"silent {100 * silent:4.1f} %{shown}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":
