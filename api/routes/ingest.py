@@ -43,6 +43,7 @@ from decaysketch.ingest.readings import Steps
 from decaysketch.ingest.series import SeriesIndex, SeriesMap
 
 __all__ = [
+    "COST",
     "Work",
     "copies_of",
     "count_rows",
@@ -59,7 +60,7 @@ __all__ = [
 ]
 
 _PATIENCE_S, _STEP_S = 0.01, 0.001
-_COST = 32  # to read one takes as long as to decode so many rows of a sketch
+COST = 32  # to read one takes as long as to decode so many rows of a sketch
 
 M = TypeVar("M", bound=Map)
 S = TypeVar("S", bound=SeriesMap)
@@ -170,7 +171,7 @@ async def ingest(
     body: bytes,
     *,
     rows: int | None = None,
-    cost: int = _COST,
+    cost: int = COST,
     first: Steps[None] | None = None,
 ) -> Receipt | None:
     """Read, check and sketch a body in time slices. Commit all its posts in one transaction.

@@ -27,15 +27,7 @@ from api.ingest.checks import (
 )
 from api.journal.model import Interval
 from api.routes.common import DirectRoute, require_media_type
-from api.routes.ingest import (
-    Work,
-    copies_of,
-    count_rows,
-    form_of,
-    held,
-    ingest,
-    warnings_on,
-)
+from api.routes.ingest import COST, Work, copies_of, count_rows, form_of, held, ingest, warnings_on
 from api.service.aggregator import Aggregator
 from api.service.committer import Receipt
 from api.service.local_sources import Site
@@ -53,7 +45,6 @@ __all__ = ["post_observations", "router"]
 router = APIRouter(route_class=DirectRoute)
 
 _LEAST_BYTES = 16  # of an observation in JSON
-_COST = 32  # to read one takes as long as to decode so many rows of a sketch
 _Verdict = Literal["retained", "already_retained", "below_watermark", "refused"]
 _NAMES: tuple[_Verdict, ...] = get_args(_Verdict)
 
@@ -216,16 +207,14 @@ async def post_observations(
     body = await request.body()
     is_arrow = reader is read_arrow
     most = form.max_rows if is_arrow else min(form.max_rows, len(body) // _LEAST_BYTES + 1)
-    limits: dict[str, int] = {"rows": copies_of(stream) * most}
-    if is_arrow:
-        limits["cost"] = 1
+    rows, cost = copies_of(stream) * most, 1 if is_arrow else COST
     refuse = partial(refuse_other_unit, stream, recipe.params.time_unit)
     views = aggregator.views_of(stream) if interval is None else ()
     ingestion = Ingestion(stream, reader, form, views, refuse if parameters.check_units else None)
     if interval is None:
-        receipt = await ingest(request, [ingestion], body, **limits)
+        receipt = await ingest(request, [ingestion], body, rows=rows, cost=cost)
     else:
-        receipt = await _ingest_numbered(request, ingestion, body, interval, **limits)
+        receipt = await _ingest_numbered(request, ingestion, body, interval, rows=rows, cost=cost)
     counts = _counts(ingestion)
     if counts["refused"]:
         aggregator.observer.observations(name, source, "refused", counts["refused"])
@@ -317,7 +306,7 @@ async def _ingest_numbered(
     interval: Interval,
     *,
     rows: int,
-    cost: int = _COST,
+    cost: int,
 ) -> Receipt | None:
     """Count rows at their source's site, and journal the resulting state."""
     aggregator: Aggregator = request.app.state.aggregator

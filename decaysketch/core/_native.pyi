@@ -39,8 +39,23 @@ def hash_objects(
     keys: list[Any], kind: type, most: int, word: int, hashes: _UInt64Array
 ) -> int: ...
 def absorb(rows: _UInt64Array, hashes: _UInt64Array) -> None: ...
+def value_keys(
+    values: Any,
+    weights: Any,
+    times: Any,
+    ids: Any,
+    *,
+    floats: bool,
+    max_weight: int,
+    id_limit: int,
+) -> _Int64Array | None: ...
+def are_within(column: Any, low: int, high: int) -> bool | None: ...
 
 class Offered:
+    @property
+    def known(self) -> int: ...
+    @property
+    def repeats(self) -> bool: ...
     def __init__(
         self,
         first: _Int64Array,

@@ -16,7 +16,7 @@ Value keys
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -114,7 +114,8 @@ def prepare(
         max_weight=params.max_weight, id_limit=1 << params.id_bits,
     )  # fmt: skip
     if keys is not None:  # every column is an array of the right type, and in bounds
-        columns = Observations(keys, *(column.view() for column in (weights, timestamps, ids)))
+        given = cast("tuple[Int64Array, ...]", (weights, timestamps, ids))
+        columns = Observations(keys, *(column.view() for column in given))
         for column in columns:
             column.setflags(write=False)
         return columns
