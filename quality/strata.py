@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 import decaysketch as ds
+from decaysketch.core import special
 from decaysketch.core.codec.fields import seal
 
 _COLUMNS = "host text, ms float64, path text"
@@ -143,6 +144,7 @@ def coverage(seeds: int, capacities: list[int]) -> None:
 
 def figures(hosts: int) -> None:
     """Print rates, times, memory and bytes."""
+    special.load()  # as the server does before the first query
     rng = np.random.default_rng(0)
     rows = 3_000_000
     host = rng.integers(0, hosts, rows).astype(np.int32)

@@ -33,7 +33,7 @@ import numpy as np
 from decaysketch.core.special import gammaln, log_ndtr
 from decaysketch.query import aggregates
 from decaysketch.query.estimate import Estimate
-from decaysketch.query.sample import Observed, Sample
+from decaysketch.query.sample import Sample
 
 __all__ = [
     "group_by",
@@ -129,7 +129,7 @@ def _without_rows(sample: Sample) -> Sample:
     """Return the same query to the same bands, without rows."""
     columns = ("weights", "decayed", "masses", "variances", "jumps")
     empty: dict[str, Any] = {name: getattr(sample, name)[:0] for name in columns}
-    nothing = Observed(*(getattr(sample, name)[:0] for name in Observed._fields))
+    nothing = sample.observed.take(np.empty(0, np.intp))
     return replace(sample, **empty, observed=nothing, exact_rows=0, known_rows=0, origin=None)
 
 

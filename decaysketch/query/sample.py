@@ -441,6 +441,10 @@ class Ranking(NamedTuple):
     variance: Float64Array  # of the sampled mass
 
 
+Entry = TypeVar("Entry", bound=np.generic)
+Lazy: TypeAlias = "npt.NDArray[Entry] | Callable[[], npt.NDArray[Entry]]"
+
+
 class Origin(NamedTuple):
     """The origin of sample rows: runs of state rows, in some order."""
 
@@ -456,21 +460,46 @@ class Origin(NamedTuple):
         return Origin(self.values, [np.concatenate(parts)[rows]])
 
 
-class Observed(NamedTuple):
-    """The identity of each sample row, and where it was read. No query uses it."""
+class Observed:
+    """The identity of each sample row, and where it was read. Most queries read one or two columns.
 
-    value_keys: Int64Array
-    times: Int64Array
-    ids: Int64Array
-    levels: npt.NDArray[np.int8]
-    hits: Int64Array
+    Args:
+        value_keys, times, ids, levels, hits: see :class:`Sample`. A column may be a function that
+            returns it. It is called once, when the column is read.
+    """
+
+    __slots__ = ("_columns",)
+
+    def __init__(
+        self,
+        value_keys: Lazy[np.int64],
+        times: Lazy[np.int64],
+        ids: Lazy[np.int64],
+        levels: Lazy[np.int8],
+        hits: Lazy[np.int64],
+    ) -> None:
+        self._columns: dict[str, Lazy[Any]] = {
+            "value_keys": value_keys, "times": times, "ids": ids, "levels": levels, "hits": hits,
+        }  # fmt: skip
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return a column by its name."""
+        found = self._columns[name]
+        if callable(found):
+            found = self._columns[name] = found()
+        return found
+
+    def changed(self, change: Callable[[str], Callable[[], npt.NDArray[Any]]]) -> Observed:
+        """Return other columns, each from a function for its name."""
+        return Observed(**{name: change(name) for name in self._columns})
 
     def take(self, rows: npt.NDArray[np.intp]) -> Observed:
         """Return the identity of some rows."""
-        return Observed(
-            self.value_keys[rows], self.times[rows], self.ids[rows], self.levels[rows],
-            self.hits[rows],
-        )  # fmt: skip
+        return self.changed(lambda name: lambda: self.column(name)[rows])
+
+    def valued(self, value_keys: Lazy[np.int64]) -> Observed:
+        """Return the same rows with other values."""
+        return Observed(**self._columns | {"value_keys": value_keys})
 
 
 HitsWithin: TypeAlias = "Callable[[Int64Array, Int64Array], tuple[Float64Array, Float64Array]]"
@@ -589,8 +618,8 @@ class Sample:
         masses: float64[n], estimated decayed weights.
         variances: float64[n], unbiased variance estimates for the masses. 0 where exact.
         jumps: float64[n], mass of a single hit.
-        observed: identity of these observations, or how to find it: ``value_keys``, ``times``,
-            ``ids``, ``levels`` and ``hits``.
+        observed: identity of these observations: ``value_keys``, ``times``, ``ids``, ``levels`` and
+            ``hits``.
         exact_rows: number of first entries that are exact: their masses are the decayed weights,
             and there were no others at their times.
         known_rows: number of first entries that are known not to vary, ``exact_rows`` or more.
@@ -623,7 +652,7 @@ class Sample:
     params: Valued
     decay: object
     now: int
-    observed: Observed | Callable[[], Observed]
+    observed: Observed
     weights: Int64Array
     decayed: Float64Array
     masses: Float64Array
@@ -684,34 +713,30 @@ class Sample:
         kind = "exact" if self.exact else f"{self.exact_rows} of them exact"
         return f"Sample({len(self)} rows, {kind}, {self.decay!r}, now={self.now})"
 
-    @cached_property
-    def _observed(self) -> Observed:
-        return self.observed if isinstance(self.observed, Observed) else self.observed()
-
     @property
     def value_keys(self) -> Int64Array:
         """int64[n], see :mod:`decaysketch.core.observations`."""
-        return self._observed.value_keys
+        return self.observed.column("value_keys")
 
     @property
     def times(self) -> Int64Array:
         """int64[n], as they were fed."""
-        return self._observed.times
+        return self.observed.column("times")
 
     @property
     def ids(self) -> Int64Array:
         """int64[n], as they were fed."""
-        return self._observed.ids
+        return self.observed.column("ids")
 
     @property
     def levels(self) -> npt.NDArray[np.int8]:
         """int8[n], the lowest level that was read. Level 0 selects everything."""
-        return self._observed.levels
+        return self.observed.column("levels")
 
     @property
     def hits(self) -> Int64Array:
         """int64[n], selected integers at that level (RS)."""
-        return self._observed.hits
+        return self.observed.column("hits")
 
     @cached_property
     def _certain_first(self) -> tuple[npt.NDArray[np.intp], int] | None:
@@ -918,7 +943,7 @@ class Sample:
             value_type: their type.
             labels: their labels, if they are labels.
         """
-        observed = self._observed._replace(value_keys=value_keys)
+        observed = self.observed.valued(value_keys)
         return replace(
             self, params=_Values(value_type), observed=observed, origin=None, labels=labels,
             records=None,
@@ -934,7 +959,7 @@ class Sample:
         return replace(
             self, params=_Values(values.value_type), labels=None, records=None,
             origin=Origin(values, source.runs),
-            observed=lambda: self._observed._replace(value_keys=values.keys(source.runs)),
+            observed=self.observed.valued(lambda: values.keys(source.runs)),
         )  # fmt: skip
 
     def weighed(self, factor: Float64Array, step: float, thinning: float) -> Sample:
@@ -1041,7 +1066,7 @@ def _masked(
     return replace(
         sample,
         **taken,
-        observed=lambda: sample._observed.take(index),
+        observed=sample.observed.take(index),
         origin=None if sample.origin is None else sample.origin.take(index),
         exact_rows=exact,
         known_rows=known,
@@ -1111,9 +1136,6 @@ def pool(samples: Sequence[Sample]) -> Sample:
             [getattr(first, name)[:exact], sampled * scale if scale < 1 else sampled]
         )
 
-    def observed() -> Observed:
-        return Observed(*(joined(name) for name in Observed._fields))
-
     largest = max(samples, key=lambda sample: sample.step)
     reaches = [sample.reach for sample in samples if sample.reach is not None]
     redraws = [sample.redraw for sample in samples if sample.redraw is not None]
@@ -1121,7 +1143,7 @@ def pool(samples: Sequence[Sample]) -> Sample:
         params=first.params,
         decay=first.decay,
         now=first.now,
-        observed=observed,
+        observed=first.observed.changed(lambda name: lambda: joined(name)),
         weights=joined("weights"),
         decayed=joined("decayed", 1.0 / k),
         masses=joined("masses", 1.0 / k),

@@ -268,13 +268,11 @@ def draw_strata(
     exact = near.stop - near.start if step > 0.0 else len(decayed)
     variances = decayed * decayed * read(bands.spread, runs)
 
-    def observed() -> Observed:
-        rows = read(index, runs)
-        return Observed(
-            state.value_keys[rows], state.times[rows], state.ids[rows], read(bands.levels, runs),
-            read(bands.hits, runs),
-        )  # fmt: skip
-
+    observed = Observed(
+        lambda: state.value_keys[read(index, runs)], lambda: read(bands.times, runs),
+        lambda: state.ids[read(index, runs)], lambda: read(bands.levels, runs),
+        lambda: read(bands.hits, runs),
+    )  # fmt: skip
     hits = _Hits(bands, fading)
     return Sample(
         params=state.params, decay=fading.decay, now=fading.now, observed=observed,

@@ -14,6 +14,7 @@ unbiased for the same reason, has less variance, and is one pass over the rows. 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -215,13 +216,14 @@ def assemble(
     def everything() -> Sample:
         return _everything(state, bands, fading)
 
-    def observed() -> Observed:
-        index: slice | npt.NDArray[np.intp] = rows if order is None else order()
-        return Observed(
-            state.value_keys[index], state.times[index], state.ids[index],
-            bands.levels[index], bands.hits[index],
-        )  # fmt: skip
+    @cache
+    def index() -> slice | npt.NDArray[np.intp]:
+        return rows if order is None else order()
 
+    observed = Observed(
+        lambda: state.value_keys[index()], lambda: state.times[index()], lambda: state.ids[index()],
+        lambda: bands.levels[index()], lambda: bands.hits[index()],
+    )  # fmt: skip
     if exact_rows is None:
         exact_rows = known_rows = 0 if step > 0 else len(decayed)
     return Sample(

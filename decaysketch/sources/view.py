@@ -41,7 +41,7 @@ from decaysketch.query.dispatch import QUESTIONS, View
 from decaysketch.query.estimate import Estimate
 from decaysketch.query.modifiers import Modifiers
 from decaysketch.query.pair_view import PairView
-from decaysketch.query.sample import Observed, Sample, changed
+from decaysketch.query.sample import Sample, changed
 from decaysketch.query.shapes import Combine, Question
 from decaysketch.query.tables import GroupTable
 from decaysketch.sources import cover, overlaps, silence, unheard
@@ -390,7 +390,7 @@ class CoverageView(View):
             return replace(
                 sample, params=self.sources.params, labels=values.labels, origin=None,
                 records=values.records[copy],
-                observed=_observed(sample, values.keys[copy][rows]),
+                observed=sample.observed.valued(values.keys[copy][rows]),
             )  # fmt: skip
 
         return filled
@@ -540,7 +540,7 @@ class CoverageView(View):
             keys = np.where(part[copy][rows], inside, 1 - inside).astype(np.int64)
             if own is not None and joint.match.scattered:
                 sample = self._stamped(sample, joint.stamps(read.place(own))[rows])
-            return replace(sample, origin=None, observed=_observed(sample, keys))
+            return replace(sample, origin=None, observed=sample.observed.valued(keys))
 
         return filled
 
@@ -898,10 +898,6 @@ class _Choice:
 def _count(view: SampleView, confidence: float, combine: Combine) -> Estimate:
     found: Estimate = view.ask("count", confidence=confidence, combine=combine)
     return found
-
-
-def _observed(sample: Sample, value_keys: Int64Array) -> Callable[[], Observed]:
-    return lambda: Observed(value_keys, sample.times, sample.ids, sample.levels, sample.hits)
 
 
 def _within(times: Int64Array, spells: Sequence[tuple[int, int]]) -> BoolArray:
