@@ -135,6 +135,7 @@ _MARKS = {
         "tests/test_gateway.py",
         "tests/test_wheel.py",
         "tests/api/access/test_keys.py::test_a_database_that_says_nothing",
+        "tests/benchmarks/test_paper_program.py",
         "tests/client/test_trust.py",
         "tests/api/service/test_metrics.py::test_workers_count_together",
         "tests/api/test_logs.py::test_lines_of_uvicorn_have_the_same_form",
