@@ -22,7 +22,7 @@ from pydantic import Field, ValidationError
 from pydantic.fields import FieldInfo
 from sqlalchemy.engine import URL
 
-from api.journal.urls import async_url
+from api.journal.urls import driver_url
 from api.origins import Origin
 from api.resources import FOLLOWING, MIB, TIB, Bytes, Limits, fitted, unset_as, within
 
@@ -339,9 +339,9 @@ def _rows(settings: list[Setting]) -> str:
 
 def _url(data: str) -> URL:
     if "://" not in data:
-        return async_url("sqlite://").set(database=data)
+        return driver_url("sqlite://").set(database=data)
     try:
-        return async_url(data)
+        return driver_url(data)
     except ValueError:
         scheme = data.partition("://")[0]
         raise SettingsError(

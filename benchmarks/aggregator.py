@@ -595,7 +595,7 @@ def _run(options: argparse.Namespace) -> None:
     machine.all_cores()
     for line in machine.describe():
         console.print(line, highlight=False)
-    names = ("fastapi", "starlette", "uvicorn", "sqlalchemy", "aiosqlite", "pydantic")
+    names = ("fastapi", "starlette", "uvicorn", "sqlalchemy", "pydantic")
     found = ", ".join(f"{name} {version(name)}" for name in names)
     console.print(f"{found}, SQLite {sqlite3.sqlite_version}", highlight=False)
     directory = Path(tempfile.mkdtemp(prefix="decaysketch-benchmark-", dir=options.directory))

@@ -64,12 +64,18 @@ _STAGES: dict[str, tuple[str, ...]] = {
         "api.ingest.take:take",
         "api.routes.observations:take",
     ),
-    "transaction": ("api.journal.sql:_Thread._transaction",),
+    "transaction": (
+        "api.journal.sql:_Thread._transaction",
+        "api.journal.threads:_Pool.transaction",
+    ),
     "batches, acknowledged": (
         "api.journal.committer:Committer._commit",
         "api.service.committer:Committer._commit",
     ),
-    "log of SQLite written back": ("api.journal.sql:_Thread._write_back",),
+    "log of SQLite written back": (
+        "api.journal.sql:_Thread._write_back",
+        "api.journal.threads:_Pool._write_back",
+    ),
     "merge": ("api.pile:Pile.fold", "api.service.merging:MergeBuffer.fold"),
     "questions": (
         "api.queries.answering:Answerer._begin",

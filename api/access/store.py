@@ -10,6 +10,7 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     Column,
+    Connection,
     Delete,
     Insert,
     LargeBinary,
@@ -25,8 +26,8 @@ from sqlalchemy import (
 )
 
 from api.access.keys import KeyRow, Role
-from api.journal.sql import answered, dispose, engine_of, transaction
-from api.journal.urls import async_url
+from api.journal.threads import Threads
+from api.journal.urls import driver_url
 
 __all__ = ["SqlKeyStore", "metadata"]
 
@@ -59,32 +60,19 @@ class SqlKeyStore:
     """
 
     def __init__(self, url: str) -> None:
-        self._writers = engine_of(async_url(url), writes=True)
-        self._readers = engine_of(async_url(url), writes=False)
+        self._threads = Threads(driver_url(url))
 
     async def close(self) -> None:
         """Close its connections."""
-        await dispose(self._writers)
-        await dispose(self._readers)
+        await self._threads.close()
 
     async def create(self) -> None:
         """Create the table if it is not there."""
-        async with transaction(self._writers) as connection:
-            if connection.dialect.name == "postgresql":
-                # Two that create one table at the same time fail there, "if not exists" or not.
-                lock = select(func.pg_advisory_xact_lock(_CREATION_LOCK))
-                await answered(connection.execute(lock))
-            await answered(connection.run_sync(metadata.create_all))
+        await self._threads.write(_create)
 
     async def all(self) -> list[KeyRow]:
         """Return every key, in order of creation."""
-        statement = select(_KEYS).order_by(_KEYS.c.created_us, _KEYS.c.prefix)
-        async with transaction(self._readers) as connection:
-            rows = (await answered(connection.execute(statement))).mappings().all()
-        return [
-            KeyRow(**dict(row) | {"role": Role(row["role"]), "scope": tuple(row["scope"])})
-            for row in rows
-        ]
+        return await self._threads.read(_all)
 
     async def put(self, row: KeyRow) -> None:
         """Add a key with a new prefix."""
@@ -103,8 +91,22 @@ class SqlKeyStore:
         return await self._changed(delete(_KEYS).where(_KEYS.c.prefix == prefix)) == 1
 
     async def _changed(self, statement: Insert | Update | Delete) -> int:
-        async with transaction(self._writers) as connection:
-            return (await answered(connection.execute(statement))).rowcount
+        return await self._threads.write(lambda connection: connection.execute(statement).rowcount)
+
+
+def _create(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        # Two that create one table at the same time fail there, "if not exists" or not.
+        connection.execute(select(func.pg_advisory_xact_lock(_CREATION_LOCK)))
+    metadata.create_all(connection)
+
+
+def _all(connection: Connection) -> list[KeyRow]:
+    statement = select(_KEYS).order_by(_KEYS.c.created_us, _KEYS.c.prefix)
+    return [
+        KeyRow(**dict(row) | {"role": Role(row["role"]), "scope": tuple(row["scope"])})
+        for row in connection.execute(statement).mappings()
+    ]
 
 
 def _columns(row: KeyRow) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 - ``model``: rows, as values
 - ``storage``: the statements that a database must support, one at a time
 - ``log``: the transactions: append, compact, and catalog changes
-- ``sql``: SQLite and PostgreSQL
+- ``sql``: the statements over SQLite and PostgreSQL
+- ``threads``: their transactions, each on one thread from its begin to its commit
+- ``engines``: their connections
 - ``urls``: the supported databases
 
 Journal rows carry numbers in commit order. A writer locks the journal's head, one row in one table,

@@ -39,15 +39,15 @@ def forget(connection: sa.Connection) -> None:
     connection.execute(_table.delete())
 
 
-async def record(tx: Writer, number: int, stream_id: int) -> None:
+def record(tx: Writer, number: int, stream_id: int) -> None:
     """Record the stream of the change that led to this catalog number. O(log KEPT)."""
-    await tx.execute(_table.delete().where(_c.number <= number - KEPT))
-    await tx.execute(_table.insert().values(number=number, stream_id=stream_id))
+    tx.execute(_table.delete().where(_c.number <= number - KEPT))
+    tx.execute(_table.insert().values(number=number, stream_id=stream_id))
 
 
-async def since(rx: Reader, after: int, upto: int) -> set[int] | None:
+def since(rx: Reader, after: int, upto: int) -> set[int] | None:
     """Return the ids of the streams that changed in between, or None if unknown. O(changes)."""
     if not 0 < upto - after <= KEPT:
         return None
-    rows = await rx.select(_since, {"after": after, "upto": upto})
+    rows = rx.select(_since, {"after": after, "upto": upto})
     return {row.stream_id for row in rows} if len(rows) == upto - after else None

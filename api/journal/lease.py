@@ -35,22 +35,22 @@ def prepare(connection: sa.Connection) -> None:
     metadata.create_all(connection)
 
 
-async def take(tx: Writer, name: str, holder: str, now_us: int, lasts_us: int) -> bool:
+def take(tx: Writer, name: str, holder: str, now_us: int, lasts_us: int) -> bool:
     """Take a lease or renew it. Return False if another process has it."""
-    await tx.lock_head()
+    tx.lock_head()
     free = sa.or_(
         _c.holder == holder, _c.until_us <= now_us, _c.until_us > now_us + _AHEAD * lasts_us
     )
     mine = {"holder": holder, "until_us": now_us + lasts_us}
-    if await tx.execute(_table.update().where(_c.name == name, free).values(**mine)):
+    if tx.execute(_table.update().where(_c.name == name, free).values(**mine)):
         return True
-    if await tx.select(sa.select(_c.name).where(_c.name == name)):
+    if tx.select(sa.select(_c.name).where(_c.name == name)):
         return False
-    await tx.execute(_table.insert().values(name=name, **mine))
+    tx.execute(_table.insert().values(name=name, **mine))
     return True
 
 
-async def release(tx: Writer, name: str, holder: str) -> None:
+def release(tx: Writer, name: str, holder: str) -> None:
     """Release it to the next process."""
-    await tx.lock_head()
-    await tx.execute(_table.delete().where(_c.name == name, _c.holder == holder))
+    tx.lock_head()
+    tx.execute(_table.delete().where(_c.name == name, _c.holder == holder))

@@ -42,7 +42,7 @@ Outcome = Row | int | IntervalConflictError
 a row at or after it. Or the reason why its numbers are rejected."""
 
 
-async def append(
+def append(
     tx: Writer,
     posts: Sequence[Post],
     catalog: int,
@@ -69,18 +69,18 @@ async def append(
         CatalogChangedError: the catalog has changed. The posts must be checked again.
         OvertakenError: the journal has another row since.
     """
-    head = await tx.lock_head()
+    head = tx.lock_head()
     if head.catalog != catalog:
         raise CatalogChangedError
     if upto not in (None, head.last):
         raise OvertakenError
-    known = await tx.known({post.key for post in posts})
+    known = tx.known({post.key for post in posts})
     results: list[Outcome] = []
     rows: list[Row] = []
     last = head.last
     for post in posts:
         try:
-            is_new = post.interval is None or await _enter(tx, post)
+            is_new = post.interval is None or _enter(tx, post)
         except IntervalConflictError as conflict:
             results.append(conflict)
             continue
@@ -93,21 +93,19 @@ async def append(
         rows.append(row)
         results.append(row)
     if rows:
-        await tx.insert_rows(rows)
-        await tx.set_head(replace(head, last=last))
+        tx.insert_rows(rows)
+        tx.set_head(replace(head, last=last))
     return results
 
 
-async def _enter(tx: Writer, post: Post) -> bool:
+def _enter(tx: Writer, post: Post) -> bool:
     """Enter a post's interval into the ledger, unless it is there with the same body. Return
     whether it is new.
     """
     assert post.interval is not None
-    overlapping = await tx.overlapping(
-        (post.stream_id, post.source), post.interval, _OVERLAPS_NAMED
-    )
+    overlapping = tx.overlapping((post.stream_id, post.source), post.interval, _OVERLAPS_NAMED)
     if not overlapping:
-        await tx.insert_interval(post)
+        tx.insert_interval(post)
     elif overlapping != [(post.interval, post.sent)]:
         given = (post.interval.first, post.interval.next)
         found = [(interval.first, interval.next) for interval, _digest in overlapping]
@@ -115,7 +113,7 @@ async def _enter(tx: Writer, post: Post) -> bool:
     return not overlapping
 
 
-async def compact(tx: Writer, known: Head, snapshots: Sequence[SnapshotRow]) -> int:
+def compact(tx: Writer, known: Head, snapshots: Sequence[SnapshotRow]) -> int:
     """Write snapshots of some sources, and delete the rows that an older, intact snapshot contains.
 
     A snapshot is written next to the previous one. Only the rows that the *previous* one contains
@@ -134,96 +132,96 @@ async def compact(tx: Writer, known: Head, snapshots: Sequence[SnapshotRow]) -> 
     Raises:
         SupersededError: another compaction, or a catalog change, came in between.
     """
-    head = await tx.lock_head()
+    head = tx.lock_head()
     if (head.generation, head.catalog) != (known.generation, known.catalog):
         raise SupersededError
     deleted, count = head.deleted, 0
     for snapshot in snapshots:
         source = snapshot.stream_id, snapshot.source
-        previous = await tx.newest_snapshot(source)
+        previous = tx.newest_snapshot(source)
         if previous is not None and previous.intact:
-            count += await tx.delete_rows(source, previous.upto)
-            await tx.delete_snapshots(source, (0, previous.generation))
+            count += tx.delete_rows(source, previous.upto)
+            tx.delete_snapshots(source, (0, previous.generation))
             deleted = max(deleted, previous.upto)
         elif previous is not None:
-            await tx.delete_snapshots(source, (previous.generation, previous.generation + 1))
-        await tx.insert_snapshot(snapshot)
-    await tx.set_head(replace(head, deleted=deleted, generation=head.generation + 1))
+            tx.delete_snapshots(source, (previous.generation, previous.generation + 1))
+        tx.insert_snapshot(snapshot)
+    tx.set_head(replace(head, deleted=deleted, generation=head.generation + 1))
     return count
 
 
-async def create(tx: Writer, stream: StreamRow) -> StreamRow | None:
+def create(tx: Writer, stream: StreamRow) -> StreamRow | None:
     """Add a stream. Return its row, or None if the name exists."""
-    head = await tx.lock_head()
-    if await tx.stream_named(stream.name) is not None:
+    head = tx.lock_head()
+    if tx.stream_named(stream.name) is not None:
         return None
-    created = await tx.insert_stream(stream)
-    await _count_change(tx, head, created.id)
+    created = tx.insert_stream(stream)
+    _count_change(tx, head, created.id)
     return created
 
 
-async def change(
+def change(
     tx: Writer, stream_id: int, changed: Callable[[StreamRow], StreamRow]
 ) -> StreamRow | None:
     """Change the variable attributes of a stream, such as its mappings. Return its row, or None if
     there is no such stream.
     """
-    head = await tx.lock_head()
-    for row in await tx.streams([stream_id]):
+    head = tx.lock_head()
+    for row in tx.streams([stream_id]):
         found = changed(row)
-        await tx.replace_stream(found)
-        await _count_change(tx, head, stream_id)
+        tx.replace_stream(found)
+        _count_change(tx, head, stream_id)
         return found
     return None
 
 
-async def delete(tx: Writer, stream_id: int) -> bool:
+def delete(tx: Writer, stream_id: int) -> bool:
     """Delete a stream and all its content. Return False if there is none."""
-    head = await tx.lock_head()
-    if not await tx.streams([stream_id]):
+    head = tx.lock_head()
+    if not tx.streams([stream_id]):
         return False
-    await tx.delete_stream(stream_id)
-    await _count_change(tx, head, stream_id)
+    tx.delete_stream(stream_id)
+    _count_change(tx, head, stream_id)
     return True
 
 
-async def revoke(tx: Writer, source: SourceKey) -> bool:
+def revoke(tx: Writer, source: SourceKey) -> bool:
     """Delete all posts from a source, and reject it from now on. Return False if its stream is not
     there.
     """
-    head = await tx.lock_head()
-    if not await tx.streams([source[0]]):
+    head = tx.lock_head()
+    if not tx.streams([source[0]]):
         return False
-    await tx.delete_source(source)
-    await tx.put_revocation(Revocation(*source, number=head.catalog + 1, active=True))
-    await _count_change(tx, head, source[0])
+    tx.delete_source(source)
+    tx.put_revocation(Revocation(*source, number=head.catalog + 1, active=True))
+    _count_change(tx, head, source[0])
     return True
 
 
-async def reinstate(tx: Writer, source: SourceKey) -> bool:
+def reinstate(tx: Writer, source: SourceKey) -> bool:
     """Admit a source again, empty. Return False if it was not revoked."""
-    head = await tx.lock_head()
-    for each in await tx.revocations([source[0]]):
+    head = tx.lock_head()
+    for each in tx.revocations([source[0]]):
         if each.source == source[1] and each.active:
-            await tx.put_revocation(replace(each, active=False))
-            await _count_change(tx, head, source[0])
+            tx.put_revocation(replace(each, active=False))
+            _count_change(tx, head, source[0])
             return True
     return False
 
 
-async def release(tx: Writer, source: SourceKey, interval: Interval) -> list[Interval] | None:
+def release(tx: Writer, source: SourceKey, interval: Interval) -> list[Interval] | None:
     """Remove a source's interval from the ledger, so that its numbers may be posted again. Its
     posts stay. Return None if it was there, else the intervals that share numbers with it.
     """
-    await tx.lock_head()
-    found = [each for each, _digest in await tx.overlapping(source, interval, _OVERLAPS_NAMED)]
+    tx.lock_head()
+    found = [each for each, _digest in tx.overlapping(source, interval, _OVERLAPS_NAMED)]
     if found != [interval]:
         return found
-    await tx.delete_interval(source, interval)
+    tx.delete_interval(source, interval)
     return None
 
 
-async def _count_change(tx: Writer, head: Head, stream_id: int) -> None:
+def _count_change(tx: Writer, head: Head, stream_id: int) -> None:
     number = head.catalog + 1
-    await changes.record(tx, number, stream_id)
-    await tx.set_head(replace(head, catalog=number))
+    changes.record(tx, number, stream_id)
+    tx.set_head(replace(head, catalog=number))

@@ -1,13 +1,13 @@
 """A database interface: single statements, within its transactions.
 
-The transactions themselves are in ``log`` and are the same over every database. There are two
-kinds:
+A transaction is a function of a :class:`Reader` or a :class:`Writer`. It runs on a thread, and
+waits for nothing but its statements. The transactions themselves are in ``log`` and are the same
+over every database. There are two kinds:
 
 - *reading*: every statement sees the database as it was at the first one
-- *writing*: all of it is on stable storage when the context is left, or none if an exception leaves
-  it. A complete transaction, given as a function, is quicker. It awaits nothing but its own
-  statements. From :meth:`Writer.lock_head` on, no other writer passes its own ``lock_head`` until
-  this transaction has ended and its commits are visible.
+- *writing*: all of it is on stable storage when the function has returned, or none if it raises.
+  From :meth:`Writer.lock_head` on, no other writer passes its own ``lock_head`` until this
+  transaction has ended and its commits are visible.
 
 Every method raises ``StorageError`` if the database is out of reach or reports an error. The
 methods that read or lock the head raise ``AnotherDatabaseError`` if it is no longer the opened
@@ -16,14 +16,7 @@ database.
 
 from __future__ import annotations
 
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Collection,
-    Coroutine,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -41,7 +34,7 @@ from api.journal.model import (
     StreamRow,
 )
 
-__all__ = ["Reader", "Storage", "Writer"]
+__all__ = ["Reader", "Step", "Storage", "Writer"]
 
 T = TypeVar("T")
 
@@ -49,31 +42,31 @@ T = TypeVar("T")
 class Reader(Protocol):
     """Statements in a reading transaction."""
 
-    async def head(self) -> Head: ...
+    def head(self) -> Head: ...
 
-    async def streams(self, ids: Collection[int] | None = None) -> list[StreamRow]:
+    def streams(self, ids: Collection[int] | None = None) -> list[StreamRow]:
         """Return every stream, or the existing ones among some ids, ordered by id."""
 
-    async def stream_named(self, name: str) -> StreamRow | None:
+    def stream_named(self, name: str) -> StreamRow | None:
         """Return the stream with a name."""
 
-    async def revocations(self, ids: Collection[int] | None = None) -> list[Revocation]:
+    def revocations(self, ids: Collection[int] | None = None) -> list[Revocation]:
         """Return every revocation, or the revocations in some streams, active or not."""
 
-    async def rows(self, after: int, upto: int, limit_bytes: int) -> list[Row]:
+    def rows(self, after: int, upto: int, limit_bytes: int) -> list[Row]:
         """Return journal rows with ``after < seq <= upto``, by rising number: all of them, or as
         many as come to at least ``limit_bytes``.
         """
 
-    async def journaled_sources(self, upto: int) -> list[SourceKey]:
+    def journaled_sources(self, upto: int) -> list[SourceKey]:
         """Return the sources with row numbers up to ``upto``, in order."""
 
-    def snapshots(self, after: int) -> AsyncIterator[SnapshotRow]:
-        """Return snapshots with ``upto > after``, grouped by source, the newest generation
-        first.
+    def snapshots(self, after: int) -> Iterator[list[SnapshotRow]]:
+        """Yield snapshots with ``upto > after``, grouped by source, the newest generation
+        first. A list has all snapshots of its sources, and a few MB unless one source has more.
         """
 
-    async def select(
+    def select(
         self, query: sa.Select[*tuple[Any, ...]], values: Mapping[str, Any] | None = None
     ) -> Sequence[Any]:
         """Return rows from tables next to the journal's (``monitor_tables``)."""
@@ -82,85 +75,89 @@ class Reader(Protocol):
 class Writer(Reader, Protocol):
     """Statements in a writing transaction."""
 
-    async def lock_head(self) -> Head:
+    def lock_head(self) -> Head:
         """Lock the head until the transaction ends, and return it."""
 
-    async def set_head(self, head: Head) -> None: ...
+    def set_head(self, head: Head) -> None: ...
 
-    async def prove(self, body: bytes) -> None:
+    def prove(self, body: bytes) -> None:
         """Overwrite the previous test bytes. The write tests the disk: the database must sync its
         transaction like any other, but it adds no row.
         """
 
-    async def known(self, keys: Collection[PostKey]) -> set[PostKey]:
+    def known(self, keys: Collection[PostKey]) -> set[PostKey]:
         """Return the posts among these that the journal contains."""
 
-    async def overlapping(
+    def overlapping(
         self, source: SourceKey, interval: Interval, limit: int
     ) -> list[tuple[Interval, bytes]]:
         """Return ledger intervals that share numbers with ``interval``, by rising first number, at
         most ``limit``, each with the digest of its body.
         """
 
-    async def insert_interval(self, post: Post) -> None:
+    def insert_interval(self, post: Post) -> None:
         """Enter a post's interval into the ledger."""
 
-    async def delete_interval(self, source: SourceKey, interval: Interval) -> None:
+    def delete_interval(self, source: SourceKey, interval: Interval) -> None:
         """Take an interval out of the ledger."""
 
-    async def insert_rows(self, rows: Sequence[Row]) -> None: ...
+    def insert_rows(self, rows: Sequence[Row]) -> None: ...
 
-    async def insert_stream(self, stream: StreamRow) -> StreamRow:
+    def insert_stream(self, stream: StreamRow) -> StreamRow:
         """Insert a stream and return the row with its id. The given id is ignored."""
 
-    async def replace_stream(self, stream: StreamRow) -> None:
+    def replace_stream(self, stream: StreamRow) -> None:
         """Write an existing stream's variable attributes."""
 
-    async def delete_stream(self, stream_id: int) -> None:
+    def delete_stream(self, stream_id: int) -> None:
         """Delete a stream with its rows, snapshots, intervals and revocations."""
 
-    async def delete_source(self, source: SourceKey) -> None:
+    def delete_source(self, source: SourceKey) -> None:
         """Delete one source's rows, snapshots and intervals."""
 
-    async def put_revocation(self, revocation: Revocation) -> None:
+    def put_revocation(self, revocation: Revocation) -> None:
         """Insert a revocation, or replace the one for the same source."""
 
-    async def newest_snapshot(self, source: SourceKey) -> SnapshotRow | None: ...
+    def newest_snapshot(self, source: SourceKey) -> SnapshotRow | None: ...
 
-    async def insert_snapshot(self, snapshot: SnapshotRow) -> None: ...
+    def insert_snapshot(self, snapshot: SnapshotRow) -> None: ...
 
-    async def delete_snapshots(self, source: SourceKey, generations: tuple[int, int]) -> None:
+    def delete_snapshots(self, source: SourceKey, generations: tuple[int, int]) -> None:
         """Delete snapshots with ``low <= generation < high``."""
 
-    async def delete_rows(self, source: SourceKey, upto: int) -> int:
+    def delete_rows(self, source: SourceKey, upto: int) -> int:
         """Delete a source's rows with numbers up to ``upto``. Return their number."""
 
-    async def execute(self, statement: sa.UpdateBase) -> int:
+    def execute(self, statement: sa.UpdateBase) -> int:
         """Change rows in tables next to the journal's. Return their number."""
 
 
+class Step(Protocol):
+    """Runs some statements of a transaction that has further ones."""
+
+    async def __call__(self, statements: Callable[[Reader], T]) -> T: ...
+
+
 class Storage(Protocol):
-    """A database."""
+    """A database. A caller that is cancelled does not know whether a transaction was committed."""
 
-    def reading(self) -> AbstractAsyncContextManager[Reader]: ...
+    async def read(self, statements: Callable[[Reader], T]) -> T:
+        """Run a reading transaction."""
 
-    async def head(self) -> Head:
-        """Return the present head, read in a separate transaction."""
-
-    def writing(self) -> AbstractAsyncContextManager[Writer]: ...
+    def steps(self) -> AbstractAsyncContextManager[Step]:
+        """Begin a reading transaction in several steps, for a reader that cannot store all that it
+        reads. Between two steps it works on the event loop, or waits there. An iterator that one
+        step returns continues in the next one.
+        """
 
     async def write(
-        self,
-        statements: Callable[[Writer], Coroutine[Any, Any, T]],
-        before: Callable[[], None] | None = None,
+        self, statements: Callable[[Writer], T], before: Callable[[], None] | None = None
     ) -> T:
-        """Run a complete writing transaction. A caller that is cancelled meanwhile does not know
-        whether it was committed.
+        """Run a writing transaction.
 
         Args:
-            statements: awaits nothing but the statements.
-            before: called before it begins, on the transaction's thread if it has one, else on
-                another. If it raises, there is no transaction.
+            statements: the transaction.
+            before: called before it begins, on its thread. If it raises, there is no transaction.
         """
 
     async def close(self) -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-__all__ = ["async_url"]
+__all__ = ["driver_url"]
 
 _DRIVERS = {
-    "sqlite": "sqlite+aiosqlite",
-    "sqlite+aiosqlite": "sqlite+aiosqlite",
+    "sqlite": "sqlite",
+    "sqlite+aiosqlite": "sqlite",  # as URLs of earlier releases name it
     "postgres": "postgresql+psycopg",
     "postgresql": "postgresql+psycopg",
     "postgresql+psycopg": "postgresql+psycopg",
 }
 
 
-def async_url(text: str) -> sa.URL:
-    """Return a database URL with the asyncio driver for its kind.
+def driver_url(text: str) -> sa.URL:
+    """Return a database URL with the driver for its kind.
 
     Raises:
         ValueError: it cannot be read, or its kind is unknown to this release.

@@ -183,16 +183,16 @@ def _turned(before: Alert, after: Alert) -> bool:
     return (before.phase == "firing") != (after.phase == "firing")
 
 
-async def write(tx: Writer, change: Change, now_us: int, kept: Retention) -> int | None:
+def write(tx: Writer, change: Change, now_us: int, kept: Retention) -> int | None:
     """Write a change. Return how many older messages were dropped for its messages, or None if
     another process has changed the row.
     """
     before, after = change.before, change.after
-    if not await store.move(tx, before, after):
+    if not store.move(tx, before, after):
         return None
-    await store.put_groups(tx, before.id, before.groups, after.groups)
+    store.put_groups(tx, before.id, before.groups, after.groups)
     if change.entry is not None:
-        await history.insert(tx, before.id, after.alert, now_us, change.entry, kept)
+        history.insert(tx, before.id, after.alert, now_us, change.entry, kept)
     for key, entry in change.groups:
-        await history.insert_group(tx, before.id, key, entry, kept, change.most_groups)
-    return sum([await outbox.insert(tx, message, now_us) for message in change.messages])
+        history.insert_group(tx, before.id, key, entry, kept, change.most_groups)
+    return sum([outbox.insert(tx, message, now_us) for message in change.messages])

@@ -34,7 +34,7 @@ def named(table: sa.Table, stream_id: int, name: str) -> sa.ColumnElement[bool]:
     return sa.and_(table.c.stream_id == stream_id, table.c.name == name)
 
 
-async def begin(tx: Writer, stream: tuple[int, str]) -> None:
+def begin(tx: Writer, stream: tuple[int, str]) -> None:
     """Lock the head, and check that the stream still exists.
 
     Args:
@@ -43,8 +43,8 @@ async def begin(tx: Writer, stream: tuple[int, str]) -> None:
     Raises:
         UnknownStreamError: the stream was deleted since.
     """
-    await tx.lock_head()
-    if not await tx.select(sa.select(tables.streams.c.id).where(tables.streams.c.id == stream[0])):
+    tx.lock_head()
+    if not tx.select(sa.select(tables.streams.c.id).where(tables.streams.c.id == stream[0])):
         raise UnknownStreamError(stream[1])
 
 
@@ -70,7 +70,7 @@ class Definitions:
     beginning: Mapping[str, Any]
     reports: sa.Column[int] | None = None
 
-    async def define(
+    def define(
         self, tx: Writer, stream: tuple[int, str], name: str, spec: Mapping[str, Any], *,
         now_us: int, of_stream: int, in_all: int,
     ) -> bool:  # fmt: skip
@@ -88,36 +88,35 @@ class Definitions:
             UnknownStreamError: the stream was deleted since.
             Exception: ``error``, if there are as many already.
         """
-        await begin(tx, stream)
+        begin(tx, stream)
         table, mine = self.table, named(self.table, stream[0], name)
         c, values = table.c, {"spec": json.dumps(spec, sort_keys=True), **self.beginning}
-        found = await tx.select(sa.select(c.id, c.spec, c.epoch, c.version).where(mine))
+        found = tx.select(sa.select(c.id, c.spec, c.epoch, c.version).where(mine))
         if found and found[0].spec == values["spec"]:
             return False
         if found:
             if self.reports is not None:
-                old = self.reports.table.delete().where(self.reports == found[0].id)
-                await tx.execute(old)
+                tx.execute(self.reports.table.delete().where(self.reports == found[0].id))
             values |= renewed(found[0], now_us)
-            await tx.execute(table.update().where(mine).values(**values))
+            tx.execute(table.update().where(mine).values(**values))
             return False
-        await check_room(tx, table, stream, Limit(of_stream, in_all, self.error))
+        check_room(tx, table, stream, Limit(of_stream, in_all, self.error))
         begun = {"stream_id": stream[0], "name": name, "epoch": now_us, "version": 0}
-        await tx.execute(table.insert().values(**begun, **values))
+        tx.execute(table.insert().values(**begun, **values))
         return True
 
-    async def remove(self, tx: Writer, stream_id: int, name: str) -> bool:
+    def remove(self, tx: Writer, stream_id: int, name: str) -> bool:
         """Delete the row with this name on a stream. Return False if there is none."""
-        return await remove(tx, self.table, stream_id, name)
+        return remove(tx, self.table, stream_id, name)
 
 
-async def remove(tx: Writer, table: sa.Table, stream_id: int, name: str) -> bool:
+def remove(tx: Writer, table: sa.Table, stream_id: int, name: str) -> bool:
     """Delete the row with this name on a stream. Return False if there is none."""
-    await tx.lock_head()
-    return bool(await tx.execute(table.delete().where(named(table, stream_id, name))))
+    tx.lock_head()
+    return bool(tx.execute(table.delete().where(named(table, stream_id, name))))
 
 
-async def check_room(
+def check_room(
     rx: Reader,
     table: sa.Table,
     stream: tuple[int, str],
@@ -137,7 +136,7 @@ async def check_room(
     for where, few, here in zip(
         (f"stream {stream[1]!r} has", "there are"), limit[:2], (mine, count), strict=True
     ):
-        (there,) = (await rx.select(here))[0]
+        (there,) = (rx.select(here))[0]
         if there >= few:
             raise limit.error(where, there, few)
 

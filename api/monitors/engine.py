@@ -25,13 +25,14 @@ import asyncio
 import logging
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from api.errors import UnknownMonitorError
-from api.journal.model import StorageError
+from api.journal.model import Head, StorageError
 from api.journal.storage import Reader, Storage, Writer
 from api.logs import Seldom
 from api.monitors import changes, history, store
@@ -123,6 +124,17 @@ class _Granting(NamedTuple):
     recalls: Sequence[tuple[MonitorRow, Sequence[str]]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The database content for one evaluation, as of one moment."""
+
+    head: Head
+    changed: Sequence[MonitorRow]
+    gone: Set[int]
+    due: Set[int]
+    accounts: Mapping[int, Mapping[str, Account]]
+
+
 class Reporting:
     """A report under way: answered in a transaction, which may be tried again.
 
@@ -133,16 +145,16 @@ class Reporting:
 
     def __init__(
         self,
-        grant: Callable[[Writer], Coroutine[Any, Any, _Granting]],
+        grant: Callable[[Writer], _Granting],
         recall: Callable[[_Granting], None],
     ) -> None:
         self._grant = grant
         self._recall = recall
         self._granting: _Granting | None = None
 
-    async def write(self, tx: Writer) -> None:
+    def write(self, tx: Writer) -> None:
         """Make the grants in a transaction that holds the head."""
-        self._granting = await self._grant(tx)
+        self._granting = self._grant(tx)
 
     def answer(self) -> Answer:
         """Return the response, once that transaction has succeeded. On the event loop."""
@@ -230,8 +242,8 @@ class Monitors:
         """
         now_us = self._aggregator.now_us()
 
-        async def define(tx: Writer) -> tuple[MonitorRow, bool]:
-            return await store.define(
+        def define(tx: Writer) -> tuple[MonitorRow, bool]:
+            return store.define(
                 tx, (stream.id, stream.name), name, spec.to_dict(), now_us=now_us,
                 of_stream=self._settings.max_stream_monitors, in_all=self._settings.max_monitors,
             )  # fmt: skip
@@ -303,12 +315,15 @@ class Monitors:
             StorageError: the database is out of reach.
         """
         oldest_us = self._aggregator.now_us() - self._retention.age_us
-        async with self._storage.reading() as rx:
-            row = next((r for r in await store.of_stream(rx, stream.id) if r.name == name), None)
+        begin_us = max(begin_us, oldest_us)
+
+        def read(rx: Reader) -> tuple[list[Entry], bool]:
+            row = next((r for r in store.of_stream(rx, stream.id) if r.name == name), None)
             if row is None:
                 raise UnknownMonitorError(stream.name, name)
-            begin_us = max(begin_us, oldest_us)
-            return await history.read(rx, row.id, begin_us, end_us, limit, group)
+            return history.read(rx, row.id, begin_us, end_us, limit, group)
+
+        return await self._storage.read(read)
 
     def of_stream(self, stream: Stream) -> list[Watched]:
         """Return the monitors of a stream, in order of name."""
@@ -365,8 +380,8 @@ class Monitors:
             rows: of the post.
         """
 
-        async def grant(tx: Writer) -> _Granting:
-            return await self._grant(tx, stream, source, report, rows)
+        def grant(tx: Writer) -> _Granting:
+            return self._grant(tx, stream, source, report, rows)
 
         return Reporting(grant, self._recall_all)
 
@@ -380,18 +395,18 @@ class Monitors:
         stream.admit(source)
         reporting = self.reporting(stream, source, report, 0)
 
-        async def grant(tx: Writer) -> None:
-            await tx.lock_head()
-            await reporting.write(tx)
+        def grant(tx: Writer) -> None:
+            tx.lock_head()
+            reporting.write(tx)
 
         await self._storage.write(grant)
         return reporting.answer()
 
-    async def _grant(
+    def _grant(
         self, tx: Writer, stream: Stream, source: str, report: Report, rows: int
     ) -> _Granting:
-        found = await store.of_stream(tx, stream.id)
-        accounts = await store.accounts_of(tx, [row.id for row in found])
+        found = store.of_stream(tx, stream.id)
+        accounts = store.accounts_of(tx, [row.id for row in found])
         now_s = self._aggregator.now_us() / 1e6
         taking = _reported(accounts.values()) | {source}
         grants: list[Grant] = []
@@ -409,7 +424,7 @@ class Monitors:
             granted = monitor.grant(sites, source, report, reading, now=now_s, rows=rows)
             if granted is None:
                 continue
-            await store.put_account(tx, row.id, source, granted.account)
+            store.put_account(tx, row.id, source, granted.account)
             grants.append(granted.grant)
             if granted.recall:
                 recalls.append((row, granted.recall))
@@ -452,17 +467,22 @@ class Monitors:
     async def _look(self) -> None:
         """Evaluate what is due. O(monitors) for their versions, and a query for each due one."""
         began = asyncio.get_running_loop().time()
-        async with self._storage.reading() as rx:
-            head = await rx.head()
-            self._adopt(*await self._changed(rx))
-            due = self._due(began)
-            streams = {self._rows[number].stream_id for number in due}
-            mine = [number for each in streams for number in self._of_stream[each]]
-            accounts = await store.accounts_of(rx, mine)
-        if due:
+        due = self._due(began)
+        try:
+            found = await self._storage.read(partial(self._read, due))
+        except StorageError:
+            for number in due:
+                self._schedule.put(number, -math.inf)
+            raise
+        head, accounts = found.head, found.accounts
+        self._adopt(found.changed, found.gone)
+        for row in found.changed:
+            self._schedule.put(row.id, began + _EVERY_S)
+        streams = {self._rows[number].stream_id for number in found.due}
+        if found.due:
             await self._aggregator.taken(head)
         for stream_id in streams:
-            numbers = sorted(due & self._of_stream[stream_id])
+            numbers = sorted(found.due & self._of_stream[stream_id])
             await self._look_at(stream_id, numbers, accounts)
         self._current_s = asyncio.get_running_loop().time()
         self._took_s = self._current_s - began
@@ -481,16 +501,28 @@ class Monitors:
             self._schedule.put(number, now + _EVERY_S)
         return due
 
-    async def _changed(self, rx: Reader) -> tuple[list[MonitorRow], Set[int]]:
+    def _read(self, due: Set[int], rx: Reader) -> _Found:
+        """Read what has changed, and the accounts that an evaluation of the due monitors needs. On
+        a thread: nothing changes the rows meanwhile.
+        """
+        head = rx.head()
+        changed, gone = self._changed(rx)
+        rows = self._rows | {row.id: row for row in changed}
+        due = (due | {row.id for row in changed}) - gone
+        streams = {rows[number].stream_id for number in due}
+        mine = [n for n, row in rows.items() if row.stream_id in streams and n not in gone]
+        return _Found(head, changed, gone, due, store.accounts_of(rx, mine))
+
+    def _changed(self, rx: Reader) -> tuple[list[MonitorRow], Set[int]]:
         """Return the new or changed rows, and the deleted ids."""
-        present = await store.versions(rx)
+        present = store.versions(rx)
         changed = [
             number
             for number, found in present.items()
             if number not in self._rows
             or found != (self._rows[number].epoch, self._rows[number].version)
         ]
-        return await store.some(rx, changed), self._rows.keys() - present.keys()
+        return store.some(rx, changed), self._rows.keys() - present.keys()
 
     def _adopt(self, changed: Iterable[MonitorRow], gone: Iterable[int]) -> None:
         """Accept changed rows, and forget monitors that are gone."""

@@ -72,50 +72,50 @@ def _alerts(text: str | None) -> dict[str, int]:
     return found
 
 
-async def numbers(rx: Reader) -> dict[int, tuple[int, int]]:
+def numbers(rx: Reader) -> dict[int, tuple[int, int]]:
     """Return each function's :attr:`FunctionRow.number`, by id."""
-    found = await rx.select(sa.select(_f.id, _f.epoch, _f.version))
+    found = rx.select(sa.select(_f.id, _f.epoch, _f.version))
     return {each.id: (each.epoch, each.version) for each in found}
 
 
-async def some(rx: Reader, ids: Collection[int]) -> list[FunctionRow]:
+def some(rx: Reader, ids: Collection[int]) -> list[FunctionRow]:
     """Return these functions, as far as they are there."""
-    return [_row(each) for each in await rx.select(sa.select(_functions).where(_f.id.in_(ids)))]
+    return [_row(each) for each in rx.select(sa.select(_functions).where(_f.id.in_(ids)))]
 
 
-async def of_stream(rx: Reader, stream_id: int) -> list[FunctionRow]:
+def of_stream(rx: Reader, stream_id: int) -> list[FunctionRow]:
     """Return a stream's functions, by name."""
     mine = sa.select(_functions).where(_f.stream_id == stream_id).order_by(_f.name)
-    return [_row(each) for each in await rx.select(mine)]
+    return [_row(each) for each in rx.select(mine)]
 
 
-async def find(rx: Reader, stream_id: int, name: str) -> FunctionRow | None:
+def find(rx: Reader, stream_id: int, name: str) -> FunctionRow | None:
     """Return a function, or None."""
     mine = named(_functions, stream_id, name)
-    found = await rx.select(sa.select(_functions).where(mine))
+    found = rx.select(sa.select(_functions).where(mine))
     return _row(found[0]) if found else None
 
 
-async def step(tx: Writer, row: FunctionRow, epoch: int, state: str) -> bool:
+def step(tx: Writer, row: FunctionRow, epoch: int, state: str) -> bool:
     """Write another state, and its epoch. Return False if another process did so since the row was
     read.
     """
-    await tx.lock_head()
+    tx.lock_head()
     it = sa.and_(_f.id == row.id, _f.version == row.version)
     values = {"epoch": epoch, "state": state, "version": row.version + 1}
-    return bool(await tx.execute(_functions.update().where(it).values(**values)))
+    return bool(tx.execute(_functions.update().where(it).values(**values)))
 
 
-async def alert(
+def alert(
     tx: Writer, row: FunctionRow, alerts: Mapping[str, int], messages: Sequence[Alert], now_us: int
 ) -> int | None:
     """Write the alerts that fire, and the messages about them. Return how many older messages were
     dropped for these, or None if another process has changed the alerts or the definition.
     """
-    await tx.lock_head()
+    tx.lock_head()
     before = _f.alerts == json.dumps(row.alerts) if row.alerts else _f.alerts.is_(None)
     it = sa.and_(_f.id == row.id, _f.spec == json.dumps(row.spec, sort_keys=True), before)
     text = json.dumps(alerts) if alerts else None
-    if not await tx.execute(_functions.update().where(it).values(alerts=text)):
+    if not tx.execute(_functions.update().where(it).values(alerts=text)):
         return None
-    return sum([await outbox.insert(tx, message, now_us) for message in messages])
+    return sum([outbox.insert(tx, message, now_us) for message in messages])

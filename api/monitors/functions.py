@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from api.errors import BusyError, UnknownFunctionError
-from api.journal.storage import Storage
+from api.journal.storage import Reader, Storage
 from api.logs import Seldom
 from api.monitors import function_rows
 from api.monitors.changes import Named
@@ -188,16 +188,14 @@ class Functions:
             UnknownFunctionError: there is none.
             StorageError: the database is out of reach.
         """
-        async with self._storage.reading() as rx:
-            row = await function_rows.find(rx, stream.id, name)
+        row = await self._storage.read(lambda rx: function_rows.find(rx, stream.id, name))
         if row is None:
             raise UnknownFunctionError(stream.name, name)
         return row
 
     async def of_stream(self, stream: Stream) -> list[FunctionRow]:
         """Return a stream's functions, by name."""
-        async with self._storage.reading() as rx:
-            return await function_rows.of_stream(rx, stream.id)
+        return await self._storage.read(lambda rx: function_rows.of_stream(rx, stream.id))
 
     async def state(self, stream: Stream, row: FunctionRow) -> FunctionState:
         """Return the result that the hub vouches for now."""
@@ -295,10 +293,13 @@ class Functions:
 
     async def _look(self) -> None:
         now_s = self._now_s()
-        async with self._storage.reading() as rx:
-            numbers = await function_rows.numbers(rx)
+
+        def read(rx: Reader) -> tuple[dict[int, tuple[int, int]], list[FunctionRow]]:
+            numbers = function_rows.numbers(rx)
             news = [i for i, number in numbers.items() if self._is_news(i, number, now_s)]
-            rows = await function_rows.some(rx, news) if news else []
+            return numbers, function_rows.some(rx, news) if news else []
+
+        numbers, rows = await self._storage.read(read)
         seen = {i: self._seen[i] for i in numbers if i in self._seen} | {
             row.id: row for row in rows
         }

@@ -61,28 +61,26 @@ class Entry:
     found: Mapping[str, Any]
 
 
-async def begin(
-    tx: Writer, monitor: int, alert: Alert, now_us: int, spec: Mapping[str, Any]
-) -> None:
+def begin(tx: Writer, monitor: int, alert: Alert, now_us: int, spec: Mapping[str, Any]) -> None:
     """Enter that a monitor was defined, or redefined, and is not evaluated yet."""
     line = spec.get("above", spec.get("below"))
     found = _UNKNOWN | {"threshold": line, "explanation": "The monitor was defined."}
-    await _put(tx, monitor, now_us, "uncertain", alert, found)
+    _put(tx, monitor, now_us, "uncertain", alert, found)
 
 
-async def insert(
+def insert(
     tx: Writer, monitor: int, alert: Alert, now_us: int, found: tuple[State, str], kept: Retention
 ) -> None:
     """Enter a state and its explanation, and drop what the retention no longer covers."""
     state, text = found
-    await _put(tx, monitor, now_us, state.verdict, alert, entry_of(state, text))
+    _put(tx, monitor, now_us, state.verdict, alert, entry_of(state, text))
     mine = _s.monitor_id == monitor
-    await _drop(tx, _states, mine, kept.states)
+    _drop(tx, _states, mine, kept.states)
     # A state ends when the next one begins: the newest that began before the limit is retained.
     newest = sa.select(_s.id).where(mine).order_by(_s.id.desc())
-    old = await tx.select(newest.where(_s.at_us <= now_us - kept.age_us).limit(1))
+    old = tx.select(newest.where(_s.at_us <= now_us - kept.age_us).limit(1))
     if old:
-        await tx.execute(_states.delete().where(mine, _s.id < old[0].id))
+        tx.execute(_states.delete().where(mine, _s.id < old[0].id))
 
 
 def entry_of(state: State, text: str) -> dict[str, Any]:
@@ -91,7 +89,7 @@ def entry_of(state: State, text: str) -> dict[str, Any]:
     return {name: said[name] for name in _KEPT} | {"explanation": text}
 
 
-async def insert_group(
+def insert_group(
     tx: Writer, monitor: int, key: str, entry: Entry, kept: Retention, groups: int
 ) -> None:
     """Enter a group's state, and drop what the retention no longer covers.
@@ -103,23 +101,23 @@ async def insert_group(
     """
     said = {"at_us": entry.at_us, "state": entry.state, "alert": entry.alert}
     of_it = {"monitor_id": monitor, "group_key": key, "found": json.dumps(entry.found)}
-    await tx.execute(_group_states.insert().values(**of_it, **said))
+    tx.execute(_group_states.insert().values(**of_it, **said))
     all_of_it = _g.monitor_id == monitor
     each = max(kept.states // groups, 2)
-    await _drop(tx, _group_states, sa.and_(all_of_it, _g.group_key == key), each)
-    await _drop(tx, _group_states, all_of_it, each * groups)
+    _drop(tx, _group_states, sa.and_(all_of_it, _g.group_key == key), each)
+    _drop(tx, _group_states, all_of_it, each * groups)
     old = sa.and_(all_of_it, _g.at_us <= entry.at_us - kept.age_us)
-    await tx.execute(_group_states.delete().where(old))
+    tx.execute(_group_states.delete().where(old))
 
 
-async def _drop(tx: Writer, table: sa.Table, mine: Any, states: int) -> None:
+def _drop(tx: Writer, table: sa.Table, mine: Any, states: int) -> None:
     """Delete the oldest rows beyond a number."""
     newest = sa.select(table.c.id).where(mine).order_by(table.c.id.desc())
-    if beyond := await tx.select(newest.offset(states).limit(1)):
-        await tx.execute(table.delete().where(mine, table.c.id <= beyond[0].id))
+    if beyond := tx.select(newest.offset(states).limit(1)):
+        tx.execute(table.delete().where(mine, table.c.id <= beyond[0].id))
 
 
-async def read(
+def read(
     rx: Reader, monitor: int, begin_us: int, end_us: int, limit: int, group: str | None = None
 ) -> tuple[list[Entry], bool]:
     """States that a monitor, or one of its groups, had between ``begin_us`` and before ``end_us``,
@@ -130,14 +128,14 @@ async def read(
     if group is not None:
         mine = sa.and_(mine, of.group_key == group)
     last = sa.select(of.id).where(mine).order_by(of.id.desc()).limit(1)
-    first = await rx.select(last.where(of.at_us <= begin_us))
+    first = rx.select(last.where(of.at_us <= begin_us))
     within = sa.select(table).where(mine, of.at_us < end_us)
     if first:
         within = within.where(of.id >= first[0].id)
-    rows = list(await rx.select(within.order_by(of.id.desc()).limit(limit + 1)))
+    rows = list(rx.select(within.order_by(of.id.desc()).limit(limit + 1)))
     more = len(rows) > limit
     rows = rows[:limit]
-    after = await _next(rx, table, mine, rows[0].id) if rows else None
+    after = _next(rx, table, mine, rows[0].id) if rows else None
     found: list[Entry] = []
     for row in rows:
         found.append(Entry(row.at_us, after, row.state, row.alert, json.loads(row.found)))
@@ -145,17 +143,17 @@ async def read(
     return found[::-1], not more
 
 
-async def _next(rx: Reader, table: sa.Table, mine: Any, number: int) -> int | None:
+def _next(rx: Reader, table: sa.Table, mine: Any, number: int) -> int | None:
     """Return when the row after this one began."""
     later = sa.select(table.c.at_us).where(mine, table.c.id > number)
-    rows = await rx.select(later.order_by(table.c.id).limit(1))
+    rows = rx.select(later.order_by(table.c.id).limit(1))
     return rows[0].at_us if rows else None
 
 
-async def _put(
+def _put(
     tx: Writer, monitor: int, now_us: int, state: str, alert: Alert, found: Mapping[str, Any]
 ) -> None:
-    await tx.execute(
+    tx.execute(
         _states.insert().values(
             monitor_id=monitor,
             at_us=now_us,

@@ -105,49 +105,47 @@ def _row(found: Any) -> ListRow:
     )
 
 
-async def versions(rx: Reader) -> dict[int, int]:
+def versions(rx: Reader) -> dict[int, int]:
     """Return every list's version, by id."""
-    return {row.id: row.version for row in await rx.select(sa.select(_l.id, _l.version))}
+    return {row.id: row.version for row in rx.select(sa.select(_l.id, _l.version))}
 
 
-async def some(rx: Reader, ids: Collection[int]) -> list[ListRow]:
+def some(rx: Reader, ids: Collection[int]) -> list[ListRow]:
     """Return the lists with these ids."""
-    return [_row(each) for each in await rx.select(sa.select(_lists).where(_l.id.in_(ids)))]
+    return [_row(each) for each in rx.select(sa.select(_lists).where(_l.id.in_(ids)))]
 
 
-async def find(rx: Reader, stream_id: int, name: str) -> ListRow | None:
+def find(rx: Reader, stream_id: int, name: str) -> ListRow | None:
     """Return a list without its last result, which may be long. Posts do not need it."""
     mine = named(_lists, stream_id, name)
     columns = (each for each in _l if each is not _l.found)
-    found = await rx.select(sa.select(*columns, sa.null().label("found")).where(mine))
+    found = rx.select(sa.select(*columns, sa.null().label("found")).where(mine))
     return _row(found[0]) if found else None
 
 
-async def said(rx: Reader, list_id: int) -> dict[str, Said]:
+def said(rx: Reader, list_id: int) -> dict[str, Said]:
     """Return the last report from each site in a list, in any round, by source."""
     columns = (_w.source, _w.epoch, _w.as_of, _w.serial, _w.inc, _w.seq)
-    rows = await rx.select(sa.select(*columns).where(_w.list_id == list_id))
+    rows = rx.select(sa.select(*columns).where(_w.list_id == list_id))
     return {row.source: Said(row.epoch, row.as_of, row.serial, (row.inc, row.seq)) for row in rows}
 
 
-async def heard(rx: Reader, row: ListRow) -> list[tuple[str, int]]:
+def heard(rx: Reader, row: ListRow) -> list[tuple[str, int]]:
     """Return the sites' reports in the present round: their posts as JSON, and the responses."""
     now = sa.and_(_w.list_id == row.id, _w.epoch == row.epoch, _w.as_of == row.last_as_of)
-    found = await rx.select(sa.select(_w.post, _w.told).where(now))
+    found = rx.select(sa.select(_w.post, _w.told).where(now))
     return [(each.post, each.told) for each in found]
 
 
-async def word(rx: Reader, row: ListRow, source: str) -> tuple[str, int] | None:
+def word(rx: Reader, row: ListRow, source: str) -> tuple[str, int] | None:
     """Return the same for one site, or None."""
     its = sa.and_(_w.list_id == row.id, _w.source == source)
     now = sa.and_(its, _w.epoch == row.epoch, _w.as_of == row.last_as_of)
-    found = await rx.select(sa.select(_w.post, _w.told).where(now))
+    found = rx.select(sa.select(_w.post, _w.told).where(now))
     return (found[0].post, found[0].told) if found else None
 
 
-async def put_word(
-    tx: Writer, row: ListRow, heard: Heard, serial: int, most: int | None
-) -> int | None:
+def put_word(tx: Writer, row: ListRow, heard: Heard, serial: int, most: int | None) -> int | None:
     """Write a site's report, over its earlier one.
 
     Args:
@@ -164,29 +162,29 @@ async def put_word(
         "epoch": row.epoch, "as_of": post.as_of, "inc": post.inc, "seq": post.seq,
         "serial": serial, "told": heard.told, "post": post.to_json(),
     }  # fmt: skip
-    await tx.lock_head()
+    tx.lock_head()
     same = sa.and_(_l.id == row.id, _l.epoch == row.epoch)
-    if not await tx.select(sa.select(_l.id).where(same)):
+    if not tx.select(sa.select(_l.id).where(same)):
         return None
     its = sa.and_(_w.list_id == row.id, _w.source == post.site)
-    if await tx.execute(_words.update().where(its).values(**values)):
+    if tx.execute(_words.update().where(its).values(**values)):
         return None
     if most is not None:
         count = sa.select(sa.func.count()).select_from(_words).where(_w.list_id == row.id)
-        (there,) = (await tx.select(count))[0]
+        (there,) = (tx.select(count))[0]
         if there >= most:
             return int(there)
-    await tx.execute(_words.insert().values(list_id=row.id, source=post.site, **values))
+    tx.execute(_words.insert().values(list_id=row.id, source=post.site, **values))
     return None
 
 
-async def step(
+def step(
     tx: Writer, row: ListRow, *, asked: Mapping[str, Any] | None, opened_us: int, found: Any
 ) -> bool:
     """Write another request or another list. Return False if another process did so since it was
     read.
     """
-    await tx.lock_head()
+    tx.lock_head()
     it = sa.and_(_l.id == row.id, _l.version == row.version)
     as_of = row.last_as_of if asked is None else asked["as_of"]
     values = {
@@ -196,7 +194,7 @@ async def step(
         "found": None if found is None else json.dumps(found),
         "version": row.version + 1,
     }
-    return bool(await tx.execute(_lists.update().where(it).values(**values)))
+    return bool(tx.execute(_lists.update().where(it).values(**values)))
 
 
 def kept(post: str, told: int) -> Heard:

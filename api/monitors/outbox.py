@@ -63,13 +63,13 @@ class Alert:
     body: bytes = field(repr=False)
 
 
-async def insert(tx: Writer, alert: Alert, now_us: int) -> int:
+def insert(tx: Writer, alert: Alert, now_us: int) -> int:
     """Put an alert into the outbox, in the open transaction. Return how many older ones of its name
     were dropped for it.
     """
     old = sa.and_(_c.alert == alert.name, _c.sequence <= alert.sequence - MOST_WAITING)
-    given_up = await tx.execute(_table.delete().where(old))
-    await tx.execute(
+    given_up = tx.execute(_table.delete().where(old))
+    tx.execute(
         _table.insert().values(
             alert=alert.name,
             sequence=alert.sequence,
@@ -138,8 +138,7 @@ class Outbox:
         due = sa.select(_c.id, _c.url, _c.created_us, _c.attempts, _c.next_us).where(
             _c.id.in_(oldest), _c.next_us <= now_us
         )
-        async with self._storage.reading() as rx:
-            rows = await rx.select(due.order_by(_c.next_us, _c.id))
+        rows = await self._storage.read(lambda rx: rx.select(due.order_by(_c.next_us, _c.id)))
         for row in rows:
             origin = str(Origin.of(row.url))
             if origin not in self._sending:
@@ -194,15 +193,15 @@ class Outbox:
             await self._change(_table.delete().where(_c.id == row.id))
 
     async def _body(self, number: int) -> bytes | None:
-        async with self._storage.reading() as rx:
-            found: Sequence[sa.Row[tuple[bytes]]] = await rx.select(
-                sa.select(_c.body).where(_c.id == number)
-            )
+        query = sa.select(_c.body).where(_c.id == number)
+        found: Sequence[sa.Row[tuple[bytes]]] = await self._storage.read(
+            lambda rx: rx.select(query)
+        )
         return found[0].body if found else None
 
     async def _change(self, statement: sa.UpdateBase) -> int:
-        async def change(tx: Writer) -> int:
-            await tx.lock_head()
-            return await tx.execute(statement)
+        def change(tx: Writer) -> int:
+            tx.lock_head()
+            return tx.execute(statement)
 
         return await self._storage.write(change)

@@ -57,8 +57,8 @@ class Configured:
             StorageError: they cannot be read.
         """
         chosen = sa.select(_q.name, _q.set_name, _q.query).where(_q.stream_id == stream.id)
-        async with self._storage.reading() as rx:
-            return [ConfiguredQuestion(*row) for row in await rx.select(chosen.order_by(_q.name))]
+        rows = await self._storage.read(lambda rx: rx.select(chosen.order_by(_q.name)))
+        return [ConfiguredQuestion(*row) for row in rows]
 
     async def define(self, stream: Stream, question: ConfiguredQuestion) -> bool:
         """Add a query, or replace the one with the same name. Return whether it is new.
@@ -72,15 +72,15 @@ class Configured:
         mine = named(_questions, stream.id, question.name)
         said = {"set_name": question.set_name, "query": question.query}
 
-        async def define(tx: Writer) -> bool:
-            await begin(tx, of)
-            if await tx.execute(_questions.update().where(mine).values(**said)):
+        def define(tx: Writer) -> bool:
+            begin(tx, of)
+            if tx.execute(_questions.update().where(mine).values(**said)):
                 return False
             settings = self._settings
             most = settings.max_stream_questions, settings.max_questions
-            await check_room(tx, _questions, of, Limit(*most, TooManyQuestionsError))
+            check_room(tx, _questions, of, Limit(*most, TooManyQuestionsError))
             of_it = {"stream_id": stream.id, "name": question.name}
-            await tx.execute(_questions.insert().values(**of_it, **said))
+            tx.execute(_questions.insert().values(**of_it, **said))
             return True
 
         return await self._storage.write(define)

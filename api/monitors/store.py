@@ -94,64 +94,64 @@ def _row(found: Any) -> MonitorRow:
     )
 
 
-async def every(rx: Reader) -> list[MonitorRow]:
+def every(rx: Reader) -> list[MonitorRow]:
     """Return all monitors, ordered by stream and name."""
-    found = await rx.select(sa.select(_monitors).order_by(_m.stream_id, _m.name))
+    found = rx.select(sa.select(_monitors).order_by(_m.stream_id, _m.name))
     return [_row(each) for each in found]
 
 
-async def versions(rx: Reader) -> dict[int, tuple[int, int]]:
+def versions(rx: Reader) -> dict[int, tuple[int, int]]:
     """Return every monitor's epoch and version by id. They change with the row."""
-    found = await rx.select(sa.select(_m.id, _m.epoch, _m.version))
+    found = rx.select(sa.select(_m.id, _m.epoch, _m.version))
     return {each.id: (each.epoch, each.version) for each in found}
 
 
-async def some(rx: Reader, monitors: Collection[int]) -> list[MonitorRow]:
+def some(rx: Reader, monitors: Collection[int]) -> list[MonitorRow]:
     """Return the monitors with these ids, where they exist, with their groups."""
     found: list[MonitorRow] = []
     for numbers in _parts(monitors):
-        rows = await rx.select(sa.select(_monitors).where(_m.id.in_(numbers)))
+        rows = rx.select(sa.select(_monitors).where(_m.id.in_(numbers)))
         found += [_row(each) for each in rows]
-    groups = await _groups_of(rx, [row.id for row in found if row.grouped])
+    groups = _groups_of(rx, [row.id for row in found if row.grouped])
     return [replace(row, groups=groups[row.id]) if row.grouped else row for row in found]
 
 
-async def _groups_of(rx: Reader, monitors: Collection[int]) -> dict[int, dict[str, Tracked]]:
+def _groups_of(rx: Reader, monitors: Collection[int]) -> dict[int, dict[str, Tracked]]:
     found: dict[int, dict[str, Tracked]] = {number: {} for number in monitors}
     for numbers in _parts(found):
         chosen = sa.select(_groups).where(_g.monitor_id.in_(numbers)).order_by(_g.group_key)
-        for row in await rx.select(chosen):
+        for row in rx.select(chosen):
             found[row.monitor_id][row.group_key] = Tracked.from_dict(json.loads(row.tracked))
     return found
 
 
-async def put_groups(
+def put_groups(
     tx: Writer, monitor: int, before: Mapping[str, Tracked], after: Mapping[str, Tracked]
 ) -> None:
     """Write the groups that changed, and delete those that are gone."""
     of_it = _g.monitor_id == monitor
     for key in before.keys() - after.keys():
-        await tx.execute(_groups.delete().where(of_it, _g.group_key == key))
+        tx.execute(_groups.delete().where(of_it, _g.group_key == key))
     for key, group in after.items():
         said = {"tracked": json.dumps(group.to_dict())}
         if key not in before:
             new = {"monitor_id": monitor, "group_key": key}
-            await tx.execute(_groups.insert().values(**new, **said))
+            tx.execute(_groups.insert().values(**new, **said))
         elif before[key] != group:
-            await tx.execute(_groups.update().where(of_it, _g.group_key == key).values(**said))
+            tx.execute(_groups.update().where(of_it, _g.group_key == key).values(**said))
 
 
-async def of_stream(rx: Reader, stream_id: int) -> list[MonitorRow]:
+def of_stream(rx: Reader, stream_id: int) -> list[MonitorRow]:
     """Return the monitors in one stream, ordered by name."""
     chosen = sa.select(_monitors).where(_m.stream_id == stream_id).order_by(_m.name)
-    return [_row(each) for each in await rx.select(chosen)]
+    return [_row(each) for each in rx.select(chosen)]
 
 
-async def accounts_of(rx: Reader, monitors: Collection[int]) -> dict[int, dict[str, Account]]:
+def accounts_of(rx: Reader, monitors: Collection[int]) -> dict[int, dict[str, Account]]:
     """Return the site accounts for these monitors, by monitor id and by source."""
     found: dict[int, dict[str, Account]] = {number: {} for number in monitors}
     for numbers in _parts(found):
-        for row in await rx.select(sa.select(_accounts).where(_a.monitor_id.in_(numbers))):
+        for row in rx.select(sa.select(_accounts).where(_a.monitor_id.in_(numbers))):
             found[row.monitor_id][row.source] = Account.from_dict(json.loads(row.account))
     return found
 
@@ -162,15 +162,15 @@ def _parts(numbers: Collection[int]) -> Iterator[list[int]]:
         yield listed[first : first + _TOGETHER]
 
 
-async def put_account(tx: Writer, monitor: int, source: str, account: Account) -> None:
+def put_account(tx: Writer, monitor: int, source: str, account: Account) -> None:
     """Insert a site's account, or replace it."""
     text = json.dumps(account.to_dict())
     mine = sa.and_(_a.monitor_id == monitor, _a.source == source)
-    if not await tx.execute(_accounts.update().where(mine).values(account=text)):
-        await tx.execute(_accounts.insert().values(monitor_id=monitor, source=source, account=text))
+    if not tx.execute(_accounts.update().where(mine).values(account=text)):
+        tx.execute(_accounts.insert().values(monitor_id=monitor, source=source, account=text))
 
 
-async def define(
+def define(
     tx: Writer,
     stream: tuple[int, str],
     name: str,
@@ -195,9 +195,9 @@ async def define(
         UnknownStreamError: the stream was deleted since.
         InvalidRequestError: the monitor exists, with other keys in ``by``.
     """
-    await begin(tx, stream)
+    begin(tx, stream)
     mine = named(_monitors, stream[0], name)
-    found = await tx.select(sa.select(_monitors).where(mine))
+    found = tx.select(sa.select(_monitors).where(mine))
     said: dict[str, Any] = {
         "spec": json.dumps(spec, sort_keys=True),
         "state": "uncertain",
@@ -205,20 +205,20 @@ async def define(
     }
     if not found:
         limit = Limit(of_stream, in_all, TooManyMonitorsError)
-        await check_room(tx, _monitors, stream, limit)
+        check_room(tx, _monitors, stream, limit)
         alert = json.dumps(Alert("inactive", now_us / 1e6).to_dict())
         beginning = {"epoch": now_us, "version": 0, "alert": alert, "sequence": 0}
         of_it = {"stream_id": stream[0], "name": name}
-        await tx.execute(_monitors.insert().values(**of_it, **beginning, **said))
+        tx.execute(_monitors.insert().values(**of_it, **beginning, **said))
     elif found[0].spec != said["spec"]:
         _check_keys(name, json.loads(found[0].spec).get("by"), spec.get("by"))
         # The alert goes on: what fires under the new spec was not told to be over.
         changed = said | renewed(found[0], now_us)
-        await tx.execute(_monitors.update().where(mine).values(**changed))
-    (there,) = await tx.select(sa.select(_monitors).where(mine))
+        tx.execute(_monitors.update().where(mine).values(**changed))
+    (there,) = tx.select(sa.select(_monitors).where(mine))
     row = _row(there)
     if not found or row.epoch != found[0].epoch:
-        await history.begin(tx, row.id, row.alert, now_us, spec)
+        history.begin(tx, row.id, row.alert, now_us, spec)
     return row, not found
 
 
@@ -231,17 +231,17 @@ def _check_keys(name: str, old: list[str] | None, new: list[str] | None) -> None
         )  # fmt: skip
 
 
-async def remove(tx: Writer, stream_id: int, name: str) -> bool:
+def remove(tx: Writer, stream_id: int, name: str) -> bool:
     """Delete a monitor and its sites' accounts. Return False if there is none."""
-    return await defining.remove(tx, _monitors, stream_id, name)
+    return defining.remove(tx, _monitors, stream_id, name)
 
 
-async def move(tx: Writer, before: MonitorRow, after: MonitorRow) -> bool:
+def move(tx: Writer, before: MonitorRow, after: MonitorRow) -> bool:
     """Change a monitor's state. Return False if another process did so since the row was read,
     or if the monitor was redefined. Its groups are written by :func:`put_groups`.
     """
-    await tx.lock_head()
+    tx.lock_head()
     it = sa.and_(_m.id == before.id, _m.version == before.version)
     said = {"state": after.state, "since_us": after.since_us, "sequence": after.sequence}
     said |= {"alert": json.dumps(after.alert.to_dict()), "version": after.version}
-    return bool(await tx.execute(_monitors.update().where(it).values(**said)))
+    return bool(tx.execute(_monitors.update().where(it).values(**said)))

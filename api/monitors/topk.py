@@ -21,10 +21,11 @@ import math
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from api.errors import ForeignSiteError, UnknownListError
-from api.journal.storage import Storage
+from api.journal.storage import Reader, Storage
 from api.logs import Seldom
 from api.monitors import list_rows
 from api.monitors.coalesced_reads import Looks
@@ -215,11 +216,14 @@ class Lists:
         post = await compute(Post.from_dict, form)
         if post.site != source:
             raise ParameterError(f"site is {post.site!r}; the post is of source {source!r}")
-        async with self._storage.reading() as rx:
-            row = await list_rows.find(rx, stream.id, name)
+
+        def find(rx: Reader) -> tuple[ListRow, tuple[str, int] | None]:
+            row = list_rows.find(rx, stream.id, name)
             if row is None:
                 raise UnknownListError(stream.name, name)
-            before = await list_rows.word(rx, row, source)
+            return row, list_rows.word(rx, row, source)
+
+        row, before = await self._storage.read(find)
         asking = _read(row)
         spec = asking.spec
         if spec.sites is not None and source not in spec.sites:
@@ -262,11 +266,7 @@ class Lists:
 
     async def _look(self) -> None:
         known = {each.row.id: each for each in self._known.values()}
-        async with self._storage.reading() as rx:
-            versions = await list_rows.versions(rx)
-            news = [i for i, v in versions.items() if i not in known or known[i].row.version != v]
-            rows = await list_rows.some(rx, news) if news else []
-            said = {number: await list_rows.said(rx, number) for number in versions}
+        versions, rows, said = await self._storage.read(partial(_read_lists, known))
         for row in rows:
             try:
                 known[row.id] = _read(row)
@@ -326,8 +326,7 @@ class Lists:
     async def _step(self, listed: Listed, as_of: int | None, now_us: int) -> None:
         """Refine a round, or open the next one."""
         row = listed.row
-        async with self._storage.reading() as rx:
-            words = await list_rows.heard(rx, row)
+        words = await self._storage.read(lambda rx: list_rows.heard(rx, row))
         compute = self._aggregator.compute_of(len(words) * listed.spec.entries)
         step = await compute(_stepped, listed, words, as_of)
         now_s = asyncio.get_running_loop().time()
@@ -348,6 +347,16 @@ class Lists:
             return
         if before is None or _event(before.row) != _event(now.row):
             self._mailboxes.to_people(key[0], "topk", key[1], summary(now))
+
+
+def _read_lists(
+    known: Mapping[int, Listed], rx: Reader
+) -> tuple[dict[int, int], list[ListRow], dict[int, dict[str, Said]]]:
+    """Return each list's version, the new or changed rows, and the last reports."""
+    versions = list_rows.versions(rx)
+    news = [i for i, v in versions.items() if i not in known or known[i].row.version != v]
+    rows = list_rows.some(rx, news) if news else []
+    return versions, rows, {number: list_rows.said(rx, number) for number in versions}
 
 
 def summary(listed: Listed) -> dict[str, Any]:

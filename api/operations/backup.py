@@ -30,7 +30,7 @@ import sqlalchemy as sa
 import decaysketch
 from api.access import store as access
 from api.journal import changes, instance, monitor_tables, tables, versions
-from api.journal.sql import create_private
+from api.journal.engines import create_private
 
 __all__ = ["BackupError", "Findings", "StreamFindings", "TableCopy", "backup", "check", "restore"]
 

@@ -8,15 +8,14 @@ over the database see the catalog change, as they see each other's changes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from api.journal import log
 from api.journal.model import StorageError
 from api.journal.sql import SqlStorage
 from api.journal.storage import Writer
-from api.journal.urls import async_url
+from api.journal.urls import driver_url
 
 __all__ = ["OfflineError", "delete", "revoke"]
 
@@ -32,8 +31,8 @@ def revoke(url: str, stream: str, source: str) -> None:
         OfflineError: there is no such stream, or the database is out of reach.
     """
 
-    async def change(tx: Writer, stream_id: int) -> bool:
-        return await log.revoke(tx, (stream_id, source))
+    def change(tx: Writer, stream_id: int) -> bool:
+        return log.revoke(tx, (stream_id, source))
 
     _change(url, stream, change)
 
@@ -47,13 +46,11 @@ def delete(url: str, stream: str) -> None:
     _change(url, stream, log.delete)
 
 
-def _change(
-    url: str, stream: str, change: Callable[[Writer, int], Coroutine[Any, Any, bool]]
-) -> None:
-    async def transaction(tx: Writer) -> bool:
-        for row in await tx.streams():
+def _change(url: str, stream: str, change: Callable[[Writer, int], bool]) -> None:
+    def transaction(tx: Writer) -> bool:
+        for row in tx.streams():
             if row.name == stream:
-                return await change(tx, row.id)
+                return change(tx, row.id)
         return False
 
     async def run() -> bool:
@@ -74,6 +71,6 @@ def _change(
 
 def _require_database(url: str) -> None:
     """Check that the database exists. A mistyped path must not become an empty database."""
-    parsed = async_url(url)
+    parsed = driver_url(url)
     if parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").exists():
         raise OfflineError(f"there is no database {parsed.database!r}")

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, fields, replace
 from types import EllipsisType
@@ -474,7 +474,7 @@ class Aggregator:
             return replace(row, standing=found)
 
         await self._change_row(stream, changed)
-        await self.taken(await self._storage.head())
+        await self.taken(await self._storage.read(lambda rx: rx.head()))
 
     async def _change_row(self, stream: Stream, changed: Callable[[StreamRow], StreamRow]) -> None:
         """Change a stream's variable attributes.
@@ -537,21 +537,21 @@ class Aggregator:
         )  # fmt: skip
 
     async def _change_with_views(
-        self, stream: Stream, change: Callable[[Writer, int], Coroutine[Any, Any, bool]]
+        self, stream: Stream, change: Callable[[Writer, int], bool]
     ) -> bool:
         """Change a stream and its derived streams in one transaction. Return the result for the
         stream.
         """
         views = [each.id for each in self.views_of(stream)]
 
-        async def change_all(tx: Writer) -> bool:
+        def change_all(tx: Writer) -> bool:
             for view in views:
-                await change(tx, view)
-            return await change(tx, stream.id)
+                change(tx, view)
+            return change(tx, stream.id)
 
         return await self._change(change_all)
 
-    async def _change(self, transaction: Callable[[Writer], Coroutine[Any, Any, T]]) -> T:
+    async def _change(self, transaction: Callable[[Writer], T]) -> T:
         self._follower.check()
         try:
             result = await self._storage.write(transaction)
@@ -593,7 +593,7 @@ class Aggregator:
         hold: Hold | None = None,
         caller: Scoped | None = None,
         check: Callable[[], None] = lambda: None,
-        beside: Callable[[Writer], Coroutine[Any, Any, None]] | None = None,
+        beside: Callable[[Writer], None] | None = None,
     ) -> Receipt:
         """Decode, check and journal a request's posts in one transaction, all or none. On return
         they are on stable storage.
@@ -811,7 +811,7 @@ class Aggregator:
         the journal, so none exists for later rows.
         """
         if number > max(self._follower.cursor, self._follower.head.last):
-            head = await self._storage.head()
+            head = await self._storage.read(lambda rx: rx.head())
             if number > head.last:
                 raise TokenBeyondError(token, head.last)
 

@@ -35,9 +35,8 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from api.errors import BusyError, ClosingError, IntervalConflictError, ServiceError
 from api.journal import log
@@ -87,7 +86,7 @@ class Receipt:
     hold: Hold | None = None
     caller: str | None = None
     check: Callable[[], None] = lambda: None
-    beside: Callable[[Writer], Coroutine[Any, Any, None]] | None = None
+    beside: Callable[[Writer], None] | None = None
     catalog: int = 0
     outcomes: Sequence[Outcome] = ()
     fault: Exception | None = None
@@ -263,9 +262,9 @@ class Writability:
     async def _write(self, size: int) -> None:
         body = secrets.token_bytes(size)
 
-        async def write(tx: Writer) -> None:
-            await tx.lock_head()
-            await tx.prove(body)
+        def write(tx: Writer) -> None:
+            tx.lock_head()
+            tx.prove(body)
 
         await self._storage.write(write)
 
@@ -470,12 +469,12 @@ class Committer:
                 raise _NothingLeftError
             began = time.monotonic()
 
-        async def append(tx: Writer) -> list[Outcome]:
+        def append(tx: Writer) -> list[Outcome]:
             posts = [post for each in batch if each.fault is None for post in each.posts]
-            outcomes = await log.append(tx, posts, catalog, now_us, upto)
+            outcomes = log.append(tx, posts, catalog, now_us, upto)
             for each, own in _shared(batch, outcomes):
                 if each.beside is not None and not any(map(_is_rejected, own)):
-                    await each.beside(tx)
+                    each.beside(tx)
             return outcomes
 
         try:

@@ -112,8 +112,7 @@ class Compactor:
         deleted = 0
         loop = asyncio.get_running_loop()
         head = await self._follower.catch_up()
-        async with self._storage.reading() as rx:
-            sources = deque(await rx.journaled_sources(head.last))
+        sources = deque(await self._storage.read(lambda rx: rx.journaled_sources(head.last)))
         # With many sources a compaction costs more, and is due less often.
         self._due_rows = max(self._most_rows, _ROWS_A_SOURCE * len(sources))
         while sources:

@@ -18,6 +18,7 @@ import heapq
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 
 from api.errors import CapacityTooSmallError
 from api.journal import changes
@@ -25,12 +26,14 @@ from api.journal.model import (
     AnotherDatabaseError,
     Head,
     ReplayError,
+    Revocation,
     Row,
     SnapshotRow,
     SourceKey,
     StorageError,
+    StreamRow,
 )
-from api.journal.storage import Reader, Storage
+from api.journal.storage import Reader, Step, Storage
 from api.logs import Seldom
 from api.service.observer import Observer
 from api.service.streams import Stream, Streams
@@ -217,7 +220,7 @@ class Follower:
             self.check()
             self._begun = number = self._begun + 1
             before = self._position
-            head = await self._storage.head()
+            head = await self._storage.read(lambda rx: rx.head())
             self._check_direction(head, before)
             self._observer.lag(max(0, head.last - self._cursor))
             if head.catalog == self._catalog and self._holds_all_up_to(head.last):
@@ -262,22 +265,27 @@ class Follower:
         self._reading = True
         self._said_at = asyncio.get_running_loop().time()
         try:
-            async with self._storage.reading() as rx:
-                head = await rx.head()
+            async with self._storage.steps() as step:
+                head = await step(lambda rx: rx.head())
                 self._check_direction(head, self._position)
                 if head.catalog != self._catalog:
-                    await self._read_catalog(rx, head.catalog)
+                    await self._read_catalog(step, head.catalog)
                 if head.deleted > self._cursor:
-                    await self._read_snapshots(rx)
-                await self._read_rows(rx, head.last)
+                    await self._read_snapshots(step)
+                await self._read_rows(step, head.last)
         finally:
             self._reading = False
         return head
 
-    async def _read_catalog(self, rx: Reader, number: int) -> None:
-        # At a start, and where too much has changed, everything.
-        changed_ids = await changes.since(rx, self._catalog, number) if self._catalog else None
-        rows, revocations = await rx.streams(changed_ids), await rx.revocations(changed_ids)
+    async def _read_catalog(self, step: Step, number: int) -> None:
+        before = self._catalog
+
+        def read(rx: Reader) -> tuple[set[int] | None, list[StreamRow], list[Revocation]]:
+            # At a start, and where too much has changed, everything.
+            changed_ids = changes.since(rx, before, number) if before else None
+            return changed_ids, rx.streams(changed_ids), rx.revocations(changed_ids)
+
+        changed_ids, rows, revocations = await step(read)
         try:
             unknown = [row for row in rows if self._streams.by_id(row.id) is None]
             if self._opening is None or not unknown:
@@ -296,10 +304,20 @@ class Follower:
         self._keep_own({})
         self._catalog = number
 
-    async def _read_snapshots(self, rx: Reader) -> None:
+    async def _read_snapshots(self, step: Step) -> None:
         loaded: set[SourceKey] = set()
+        cursor = self._cursor
+        portions = await step(lambda rx: rx.snapshots(cursor))
+        while (portion := await step(lambda _rx: next(portions, None))) is not None:
+            await self._load(portion, loaded)
+        self._observer.reloaded()
+
+    async def _load(self, snapshots: list[SnapshotRow], loaded: set[SourceKey]) -> None:
+        """Load the newest intact snapshot per source."""
         torn: dict[SourceKey, int] = {}
-        async for snapshot in rx.snapshots(self._cursor):
+        snapshots.reverse()
+        while snapshots:
+            snapshot = snapshots.pop()  # so that it is freed once its sketch is loaded
             source = snapshot.stream_id, snapshot.source
             if source in loaded:
                 continue
@@ -320,15 +338,14 @@ class Follower:
             del sketch
             await self._room()
             self._say_how_far("snapshots of %d sources", len(loaded))
-        self._observer.reloaded()
 
-    async def _read_rows(self, rx: Reader, last: int) -> None:
+    async def _read_rows(self, step: Step, last: int) -> None:
         while self._cursor < last:
             self._take_own(last)
             if self._cursor == last:
                 break
             upto = min(last, min(self._own, default=last + 1) - 1)
-            rows = await rx.rows(self._cursor, upto, _CHUNK_BYTES)
+            rows = await step(partial(_rows_between, self._cursor, upto))
             complete = sum(len(row.body) for row in rows) < _CHUNK_BYTES
             for some in _portions(rows):
                 await self._read_some(some)
@@ -396,6 +413,10 @@ class Follower:
             heapq.heappop(self._calls)[2]()
         waiting, self._advanced = self._advanced, asyncio.Event()
         waiting.set()
+
+
+def _rows_between(after: int, upto: int, rx: Reader) -> list[Row]:
+    return rx.rows(after, upto, _CHUNK_BYTES)
 
 
 def _portions(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:

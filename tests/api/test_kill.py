@@ -122,7 +122,7 @@ def test_a_full_disk(tmp_path: Path, server: Server) -> None:
 def test_a_file_that_another_program_holds(
     tmp_path: Path, serve: Callable[[Database], TestClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.journal.sql._LOCK_S", 0.3)
+    monkeypatch.setattr("api.journal.engines.LOCK_S", 0.3)
     client = serve(new_database("sqlite", tmp_path))
     create(client)
     token = post(client, 0).json()["token"]

@@ -16,6 +16,7 @@ import pytest
 from families import CASES, SUM, Case
 from fastapi.testclient import TestClient
 from service import NOW, OCTETS, posted, problem
+from transactions import reading, writing
 
 import decaysketch
 from api.errors import IntervalConflictError
@@ -339,7 +340,7 @@ def test_only_what_was_acknowledged_as_one_interval_is_released(
 def test_an_interval_and_its_body_are_on_disk_together(
     numbered: TestClient, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(*_: Any) -> None:
+    def fail(*_: Any) -> None:
         raise StorageError("disk full")
 
     before = everything(numbered)
@@ -403,8 +404,8 @@ def test_several_writers_of_one_file(data: Path) -> None:
 async def _write_from_several(data: Path) -> None:
     journals = [await SqlStorage.open(f"sqlite:///{data}") for _ in range(4)]
     row = StreamRow(0, "s", "x", CASE.creation, 0)
-    async with journals[0].writing() as tx:
-        stream = await log.create(tx, row)
+    async with writing(journals[0]) as tx:
+        stream = await tx.do(log.create, row)
     assert stream is not None
     taken = 0
 
@@ -413,13 +414,13 @@ async def _write_from_several(data: Path) -> None:
         for k in range(20):
             interval = Interval(10 * k + number, 10 * k + number + 8)
             new = Post(stream.id, "a", bytes([number, k]), 1, interval)
-            async with journals[number].writing() as tx:
-                (outcome,) = await log.append(tx, [new], 1, 0)
+            async with writing(journals[number]) as tx:
+                (outcome,) = await tx.do(log.append, [new], 1, 0)
             taken += not isinstance(outcome, IntervalConflictError)
 
     await asyncio.gather(*map(append, range(4)))
     rows = ledger(data)
-    async with journals[0].reading() as rx:
+    async with reading(journals[0]) as rx:
         assert await rx.head() == Head(last=taken, catalog=1)
     assert taken == len(rows)
     assert all(end <= begin for (_, _, end), (_, begin, _) in itertools.pairwise(rows))

@@ -22,7 +22,7 @@ def test_defaults_are_safe() -> None:
     assert (settings.max_body_bytes, settings.max_inflated_bytes) == (32 * MIB, 64 * MIB)
     assert (settings.queue_posts, settings.queue_bytes) == (1024, 256 * MIB)
     assert settings.max_clock_skew_s == 300
-    assert settings.database_url == "sqlite+aiosqlite:///aggregator.sqlite3"
+    assert settings.database_url == "sqlite:///aggregator.sqlite3"
 
 
 def test_the_process_is_not_asked_behind_the_back_of_who_constructs(
@@ -153,9 +153,10 @@ def test_workers_are_given_the_same_settings() -> None:
 @pytest.mark.parametrize(
     ("data", "url"),
     [
-        ("a b.sqlite3", "sqlite+aiosqlite:///a b.sqlite3"),
-        ("/var/lib/x?y=1", "sqlite+aiosqlite:////var/lib/x%3Fy%3D1"),
-        ("sqlite:///x.sqlite3", "sqlite+aiosqlite:///x.sqlite3"),
+        ("a b.sqlite3", "sqlite:///a b.sqlite3"),
+        ("/var/lib/x?y=1", "sqlite:////var/lib/x%3Fy%3D1"),
+        ("sqlite:///x.sqlite3", "sqlite:///x.sqlite3"),
+        ("sqlite+aiosqlite:///x.sqlite3", "sqlite:///x.sqlite3"),
         ("postgres://u:p%40w@h:1/d", "postgresql+psycopg://u:p%40w@h:1/d"),
         ("postgresql://h/d?sslmode=require", "postgresql+psycopg://h/d?sslmode=require"),
         ("postgresql+psycopg://h/d", "postgresql+psycopg://h/d"),

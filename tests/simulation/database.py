@@ -17,6 +17,7 @@ time.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -26,6 +27,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.util import await_only, greenlet_spawn
 
 from api.journal import changes
 from api.journal.model import (
@@ -227,37 +229,35 @@ class Client:
         self.closed = False
         self.lag = 1.0  # how much longer it takes to hear what was read or committed
 
-    def reading(self) -> Any:
-        """A ``Reader``."""
-        return self._transaction(self.lag)
-
-    async def head(self) -> Any:
-        """The head as it is now."""
-        async with self.reading() as tx:
-            return await tx.head()
-
-    def writing(self) -> Any:
-        """A ``Writer``."""
-        return self._transaction(1.0)
+    async def read(self, statements: Any) -> Any:
+        """A ``Reader``'s transaction."""
+        async with self.steps() as step:
+            return await step(statements)
 
     async def write(self, statements: Any, before: Callable[[], None] | None = None) -> Any:
-        """A ``Writer``'s transaction as a whole."""
+        """A ``Writer``'s transaction."""
         if before is not None:
             before()
-        async with self.writing() as tx:
-            return await statements(tx)
+        async with self.steps(1.0) as step:
+            return await step(statements)
 
     async def close(self) -> None:
         self.closed = True
 
     @asynccontextmanager
-    async def _transaction(self, lag: float) -> AsyncIterator[Transaction]:
+    async def steps(self, lag: float | None = None) -> AsyncIterator[Any]:
+        """A transaction in steps: a ``Reader``'s, or with a lag of 1 a ``Writer``'s. A step is a
+        function that waits for its statements, in a greenlet: there are no threads."""
         if self.closed:
             raise RuntimeError("the storage is used after it was closed")
-        transaction = Transaction(self, lag)
+        transaction = Transaction(self, self.lag if lag is None else lag)
+
+        async def step(statements: Any) -> Any:
+            return await greenlet_spawn(statements, transaction)
+
         try:
-            await transaction.step()
-            yield transaction
+            await transaction.travel()
+            yield step
             await transaction.commit()
         except BaseException:
             # Who gives up waiting for a commit does not take it back.
@@ -287,7 +287,11 @@ class Transaction:
 
     # The life of a transaction.
 
-    async def step(self) -> None:
+    def step(self) -> None:
+        """Wait until one statement has travelled to the database."""
+        await_only(self.travel())
+
+    async def travel(self) -> None:
         """One statement travels to the database."""
         database = self._database
         self._check()
@@ -309,7 +313,7 @@ class Transaction:
             self._check()
             self._finish("done")
             return
-        await self.step()
+        await self.travel()
         if database.full:
             self.break_off(False)
             raise StorageError("no space left on the device")
@@ -361,28 +365,28 @@ class Transaction:
 
     # Reading.
 
-    async def head(self) -> Head:
-        await self.step()
+    def head(self) -> Head:
+        self.step()
         return self.state.head
 
-    async def streams(self, ids: Collection[int] | None = None) -> list[StreamRow]:
-        await self.step()
+    def streams(self, ids: Collection[int] | None = None) -> list[StreamRow]:
+        self.step()
         found = sorted(self.state.streams.items())
         return [row for number, row in found if ids is None or number in ids]
 
-    async def stream_named(self, name: str) -> StreamRow | None:
-        await self.step()
+    def stream_named(self, name: str) -> StreamRow | None:
+        self.step()
         return next((row for row in self.state.streams.values() if row.name == name), None)
 
-    async def revocations(self, ids: Collection[int] | None = None) -> list[Revocation]:
-        await self.step()
+    def revocations(self, ids: Collection[int] | None = None) -> list[Revocation]:
+        self.step()
         found = self.state.revocations.values()
         return [each for each in found if ids is None or each.stream_id in ids]
 
-    async def select(
+    def select(
         self, query: sa.Select[*tuple[Any, ...]], values: Mapping[str, Any] | None = None
     ) -> Sequence[Any]:
-        await self.step()
+        self.step()
         assert query.get_final_froms() == [_CHANGES], query
         assert values is not None
         found = sorted(self.state.changed.items())
@@ -392,8 +396,8 @@ class Transaction:
             if values["after"] < number <= values["upto"]
         ]
 
-    async def rows(self, after: int, upto: int, limit_bytes: int) -> list[Row]:
-        await self.step()
+    def rows(self, after: int, upto: int, limit_bytes: int) -> list[Row]:
+        self.step()
         found: list[Row] = []
         size = 0
         for seq in sorted(seq for seq in self.state.rows if after < seq <= upto):
@@ -403,30 +407,31 @@ class Transaction:
                 break
         return found
 
-    async def journaled_sources(self, upto: int) -> list[SourceKey]:
-        await self.step()
+    def journaled_sources(self, upto: int) -> list[SourceKey]:
+        self.step()
         rows = self.state.rows.values()
         return sorted({_source_of(row) for row in rows if row.seq <= upto})
 
-    async def snapshots(self, after: int) -> AsyncIterator[SnapshotRow]:
-        await self.step()
+    def snapshots(self, after: int) -> Iterator[list[SnapshotRow]]:
+        self.step()
         found = [each for each in self.state.snapshots.values() if each.upto > after]
-        for each in sorted(found, key=lambda each: (_source_of(each), -each.generation)):
-            await self.step()
-            yield each
+        found.sort(key=lambda each: (_source_of(each), -each.generation))
+        for _source, some in itertools.groupby(found, _source_of):
+            self.step()
+            yield list(some)
 
     # Writing.
 
-    async def lock_head(self) -> Head:
-        await self.step()
-        await self._database.hold(self)
+    def lock_head(self) -> Head:
+        self.step()
+        await_only(self._database.hold(self))
         self._check()
         if not self.changes:
             self.base = self.state = self._database.state
         return self.state.head
 
-    async def execute(self, statement: sa.UpdateBase) -> int:
-        await self.step()
+    def execute(self, statement: sa.UpdateBase) -> int:
+        self.step()
         assert getattr(statement, "table", None) is _CHANGES, statement
         values = statement.compile().params
         if isinstance(statement, sa.Insert):
@@ -438,22 +443,22 @@ class Transaction:
         self._change(_delete_changes, upto)
         return count
 
-    async def set_head(self, head: Head) -> None:
-        await self.step()
+    def set_head(self, head: Head) -> None:
+        self.step()
         self._change(_set, "head", head)
 
-    async def prove(self, body: bytes) -> None:
-        await self.step()
+    def prove(self, body: bytes) -> None:
+        self.step()
         self._change(_set, "proof", body)
 
-    async def known(self, keys: Collection[PostKey]) -> set[PostKey]:
-        await self.step()
+    def known(self, keys: Collection[PostKey]) -> set[PostKey]:
+        self.step()
         return {key for key in keys if key in self.state.keys}
 
-    async def overlapping(
+    def overlapping(
         self, source: SourceKey, interval: Interval, limit: int
     ) -> list[tuple[Interval, bytes]]:
-        await self.step()
+        self.step()
         entries = self.state.ledger.get(source, ())
         found = [
             (held, digest)
@@ -462,68 +467,68 @@ class Transaction:
         ]
         return sorted(found, key=lambda entry: entry[0].first)[:limit]
 
-    async def insert_interval(self, post: Post) -> None:
-        await self.step()
+    def insert_interval(self, post: Post) -> None:
+        self.step()
         assert post.interval is not None
         entry = (post.interval, post.sent)
         self._change(_enter, (post.stream_id, post.source), entry)
 
-    async def delete_interval(self, source: SourceKey, interval: Interval) -> None:
-        await self.step()
+    def delete_interval(self, source: SourceKey, interval: Interval) -> None:
+        self.step()
         self._change(_release, source, interval)
 
-    async def insert_rows(self, rows: Sequence[Row]) -> None:
-        await self.step()
+    def insert_rows(self, rows: Sequence[Row]) -> None:
+        self.step()
         self._change(_insert_rows, tuple(rows))
         for row in rows:
             self._note("row", row.stream_id, row.source, digest=row.digest, seq=row.seq)
 
-    async def insert_stream(self, stream: StreamRow) -> StreamRow:
-        await self.step()
+    def insert_stream(self, stream: StreamRow) -> StreamRow:
+        self.step()
         created = replace(stream, id=self.state.last_stream + 1)
         self._change(_insert_stream, created)
         self._note("stream created", created.id, created.name, digest=created.incarnation.encode())
         return created
 
-    async def replace_stream(self, stream: StreamRow) -> None:
-        await self.step()
+    def replace_stream(self, stream: StreamRow) -> None:
+        self.step()
         self._change(_replace_stream, stream)
 
-    async def delete_stream(self, stream_id: int) -> None:
-        await self.step()
+    def delete_stream(self, stream_id: int) -> None:
+        self.step()
         self._change(_delete_stream, stream_id)
         self._note("stream deleted", stream_id)
 
-    async def delete_source(self, source: SourceKey) -> None:
-        await self.step()
+    def delete_source(self, source: SourceKey) -> None:
+        self.step()
         self._change(_delete_source, source)
         self._note("source deleted", *source)
 
-    async def put_revocation(self, revocation: Revocation) -> None:
-        await self.step()
+    def put_revocation(self, revocation: Revocation) -> None:
+        self.step()
         source = revocation.stream_id, revocation.source
         self._change(_put_revocation, source, revocation)
         self._note("revoked" if revocation.active else "reinstated", *source)
 
-    async def newest_snapshot(self, source: SourceKey) -> SnapshotRow | None:
-        await self.step()
+    def newest_snapshot(self, source: SourceKey) -> SnapshotRow | None:
+        self.step()
         copies = [each for each in self.state.snapshots.values() if _source_of(each) == source]
         return max(copies, key=lambda each: each.generation, default=None)
 
-    async def insert_snapshot(self, snapshot: SnapshotRow) -> None:
-        await self.step()
+    def insert_snapshot(self, snapshot: SnapshotRow) -> None:
+        self.step()
         key = snapshot.stream_id, snapshot.source, snapshot.generation
         if key in self.state.snapshots:
             self.break_off(False)
             raise StorageError(f"there is a snapshot {key}")
         self._change(_put, "snapshots", key, snapshot)
 
-    async def delete_snapshots(self, source: SourceKey, generations: tuple[int, int]) -> None:
-        await self.step()
+    def delete_snapshots(self, source: SourceKey, generations: tuple[int, int]) -> None:
+        self.step()
         self._change(_delete_snapshots, source, generations)
 
-    async def delete_rows(self, source: SourceKey, upto: int) -> int:
-        await self.step()
+    def delete_rows(self, source: SourceKey, upto: int) -> int:
+        self.step()
         before = len(self.state.rows)
         self._change(_delete_rows, source, upto)
         return before - len(self.state.rows)

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -28,7 +29,7 @@ from api.journal.model import (
     StorageError,
     SupersededError,
 )
-from api.journal.storage import Reader, Writer
+from api.journal.storage import Step, Writer
 from api.service import compactor, follower
 from api.service.aggregator import Aggregator
 from api.service.committer import Committer, Receipt
@@ -59,10 +60,13 @@ def _early() -> Iterator[None]:
         for each in batch:
             each.prepare(trial, 0)
         posts = [post for each in batch if each.fault is None for post in each.posts]
-        writing = self._storage.writing()
-        transaction = await writing.__aenter__()
+        writing = self._storage.steps(1.0)
+        step = await writing.__aenter__()
         try:
-            outcomes = await log.append(transaction, posts, batch[0].catalog, self._now_us())
+            append = partial(
+                log.append, posts=posts, catalog=batch[0].catalog, now_us=self._now_us()
+            )
+            outcomes = await step(append)
         except BaseException as error:
             await writing.__aexit__(type(error), error, None)
             raise
@@ -96,17 +100,17 @@ def _left_out() -> Iterator[None]:
 def _sequence() -> Iterator[None]:
     drawn: dict[int, int] = {}  # by database: numbers are drawn without holding the head
 
-    async def append(
+    def append(
         tx: Any, posts: Sequence[Post], catalog: int, now_us: int, last: int | None = None
     ) -> list[Any]:
-        if (await tx.head()).catalog != catalog:
+        if tx.head().catalog != catalog:
             raise CatalogChangedError
-        known = await tx.known({post.key for post in posts})
+        known = tx.known({post.key for post in posts})
         results: list[log.Outcome] = []
         rows: list[Row] = []
         for post in posts:
             if post.key in known:
-                results.append((await tx.head()).last)
+                results.append(tx.head().last)
                 continue
             known.add(post.key)
             seq = drawn[id(tx._database)] = drawn.get(id(tx._database), 0) + 1
@@ -114,7 +118,7 @@ def _sequence() -> Iterator[None]:
             rows.append(row)
             results.append(row)
         if rows:
-            await tx.insert_rows(rows)
+            tx.insert_rows(rows)
             tx._change(_raise_last, rows[-1].seq)
         return results
 
@@ -130,10 +134,10 @@ def _raise_last(state: database.State, seq: int) -> database.State:
 def _two_compactors() -> Iterator[None]:
     compact = log.compact
 
-    async def unchecked(tx: Writer, known: Head, snapshots: Sequence[SnapshotRow]) -> int:
-        head = await tx.lock_head()
+    def unchecked(tx: Writer, known: Head, snapshots: Sequence[SnapshotRow]) -> int:
+        head = tx.lock_head()
         next_one = head.generation + 1
-        return await compact(tx, head, [replace(each, generation=next_one) for each in snapshots])
+        return compact(tx, head, [replace(each, generation=next_one) for each in snapshots])
 
     with mock.patch.object(log, "compact", unchecked):
         yield
@@ -143,9 +147,9 @@ def _two_compactors() -> Iterator[None]:
 def _missed_generation() -> Iterator[None]:
     read = Follower._read_snapshots
 
-    async def at_the_start_only(self: Follower, rx: Reader) -> None:
+    async def at_the_start_only(self: Follower, step: Step) -> None:
         if self.cursor == 0:
-            await read(self, rx)
+            await read(self, step)
 
     with mock.patch.object(Follower, "_read_snapshots", at_the_start_only):
         yield
@@ -174,18 +178,18 @@ def _watermark() -> Iterator[None]:
 
 @_fault("deletes what only the new snapshot holds")
 def _new_snapshot() -> Iterator[None]:
-    async def compact(tx: Writer, known: Head, snapshots: Sequence[SnapshotRow]) -> int:
-        head = await tx.lock_head()
+    def compact(tx: Writer, known: Head, snapshots: Sequence[SnapshotRow]) -> int:
+        head = tx.lock_head()
         if (head.generation, head.catalog) != (known.generation, known.catalog):
             raise SupersededError
         deleted, count = head.deleted, 0
         for snapshot in snapshots:
             source = snapshot.stream_id, snapshot.source
-            await tx.delete_snapshots(source, (0, snapshot.generation))
-            count += await tx.delete_rows(source, snapshot.upto)
+            tx.delete_snapshots(source, (0, snapshot.generation))
+            count += tx.delete_rows(source, snapshot.upto)
             deleted = max(deleted, snapshot.upto)
-            await tx.insert_snapshot(snapshot)
-        await tx.set_head(replace(head, deleted=deleted, generation=head.generation + 1))
+            tx.insert_snapshot(snapshot)
+        tx.set_head(replace(head, deleted=deleted, generation=head.generation + 1))
         return count
 
     with mock.patch.object(log, "compact", compact):
@@ -196,9 +200,9 @@ def _new_snapshot() -> Iterator[None]:
 def _own_rows() -> Iterator[None]:
     read = Follower._read_catalog
 
-    async def keep_own(self: Follower, rx: Reader, number: int) -> None:
+    async def keep_own(self: Follower, step: Step, number: int) -> None:
         own = dict(self._own)
-        await read(self, rx, number)
+        await read(self, step, number)
         self._keep_own(own)
 
     with mock.patch.object(Follower, "_read_catalog", keep_own):
@@ -236,7 +240,7 @@ def _no_wait() -> Iterator[None]:
 
 @_fault("keeps no ledger of numbers")
 def _no_ledger() -> Iterator[None]:
-    async def take_any(tx: Writer, post: Post) -> bool:
+    def take_any(tx: Writer, post: Post) -> bool:
         return True
 
     with mock.patch.object(log, "_enter", take_any):
@@ -253,10 +257,10 @@ def _no_trial() -> Iterator[None]:
 def _overtaken() -> Iterator[None]:
     append = log.append
 
-    async def whatever_came(
+    def whatever_came(
         tx: Any, posts: Sequence[Post], catalog: int, now_us: int, last: int | None = None
     ) -> list[Any]:
-        return await append(tx, posts, catalog, now_us)
+        return append(tx, posts, catalog, now_us)
 
     with mock.patch.object(log, "append", whatever_came):
         yield
@@ -300,7 +304,7 @@ def _goes_on() -> Iterator[None]:
 def _own_twice() -> Iterator[None]:
     advance = Follower._advance
 
-    async def read_rows(self: Follower, rx: Reader, last: int) -> None:
+    async def read_rows(self: Follower, step: Step, last: int) -> None:
         while self.cursor < last:
             own = self._own.pop(self.cursor + 1, None)
             if own is not None:
@@ -308,7 +312,7 @@ def _own_twice() -> Iterator[None]:
                 advance(self, self.cursor + 1)
                 continue
             upto = min(last, min(self._own, default=last + 1) - 1)
-            rows = await rx.rows(self.cursor, upto, 1 << 30)
+            rows = await step(partial(follower._rows_between, self.cursor, upto))
             wanted = [(self._stream(row.stream_id), row) for row in rows]
             sketches = await self._compute(follower._decode_rows, wanted)
             for row, sketch in zip(rows, sketches, strict=True):

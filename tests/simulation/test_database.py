@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 from simulation.database import Client, Database, Faults
 from simulation.loop import Loop
+from transactions import reading, writing
 
 from api.journal import log
 from api.journal.model import Post, StorageError, StreamRow
@@ -62,20 +63,20 @@ def post(number: int) -> Post:
 
 
 async def append(client: Client, number: int) -> None:
-    async with client.writing() as tx:
-        await log.append(tx, [post(number)], 1, 0)
+    async with writing(client) as tx:
+        await tx.do(log.append, [post(number)], 1, 0)
 
 
 async def numbers(client: Client) -> list[int]:
-    async with client.reading() as tx:
+    async with reading(client) as tx:
         return [row.seq for row in await tx.rows(0, 2**62, 2**30)]
 
 
 async def opened(seed: int = 1) -> tuple[Database, Client]:
     database = Database(Random(seed), Faults(latency_s=0.01, sync_s=0.05, awaited=1.0))
     client = database.client()
-    async with client.writing() as tx:
-        await log.create(tx, STREAM)
+    async with writing(client) as tx:
+        await tx.do(log.create, STREAM)
     return database, client
 
 
@@ -85,8 +86,8 @@ def test_what_returned_survives_a_loss_of_power_and_what_was_open_does_not() -> 
         await append(client, 1)
 
         async def interrupted() -> None:
-            async with client.writing() as tx:
-                await log.append(tx, [post(2)], 1, 0)
+            async with writing(client) as tx:
+                await tx.do(log.append, [post(2)], 1, 0)
                 database.lose_power()
                 with pytest.raises(StorageError, match="cannot be reached"):
                     await tx.head()
@@ -160,7 +161,7 @@ def test_the_head_is_held_in_turn_and_let_go_by_the_dead() -> None:
         order: list[str] = []
 
         async def hold(client: Client, name: str) -> None:
-            async with client.writing() as tx:
+            async with writing(client) as tx:
                 await tx.lock_head()
                 order.append(name)
                 await asyncio.sleep(10)
@@ -185,7 +186,7 @@ def test_a_reader_goes_on_reading_what_was_there_when_it_began() -> None:
     async def main() -> None:
         _, client = await opened()
         await append(client, 1)
-        async with client.reading() as tx:
+        async with reading(client) as tx:
             assert (await tx.head()).last == 1
             await append(client, 2)
             assert [row.seq for row in await tx.rows(0, 9, 1)] == [1]
@@ -200,12 +201,14 @@ def test_one_copy_of_a_snapshot_is_torn_and_never_two() -> None:
         write = _journal.merged
         assert not database.tear((1, "a"))
         for generation in range(2):
-            async with client.writing() as tx:
-                await log.compact(tx, await tx.lock_head(), [write(1, generation + 1, generation)])
+            async with writing(client) as tx:
+                await tx.do(
+                    log.compact, await tx.lock_head(), [write(1, generation + 1, generation)]
+                )
         assert database.tear((1, "a"))
         assert not database.tear((1, "a"))
-        async with client.reading() as rx:
-            assert [each.intact async for each in rx.snapshots(-1)] == [False, True]
+        async with reading(client) as rx:
+            assert [each.intact for each in await rx.snapshots(-1)] == [False, True]
 
     Loop().run(main())
 
@@ -218,8 +221,8 @@ def test_history_tells_what_became_durable() -> None:
         with pytest.raises(StorageError):
             await append(client, 2)
         database.faults.commit_before = 0.0
-        async with client.writing() as tx:
-            await log.revoke(tx, (1, "a"))
+        async with writing(client) as tx:
+            await tx.do(log.revoke, (1, "a"))
         kinds = [event.kind for event in database.history]
         assert kinds == ["stream created", "row", "source deleted", "revoked"]
 

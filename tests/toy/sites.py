@@ -21,6 +21,7 @@ import pytest
 from fastapi.testclient import TestClient
 from service import LOCAL, OCTETS, PARAMS, build, posted, problem
 from sites_family import SitesParams, SitesRecipe, SitesSketch
+from transactions import writing
 
 from api.app import create_app
 from api.journal import log
@@ -197,11 +198,11 @@ def test_replicas_that_write_at_the_same_time_promise_what_they_keep(start: Star
 async def _journal(data: Path, *bodies: tuple[str, bytes]) -> None:
     """Written by somebody who does not try."""
     storage = await SqlStorage.open(f"sqlite:///{data}")
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         (stream,) = [each for each in await tx.streams() if each.name == "s"]
         head = await tx.head()
         new = [Post(stream.id, source, body, 1) for source, body in bodies]
-        await log.append(tx, new, head.catalog, 0)
+        await tx.do(log.append, new, head.catalog, 0)
     await storage.close()
 
 

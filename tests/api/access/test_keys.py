@@ -22,6 +22,7 @@ from databases import Database, database, new_database, postgres_server
 from doorway import doorway
 from fastapi.testclient import TestClient
 from service import LOCAL, problem
+from sqlalchemy import Connection
 from support.rows import for_each
 from typer.testing import CliRunner
 
@@ -435,14 +436,12 @@ def test_keys_are_as_safe_on_disk_as_posts(data: Path) -> None:
     committed, in versions that are about."""
 
     async def scenario(store: SqlKeyStore) -> list[Any]:
-        found: list[Any] = []
-        for engine in (store._writers, store._readers):
-            async with engine.connect() as connection:
-                found += [
-                    (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar()
-                    for name in ("wal_autocheckpoint", "synchronous", "journal_mode")
-                ]
-        return found
+        names = ("wal_autocheckpoint", "synchronous", "journal_mode")
+
+        def read(connection: Connection) -> list[Any]:
+            return [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names]
+
+        return await store._threads.write(read) + await store._threads.read(read)
 
     assert with_store(f"sqlite:///{data}", scenario) == [0, 2, "wal"] * 2
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from databases import PostgresServer, new_database, postgres_server
+from transactions import reading, writing
 
 from api.journal import log
 from api.journal.model import Head, Post, StorageError, StreamRow
@@ -26,8 +27,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def create(storage: SqlStorage) -> int:
-    async with storage.writing() as tx:
-        made = await log.create(tx, StreamRow(-1, "s", "made", {}, 0))
+    async with writing(storage) as tx:
+        made = await tx.do(log.create, StreamRow(-1, "s", "made", {}, 0))
     assert made is not None
     return made.id
 
@@ -38,7 +39,7 @@ async def append(storage: SqlStorage, stream_id: int, number: int, size: int = 1
 
 
 async def head(storage: SqlStorage) -> Head:
-    async with storage.reading() as tx:
+    async with reading(storage) as tx:
         return await tx.head()
 
 
@@ -60,27 +61,25 @@ async def file(path: Path) -> AsyncIterator[SqlStorage]:
 async def test_every_connection_waits_for_the_disk(file: SqlStorage) -> None:
     expected = {"synchronous": 2, "journal_mode": "wal", "foreign_keys": 1, "page_size": 8192}
 
-    async def found(tx: Any) -> dict[str, Any]:
-        pragmas = {name: await tx._all(sa.text(f"PRAGMA {name}")) for name in expected}
+    def found(tx: Any) -> dict[str, Any]:
+        pragmas = {name: tx._all(sa.text(f"PRAGMA {name}")) for name in expected}
         return {name: value for name, ((value,),) in pragmas.items()}
 
-    for context in (file.writing, file.reading):
-        async with context() as tx:
-            assert await found(tx) == expected
     assert await file.write(found) == expected
+    assert await file.read(found) == expected
 
 
 async def test_the_log_stays_short_however_many_read(
     file: SqlStorage, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.journal.sql._LOG_BYTES", 1_000_000)
-    monkeypatch.setattr("api.journal.sql._CHECKPOINT_PAUSE_S", 0.0)
+    monkeypatch.setattr("api.journal.threads._LOG_BYTES", 1_000_000)
+    monkeypatch.setattr("api.journal.threads._CHECKPOINT_PAUSE_S", 0.0)
     stream_id = await create(file)
     written = asyncio.Event()
 
     async def read() -> None:
         while not written.is_set():
-            async with file.reading() as tx:  # one begins before the other ends
+            async with reading(file) as tx:  # one begins before the other ends
                 await tx.head()
                 await asyncio.sleep(0.02)
 
@@ -100,9 +99,9 @@ async def test_the_log_stays_short_however_many_read(
 async def test_one_that_reads_for_long_stops_nobody(
     file: SqlStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.journal.sql._LOG_BYTES", 1)
+    monkeypatch.setattr("api.journal.threads._LOG_BYTES", 1)
     stream_id = await create(file)
-    async with file.reading() as tx:
+    async with reading(file) as tx:
         assert (await tx.head()).last == 0
         began = time.monotonic()
         for number in range(10):
@@ -119,9 +118,9 @@ async def test_a_full_disk_refuses_and_goes_on_when_there_is_room(
     stream_id = await create(file)
     await append(file, stream_id, 0)
 
-    async def leave_little_room(tx: Any) -> None:
-        ((pages,),) = await tx._all(sa.text("PRAGMA page_count"))
-        await tx._all(sa.text(f"PRAGMA max_page_count = {pages + 4}"))
+    def leave_little_room(tx: Any) -> None:
+        ((pages,),) = tx._all(sa.text("PRAGMA page_count"))
+        tx._all(sa.text(f"PRAGMA max_page_count = {pages + 4}"))
 
     await file.write(leave_little_room)
     with pytest.raises(StorageError, match=r"^database or disk is full$"):
@@ -134,7 +133,7 @@ async def test_a_full_disk_refuses_and_goes_on_when_there_is_room(
 async def test_a_file_that_somebody_else_holds(
     file: SqlStorage, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.journal.sql._LOCK_S", 0.3)
+    monkeypatch.setattr("api.journal.engines.LOCK_S", 0.3)
     stream_id = await create(file)
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
@@ -152,14 +151,14 @@ def test_no_thread_of_a_closed_storage_is_left(path: Path, monkeypatch: pytest.M
     opening, may_open = threading.Event(), threading.Event()
 
     def late(*arguments: Any, **named: Any) -> sqlite3.Connection:
-        if "connection_worker" in threading.current_thread().name:
+        if threading.current_thread().name.startswith("journal"):
             opening.set()
             assert may_open.wait(300)
         return connect(*arguments, **named)
 
     async def scenario() -> None:
         storage = await SqlStorage.open(f"sqlite:///{path}")
-        monkeypatch.setattr(sqlite3, "connect", late)
+        monkeypatch.setattr(sqlite3.dbapi2, "connect", late)
         reading = asyncio.create_task(head(storage))
         await asyncio.to_thread(opening.wait)
         reading.cancel()
@@ -203,7 +202,7 @@ async def test_a_server_that_is_gone_and_comes_back(
     remote: SqlStorage, server: PostgresServer
 ) -> None:
     stream_id = await create(remote)
-    async with remote.reading() as tx:
+    async with reading(remote) as tx:
         await tx.head()
     await append(remote, stream_id, 1)
     server.stop()
@@ -228,8 +227,8 @@ async def test_a_server_that_ends_within_a_transaction(
     stream_id = await create(remote)
 
     async def write() -> None:
-        async with remote.writing() as tx:
-            await log.append(tx, [Post(stream_id, "a", b"x", 1)], 1, 0)
+        async with writing(remote) as tx:
+            await tx.do(log.append, [Post(stream_id, "a", b"x", 1)], 1, 0)
             server.kill()
             server.start()
 
@@ -249,7 +248,7 @@ async def test_a_server_that_says_nothing(
         os.kill(process, signal.SIGSTOP)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr("api.journal.sql._ANSWER_S", 1.0)
+            patch.setattr("api.journal.threads._ANSWER_S", 1.0)
             with pytest.raises(StorageError, match="did not answer within 1 s"):
                 async with asyncio.timeout(300):
                     await append(remote, stream_id, 1)
@@ -257,7 +256,7 @@ async def test_a_server_that_says_nothing(
         for process in stopped:
             os.kill(process, signal.SIGCONT)
     await append(remote, stream_id, 2)
-    async with remote.reading() as tx:
+    async with reading(remote) as tx:
         assert (await tx.rows(0, 9, 2**30))[-1].body[:8] == (2).to_bytes(8)
 
 
@@ -268,9 +267,8 @@ async def test_synchronous_commit_is_on_whatever_the_server_is_told(
     name = database.url.partition("@/")[2].partition("?")[0]
     database.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
     storage = await SqlStorage.open(database.url)
-    async with storage.writing() as tx:
-        found = await tx._connection.execute(sa.text("SHOW synchronous_commit"))
-        assert found.scalar() == "on"
+    async with writing(storage) as tx:
+        assert await tx._all(sa.text("SHOW synchronous_commit")) == [("on",)]
     await storage.close()
 
 
@@ -279,13 +277,13 @@ async def test_one_that_holds_the_head_and_is_silent_is_cut_off(
 ) -> None:
     database = new_database("postgresql", tmp_path)
     other = await SqlStorage.open(database.url)
-    monkeypatch.setattr("api.journal.sql._IDLE_WRITER_S", 1)
+    monkeypatch.setattr("api.journal.engines._IDLE_WRITER_S", 1)
     silent = await SqlStorage.open(database.url)
 
     async def write() -> None:
-        async with silent.writing() as tx:
+        async with writing(silent) as tx:
             found = await tx.lock_head()
-            async with asyncio.timeout(300), other.writing() as waiting:
+            async with asyncio.timeout(300), writing(other) as waiting:
                 await waiting.set_head(replace(await waiting.lock_head(), last=7))
             await tx.set_head(replace(found, last=1))
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from databases import Database
+from transactions import reading, writing
 
 from api.errors import IntervalConflictError
 from api.journal import log
@@ -34,23 +35,23 @@ async def stream_id(storage: SqlStorage) -> int:
 
 
 async def create(storage: SqlStorage, name: str) -> int:
-    async with storage.writing() as tx:
-        made = await log.create(tx, StreamRow(-1, name, f"made-{name}", {"family": "x"}, NOW_US))
+    async with writing(storage) as tx:
+        made = await tx.do(log.create, StreamRow(-1, name, f"made-{name}", {"family": "x"}, NOW_US))
     assert made is not None
     return made.id
 
 
 async def append(storage: SqlStorage, *posts: Post, catalog: int = 1) -> list[log.Outcome]:
-    async with storage.writing() as tx:
-        return await log.append(tx, posts, catalog, NOW_US)
+    async with writing(storage) as tx:
+        return await tx.do(log.append, posts, catalog, NOW_US)
 
 
 async def state(storage: SqlStorage) -> tuple[Head, list[Row], list[SnapshotRow]]:
-    async with storage.reading() as tx:
+    async with reading(storage) as tx:
         return (
             await tx.head(),
             await tx.rows(0, 2**62, 2**30),
-            [each async for each in tx.snapshots(-1)],
+            await tx.snapshots(-1),
         )
 
 
@@ -140,8 +141,8 @@ async def test_numbers_that_were_released_may_be_posted_again(
     storage: SqlStorage, stream_id: int
 ) -> None:
     async def release(source: str, first: int, after: int) -> list[Interval] | None:
-        async with storage.writing() as tx:
-            return await log.release(tx, (stream_id, source), Interval(first, after))
+        async with writing(storage) as tx:
+            return await tx.do(log.release, (stream_id, source), Interval(first, after))
 
     first = post(stream_id, 1, "a", Interval(0, 10))
     other = post(stream_id, 2, "b", Interval(0, 10))
@@ -168,8 +169,8 @@ async def test_a_transaction_that_fails_gives_its_numbers_back(
     numbered = post(stream_id, 1, interval=Interval(0, 5))
 
     async def fail() -> None:
-        async with storage.writing() as tx:
-            assert (await log.append(tx, [numbered], 1, NOW_US))[0].seq == 1
+        async with writing(storage) as tx:
+            assert (await tx.do(log.append, [numbered], 1, NOW_US))[0].seq == 1
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -182,8 +183,8 @@ async def test_a_transaction_that_fails_gives_its_numbers_back(
 
 
 async def compact(storage: SqlStorage, known: Head, *snapshots: SnapshotRow) -> int:
-    async with storage.writing() as tx:
-        return await log.compact(tx, known, snapshots)
+    async with writing(storage) as tx:
+        return await tx.do(log.compact, known, snapshots)
 
 
 async def test_rows_go_when_a_snapshot_that_holds_them_has_stood_the_next_one(
@@ -258,17 +259,17 @@ async def test_a_compaction_that_was_overtaken_writes_nothing(
 
 async def test_a_name_is_given_once_and_an_id_never_again(storage: SqlStorage) -> None:
     first = await create(storage, "s")
-    async with storage.writing() as tx:
-        assert await log.create(tx, StreamRow(-1, "s", "other", {}, NOW_US)) is None
-    async with storage.reading() as tx:
+    async with writing(storage) as tx:
+        assert await tx.do(log.create, StreamRow(-1, "s", "other", {}, NOW_US)) is None
+    async with reading(storage) as tx:
         assert await tx.head() == Head(catalog=1)
-    async with storage.writing() as tx:
-        assert await log.delete(tx, first)
-    async with storage.writing() as tx:
-        assert not await log.delete(tx, first)
+    async with writing(storage) as tx:
+        assert await tx.do(log.delete, first)
+    async with writing(storage) as tx:
+        assert not await tx.do(log.delete, first)
     second = await create(storage, "s")
     assert second > first
-    async with storage.reading() as tx:
+    async with reading(storage) as tx:
         assert await tx.head() == Head(catalog=3)
         assert [each.id for each in await tx.streams()] == [second]
 
@@ -279,8 +280,8 @@ async def test_a_deleted_stream_takes_its_posts(storage: SqlStorage, stream_id: 
     await append(storage, numbered, post(other, 2), catalog=2)
     head = (await state(storage))[0]
     await compact(storage, head, merged(stream_id, 1, 2), merged(other, 1, 2))
-    async with storage.writing() as tx:
-        assert await log.delete(tx, stream_id)
+    async with writing(storage) as tx:
+        assert await tx.do(log.delete, stream_id)
     head, rows, snapshots = await state(storage)
     assert head == Head(last=2, generation=1, catalog=3)
     assert ([each.seq for each in rows], snapshots) == ([2], [merged(other, 1, 2)])
@@ -291,24 +292,24 @@ async def test_a_source_is_revoked_and_admitted_again(storage: SqlStorage, strea
     beside = post(stream_id, 1, "b")
     await append(storage, numbered, beside)
     await compact(storage, Head(last=2, catalog=1), merged(stream_id, 1, 2))
-    async with storage.writing() as tx:
-        await log.revoke(tx, (stream_id, "a"))
+    async with writing(storage) as tx:
+        await tx.do(log.revoke, (stream_id, "a"))
     head, rows, snapshots = await state(storage)
     assert (head.catalog, rows, snapshots) == (2, [row(2, beside)], [])
-    async with storage.reading() as tx:
+    async with reading(storage) as tx:
         assert await tx.revocations() == [Revocation(stream_id, "a", 2, active=True)]
-    async with storage.writing() as tx:
-        assert not await log.reinstate(tx, (stream_id, "b"))
-    async with storage.writing() as tx:
-        assert await log.reinstate(tx, (stream_id, "a"))
-    async with storage.writing() as tx:
-        assert not await log.reinstate(tx, (stream_id, "a"))
-    async with storage.reading() as tx:
+    async with writing(storage) as tx:
+        assert not await tx.do(log.reinstate, (stream_id, "b"))
+    async with writing(storage) as tx:
+        assert await tx.do(log.reinstate, (stream_id, "a"))
+    async with writing(storage) as tx:
+        assert not await tx.do(log.reinstate, (stream_id, "a"))
+    async with reading(storage) as tx:
         assert await tx.revocations() == [Revocation(stream_id, "a", 2, active=False)]
         assert (await tx.head()).catalog == 3
     again = replace(numbered, interval=Interval(3, 7))  # the ledger forgot it as well
     assert await append(storage, again, catalog=3) == [row(3, again)]
-    async with storage.writing() as tx:
-        await log.revoke(tx, (stream_id, "a"))
-    async with storage.reading() as tx:
+    async with writing(storage) as tx:
+        await tx.do(log.revoke, (stream_id, "a"))
+    async with reading(storage) as tx:
         assert await tx.revocations() == [Revocation(stream_id, "a", 4, active=True)]

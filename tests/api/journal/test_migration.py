@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from databases import Database, new_database
 from service import PARAMS, build
+from transactions import reading, writing
 
 from api.journal import log
 from api.journal.model import Head, Interval, Post, Row, StorageError
@@ -86,7 +87,7 @@ async def test_all_of_it_is_there(before: Database) -> None:
     fill(before)
     for _ in range(2):
         storage = await SqlStorage.open(before.url)
-        async with storage.reading() as tx:
+        async with reading(storage) as tx:
             streams = await tx.streams()
             assert [(each.id, each.name, each.recipe, each.created_us) for each in streams] == [
                 (3, "s", _RECIPE, 10**15),
@@ -105,13 +106,13 @@ async def test_posting_goes_on_from_there(before: Database) -> None:
     first = _ROWS[0]
     again = Post(first.stream_id, first.source, first.body, 1, Interval(10, 20))
     new = Post(5, "a", b"new", 1)
-    async with storage.writing() as tx:
-        known, added = await log.append(tx, [again, new], 0, 10**15)
+    async with writing(storage) as tx:
+        known, added = await tx.do(log.append, [again, new], 0, 10**15)
     assert known == _ROWS[-1].seq
     assert isinstance(added, Row)
     assert added.seq == _ROWS[-1].seq + 1
-    async with storage.writing() as tx:
-        made = await log.create(tx, streams_like(await tx.streams()))
+    async with writing(storage) as tx:
+        made = await tx.do(log.create, streams_like(await tx.streams()))
     assert made is not None
     assert made.id == 6
     await storage.close()

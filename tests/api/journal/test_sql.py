@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 from databases import Database
+from transactions import reading, writing
 
 from api.journal.model import (
     Head,
@@ -49,7 +50,7 @@ def snapshot(
 
 
 async def add_streams(storage: SqlStorage, *names: str) -> list[int]:
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         await tx.lock_head()
         return [(await tx.insert_stream(stream(name))).id for name in names]
 
@@ -58,38 +59,38 @@ async def add_streams(storage: SqlStorage, *names: str) -> list[int]:
 
 
 async def test_a_fresh_database_holds_nothing(storage: SqlStorage) -> None:
-    async with storage.reading() as tx:
+    async with reading(storage) as tx:
         assert await tx.head() == Head(0, 0, 0, 0)
         assert await tx.streams() == []
         assert await tx.revocations() == []
         assert await tx.rows(0, 2**62, 2**30) == []
-        assert [each async for each in tx.snapshots(-1)] == []
+        assert await tx.snapshots(-1) == []
 
 
 async def test_the_head(storage: SqlStorage, open_storage: Open) -> None:
     head = Head(2**62, 2**61, 2**60, 2**59)
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         assert await tx.lock_head() == Head()
         await tx.set_head(head)
         assert await tx.head() == head
-    async with (await open_storage()).reading() as tx:
+    async with reading(await open_storage()) as tx:
         assert await tx.head() == head
 
 
 async def test_streams_come_back_as_they_were_made(storage: SqlStorage) -> None:
     made = [stream("b"), stream("a", max_clock_skew_s=0.1, id_key=bytes(range(32)), bind_keys=True)]
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         await tx.lock_head()
         stored = [await tx.insert_stream(each) for each in made]
     assert stored == [replace(each, id=new.id) for each, new in zip(made, stored, strict=True)]
     assert 0 < stored[0].id < stored[1].id
-    async with storage.reading() as tx:
+    async with reading(storage) as tx:
         assert await tx.streams() == stored
 
 
 async def test_the_id_of_a_stream_is_never_used_twice(storage: SqlStorage) -> None:
     first, second = await add_streams(storage, "a", "b")
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         await tx.lock_head()
         await tx.delete_stream(second)
     (third,) = await add_streams(storage, "b")
@@ -100,7 +101,7 @@ async def test_a_name_is_given_once(storage: SqlStorage) -> None:
     await add_streams(storage, "a")
     with pytest.raises(StorageError):
         await add_streams(storage, "b", "a")
-    async with storage.reading() as tx:
+    async with reading(storage) as tx:
         assert [each.name for each in await tx.streams()] == ["a"]
     assert len(await add_streams(storage, "b")) == 1
 
@@ -108,10 +109,10 @@ async def test_a_name_is_given_once(storage: SqlStorage) -> None:
 async def test_rows_come_by_number_and_no_more_than_asked_for(storage: SqlStorage) -> None:
     (s,) = await add_streams(storage, "s")
     rows = [row(seq, s, "ab"[seq % 2], bytes([seq]) * 10) for seq in (1, 2, 5, 6, 9)]
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         await tx.lock_head()
         await tx.insert_rows(rows)
-    async with storage.reading() as tx:
+    async with reading(storage) as tx:
         assert await tx.rows(0, 9, 1000) == rows
         assert await tx.rows(0, 8, 1000) == rows[:4]
         assert await tx.rows(2, 100, 1000) == rows[2:]
@@ -125,10 +126,10 @@ async def test_many_rows_are_read_up_to_the_limit(
 ) -> None:
     (s,) = await add_streams(storage, "s")
     rows = [row(seq, s, body=seq.to_bytes(4)) for seq in range(1, 2101)]
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         await tx.lock_head()
         await tx.insert_rows(rows)
-    async with storage.reading() as tx:
+    async with reading(storage) as tx:
         assert await tx.rows(0, 2**62, 2**30) == rows
         assert await tx.rows(0, 2**62, 4 * 1024) == rows[:1024]
         assert await tx.rows(0, 2**62, 4 * 1024 + 1) == rows[:1025]
@@ -138,14 +139,14 @@ async def test_many_rows_are_read_up_to_the_limit(
 async def test_which_posts_are_known(storage: SqlStorage) -> None:
     s, t = await add_streams(storage, "s", "t")
     rows = [row(seq, (s, t)[seq % 2], "abc"[seq % 3]) for seq in range(1, 701)]
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         await tx.lock_head()
         await tx.insert_rows(rows)
     keys = {(each.stream_id, each.source, each.digest) for each in rows}
     strangers = {(stream_id + 1, source, digest) for stream_id, source, digest in keys}
     strangers |= {(stream_id, source + "x", digest) for stream_id, source, digest in keys}
     strangers |= {(stream_id, source, digest[::-1]) for stream_id, source, digest in keys}
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         assert await tx.known(set()) == set()
         assert await tx.known(keys | strangers - keys) == keys
         assert await tx.known(strangers - keys) == set()
@@ -155,13 +156,13 @@ async def test_a_post_is_kept_once(storage: SqlStorage) -> None:
     (s,) = await add_streams(storage, "s")
 
     async def write() -> None:
-        async with storage.writing() as tx:
+        async with writing(storage) as tx:
             await tx.lock_head()
             await tx.insert_rows([row(1, s, "a", b"same"), row(2, s, "a", b"same")])
 
     with pytest.raises(StorageError):
         await write()
-    async with storage.reading() as tx:
+    async with reading(storage) as tx:
         assert await tx.rows(0, 9, 1000) == []
 
 
@@ -169,7 +170,7 @@ async def test_intervals_that_overlap(storage: SqlStorage) -> None:
     s, t = await add_streams(storage, "s", "t")
     bodies = {Interval(0, 10): b"0", Interval(10, 20): b"1", Interval(30, 2**62): b"3"}
     entries = [(interval, hashlib.sha256(body).digest()) for interval, body in bodies.items()]
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         await tx.lock_head()
         for interval, body in bodies.items():
             await tx.insert_interval(Post(s, "a", body, 1, interval))
@@ -202,31 +203,31 @@ async def test_snapshots_of_one_source_together_newest_first(storage: SqlStorage
         snapshot(t, "a", 3, 30),
         snapshot(t, "a", 2, 20),
     ]
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         await tx.lock_head()
         for each in (expected[k] for k in (4, 1, 3, 0, 5, 2)):
             await tx.insert_snapshot(each)
         assert await tx.newest_snapshot((s, "B")) == expected[0]
         assert await tx.newest_snapshot((t, "a")) == expected[4]
         assert await tx.newest_snapshot((t, "B")) is None
-    async with storage.reading() as tx:
-        assert [each async for each in tx.snapshots(0)] == expected
-        assert [each async for each in tx.snapshots(10)] == [expected[0], *expected[2:]]
-        assert [each async for each in tx.snapshots(20)] == [expected[k] for k in (0, 3, 4)]
-        assert [each async for each in tx.snapshots(40)] == []
-    async with storage.writing() as tx:
+    async with reading(storage) as tx:
+        assert await tx.snapshots(0) == expected
+        assert await tx.snapshots(10) == [expected[0], *expected[2:]]
+        assert await tx.snapshots(20) == [expected[k] for k in (0, 3, 4)]
+        assert await tx.snapshots(40) == []
+    async with writing(storage) as tx:
         await tx.lock_head()
         await tx.delete_snapshots((t, "a"), (0, 3))
         await tx.delete_snapshots((s, "B"), (3, 4))
         await tx.delete_snapshots((s, "a"), (0, 2))
-    async with storage.reading() as tx:
-        assert [each async for each in tx.snapshots(0)] == [expected[k] for k in (1, 2, 3, 4)]
+    async with reading(storage) as tx:
+        assert await tx.snapshots(0) == [expected[k] for k in (1, 2, 3, 4)]
 
 
 async def test_rows_are_deleted_up_to_a_number(storage: SqlStorage) -> None:
     s, t = await add_streams(storage, "s", "t")
     rows = [row(seq, (s, t)[seq % 2], "ab"[seq % 3 == 0]) for seq in range(1, 13)]
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         await tx.lock_head()
         await tx.insert_rows(rows)
         assert await tx.journaled_sources(12) == [(s, "a"), (s, "b"), (t, "a"), (t, "b")]
@@ -234,13 +235,13 @@ async def test_rows_are_deleted_up_to_a_number(storage: SqlStorage) -> None:
         assert await tx.delete_rows((t, "b"), 8) == 1
         assert await tx.delete_rows((s, "a"), 8) == 3
         assert await tx.delete_rows((s, "a"), 8) == 0
-    async with storage.reading() as tx:
+    async with reading(storage) as tx:
         assert [each.seq for each in await tx.rows(0, 12, 1000)] == [1, 5, 6, 7, 9, 10, 11, 12]
 
 
 async def test_revocations(storage: SqlStorage) -> None:
     s, t = await add_streams(storage, "s", "t")
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         await tx.lock_head()
         for each in (
             Revocation(t, "a", 3, active=True),
@@ -248,7 +249,7 @@ async def test_revocations(storage: SqlStorage) -> None:
             Revocation(t, "a", 3, active=False),
         ):
             await tx.put_revocation(each)
-    async with storage.reading() as tx:
+    async with reading(storage) as tx:
         assert await tx.revocations() == [
             Revocation(s, "b", 4, active=True),
             Revocation(t, "a", 3, active=False),
@@ -259,7 +260,7 @@ async def test_deleting_a_source_or_a_stream_takes_all_of_it(
     storage: SqlStorage, database: Database
 ) -> None:
     s, t = await add_streams(storage, "s", "t")
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         await tx.lock_head()
         places = [(s, "a"), (s, "b"), (t, "a")]
         for seq, (stream_id, source) in enumerate(places, 1):
@@ -276,12 +277,12 @@ async def test_deleting_a_source_or_a_stream_takes_all_of_it(
     for table in ("journal", "snapshots", "ledger"):
         assert places_in(table) == places[1:], table
     assert places_in("revocations") == places
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         await tx.lock_head()
         await tx.delete_stream(s)
     for table in ("journal", "snapshots", "ledger", "revocations"):
         assert places_in(table) == places[2:], table
-    async with storage.reading() as tx:
+    async with reading(storage) as tx:
         assert [each.id for each in await tx.streams()] == [t]
 
 
@@ -292,7 +293,7 @@ async def test_an_exception_takes_everything_back(storage: SqlStorage) -> None:
     (s,) = await add_streams(storage, "s")
 
     async def fail() -> None:
-        async with storage.writing() as tx:
+        async with writing(storage) as tx:
             head = await tx.lock_head()
             await tx.insert_rows([row(1, s)])
             await tx.set_head(replace(head, last=1))
@@ -300,7 +301,7 @@ async def test_an_exception_takes_everything_back(storage: SqlStorage) -> None:
 
     with pytest.raises(ZeroDivisionError):
         await fail()
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         assert await tx.lock_head() == Head()
         assert await tx.rows(0, 9, 1000) == []
         await tx.insert_rows([row(1, s)])
@@ -312,7 +313,7 @@ async def test_a_second_writer_waits_for_the_first(storage: SqlStorage, open_sto
     order = []
 
     async def write_second() -> None:
-        async with other.writing() as tx:
+        async with writing(other) as tx:
             order.append("second began")
             head = await tx.lock_head()
             order.append(f"second at {head.last}")
@@ -320,13 +321,13 @@ async def test_a_second_writer_waits_for_the_first(storage: SqlStorage, open_sto
             await tx.insert_rows([row(head.last + 1, s)])
             await tx.set_head(replace(head, last=head.last + 1))
 
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         head = await tx.lock_head()
         second = asyncio.create_task(write_second())
         await asyncio.sleep(0.3)
         await tx.insert_rows([row(1, s)])
         await tx.set_head(replace(head, last=1))
-        async with other.reading() as reader:
+        async with reading(other) as reader:
             assert await reader.head() == Head()
             assert await reader.rows(0, 9, 1000) == []
         await asyncio.sleep(0.3)
@@ -334,7 +335,7 @@ async def test_a_second_writer_waits_for_the_first(storage: SqlStorage, open_sto
         order.append("first ends")
     await asyncio.wait_for(second, 300)
     assert [each for each in order if each != "second began"] == ["first ends", "second at 1"]
-    async with storage.reading() as tx:
+    async with reading(storage) as tx:
         assert await tx.head() == Head(last=2)
         assert [each.seq for each in await tx.rows(0, 9, 1000)] == [1, 2]
 
@@ -342,24 +343,24 @@ async def test_a_second_writer_waits_for_the_first(storage: SqlStorage, open_sto
 async def test_a_reader_stays_where_it_began(storage: SqlStorage, open_storage: Open) -> None:
     other = await open_storage()
     (s,) = await add_streams(storage, "s")
-    async with storage.reading() as reader:
+    async with reading(storage) as reader:
         assert await reader.head() == Head()
-        async with other.writing() as tx:
+        async with writing(other) as tx:
             await tx.set_head(replace(await tx.lock_head(), last=1, generation=1))
             await tx.insert_rows([row(1, s)])
             await tx.insert_snapshot(snapshot(s, "a", 1, 1))
             await tx.insert_stream(stream("t"))
         assert await reader.head() == Head()
         assert await reader.rows(0, 9, 1000) == []
-        assert [each async for each in reader.snapshots(0)] == []
+        assert await reader.snapshots(0) == []
         assert [each.name for each in await reader.streams()] == ["s"]
-    async with storage.reading() as reader:
+    async with reading(storage) as reader:
         assert await reader.head() == Head(last=1, generation=1)
 
 
 async def test_a_reader_cannot_write(storage: SqlStorage) -> None:
     with pytest.raises(StorageError, match=r"(?i)read-?only"):
-        async with storage.reading() as reader:
+        async with reading(storage) as reader:
             await reader._all(sa.text("UPDATE head SET last = 1 RETURNING last"))
 
 
@@ -371,7 +372,7 @@ async def test_numbers_appear_in_their_order(storage: SqlStorage, open_storage: 
 
     async def write(own: SqlStorage, source: str) -> None:
         for _ in range(posts):
-            async with own.writing() as tx:
+            async with writing(own) as tx:
                 head = await tx.lock_head()
                 await tx.insert_rows([row(head.last + 1, s, source)])
                 await tx.set_head(replace(head, last=head.last + 1))
@@ -379,7 +380,7 @@ async def test_numbers_appear_in_their_order(storage: SqlStorage, open_storage: 
     async def watch() -> int:
         seen = 0
         while seen < posts * len(writers):
-            async with storage.reading() as tx:
+            async with reading(storage) as tx:
                 seen = (await tx.head()).last
                 numbers = [each.seq for each in await tx.rows(0, 2**62, 2**30)]
             assert numbers == list(range(1, seen + 1))
@@ -397,15 +398,15 @@ async def test_whole_transactions_and_those_of_several_steps_take_turns(
     other = await open_storage()
     (s,) = await add_streams(storage, "s")
 
-    async def append(tx: Writer) -> int:
-        head = await tx.lock_head()
-        await tx.insert_rows([row(head.last + 1, s)])
-        await tx.set_head(replace(head, last=head.last + 1))
+    def append(tx: Writer) -> int:
+        head = tx.lock_head()
+        tx.insert_rows([row(head.last + 1, s)])
+        tx.set_head(replace(head, last=head.last + 1))
         return head.last + 1
 
     async def in_steps() -> int:
-        async with storage.writing() as tx:
-            return await append(tx)
+        async with writing(storage) as tx:
+            return await tx.do(append)
 
     async with asyncio.timeout(600):
         numbers = await asyncio.gather(
@@ -417,13 +418,13 @@ async def test_whole_transactions_and_those_of_several_steps_take_turns(
 
 
 async def test_a_whole_transaction_that_fails_leaves_nothing(storage: SqlStorage) -> None:
-    async def fail(tx: Writer) -> None:
-        await tx.set_head(replace(await tx.lock_head(), last=5))
+    def fail(tx: Writer) -> None:
+        tx.set_head(replace(tx.lock_head(), last=5))
         raise ValueError("of the caller's own")
 
-    async def repeat(tx: Writer) -> None:
-        await tx.set_head(replace(await tx.lock_head(), last=5))
-        await tx.insert_rows([row(1, 99)])  # of no stream
+    def repeat(tx: Writer) -> None:
+        tx.set_head(replace(tx.lock_head(), last=5))
+        tx.insert_rows([row(1, 99)])  # of no stream
 
     with pytest.raises(ValueError, match="of the caller's own"):
         await storage.write(fail)
@@ -436,7 +437,7 @@ async def test_who_stops_waiting_for_a_whole_transaction_holds_up_nobody(
     storage: SqlStorage, open_storage: Open
 ) -> None:
     other = await open_storage()
-    async with other.writing() as tx:
+    async with writing(other) as tx:
         await tx.lock_head()
         waiting = asyncio.create_task(storage.write(lambda tx: tx.lock_head()))
         await asyncio.sleep(0.2)
@@ -456,7 +457,7 @@ async def test_a_cancelled_writer_leaves_nothing_and_lets_others_write(
     ready = asyncio.Event()
 
     async def write_for_ever() -> None:
-        async with storage.writing() as tx:
+        async with writing(storage) as tx:
             head = await tx.lock_head()
             seq = head.last
             while True:
@@ -471,7 +472,7 @@ async def test_a_cancelled_writer_leaves_nothing_and_lets_others_write(
         writer.cancel()
         with pytest.raises(asyncio.CancelledError):
             await writer
-        async with asyncio.timeout(600), own.writing() as tx:
+        async with asyncio.timeout(600), writing(own) as tx:
             head = await tx.lock_head()
             assert await tx.rows(0, 2**62, 1) == []
             assert head == Head()
@@ -481,10 +482,10 @@ async def test_a_waiting_writer_can_be_cancelled(storage: SqlStorage, open_stora
     other = await open_storage()
 
     async def write() -> None:
-        async with other.writing() as tx:
+        async with writing(other) as tx:
             await tx.lock_head()
 
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         await tx.lock_head()
         waiting = asyncio.create_task(write())
         await asyncio.sleep(0.2)
@@ -499,14 +500,14 @@ async def test_a_waiting_writer_can_be_cancelled(storage: SqlStorage, open_stora
 async def test_a_writer_does_not_wait_for_ever(
     open_storage: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.journal.sql._LOCK_S", 1)
+    monkeypatch.setattr("api.journal.engines.LOCK_S", 1)
     storage, other = await open_storage(), await open_storage()
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         await tx.lock_head()
         with pytest.raises(StorageError, match="lock"):
-            async with asyncio.timeout(600), other.writing() as waiting:
+            async with asyncio.timeout(600), writing(other) as waiting:
                 await waiting.lock_head()
-    async with other.writing() as tx:
+    async with writing(other) as tx:
         assert await tx.lock_head() == Head()
 
 
@@ -516,7 +517,7 @@ async def test_a_writer_does_not_wait_for_ever(
 async def test_opening_again_keeps_everything(open_storage: Open) -> None:
     for number in range(3):
         storage = await open_storage()
-        async with storage.writing() as tx:
+        async with writing(storage) as tx:
             head = await tx.lock_head()
             assert head.last == number
             await tx.set_head(replace(head, last=number + 1))
@@ -525,7 +526,7 @@ async def test_opening_again_keeps_everything(open_storage: Open) -> None:
 async def test_two_that_start_together(database: Database) -> None:
     storages = await asyncio.gather(*(SqlStorage.open(database.url) for _ in range(6)))
     for storage in storages:
-        async with storage.reading() as tx:
+        async with reading(storage) as tx:
             assert await tx.head() == Head()
     await asyncio.gather(*(storage.close() for storage in storages))
     assert database.execute("SELECT count(*) FROM head") == [(1,)]
@@ -550,5 +551,5 @@ async def test_a_database_that_cannot_be(tmp_path: object) -> None:
 async def test_the_missing_head_is_named(storage: SqlStorage, database: Database) -> None:
     database.execute("DELETE FROM head")
     with pytest.raises(StorageError, match="head of the journal is missing"):
-        async with storage.writing() as tx:
+        async with writing(storage) as tx:
             await tx.lock_head()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from databases import Database, new_database
 from service import NOW, PARAMS, build
+from transactions import reading
 
 from api.errors import IntervalConflictError, InvalidRequestError, TooManyMonitorsError
 from api.journal.model import Interval, Post, StorageError
@@ -133,8 +134,8 @@ async def defined(replica: Replica, **changes: Any) -> int:
 
 
 async def accounts(replica: Replica) -> dict[str, Any]:
-    async with replica.monitors._storage.reading() as rx:
-        found = await store.accounts_of(rx, [row.id for row in await store.every(rx)])
+    async with reading(replica.monitors._storage) as rx:
+        found = await rx.do(store.accounts_of, [row.id for row in await rx.do(store.every)])
     return {name: account for of in found.values() for name, account in of.items()}
 
 
@@ -206,9 +207,9 @@ async def test_a_crash_before_the_commit_leaves_no_grant(run: Run) -> None:
     await defined(one)
     reporting = one.monitors.reporting(one.stream, "a", Report(1, 1), 5)
 
-    async def dies(tx: Any) -> None:
-        await tx.lock_head()
-        await reporting.write(tx)
+    def dies(tx: Any) -> None:
+        tx.lock_head()
+        reporting.write(tx)
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -280,7 +281,7 @@ async def test_a_look_that_fails_is_made_again(
     assert (await one.state()).verdict == "calm"
     await one.post(Report(1, 1))
 
-    async def fails(*_: Any) -> None:
+    def fails(*_: Any) -> None:
         raise StorageError("the disk is full")
 
     with monkeypatch.context() as patched:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from databases import KINDS, Database, new_database
+from transactions import reading
 
 from api.journal.model import StreamRow
 from api.journal.sql import SqlStorage
@@ -37,14 +38,12 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
 async def filled(storage: SqlStorage, times: list[int], kept: Retention) -> int:
     """A monitor whose state has begun at these times; its id."""
 
-    async def fill(tx: Any) -> int:
-        stream = await tx.insert_stream(_stream())
+    def fill(tx: Any) -> int:
+        stream = tx.insert_stream(_stream())
         spec = {"kind": "threshold", "question": "count", "above": 5.0}
-        row, _ = await store.define(
-            tx, (stream.id, "s"), "m", spec, now_us=0, of_stream=2, in_all=2
-        )
+        row, _ = store.define(tx, (stream.id, "s"), "m", spec, now_us=0, of_stream=2, in_all=2)
         for at_us in times:
-            await history.insert(tx, row.id, Alert(), at_us, (CALM, "It is calm."), kept)
+            history.insert(tx, row.id, Alert(), at_us, (CALM, "It is calm."), kept)
         return row.id
 
     return await storage.write(fill)
@@ -55,8 +54,8 @@ def _stream() -> Any:
 
 
 async def read(storage: SqlStorage, number: int, begin: int, end: int, most: int) -> Any:
-    async with storage.reading() as rx:
-        found, complete = await history.read(rx, number, begin, end, most)
+    async with reading(storage) as rx:
+        found, complete = await rx.do(history.read, number, begin, end, most)
     return [(each.at_us, each.until_us) for each in found], complete
 
 

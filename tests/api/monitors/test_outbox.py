@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from databases import Database, database
+from transactions import writing
 
 from api.journal.sql import SqlStorage
 from api.monitors import outbox
@@ -58,10 +59,10 @@ class Process:
             raise WebhookError("answered with 500")
 
     async def put(self, *alerts: tuple[str, int, str]) -> None:
-        async with self.storage.writing() as tx:
+        async with writing(self.storage) as tx:
             for name, sequence, url in alerts:
                 body = f"{name}.{sequence}".encode()
-                await outbox.insert(tx, Alert(name, sequence, url, body), 0)
+                await tx.do(outbox.insert, Alert(name, sequence, url, body), 0)
 
     async def work(self, rounds: int = 5) -> list[str]:
         """What it sends until nothing is due."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from databases import new_database
 from service import PARAMS
+from transactions import reading, writing
 
 from api.journal import log
 from api.journal.model import StreamRow
@@ -42,37 +43,37 @@ async def filled(path: Path) -> store.MonitorRow:
     """A database with a stream and a monitor, whose site has an account."""
     storage = await SqlStorage.open(url_of(path))
     row = StreamRow(0, "s", "i", recipe_of(PARAMS).to_dict(), 1)
-    async with storage.writing() as tx:
-        stream = await log.create(tx, row)
+    async with writing(storage) as tx:
+        stream = await tx.do(log.create, row)
     assert stream is not None
-    async with storage.writing() as tx:
-        monitor, _ = await store.define(
-            tx, (stream.id, "s"), "m", {"kind": "x"}, now_us=1, of_stream=1, in_all=1
+    async with writing(storage) as tx:
+        monitor, _ = await tx.do(
+            store.define, (stream.id, "s"), "m", {"kind": "x"}, now_us=1, of_stream=1, in_all=1
         )
-        await store.put_account(tx, monitor.id, "a", Account(inc=1, seq=1))
-    async with storage.writing() as tx:
+        await tx.do(store.put_account, monitor.id, "a", Account(inc=1, seq=1))
+    async with writing(storage) as tx:
         of = stream.id, "s"
-        await list_rows.LISTS.define(tx, of, "m", {"k": 1}, now_us=1, of_stream=1, in_all=1)
-    async with storage.writing() as tx:
-        row = await list_rows.find(tx, stream.id, "m")
+        await tx.do(list_rows.LISTS.define, of, "m", {"k": 1}, now_us=1, of_stream=1, in_all=1)
+    async with writing(storage) as tx:
+        row = await tx.do(list_rows.find, stream.id, "m")
         assert row is not None
         said = {"rows": [], "certain": False}
         ask = {"as_of": 7, "serial": 3}
-        assert await list_rows.step(tx, row, asked=ask, opened_us=5, found=said)
-        assert not await list_rows.step(tx, row, asked=ask, opened_us=6, found=said)
+        assert await tx.do(list_rows.step, row, asked=ask, opened_us=5, found=said)
+        assert not await tx.do(list_rows.step, row, asked=ask, opened_us=6, found=said)
         post = Post(site="a", inc=1, seq=1, as_of=7, asked=None, base=None, entries=(), rest=0)
-        assert await list_rows.put_word(tx, row, Heard(post, 0), 3, 1) is None
+        assert await tx.do(list_rows.put_word, row, Heard(post, 0), 3, 1) is None
         other = Heard(replace(post, site="b"), 0)
-        assert await list_rows.put_word(tx, row, other, 3, 1) == 1
+        assert await tx.do(list_rows.put_word, row, other, 3, 1) == 1
     await storage.close()
     return monitor
 
 
 async def found(path: Path) -> tuple[list[store.MonitorRow], dict[int, Any]]:
     storage = await SqlStorage.open(url_of(path))
-    async with storage.reading() as rx:
-        monitors = await store.every(rx)
-        accounts = await store.accounts_of(rx, [each.id for each in monitors])
+    async with reading(storage) as rx:
+        monitors = await rx.do(store.every)
+        accounts = await rx.do(store.accounts_of, [each.id for each in monitors])
     await storage.close()
     return monitors, accounts
 
@@ -89,9 +90,9 @@ def test_a_restored_monitor_begins_an_epoch_and_vouches_for_nobody(tmp_path: Pat
 
 async def lists(path: Path) -> tuple[list_rows.ListRow, dict[str, Any]]:
     storage = await SqlStorage.open(url_of(path))
-    async with storage.reading() as rx:
-        (row,) = await list_rows.some(rx, await list_rows.versions(rx))
-        said = await list_rows.said(rx, row.id)
+    async with reading(storage) as rx:
+        (row,) = await rx.do(list_rows.some, await rx.do(list_rows.versions))
+        said = await rx.do(list_rows.said, row.id)
     await storage.close()
     return row, said
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from databases import KINDS, Database, database, new_database
+from transactions import reading, writing
 
 from api.access.keys import Role, mint
 from api.access.store import SqlKeyStore
@@ -47,49 +48,49 @@ def with_storage(database: Database, act: Callable[[SqlStorage], Awaitable[Any]]
 
 async def fill(storage: SqlStorage) -> None:
     """Two streams and what each kind of row there is."""
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         for name in ("gone", "s", "température 🌡"):
             row = StreamRow(
                 0, name, f"incarnation of {name}", {"params": {}}, NOW_US, 0.1, b"\0key"
             )
-            assert await log.create(tx, row) is not None
-    async with storage.writing() as tx:
-        assert await log.delete(tx, 1)
+            assert await tx.do(log.create, row) is not None
+    async with writing(storage) as tx:
+        assert await tx.do(log.delete, 1)
     posts = [
         Post(2, "a", b"first", 1),
         Post(2, "a", HEAVY, 7, Interval(5, 9)),
         Post(3, "Ä\n", b"third", 3),
     ]
-    async with storage.writing() as tx:
+    async with writing(storage) as tx:
         head = await tx.lock_head()
-        await log.append(tx, posts, head.catalog, NOW_US)
-    async with storage.writing() as tx:
+        await tx.do(log.append, posts, head.catalog, NOW_US)
+    async with writing(storage) as tx:
         head = await tx.lock_head()
         digest = hashlib.sha256(b"merged").digest()
         totals = Totals(1, 5, 1, NOW_US)
         snapshot = SnapshotRow(2, "a", head.generation + 1, 1, digest, b"merged", totals)
-        await log.compact(tx, head, [snapshot])
-    async with storage.writing() as tx:
-        await log.revoke(tx, (3, "poisoned"))
+        await tx.do(log.compact, head, [snapshot])
+    async with writing(storage) as tx:
+        await tx.do(log.revoke, (3, "poisoned"))
 
 
 async def content(storage: SqlStorage) -> list[Any]:
     """Everything a follower reads."""
-    async with storage.reading() as tx:
+    async with reading(storage) as tx:
         head = await tx.head()
         return [
             head,
             await tx.streams(),
             await tx.revocations(),
             await tx.rows(0, head.last, 1 << 30),
-            [snapshot async for snapshot in tx.snapshots(0)],
+            await tx.snapshots(0),
         ]
 
 
 async def create_one(storage: SqlStorage) -> int:
     """The number of a new stream."""
-    async with storage.writing() as tx:
-        created = await log.create(tx, StreamRow(0, "new", "i", {}, NOW_US))
+    async with writing(storage) as tx:
+        created = await tx.do(log.create, StreamRow(0, "new", "i", {}, NOW_US))
     assert created is not None
     return created.id
 
@@ -195,11 +196,11 @@ def test_the_numbers_of_the_catalog_continue_those_of_the_backup(
 
     async def create_and_delete(storage: SqlStorage) -> None:
         for number in range(1, 6):
-            async with storage.writing() as tx:
+            async with writing(storage) as tx:
                 row = StreamRow(0, "brief", str(number), {}, NOW_US)
-                assert await log.create(tx, row) is not None
-            async with storage.writing() as tx:
-                assert await log.delete(tx, number)
+                assert await tx.do(log.create, row) is not None
+            async with writing(storage) as tx:
+                assert await tx.do(log.delete, number)
 
     with_storage(database, create_and_delete)
     backup(url_of(sqlite), tmp_path / "backup")
@@ -214,9 +215,9 @@ def test_it_is_of_one_moment(
     before = with_storage(filled, content)
 
     async def post(storage: SqlStorage) -> None:
-        async with storage.writing() as tx:
+        async with writing(storage) as tx:
             head = await tx.lock_head()
-            await log.append(tx, [Post(2, "late", b"late", 1)], head.catalog, NOW_US)
+            await tx.do(log.append, [Post(2, "late", b"late", 1)], head.catalog, NOW_US)
 
     copied = backups._copied
 

@@ -129,8 +129,8 @@ def test_a_request_is_one_transaction(start: Start, monkeypatch: pytest.MonkeyPa
         assert client.put(f"/v1/streams/{name}", json=form).status_code == 201
     transactions: list[int] = []
 
-    async def failing(tx: Any, posts: Any, *rest: Any) -> Any:
-        outcomes = await append(tx, posts, *rest)
+    def failing(tx: Any, posts: Any, *rest: Any) -> Any:
+        outcomes = append(tx, posts, *rest)
         transactions.append(len({post.stream_id for post in posts}))
         if len(transactions) % 2:
             raise StorageError("the disk is full")

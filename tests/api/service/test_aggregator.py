@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from databases import Database, database
 from service import PARAMS, build
+from transactions import writing
 
 from api.errors import BusyError, StreamConflictError, UnknownStreamError
 from api.journal import log
 from api.journal.model import Head, Post, ReplayError, StreamRow
 from api.journal.sql import SqlStorage
+from api.journal.storage import Reader
 from api.service.aggregator import Aggregator, Limits
 from api.service.streams import Stream
 from api.service.threads import Threads
@@ -153,15 +155,15 @@ async def test_revoking_in_a_stream_that_was_deleted_elsewhere(aggregate: Open) 
 async def test_a_stream_of_a_later_release_fails_posts_and_stops_nothing(aggregate: Open) -> None:
     here = await aggregate()
     await here.create("s", FORM)
-    async with here._storage.writing() as tx:
+    async with writing(here._storage) as tx:
         row = StreamRow(0, "later", "x", {"family": "later"}, 0)
-        assert await log.create(tx, row) is not None
+        assert await tx.do(log.create, row) is not None
     for _ in range(2):
         with pytest.raises(ReplayError, match="family is 'later'"):
             await asyncio.wait_for(post(here, build(1)), 300)
-    async with here._storage.writing() as tx:
+    async with writing(here._storage) as tx:
         (later,) = [each for each in await tx.streams() if each.name == "later"]
-        await log.delete(tx, later.id)
+        await tx.do(log.delete, later.id)
     await asyncio.wait_for(post(here, build(1)), 300)
     assert (await here.ready())["running"] is True
 
@@ -173,7 +175,7 @@ async def test_a_database_that_went_back_is_not_followed(aggregate: Open) -> Non
     await here.create("s", FORM)
     for seed in range(3):
         await post(here, build(seed))
-    async with here._storage.writing() as tx:
+    async with writing(here._storage) as tx:
         head = await tx.lock_head()
         await tx.set_head(replace(head, last=head.last - 1))
     with pytest.raises(ReplayError, match=r"the database went back.*restart it"):
@@ -217,14 +219,14 @@ async def test_many_who_look_share_one_reading(
     aggregate: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = await aggregate()
-    head, count = here._storage.head, 0
+    read, count = here._storage.read, 0
 
-    async def counted() -> Head:
+    async def counted(statements: Callable[[Reader], Head]) -> Head:
         nonlocal count
         count += 1
-        return await head()
+        return await read(statements)
 
-    monkeypatch.setattr(here._storage, "head", counted)
+    monkeypatch.setattr(here._storage, "read", counted)
     found = await asyncio.gather(*(here.find("nope") for _ in range(50)), return_exceptions=True)
     assert {type(each) for each in found} == {UnknownStreamError}
     assert 0 < count <= 2

@@ -93,7 +93,7 @@ def test_nothing_is_acknowledged_or_folded_that_is_not_on_disk(
     post(stream, build(1).to_bytes())
     before = everything(stream)
 
-    async def fail(*_: Any) -> None:
+    def fail(*_: Any) -> None:
         raise StorageError("a secret of the disk")
 
     with monkeypatch.context() as patch:

@@ -131,7 +131,7 @@ async def test_where_nothing_can_be_decoded_nothing_is_begun(
     here = await aggregate()
     stream, _ = await here.create("s", FORM)
 
-    async def append(*_arguments: Any) -> Any:
+    def append(*_arguments: Any) -> Any:
         raise StorageError("it was asked")
 
     monkeypatch.setattr(log, "append", append)
@@ -148,7 +148,7 @@ async def test_a_fault_is_told_even_if_the_others_cannot_be_written(
     here = await aggregate()
     stream, _ = await here.create("s", FORM)
 
-    async def append(*_arguments: Any) -> Any:
+    def append(*_arguments: Any) -> Any:
         raise StorageError("the disk is full")
 
     monkeypatch.setattr(log, "append", append)

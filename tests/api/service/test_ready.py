@@ -18,6 +18,7 @@ import pytest
 import sqlalchemy as sa
 from databases import Database, database
 from service import OCTETS, PARAMS, build, problem
+from transactions import reading
 
 from api.journal import log
 from api.journal.model import Post, StorageError, StreamRow
@@ -128,10 +129,10 @@ def test_a_full_disk_is_found_by_whoever_asks_and_the_log_says_why(
 async def limit(storage: SqlStorage, pages: int) -> None:
     """Let a SQLite file grow by so many pages and no further."""
 
-    async def let(tx: Any) -> None:
-        ((count,),) = await tx._all(sa.text("PRAGMA page_count"))
-        ((free,),) = await tx._all(sa.text("PRAGMA freelist_count"))
-        await tx._all(sa.text(f"PRAGMA max_page_count = {count - free + pages}"))
+    def let(tx: Any) -> None:
+        ((count,),) = tx._all(sa.text("PRAGMA page_count"))
+        ((free,),) = tx._all(sa.text("PRAGMA freelist_count"))
+        tx._all(sa.text(f"PRAGMA max_page_count = {count - free + pages}"))
 
     await storage.write(let)
 
@@ -139,11 +140,11 @@ async def limit(storage: SqlStorage, pages: int) -> None:
 async def append(storage: SqlStorage, size: int) -> None:
     row = StreamRow(-1, "s", "made", {}, 0)
 
-    async def write(tx: Writer) -> None:
-        streams = await tx.streams() or [await log.create(tx, row)]
+    def write(tx: Writer) -> None:
+        streams = tx.streams() or [log.create(tx, row)]
         assert streams[0] is not None
-        head = await tx.head()
-        await log.append(tx, [Post(streams[0].id, "a", os.urandom(size), 1)], head.catalog, 0)
+        head = tx.head()
+        log.append(tx, [Post(streams[0].id, "a", os.urandom(size), 1)], head.catalog, 0)
 
     await storage.write(write)
 
@@ -176,7 +177,7 @@ async def test_a_proof_is_written_and_leaves_nothing(database: Database, open_st
     """Neither rows, nor a head that replicas would look at, nor a database that grows."""
     storage = await open_storage(database.url)
     await append(storage, 10)
-    async with storage.reading() as tx:
+    async with reading(storage) as tx:
         before = await tx.head(), await tx.streams(), await tx.rows(0, 100, 1 << 20)
     writability = Writability(storage, Observer(), clock := Clock())
     proofs = set()
@@ -197,7 +198,7 @@ async def test_a_proof_is_written_and_leaves_nothing(database: Database, open_st
     assert len(set(sizes)) <= 1
     ((proof,),) = database.execute("SELECT proof FROM instance")
     assert len(proof) < 100
-    async with storage.reading() as tx:
+    async with reading(storage) as tx:
         assert before == (await tx.head(), await tx.streams(), await tx.rows(0, 100, 1 << 20))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from databases import new_database
 from service import PARAMS, build
+from transactions import reading
 
 from api.journal.model import Post
 from api.journal.sql import SqlStorage
@@ -168,9 +169,9 @@ async def test_a_source_that_cannot_be_merged_stays_in_the_journal_and_the_other
         await post(here, "s", seed, "ab"[seed % 2])
     for _ in range(2):
         await here.compact()
-    async with here._storage.reading() as rx:
+    async with reading(here._storage) as rx:
         rows = await rx.rows(0, 100, 1 << 20)
-        snapshots = [each async for each in rx.snapshots(0)]
+        snapshots = await rx.snapshots(0)
     assert [row.source for row in rows] == ["a", "a"]
     assert {each.source for each in snapshots} == {"b"}
     assert failures(here, "compact") == 2
