@@ -198,14 +198,17 @@ class RetainedRecords(_Retained, RecordRows):
     def admit_records(
         self, records: Records, weights: Int64Array, times: Int64Array, ids: Int64Array
     ) -> None:
-        """Admit valid rows, in parts: a compaction renumbers texts, so it must not run between
-        numbering a part's texts and storing its rows.
+        """Admit valid rows, in parts: a compaction may renumber texts, so it must not run between
+        numbering texts and storing a part's rows. It then has dictionaries of its own.
         """
+        maps, numbered = self._maps(records.columns), list(self._texts)
         for stop in range(len(ids), 0, -_RECORDS_AT_ONCE):  # the last rows are mostly the latest
             part = slice(max(stop - _RECORDS_AT_ONCE, 0), stop)
             count = part.stop - part.start
             self.expect(count)
-            maps, first = self._maps(records.columns), self.gathered
+            if any(known is not each for known, each in zip(numbered, self._texts, strict=True)):
+                maps, numbered = self._maps(records.columns), list(self._texts)
+            first = self.gathered
             self.admit(
                 np.arange(count, dtype=np.int64), weights[part], times[part], ids[part],
                 checked=True,
