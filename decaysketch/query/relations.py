@@ -131,7 +131,7 @@ class _Rows(NamedTuple):
     def estimates(
         self, value: Float64Array, influence: Float64Array, leverage: Float64Array,
         unbounded: Sequence[tuple[str, BoolArray]], *, of_unit: bool = False,
-        shape: _Shape | None = None,
+        shape: _Shape | None = None, within: Sequence[Float64Array] = (),
     ) -> Estimates:  # fmt: skip
         """Return the estimates for a smooth function over sums.
 
@@ -142,6 +142,8 @@ class _Rows(NamedTuple):
             unbounded: caveats, each with its groups. Their results have no bound but the range.
             of_unit: the sums are over observations, not over their weights.
             shape: the intervals' scale. None: the results' scale.
+            within: float64[n], influences on sums that the function is of. A few rows decide the
+                result if they decide one of them.
         """
         parts, columns, group, size = self.parts, self.columns, self.group, self.parts.size
         shape = (
@@ -174,7 +176,8 @@ class _Rows(NamedTuple):
             value, np.where(open_groups, shape.least, lower),
             np.where(open_groups, shape.most, upper),
         )  # fmt: skip
-        few = around.few if not missed else around.few & ~missed[0]
+        few = np.array([around.few, *(self._few(each, leverage, open_groups) for each in within)])
+        few = few.any(axis=0) if not missed else few.any(axis=0) & ~missed[0]
         caveats = [("few-rows", few & ~open_groups)]
         if missed:
             caveats.insert(0, ("unequal-weights", (missed[0] | missed[1]) & ~open_groups))
@@ -182,6 +185,14 @@ class _Rows(NamedTuple):
             parts, ends, spread, step, self.counts, [*unbounded, *caveats],
             least=shape.least, most=shape.most,
         )  # fmt: skip
+
+    def _few(
+        self, influence: Float64Array, leverage: Float64Array, open_groups: BoolArray
+    ) -> BoolArray:
+        """Return the groups where a few rows decide a sum."""
+        x = influence / np.maximum(1.0 - leverage, LEAST_REST)
+        x = np.where(open_groups[self.group], 0.0, x)
+        return Terms.of(self.parts, self.columns, self.group, x).few
 
     def _over_weights(self, x: Float64Array, terms: Terms) -> tuple[Any, list[BoolArray]]:
         """Return the sums of x, a function over weights, and the groups in which light observations
@@ -334,7 +345,8 @@ def covariance(parts: Parts, columns: Sequence[str]) -> Estimates:
 def correlation(parts: Parts, columns: Sequence[str]) -> Estimates:
     """Return Pearson's correlation between two columns, weighted by decayed weight.
 
-    Args, errors and complexity are as in :func:`ratio`.
+    Args, errors and complexity are as in :func:`ratio`. Both deviations are as uncertain as
+    variances: a heavy tail may lack its largest rows, and no row in the products shows it.
     """
     rows = _read(parts, columns)
     pair, group = _Centred.of(rows), rows.group
@@ -351,6 +363,7 @@ def correlation(parts: Parts, columns: Sequence[str]) -> Estimates:
     found = rows.estimates(
         value, influence, np.minimum(leverage, 1.0), [("equal-values", level), ("faded", faded)],
         shape=_Shape(np.arctanh(value), rest, np.tanh, -1.0, 1.0),
+        within=[(each * each - 1.0) / over for each in (u, v)],
     )  # fmt: skip
     found.stderr[level & pair.level & ~found.exact] = 1.0  # half the range
     return found
