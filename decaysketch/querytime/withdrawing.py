@@ -93,7 +93,7 @@ def tombstones(
             table: Any = SampleTable(_Rows(state, now))  # type: ignore[arg-type]  # as far as read
             for each in bound:
                 rows |= each.holds(table)
-        else:
+        elif ids is not None:
             rows[matching(state.ids, integer_column("ids", ids))] = True
         gone = withdrawn_rows(params, state.records)
         found.append(_only(state, rows if gone is None else rows & ~gone))

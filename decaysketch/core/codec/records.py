@@ -77,7 +77,7 @@ def _front_coded(texts: TextsOfEach) -> tuple[bytes, Int64Array]:
     joined = "".join(texts.texts)
     each: Sequence[str | bytes] = texts.texts
     if not joined.isascii():
-        each = [*map(str.encode, each)]
+        each = [*map(str.encode, texts.texts)]
     bounds = np.zeros(len(each) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, each), np.int64, len(each)), out=bounds[1:])
     ends = np.empty(len(texts.offsets), np.int64)
