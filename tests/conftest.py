@@ -135,6 +135,7 @@ _MARKS = {
         "tests/test_gateway.py",
         "tests/test_wheel.py",
         "tests/api/access/test_keys.py::test_a_database_that_says_nothing",
+        "tests/api/test_readers.py::test_the_rules_and_the_dashboard",
         "tests/benchmarks/test_paper_program.py",
         "tests/client/test_trust.py",
         "tests/api/service/test_metrics.py::test_workers_count_together",
