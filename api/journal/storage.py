@@ -62,8 +62,8 @@ class Reader(Protocol):
         """Return the sources with row numbers up to ``upto``, in order."""
 
     def snapshots(self, after: int) -> Iterator[list[SnapshotRow]]:
-        """Yield snapshots with ``upto > after``, grouped by source, the newest generation
-        first. A list has all snapshots of its sources, and a few MB unless one source has more.
+        """Yield portions of the snapshots with ``upto > after``, grouped by source, the newest
+        generation first. A portion has a few MB, unless one source has more.
         """
 
     def select(

@@ -306,15 +306,20 @@ class Follower:
 
     async def _read_snapshots(self, step: Step) -> None:
         loaded: set[SourceKey] = set()
+        torn: dict[SourceKey, int] = {}
         cursor = self._cursor
         portions = await step(lambda rx: rx.snapshots(cursor))
         while (portion := await step(lambda _rx: next(portions, None))) is not None:
-            await self._load(portion, loaded)
+            await self._load(portion, loaded, torn)
         self._observer.reloaded()
 
-    async def _load(self, snapshots: list[SnapshotRow], loaded: set[SourceKey]) -> None:
+    async def _load(
+        self,
+        snapshots: list[SnapshotRow],
+        loaded: set[SourceKey],
+        torn: dict[SourceKey, int],
+    ) -> None:
         """Load the newest intact snapshot per source."""
-        torn: dict[SourceKey, int] = {}
         snapshots.reverse()
         while snapshots:
             snapshot = snapshots.pop()  # so that it is freed once its sketch is loaded

@@ -17,7 +17,6 @@ time.
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -416,9 +415,9 @@ class Transaction:
         self.step()
         found = [each for each in self.state.snapshots.values() if each.upto > after]
         found.sort(key=lambda each: (_source_of(each), -each.generation))
-        for _source, some in itertools.groupby(found, _source_of):
+        for each in found:
             self.step()
-            yield list(some)
+            yield [each]
 
     # Writing.
 
