@@ -58,7 +58,7 @@ def _columns(params: SketchParams, ids: npt.ArrayLike, weights: npt.ArrayLike) -
         ("weights", weights, 1, params.max_weight),
     ):
         if are_within(given, low, high):
-            columns.append(read_only(given))
+            columns.append(read_only(np.asarray(given)))
             continue
         column = np.ascontiguousarray(given)
         if column.dtype.kind not in "iu" or column.ndim != 1:

@@ -176,8 +176,9 @@ class _Rows(NamedTuple):
             value, np.where(open_groups, shape.least, lower),
             np.where(open_groups, shape.most, upper),
         )  # fmt: skip
-        few = np.array([around.few, *(self._few(each, leverage, open_groups) for each in within)])
-        few = few.any(axis=0) if not missed else few.any(axis=0) & ~missed[0]
+        decided = [around.few, *(self._few(each, leverage, open_groups) for each in within)]
+        few = np.asarray(np.any(decided, axis=0))
+        few = few if not missed else few & ~missed[0]
         caveats = [("few-rows", few & ~open_groups)]
         if missed:
             caveats.insert(0, ("unequal-weights", (missed[0] | missed[1]) & ~open_groups))
