@@ -110,7 +110,7 @@ class TestQuarantine:
     def test_the_row_is_named_with_a_way_out(self, tmp_path: Path) -> None:
         path, out = rows_of(tmp_path / "a.csv", *self.ROWS), tmp_path / "a.sketch"
         said = run("build", path, "--out", out, *COLUMNS, status=1).stderr
-        assert f"{path}: at[2] is null; --quarantine FILE" in said
+        assert f"{path}: at[2] is missing; --quarantine FILE" in said
         assert not out.exists()
 
     def test_rows_are_kept_counted_and_the_others_taken(self, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ class TestQuarantine:
         build = ("build", *paths, "--out", out, *COLUMNS, "--quarantine", kept)
         assert json.loads(run(*build, "--json").stdout)["refused"] == 6
         found = [json.loads(line) for line in kept.read_text().splitlines()]
-        reasons = [(1, "seq", "is null"), (2, "at", "is null"), (3, "meter", "is null")]
+        reasons = [(1, "seq", "is missing"), (2, "at", "is missing"), (3, "meter", "is missing")]
         assert [(row["place"], row["row"], row["column"], row["reason"]) for row in found] == [
             (str(path), *each) for path in paths for each in reasons
         ]

@@ -119,7 +119,7 @@ class TestDataFrames:
         """).collect()
         assert sum(row.rows for row in rows) == ROWS - 7
         assert sum(row.refused for row in rows) == 7
-        assert all(row.first_refusal.endswith("is null") for row in rows)
+        assert all(row.first_refusal.endswith("is missing") for row in rows)
         whole = sql.sql("""
             SELECT device, sketch_build('temps', value, weight, at, device, number) AS sketch
             FROM gappy WHERE at IS NOT NULL GROUP BY device

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import re
-import signal
 import sqlite3
 import stat
 import time
@@ -469,18 +468,12 @@ def test_a_database_that_says_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path:
         await store.put(row)
         cache = KeyCache(store, required=True)
         await cache.reload()
-        stopped = postgres_server().processes()
-        for process in stopped:
-            os.kill(process, signal.SIGSTOP)
-        try:
+        with postgres_server().paused():
             monkeypatch.setattr(access_keys, "READ_S", 0.5)
             with pytest.raises(StorageError, match=r"not read within 0\.5 s"):
                 async with asyncio.timeout(300):
                     await cache.reload()
             monkeypatch.setattr(access_keys, "READ_S", 300.0)
-        finally:
-            for process in stopped:
-                os.kill(process, signal.SIGCONT)
         await cache.reload()
         assert await cache.recognise(token) is not None
 
