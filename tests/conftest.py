@@ -137,6 +137,7 @@ _MARKS = {
         "tests/api/access/test_keys.py::test_a_database_that_says_nothing",
         "tests/api/test_readers.py::test_the_rules_and_the_dashboard",
         "tests/benchmarks/test_paper_program.py",
+        "tests/benchmarks/test_report.py::TestWhatIsMissing::test_packages_are_named_and_left_out",
         "tests/client/test_trust.py",
         "tests/api/service/test_metrics.py::test_workers_count_together",
         "tests/api/test_logs.py::test_lines_of_uvicorn_have_the_same_form",
