@@ -17,7 +17,6 @@ ratios         each ``r`` for which the ``A - r B`` interval contains 0 (Fieller
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -30,7 +29,7 @@ from decaysketch.errors import ParameterError
 from decaysketch.query import aggregates, ensemble
 from decaysketch.query.aggregates import LEAST_REST
 from decaysketch.query.columns import SampleTable
-from decaysketch.query.difference import COUNTED, Comparison, check_positive, checked
+from decaysketch.query.difference import COUNTED, Comparison, averaged, check_positive, checked
 from decaysketch.query.dispatch import check_compared
 from decaysketch.query.estimate import Estimate, Interval
 from decaysketch.query.group_sums import (
@@ -475,15 +474,10 @@ def _few_decide(rows: _Rows, f: Float64Array, factors: Float64Array) -> BoolArra
 
 def _of_means(rows: _Rows, how: Comparison, at_most: float | None) -> Estimates:
     """Compare means or, given a value, the shares that are not above it."""
-    parts, group, v = rows.parts, rows.group, rows.values
-    assert v is not None
+    parts, group = rows.parts, rows.group
+    assert rows.values is not None
     shares, ratio = at_most is not None, how == "ratio"
-    least, most = (-1.0, 1.0) if shares else (-math.inf, math.inf)
-    if ratio:
-        check_positive(v, "ranks" if shares else "means")
-        least, most = 0.0, math.inf
-    if at_most is not None:
-        v = (v <= at_most).astype(np.float64)
+    v, least, most = averaged(rows.values, how, at_most)
     g1, g2 = rows.first, rows.second
     a, b = rows.sum(g1), rows.sum(g2)
     m1, m2 = rows.sum(g1 * v) / a, rows.sum(g2 * v) / b

@@ -61,6 +61,7 @@ __all__ = [
     "Filters",
     "Moment",
     "Pair",
+    "averaged",
     "check_positive",
     "checked",
     "compare",
@@ -432,17 +433,34 @@ def check_positive(values: Float64Array, name: str) -> None:
 # ------------------------------------------------------------------------------------------- means
 
 
-def _of_means(rows: _Rows, how: Comparison, confidence: float, at_most: float | None) -> Estimate:
-    """Compare means or, given a value, the shares that are not above it."""
-    sample, columns, v = rows.sample, rows.columns, rows.values
-    assert v is not None
-    shares, ratio = at_most is not None, how == "ratio"
-    least, most = (-1.0, 1.0) if shares else (-math.inf, math.inf)
-    if ratio:
-        check_positive(v, "ranks" if shares else "means")
+def averaged(
+    values: Float64Array, how: Comparison, at_most: float | None
+) -> tuple[Float64Array, float, float]:
+    """Return the numbers whose means are compared, and the range of a result.
+
+    Args:
+        values: float64[n].
+        how: the comparison.
+        at_most: None: means are compared. A value: the shares that are not above it.
+
+    Raises:
+        ParameterError: a ratio, and a value is negative.
+    """
+    least, most = (-math.inf, math.inf) if at_most is None else (-1.0, 1.0)
+    if how == "ratio":
+        check_positive(values, "means" if at_most is None else "ranks")
         least, most = 0.0, math.inf
     if at_most is not None:
-        v = (v <= at_most).astype(np.float64)
+        values = (values <= at_most).astype(np.float64)
+    return values, least, most
+
+
+def _of_means(rows: _Rows, how: Comparison, confidence: float, at_most: float | None) -> Estimate:
+    """Compare means or, given a value, the shares that are not above it."""
+    sample, columns = rows.sample, rows.columns
+    assert rows.values is not None
+    shares, ratio = at_most is not None, how == "ratio"
+    v, least, most = averaged(rows.values, how, at_most)
     g1, g2 = rows.first.weights, rows.second.weights
     a, b = (float((columns.masses * g).sum()) for g in (g1, g2))
     if not (a > 0.0 and b > 0.0):
