@@ -142,7 +142,7 @@ def _postgresql(
 
 
 class _Connection(psycopg.Connection[Any]):
-    """A connection whose waits end when ``check`` raises."""
+    """A connection. Its waits end when ``check`` raises."""
 
     check: Callable[[], None]
 
@@ -151,7 +151,7 @@ class _Connection(psycopg.Connection[Any]):
 
 
 def _checked(gen: Generator[Any, Any, T], check: Callable[[], None]) -> Generator[Any, Any, T]:
-    """Run a generator of the driver, which waits for the server in each ``yield``."""
+    """Run a generator of the driver. Each of its ``yield`` waits for the server."""
     try:
         awaited = next(gen)
         while True:

@@ -44,7 +44,6 @@ _KEYS_ASKED = 256  # in one statement
 _SIZES_READ = 1024  # in one statement
 # Beside the recipe of a stream, as JSON, and only where it is so: a release that does not know it
 # refuses the stream, instead of taking observations under other ids.
-# Next to a recipe, in its column.
 _BIND_KEYS, _INGEST, _VIEW = "bind_keys", "ingest", "view"
 _ABOUT, _FROM_LEVEL, _STANDING = "about", "from_level", "standing"
 

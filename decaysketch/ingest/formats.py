@@ -1,7 +1,7 @@
 """The formats, with the mapping and the parser of each.
 
-A new format needs a line in ``AnyMap``, and for JSON documents one in :data:`DOCUMENTS`. Bodies
-with many readings, which only a server receives, have a line in ``Mappings``.
+A new format needs a line in ``AnyMap``, and for JSON documents one in :data:`DOCUMENTS`. Only a
+server receives bodies with many readings. These formats have a line in ``Mappings``.
 """
 
 from __future__ import annotations

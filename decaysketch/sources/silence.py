@@ -1,13 +1,13 @@
-"""Spells in which a source missed every message that others heard.
+"""Spells during which a source missed every message that others heard.
 
 A source that was down did not fail to hear a message. The rows that another source heard are sorted
 by time. A run of ``r`` misses for a source with usual share ``q`` has the probability ``n (1 -
 q)^r`` somewhere among ``n`` rows. Misses come in clumps. A spell is therefore reported only if this
 is below 1e-6 with ``q`` halved, and the run is also more than twice the tenth longest run.
 
-Measured on a log from 12 receivers, one of which was down for half the time: the share that it
-hears is .29 with the spell and .80 without (.81 while it is up). Runs of the 11 others: 0 false
-spells in 220 checks (``python -m quality.coverage --part silence``).
+Measured on a log from 12 receivers. One was down for half the time: it heard a share of .29 with
+the spell and .80 without (.81 while it was up). Runs of the 11 others: 0 false spells in 220 checks
+(``python -m quality.coverage --part silence``).
 """
 
 from __future__ import annotations
