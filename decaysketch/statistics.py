@@ -151,7 +151,7 @@ class Statistics:
 
         Raises:
             ParameterError: one of the two does not support it.
-            IncompatibleSketchError: sketches whose cells are not alike.
+            IncompatibleSketchError: the sketches have different parameters for their cells.
         """
         ours, theirs = self._ask("join", "key_total"), other._ask("join", "key_total")
         rows = self._ask("join", "inner_product", other=other.view)

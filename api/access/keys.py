@@ -216,7 +216,9 @@ def mint(
 
 
 def rotate(row: KeyRow, now_us: int, grace_us: int) -> tuple[KeyRow, str]:
-    """Return the key with a new secret. The previous one is accepted for ``grace_us`` more."""
+    """Return the key with a new secret. The server accepts the previous one for another
+    ``grace_us`` microseconds.
+    """
     token = _token(row.prefix)
     changed = replace(
         row,

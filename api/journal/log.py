@@ -56,18 +56,18 @@ def append(
 
     Args:
         tx: a fresh transaction.
-        posts: checked against the catalog with that number.
-        catalog: the catalog number.
+        posts: the posts, which were checked against a catalog.
+        catalog: number of that catalog.
         now_us: time of receipt.
-        upto: number of the last journal row considered when the posts were found to be joinable.
-            None: they can be joined with any row.
+        upto: number of the last journal row when the service checked that the posts contradict no
+            earlier row. None if these posts cannot contradict one.
 
     Returns:
-        The outcome per post. Posts rejected for their interval are included.
+        One outcome per post, also for a post whose interval is rejected.
 
     Raises:
         CatalogChangedError: the catalog has changed. The posts must be checked again.
-        OvertakenError: the journal has another row since.
+        OvertakenError: the journal has a later row than ``upto``.
     """
     head = tx.lock_head()
     if head.catalog != catalog:

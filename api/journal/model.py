@@ -121,10 +121,12 @@ class StreamRow:
     standing: Mapping[str, int] = field(default_factory=dict)
 
     def standing_at(self, now_us: int) -> dict[str, int]:
-        """Return the conditions that stand at a time. A condition is a change of the catalog, and
-        the journal accepts a post only from a process that knows the latest catalog. So a row is
-        either in the journal before a condition, whose request withdraws it, or becomes a tombstone
-        before it is journaled, in whichever process it arrives. Its columns are never written.
+        """Return the standing conditions for withdrawals at a time.
+
+        No matching row escapes. A condition changes the catalog, and the journal accepts a post
+        only from a process that knows the latest catalog. The request that sets the condition
+        withdraws the rows that the journal has by then. Each later row becomes a tombstone in the
+        process that receives it, so the journal never contains its columns.
         """
         return {where: until for where, until in self.standing.items() if until > now_us}
 

@@ -33,8 +33,8 @@ __all__ = ["Functions", "Lists", "Monitors", "start"]
 async def start(
     aggregator: Aggregator, storage: Storage, settings: Settings, stack: AsyncExitStack
 ) -> tuple[Monitors, Lists, Functions]:
-    """Start to evaluate, and to send waiting alerts. ``stack`` ends it, before the database is
-    closed.
+    """Start the evaluation, and the delivery of waiting alerts. ``stack`` stops both before it
+    closes the database.
     """
     webhooks = Webhooks.of(settings)
     outbox = Outbox(

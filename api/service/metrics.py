@@ -342,8 +342,8 @@ class Metrics(Observer):
         self._dropped.labels(self._stream(stream), column, reason).inc(count)
 
     def left_out(self, stream: str) -> None:
-        """Count a part that an acknowledged post contained, and that is not in the stream
-        because it contradicts the present content.
+        """Count a part of an acknowledged post that the stream does not contain, because it
+        contradicts the stream's content.
         """
         self._left_out.labels(self._stream(stream)).inc()
 

@@ -133,12 +133,12 @@ class Sender:
 
 
 class Senders:
-    """The sources in all streams, by stream id and name.
+    """Statistics of all sources, by stream id and source name.
 
-    One thread, the event loop's, calls the methods that change it.
+    Only the event loop's thread calls the methods that change them.
 
     Args:
-        since_us: now.
+        since_us: time at which counting begins.
     """
 
     def __init__(self, since_us: int) -> None:

@@ -76,7 +76,8 @@ def read_card(folder: Path) -> dict[str, Any] | None:
 
 
 def look(folder: Path, id_key: bytes | None = None) -> list[Piece]:
-    """Return everything that a spool contains. Changes nothing. A client may have it open.
+    """Return everything that a spool contains. Change nothing. A client may use the spool
+    meanwhile.
 
     Args:
         folder: the spool.

@@ -231,7 +231,8 @@ def mix_constants(id_bits: int, word: Callable[[int], int]) -> Int64Array:
     """Return the id mixing's round constants ``[k_0, m_0, k_1, m_1, ...]``, each below
     ``2^id_bits``.
 
-    It uses key words 0 to ``2 * MIX_ROUNDS - 1``. Multipliers are made odd, hence invertible.
+    They come from the key words 0 to ``2 * MIX_ROUNDS - 1``. Each multiplier is made odd, so that
+    it has an inverse.
     """
     mask = (1 << id_bits) - 1
     constants = []

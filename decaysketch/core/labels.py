@@ -262,12 +262,15 @@ class LabelBook:
 
 
 def codes_of(labels: Any, id_key: bytes | None = None) -> Any:
-    """Return label codes in the form that a sketch accepts values: for one label one number, None
-    if missing. For a column return int64[n], masked where it has gaps.
+    """Return label codes in a form that a sketch accepts as values.
 
     Args:
-        labels: a text or None, a column of texts and None, or a masked one. None for a column
-            without any, or :class:`EncodedLabels`.
+        labels: one text, None, a column of texts and None, a masked column, or
+            :class:`EncodedLabels`.
+
+    Returns:
+        One number for one text, and None for None. For a column int64[n], masked where a label is
+        missing.
 
     Raises:
         ObservationError: a value is no label, with its row.

@@ -111,18 +111,19 @@ def undated(unit: str, times: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
 def of_another_clock(
     unit: str, rows: int, outside: int, ends: tuple[int, int] | None = None
 ) -> str | None:
-    """Return the sentence for times that no clock shows, next to others that are dates.
+    """Return a warning if some times are dates and others are not: those come from a clock that
+    was not set.
 
-    Times that count from their own beginning (a simulation) are all outside. Then there is no
-    sentence, unless ``rows`` and ``outside`` count times that are dates by their type.
+    If no time is a date, the times count from a beginning of their own (a simulation), and there
+    is nothing to warn about.
 
     Args:
         unit: the times' unit.
         rows, outside: how many times there were, and how many are :func:`undated`.
-        ends: the oldest and the newest outside time, if they are known.
+        ends: the oldest and the newest of these, if they are known.
 
     Returns:
-        None: nothing is suspicious.
+        The warning, or None.
 
     Example:
         >>> print(of_another_clock("s", 10, 1, (0, 0)))

@@ -72,12 +72,12 @@ def gammaln(x: float) -> float:
 def gammaincinv(shape: Float64Array, probability: float) -> Float64Array:
     """Return the quantile for the gamma distribution with scale 1, for each shape.
 
-    Many shapes are read from a curve for their probability: the cube root of the quantile over the
-    shape (Wilson and Hilferty 1931) is smooth in ``1 / sqrt(shape)``, so a Chebyshev polynomial
-    gives it with a relative error below 1e-9. This is ten times as fast as SciPy's search. SciPy
-    finds quantiles for shapes too small for the curve.
+    For many shapes, one Chebyshev polynomial per probability gives the quantiles, with a relative
+    error below 1e-9. It approximates ``cbrt(quantile / shape)`` as a smooth function of
+    ``1 / sqrt(shape)`` (Wilson and Hilferty 1931), and is ten times as fast as SciPy's search.
+    SciPy computes the quantiles for few shapes, and for shapes too small for the polynomial.
 
-    Complexity: O(n). The first call for a probability makes its curve, in about 1 ms.
+    Complexity: O(n). The first call for a probability computes its polynomial in about 1 ms.
     """
     special = _scipy()
     shape = np.asarray(shape, dtype=np.float64)

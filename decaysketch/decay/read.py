@@ -119,9 +119,9 @@ def parse(text: str | Mapping[str, Any], time_unit: str | None = None) -> Decay:
         time_unit: unit of the stream that the query reads. None: the text may have no units.
 
     Raises:
-        ParameterError: none of these spellings, a length of time that is not a number in the
-            stream's unit, or a decay outside its domain. The message names the place and the
-            permitted input there.
+        ParameterError: the text has no known spelling, a duration does not convert to the
+            stream's unit, or a parameter is outside its domain. The message names the place and
+            the permitted input there.
 
     Complexity: O(characters). For the text of an expression see :mod:`decaysketch.decay.symbolic`.
 

@@ -275,14 +275,14 @@ def read(
     *,
     key_bits: int | None = None,
 ) -> Grid:
-    """Return the counters of sources under a decay, added.
+    """Return the sum of the sources' counters under a decay.
 
     Args:
         sources: sources with the same layers and seed.
         layers: root first, leaf last.
         seed: seed of the hash functions.
-        decay: an event's weight as a function of its age ``now - time``, which does not rise.
-            Windows count ages up to and including their width.
+        decay: an event's weight as a function of its age ``now - time``. It does not rise with age.
+            A window includes the age that equals its width.
         now: time of the query. Later events are not counted.
         key_bits: keys are integers with this number of bits.
 

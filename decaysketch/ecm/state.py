@@ -349,9 +349,8 @@ class CollectionState:
 
     Attributes:
         params: the stream's parameters, with the capacity in force.
-        entries: by source and epoch, no two with one name.
-        told: the clock that the collection received itself. None if it is not later than the
-            clock of an entry.
+        entries: in order of source and epoch. No two have both in common.
+        told: the time that the caller set. None if an entry's clock is as late or later.
     """
 
     params: ECMParams

@@ -1,7 +1,8 @@
 """The formats, with the mapping and the parser of each.
 
-A new format needs a line in ``AnyMap``, and for JSON documents one in :data:`DOCUMENTS`. Only a
-server receives bodies with many readings. These formats have a line in ``Mappings``.
+A format whose body is one message has its mapping in ``AnyMap`` and ``_MapOfStream``, and its
+function in :data:`DOCUMENTS`. Only a server receives bodies with many readings: their mappings are
+in ``_MapOfStream`` alone.
 """
 
 from __future__ import annotations

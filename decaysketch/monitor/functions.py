@@ -349,8 +349,8 @@ class FunctionSource:
 
     @property
     def unreported(self) -> float | None:
-        """For frequent items: the estimate up to which the source need not report an item. With the
-        first look, pass every key that may exceed it.
+        """For frequent items: up to this estimate, the source does not report an item. In your
+        first call of :meth:`look`, pass every key whose estimate may exceed it.
         """
         return None if self._items is None else self._items.default
 

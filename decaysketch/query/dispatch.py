@@ -336,7 +336,7 @@ def check_compared(question: Question[Any] | str) -> Question[Any]:
 
 
 def modified_question(question: Question[Any] | str, modifiers: Modifiers) -> Question[Any]:
-    """Return the aggregate that a query with modifiers means: a column sum is the total.
+    """Return the aggregate that a query with modifiers computes. ``sum`` with ``of`` is ``total``.
 
     Raises:
         ParameterError: the aggregate does not exist, or does not accept these modifiers.

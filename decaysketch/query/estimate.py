@@ -226,8 +226,8 @@ class Estimate:
         return found | {"caveats": list(self.caveats)} if self.caveats else found
 
     def over(self, magnitude: int) -> Estimate:
-        """Return the estimate times ``2^magnitude``, with an allowance for the loss below the
-        smallest normal float64. The result is then not exact.
+        """Return the estimate times ``2^magnitude``. If a number falls below the smallest normal
+        float64, the bounds contain the lost digits, and the result is not exact.
         """
         if not magnitude:
             return self

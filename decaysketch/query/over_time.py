@@ -19,7 +19,7 @@ class TimeTable:
         question: the query.
         arguments: its arguments.
         times: the query times, in the stream's unit.
-        answers: the result at each time. With ``by`` a :class:`decaysketch.GroupTable` each.
+        answers: the result at each time. With ``by``, each is a :class:`decaysketch.GroupTable`.
         time_unit: the stream's unit.
     """
 

@@ -121,7 +121,9 @@ class SeriesView(OwnView):
 
     @abstractmethod
     def availability(self, validity: float, *, forget: float | None, confidence: float) -> Estimate:
-        """Return the share of time since its first row during which a series had a valid value."""
+        """Return the share of a series' life in which it had a valid value. The life begins with
+        the first row.
+        """
 
     @abstractmethod
     def interval_quantile(self, q: float, *, confidence: float) -> Estimate:

@@ -179,8 +179,8 @@ def _latest(params: SketchParams, mark_offsets: Int64Array, marks: Int64Array) -
 
 
 def by_stratum(state: StrataState) -> tuple[ManySketches, npt.NDArray[np.intp]]:
-    """Return one canonical state per stratum, one after the other, and each row's number in the
-    given state. Value keys are missing.
+    """Return one canonical state per stratum without value keys, one after the other, and for each
+    row its number in the given state.
     """
     order = np.argsort(state.stratum, kind="stable")
     offsets = np.concatenate(

@@ -44,12 +44,12 @@ def level_of(entity: int, weight: int, words: Sequence[int]) -> int:
 def state(
     rows: Iterable[Row], capacity: int, resolution: int, words: Sequence[int]
 ) -> tuple[list[Row], list[int]]:
-    """Rows that stay, in canonical order, and watermarks.
+    """Return the rows that the sketch stores, in canonical order, and its watermarks.
 
     Args:
-        rows: with any repetition. Of weight 0 they are no observations.
-        capacity, resolution: of the parameters.
-        words: the two key words of the sampling.
+        rows: all rows, any of them repeatedly. Rows with weight 0 are ignored.
+        capacity, resolution: the parameters with these names.
+        words: the two key words for sampling.
     """
     latest: dict[tuple[int, int, int, int], Row] = {}
     for row in rows:

@@ -106,7 +106,7 @@ class SeriesRows(ColumnBag):
     def check(
         self, values: Any, weights: Any, times: Any, ids: Any, entities: Any, starts: Any
     ) -> _native.Batch | None:
-        """Return columns that need no conversion and are within bounds as a batch, or None."""
+        """Return the columns as a batch. None if one needs conversion or exceeds a bound."""
         if type(times) is not np.ndarray or type(values) is not np.ndarray:
             return None
         if values.dtype != self.params.value_dtype or values.shape != times.shape:

@@ -89,14 +89,14 @@ class Header:
         family: family byte.
         optional_flags: one bit per optional section after the columns.
         fingerprint: 8-byte parameter fingerprint.
-        params: as in ``SketchParams.to_dict()``, or None if the bytes do not embed them as families
-            1 and 2 do.
+        params: as in ``SketchParams.to_dict()``. None if the bytes do not contain them (families 1
+            and 2 do).
         capacity: observations kept per level.
         clock: the sketch's clock, or None.
         copies: one entry per hash function.
         columns_at: offset of the first column byte.
-        by_count: whether the second entry of ``copies`` is a sample by count, of rows that are
-            written once for both.
+        by_count: whether the sketch has two objectives. The second entry of ``copies`` is then the
+            sample by count. A row in both samples is written once.
         strata: number of strata, or None in a sketch without them.
     """
 

@@ -108,17 +108,18 @@ def _describe(asking: Asking, stream: str) -> dict[str, Any]:
 
 
 def learn(config: Config, kept: Path) -> Views:
-    """Return the derived streams, from the aggregator or else from the file.
+    """Return the derived streams as the aggregator describes them. If the aggregator is
+    unreachable, return those in the file.
 
-    Log the derived streams that are not fed.
+    Log the derived streams that the bridge does not feed.
 
     Args:
         config: the bridge's configuration.
-        kept: file with the earlier response.
+        kept: file with the aggregator's last description.
 
     Raises:
-        ParameterError: the file does not contain one.
-        OSError: it cannot be read.
+        ParameterError: the file contains no description.
+        OSError: the file cannot be read.
     """
     before, found = _read(kept), Views()
     key, away = config.api_key(), False
