@@ -24,7 +24,7 @@ import pyarrow as pa
 
 import decaysketch as ds
 from decaysketch.core import special
-from decaysketch.core.codec.fields import seal
+from decaysketch.core.codec.writing import seal
 
 _COLUMNS = "host text, ms float64, path text"
 _HALF_LIFE, _SPAN = 1_800, 7_200

@@ -27,17 +27,10 @@ import numpy.typing as npt
 from decaysketch.asyncwindow.coins import top_levels
 from decaysketch.asyncwindow.params import MAX_WINDOW, MedianParams, SumParams, ValueType
 from decaysketch.asyncwindow.state import NO_CLOCK, WindowState, floor_of
-from decaysketch.core.codec import fields
-from decaysketch.core.codec.fields import refuse
-from decaysketch.core.codec.sections import (
-    CopyHeader,
-    Header,
-    Rows,
-    check_canonical,
-    decode_rows,
-    encode_rows,
-    first_out_of_order,
-)
+from decaysketch.core.codec import reading, writing
+from decaysketch.core.codec.reading import CopyHeader, Header, Rows, refuse
+from decaysketch.core.codec.sections import check_canonical, decode_rows, first_out_of_order
+from decaysketch.core.codec.writing import encode_rows
 from decaysketch.core.observations import MISSING_KEY, no_floats
 from decaysketch.core.special import binomial_at_most
 from decaysketch.core.watermarks import NO_WATERMARK
@@ -68,16 +61,16 @@ def encode(state: WindowState) -> bytes:
         Version 1 bytes. O(rows).
     """
     params = state.params
-    body = fields.begin(FAMILIES[params.kind], params, embed_params=False)  # type: ignore[arg-type]
+    body = writing.begin(FAMILIES[params.kind], params, embed_params=False)  # type: ignore[arg-type]
     _put_params(body, params)
-    fields.put_clock(body, state.clock)
+    writing.put_clock(body, state.clock)
     marks = state.watermarks
     later = np.flatnonzero(marks > state.floor).tolist()  # NO_WATERMARK is not
-    fields.put_varint(body, sum(1 << level for level in later))
+    writing.put_varint(body, sum(1 << level for level in later))
     for level in later:
-        fields.put_signed_varint(body, int(marks[level]))
-    fields.put_rows(body, state.times)
-    return fields.seal(body, encode_rows(_rows_of(state), params.value_type))
+        writing.put_signed_varint(body, int(marks[level]))
+    writing.put_rows(body, state.times)
+    return writing.seal(body, encode_rows(_rows_of(state), params.value_type))
 
 
 def _put_params(body: bytearray, params: Params) -> None:
@@ -85,8 +78,8 @@ def _put_params(body: bytearray, params: Params) -> None:
     body += params.seed.to_bytes(8, "little")
     body.append(len(unit))
     body += unit
-    fields.put_varint(body, params.bound)
-    fields.put_varint(body, 0 if params.max_window is None else params.max_window + 1)
+    writing.put_varint(body, params.bound)
+    writing.put_varint(body, 0 if params.max_window is None else params.max_window + 1)
     if isinstance(params, SumParams):
         body.append(params.first_nested)
     else:
@@ -117,13 +110,13 @@ def decode(blob: bytes | bytearray | memoryview, *, kind: str, params: Any = Non
             message names the found and the expected value.
         IncompatibleSketchError: the bytes belong to a stream with other parameters than ``params``.
     """
-    blob = fields.as_bytes(blob)
+    blob = reading.as_bytes(blob)
     found, header = _read_header(blob, kind, params)
     (copy,) = header.copies
     rows, end = decode_rows(blob, header.columns_at, copy.rows, copy.newest, found.value_type)
     state = _state(found, _known(header.clock), np.array(copy.watermarks, np.int64), rows)
     check_canonical(blob, header.columns_at, end, rows, found.value_type)
-    fields.skip_optional_sections(blob, header.optional_flags, end)
+    reading.skip_optional_sections(blob, header.optional_flags, end)
     _check_watermarks(state)
     return state
 
@@ -135,13 +128,13 @@ def peek(blob: bytes | bytearray | memoryview, *, kind: str, params: Any = None)
     detects whether the header agrees with the rows. Arguments and errors are the same. Constant
     memory.
     """
-    blob = fields.as_bytes(blob)
+    blob = reading.as_bytes(blob)
     found, header = _read_header(blob, kind, params)
     (copy,) = header.copies
     # Of the levels that are nested, those with a watermark and the first without hold rows.
     floor = floor_of(found, _known(header.clock))
     nested = sum(mark > floor for mark in copy.watermarks[found.first_nested :]) + 1
-    fields.check_row_count(copy.rows, found.capacity, found.first_nested + nested, blob)
+    reading.check_row_count(copy.rows, found.capacity, found.first_nested + nested, blob)
     return header
 
 
@@ -150,7 +143,7 @@ def _known(clock: int | None) -> int:
 
 
 def _read_header(blob: bytes, kind: str, params: Any) -> tuple[Params, Header]:
-    opening = fields.open_blob(blob, FAMILIES[kind])
+    opening = reading.open_blob(blob, FAMILIES[kind])
     reader = opening.reader
     if opening.params is not None or opening.copies != 1:
         refuse("required flags say copies, or parameters of family 1; expected neither")
@@ -169,7 +162,7 @@ def _read_header(blob: bytes, kind: str, params: Any) -> tuple[Params, Header]:
     return found, Header.behind(opening, [copy], clock=clock)
 
 
-def _read_params(reader: fields.Reader, kind: str, capacity: int) -> Params:
+def _read_params(reader: reading.Reader, kind: str, capacity: int) -> Params:
     seed = int.from_bytes(reader.take(8, "seed"), "little")
     unit = reader.take(reader.byte("length of time_unit"), "time_unit")
     if not unit.isascii():
@@ -197,7 +190,7 @@ def _read_params(reader: fields.Reader, kind: str, capacity: int) -> Params:
     return params
 
 
-def _read_watermarks(reader: fields.Reader, params: Params, floor: int) -> npt.NDArray[np.int64]:
+def _read_watermarks(reader: reading.Reader, params: Params, floor: int) -> npt.NDArray[np.int64]:
     later = reader.varint("levels with a watermark")
     if later >> (params.levels + 1):
         refuse(f"levels with a watermark are {later:#b}; there are {params.levels + 1} levels")
@@ -226,7 +219,7 @@ def _state(
     if row >= 0:
         refuse(f"row {row} is not after row {row - 1} in the order of (time, key, value)")
     if len(rows.times):
-        fields.check_time(int(rows.times[-1]), f"time of row {len(rows.times) - 1}")
+        reading.check_time(int(rows.times[-1]), f"time of row {len(rows.times) - 1}")
     keys = rows.ids.view(np.uint64) ^ _SIGN
     if params.weighted:
         values = rows.weights

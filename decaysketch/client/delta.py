@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from decaysketch import families
-from decaysketch.core.codec.fields import MAGIC
+from decaysketch.core.codec.reading import MAGIC
 from decaysketch.families import Recipe
 
 __all__ = ["HEAD_BYTES", "Delta", "Gap", "Interval", "LogRecord", "pack", "scan"]

@@ -18,7 +18,7 @@ from decaysketch.client.errors import ClientError
 from decaysketch.client.metadata import parse_card
 from decaysketch.client.spool import CARD, CARD_COPY, Spool, parse_name
 from decaysketch.client.store import recipe_in
-from decaysketch.core.codec.fields import MAGIC
+from decaysketch.core.codec.reading import MAGIC
 from decaysketch.errors import DecaySketchError
 from decaysketch.families import Recipe, Sketch, decode, recipe_from_dict
 

@@ -25,8 +25,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from decaysketch.core.codec.fields import family_number
-from decaysketch.core.codec.sections import Header
+from decaysketch.core.codec.reading import Header, family_number
 from decaysketch.core.params import BuildParams, Differences, Form, Option
 from decaysketch.decay.integral import IntegralDecay, StepTable
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError

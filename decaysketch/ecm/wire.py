@@ -45,9 +45,9 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core.codec import fields
-from decaysketch.core.codec.fields import Reader, refuse
+from decaysketch.core.codec import reading, writing
 from decaysketch.core.codec.numbers import read_numbers
+from decaysketch.core.codec.reading import Reader, refuse
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.ecm import _native
@@ -111,12 +111,12 @@ def encode(state: CollectionState) -> bytes:
     Returns:
         Version 1 bytes. O(times), about 0.2 us each.
     """
-    body = fields.begin(FAMILY, state.params, embed_params=False)  # type: ignore[arg-type]
+    body = writing.begin(FAMILY, state.params, embed_params=False)  # type: ignore[arg-type]
     _put_params(body, state.params)
-    fields.put_varint(body, len(state.entries))
-    fields.put_varint(body, state.kept)
-    fields.put_clock(body, NO_WATERMARK if state.told is None else state.told)
-    return fields.seal(body, *map(_written, state.entries))
+    writing.put_varint(body, len(state.entries))
+    writing.put_varint(body, state.kept)
+    writing.put_clock(body, NO_WATERMARK if state.told is None else state.told)
+    return writing.seal(body, *map(_written, state.entries))
 
 
 def _written(state: ECMState) -> bytes:
@@ -135,12 +135,12 @@ def _put_params(body: bytearray, params: ECMParams) -> None:
     body.append(len(unit))
     body += unit
     body.append(_KINDS.index(params.kind) | _CLOCKS.index(params.clock) << 1)
-    fields.put_varint(body, params.width)
+    writing.put_varint(body, params.width)
     body.append(params.depth)
-    fields.put_varint(body, params.slots)
-    fields.put_varint(body, 0 if params.horizon is None else params.horizon + 1)
+    writing.put_varint(body, params.slots)
+    writing.put_varint(body, 0 if params.horizon is None else params.horizon + 1)
     body.append(params.lanes)
-    fields.put_varint(body, params.hold)
+    writing.put_varint(body, params.hold)
     body.append(params.key_bits or 0)
     body.append(params.fanout_bits)
 
@@ -148,7 +148,7 @@ def _put_params(body: bytearray, params: ECMParams) -> None:
 def _put_state(body: bytearray, state: ECMState) -> None:
     if isinstance(state.source, int):
         body.append(0)
-        fields.put_varint(body, state.source)
+        writing.put_varint(body, state.source)
     else:
         name = state.source.encode()
         body.append(len(name))
@@ -157,9 +157,9 @@ def _put_state(body: bytearray, state: ECMState) -> None:
     body.append(state.clock is not None)
     if state.clock is None:
         return
-    fields.put_signed_varint(body, state.clock)
-    fields.put_varint(body, state.too_late)
-    fields.put_varint(body, state.moved)
+    writing.put_signed_varint(body, state.clock)
+    writing.put_varint(body, state.too_late)
+    writing.put_varint(body, state.moved)
     body.append(state.merges)
     if state.merges:
         body += _SLACK.pack(state.slack)
@@ -172,7 +172,7 @@ def _put_state(body: bytearray, state: ECMState) -> None:
 
 
 def _put_held(body: bytearray, held: Events, clock: int) -> None:
-    fields.put_varint(body, len(held))
+    writing.put_varint(body, len(held))
     body += _packed(clock - held.times)
     body += _packed(held.words)
     body += _packed(held.weights)
@@ -182,8 +182,8 @@ def _put_lane(
     body: bytearray, params: ECMParams, lane: LaneColumns, before: int, edge: int | None
 ) -> int:
     """Write a lane. Return its clock, which the next one counts from."""
-    fields.put_varint(body, before - lane.clock)
-    fields.put_varint(body, lane.clock - lane.first)
+    writing.put_varint(body, before - lane.clock)
+    writing.put_varint(body, lane.clock - lane.first)
     for layer, (n, old, times) in zip(params.layers, lane.layers(params), strict=True):
         cells = n.ravel()
         body += _packed(cells)
@@ -235,7 +235,7 @@ def peek(blob: bytes | bytearray | memoryview, *, params: ECMParams | None = Non
     Raises:
         CorruptSketchError, IncompatibleSketchError, TypeError: see :func:`decode`.
     """
-    return _read_header(fields.open_blob(fields.as_bytes(blob), FAMILY), params)
+    return _read_header(reading.open_blob(reading.as_bytes(blob), FAMILY), params)
 
 
 def decode(
@@ -257,8 +257,8 @@ def decode(
             or to one whose cells would take very much memory, and ``params`` are not given.
         TypeError: not bytes at all.
     """
-    blob = fields.as_bytes(blob)
-    opening = fields.open_blob(blob, FAMILY)
+    blob = reading.as_bytes(blob)
+    opening = reading.open_blob(blob, FAMILY)
     header = _read_header(opening, params)
     reader, theirs, params = opening.reader, params is None, header.params
     parts = _EntryReader(params, blob, header.kept)
@@ -284,7 +284,7 @@ def decode(
             )
     if parts.left:
         refuse(f"{header.kept} times, of which {header.kept - parts.left} are there")
-    fields.skip_optional_sections(blob, opening.optional_flags, reader.at)
+    reading.skip_optional_sections(blob, opening.optional_flags, reader.at)
     found = CollectionState.of(params, states, header.told)
     if found.told != header.told:
         refuse(f"clock is {header.told}; expected one after those of all entries, {found.clock}")
@@ -309,7 +309,7 @@ def _order(state: ECMState) -> tuple[tuple[int, bytes], int]:
     return name_of(state.source), state.epoch
 
 
-def _read_header(opening: fields.Opening, ours: ECMParams | None) -> ECMHeader:
+def _read_header(opening: reading.Opening, ours: ECMParams | None) -> ECMHeader:
     reader = opening.reader
     if opening.params is not None or opening.copies != 1:
         refuse("required flags say copies, or parameters of family 1; expected neither")
@@ -503,7 +503,7 @@ class _EntryReader:
         """The next lane, after one with the clock ``before``."""
         clock = before - reader.varint("clock of a lane")
         first = clock - reader.varint("first time of a lane")
-        fields.check_time(first, "first time of a lane")
+        reading.check_time(first, "first time of a lane")
         at, stop = reader.at, len(reader.body)
         if 2 * self._shape.cells > 8 * (stop - at):  # they take 2 bits each at the least
             return self._read_with_care(reader, first, clock, edge)

@@ -16,17 +16,10 @@ from dataclasses import fields as fields_of
 
 import numpy as np
 
-from decaysketch.core.codec import fields
-from decaysketch.core.codec.fields import refuse
-from decaysketch.core.codec.sections import (
-    CopyHeader,
-    Header,
-    Rows,
-    check_canonical,
-    decode_rows,
-    encode_rows,
-    first_out_of_order,
-)
+from decaysketch.core.codec import reading, writing
+from decaysketch.core.codec.reading import CopyHeader, Header, Rows, refuse
+from decaysketch.core.codec.sections import check_canonical, decode_rows, first_out_of_order
+from decaysketch.core.codec.writing import encode_rows
 from decaysketch.core.observations import MISSING_KEY, no_floats
 from decaysketch.core.params import SketchParams
 from decaysketch.errors import CorruptSketchError, ParameterError
@@ -51,9 +44,9 @@ def encode(state: ExtremesState, *, embed_params: bool = True) -> bytes:
     Returns:
         Version 1 bytes. O(rows).
     """
-    body = fields.begin(FAMILY, state.params, embed_params=embed_params)
-    fields.put_rows(body, state.times)
-    return fields.seal(body, encode_rows(_rows_of(state), _PACKED))
+    body = writing.begin(FAMILY, state.params, embed_params=embed_params)
+    writing.put_rows(body, state.times)
+    return writing.seal(body, encode_rows(_rows_of(state), _PACKED))
 
 
 def _rows_of(state: ExtremesState) -> Rows:
@@ -68,20 +61,20 @@ def peek(blob: bytes | bytearray | memoryview) -> Header:
         CorruptSketchError: see :func:`decode`.
         TypeError: not bytes at all.
     """
-    blob = fields.as_bytes(blob)
-    header = _read_header(fields.open_blob(blob, FAMILY))
+    blob = reading.as_bytes(blob)
+    header = _read_header(reading.open_blob(blob, FAMILY))
     _check_rows_fit(header, blob)
     return header
 
 
-def _read_header(opening: fields.Opening) -> Header:
+def _read_header(opening: reading.Opening) -> Header:
     if opening.copies != 1:
         refuse(f"number of copies is {opening.copies}; expected 1, of extremes")
     return Header.behind(opening, [CopyHeader((), *opening.reader.rows())])
 
 
 def _check_rows_fit(header: Header, blob: bytes) -> None:
-    fields.check_row_count(header.rows, header.capacity, 2 * MOST_SPANS, blob)
+    reading.check_row_count(header.rows, header.capacity, 2 * MOST_SPANS, blob)
 
 
 def decode(
@@ -104,16 +97,16 @@ def decode(
             another ``id_key``, or need one of them and it is missing.
         ParameterError: both ``params`` and ``id_key`` given.
     """
-    blob = fields.as_bytes(blob)
-    opening = fields.open_blob(blob, FAMILY)
+    blob = reading.as_bytes(blob)
+    opening = reading.open_blob(blob, FAMILY)
     header = _read_header(opening)
-    found = _of_extremes(fields.params_of(opening, params, id_key))
+    found = _of_extremes(reading.params_of(opening, params, id_key))
     _check_rows_fit(header, blob)
     (copy,) = header.copies
     rows, end = decode_rows(blob, header.columns_at, copy.rows, copy.newest, _PACKED)
     _check(found, rows)
     check_canonical(blob, header.columns_at, end, rows, _PACKED)
-    fields.skip_optional_sections(blob, header.optional_flags, end)
+    reading.skip_optional_sections(blob, header.optional_flags, end)
     state = ExtremesState(found, rows.times, rows.ids)
     again = len(Staircases.from_state(state))
     if again != len(state):
@@ -138,7 +131,7 @@ def _check(params: ExtremesParams, rows: Rows) -> None:
     if row >= 0:
         refuse(f"row {row} is not after row {row - 1} in the order of (time, value)")
     if len(rows.times):
-        fields.check_time(int(rows.times[-1]), f"time of row {len(rows.times) - 1}")
+        reading.check_time(int(rows.times[-1]), f"time of row {len(rows.times) - 1}")
     keys = rows.ids
     bad = (rows.weights != 1) | (rows.value_keys != MISSING_KEY) | (keys == MISSING_KEY)
     if params.value_type == "float64":

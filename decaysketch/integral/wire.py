@@ -34,19 +34,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decaysketch.core.codec import fields
-from decaysketch.core.codec.fields import refuse
-from decaysketch.core.codec.sections import (
-    CopyHeader,
-    Header,
-    Rows,
-    codes_of_ranks,
-    encode_labels,
-    encode_rows,
-    ranks_of,
-    read_labels,
-    read_rows,
-)
+from decaysketch.core.codec import reading, writing
+from decaysketch.core.codec.reading import CopyHeader, Header, Rows, refuse
+from decaysketch.core.codec.sections import codes_of_ranks, read_labels, read_rows
+from decaysketch.core.codec.writing import encode_labels, encode_rows, ranks_of
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.params import SketchParams
 from decaysketch.core.special import binomial_at_most
@@ -97,19 +88,19 @@ def encode(state: IntegralState, *, embed_params: bool = True) -> bytes:
         Version 1 bytes. O(rows), about 10 ns a row.
     """
     params = state.params
-    body = fields.begin(FAMILY, params, embed_params=embed_params)
+    body = writing.begin(FAMILY, params, embed_params=embed_params)
     body += state.decay.steps(params.max_weight).digest
     spec = spec_of(state.decay) if embed_params else b""
-    fields.put_varint(body, len(spec))
+    writing.put_varint(body, len(spec))
     body += spec
-    fields.put_clock(body, state.clock)
-    fields.put_watermarks(body, state.watermarks[state.watermarks > state.clock].tolist())
-    fields.put_rows(body, state.times)
+    writing.put_clock(body, state.clock)
+    writing.put_watermarks(body, state.watermarks[state.watermarks > state.clock].tolist())
+    writing.put_rows(body, state.times)
     rows = _rows_of(state)
     if state.labels is None:
-        return fields.seal(body, encode_rows(rows, params.value_type))
+        return writing.seal(body, encode_rows(rows, params.value_type))
     rows = rows._replace(value_keys=ranks_of(state.labels, rows.value_keys))
-    return fields.seal(body, encode_rows(rows, params.value_type), encode_labels(state.labels))
+    return writing.seal(body, encode_rows(rows, params.value_type), encode_labels(state.labels))
 
 
 def _rows_of(state: IntegralState) -> Rows:
@@ -126,14 +117,14 @@ def peek(blob: bytes | bytearray | memoryview) -> DecayHeader:
         CorruptSketchError: see :func:`decode`.
         TypeError: not bytes at all.
     """
-    blob = fields.as_bytes(blob)
-    header = _read_header(fields.open_blob(blob, FAMILY))
+    blob = reading.as_bytes(blob)
+    header = _read_header(reading.open_blob(blob, FAMILY))
     (copy,) = header.copies
-    fields.check_row_count(copy.rows, header.capacity, len(copy.watermarks) + 1, blob)
+    reading.check_row_count(copy.rows, header.capacity, len(copy.watermarks) + 1, blob)
     return header
 
 
-def _read_header(opening: fields.Opening) -> DecayHeader:
+def _read_header(opening: reading.Opening) -> DecayHeader:
     reader = opening.reader
     if opening.copies != 1:
         refuse(f"number of copies is {opening.copies}; expected 1, for an integral decay")
@@ -153,7 +144,7 @@ def _read_header(opening: fields.Opening) -> DecayHeader:
         if not least <= mark <= _LATEST_EXPIRY:
             refuse(f"{field} is {mark}; expected {least} to {_LATEST_EXPIRY}")
 
-    copy = CopyHeader(fields.read_watermarks(reader, check_expiry), *reader.rows())
+    copy = CopyHeader(reading.read_watermarks(reader, check_expiry), *reader.rows())
     return DecayHeader.behind(opening, [copy], clock=clock, decay_digest=digest, decay=decay)
 
 
@@ -188,11 +179,11 @@ def decode(
             another ``decay``, or another ``id_key``, or need one of them and it is missing.
         ParameterError: both ``params`` and ``id_key`` given, or an ``id_key`` with a wrong length.
     """
-    blob = fields.as_bytes(blob)
-    opening = fields.open_blob(blob, FAMILY)
+    blob = reading.as_bytes(blob)
+    opening = reading.open_blob(blob, FAMILY)
     header = _read_header(opening)
     ours = params is not None and decay is not None
-    params = fields.params_of(opening, params, id_key)
+    params = reading.params_of(opening, params, id_key)
     (copy,) = header.copies
     copy.check(params.capacity, params.levels + 1)
     decay = _decay_of(header, params, decay, known=ours)
@@ -201,7 +192,7 @@ def decode(
     if params.value_type == "label":
         labels, end = read_labels(blob, end, [value_keys], params.id_key)
         value_keys = codes_of_ranks(labels, value_keys)
-    fields.skip_optional_sections(blob, header.optional_flags, end)
+    reading.skip_optional_sections(blob, header.optional_flags, end)
     clock = NO_CLOCK if header.clock is None else header.clock
     watermarks = np.full(params.levels + 1, clock, dtype=np.int64)
     watermarks[: len(copy.watermarks)] = copy.watermarks

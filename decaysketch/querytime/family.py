@@ -17,10 +17,9 @@ from decaysketch.contract.family import (
     refuse_decay,
     take_fields,
 )
-from decaysketch.core.codec.sections import Header
+from decaysketch.core.codec.reading import Header
 from decaysketch.core.params import OBJECTIVES, OPTIONS, Form, SketchParams
 from decaysketch.decay.integral import IntegralDecay
-from decaysketch.errors import ParameterError
 from decaysketch.querytime import rows, wire
 from decaysketch.querytime.sketch import DecaySketch
 from decaysketch.querytime.snapshot import QueryTimeSnapshot

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core.codec.fields import CHECKSUM_BYTES, begin
+from decaysketch.core.codec.reading import CHECKSUM_BYTES, Rows
 from decaysketch.core.codec.records import EachPart, joined_parts, parts_of_each
-from decaysketch.core.codec.sections import Rows
+from decaysketch.core.codec.writing import begin
 from decaysketch.core.observations import MISSING_KEY
 from decaysketch.core.params import SketchParams
 from decaysketch.core.records import RecordsOfEach

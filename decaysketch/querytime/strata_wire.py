@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core.codec import _native as codec
-from decaysketch.core.codec import fields
-from decaysketch.core.codec.fields import CHECKSUM_BYTES, Reader, refuse
+from decaysketch.core.codec import reading, writing
+from decaysketch.core.codec.reading import CHECKSUM_BYTES, Reader, refuse
 from decaysketch.core.codec.records import encode_records, read_records
 from decaysketch.core.observations import MISSING_KEY
 from decaysketch.core.params import DEFAULT_STRATA, SketchParams
@@ -47,9 +47,9 @@ _LEAST_BYTES = 2  # per stratum: its watermark count and row count
 
 def encode_strata(state: StrataState, *, embed_params: bool) -> bytes:
     """Return a state's bytes. O(rows * columns)."""
-    body = fields.begin(FAMILY, state.params, embed_params=embed_params)
-    fields.put_rows(body, state.times)
-    fields.put_varint(body, len(state.strata))
+    body = writing.begin(FAMILY, state.params, embed_params=embed_params)
+    writing.put_rows(body, state.times)
+    writing.put_varint(body, len(state.strata))
     sketches, order = by_stratum(state)
     bodies, offsets = _bodies(sketches)
     parts: list[bytes | bytearray] = [body]
@@ -61,7 +61,7 @@ def encode_strata(state: StrataState, *, embed_params: bool) -> bytes:
         ]
     if len(state.strata) and state.own_records is not None:
         parts.append(encode_records([state.own_records[order].canonical()]))
-    return fields.seal(*parts)
+    return writing.seal(*parts)
 
 
 def _bodies(sketches: ManySketches) -> tuple[bytes, Int64Array]:
@@ -85,7 +85,7 @@ def peek_strata(reader: Reader, blob: bytes, capacity: int) -> tuple[int, int | 
     left = len(reader.body) - reader.at
     if strata * _LEAST_BYTES > left:
         refuse(f"{strata} strata in {left} bytes; a stratum takes {_LEAST_BYTES} at the least")
-    fields.check_row_count(rows, capacity, 64 * max(strata, 1), blob)
+    reading.check_row_count(rows, capacity, 64 * max(strata, 1), blob)
     return rows, newest, strata
 
 
@@ -145,9 +145,9 @@ def _read_bodies(
 ) -> ManySketches:  # fmt: skip
     """Read the strata: together where they are simple, else one by one."""
     plain = plain_params(params)
-    prefix = bytes(fields.begin(FAMILY, plain, embed_params=True))
+    prefix = bytes(writing.begin(FAMILY, plain, embed_params=True))
     ends = at + np.concatenate([[0], np.cumsum(lengths)])
-    sealed = [fields.seal(prefix, blob[start:stop]) for start, stop in pairwise(ends.tolist())]
+    sealed = [writing.seal(prefix, blob[start:stop]) for start, stop in pairwise(ends.tolist())]
     offsets = np.concatenate([[0], np.cumsum([len(each) for each in sealed])]).astype(np.int64)
     if not sealed:
         none = np.empty(0, np.int64)

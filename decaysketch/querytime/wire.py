@@ -49,23 +49,18 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch import minhit
-from decaysketch.core.codec import fields
-from decaysketch.core.codec.fields import MAGIC, VERSION, refuse
+from decaysketch.core.codec import reading, writing
+from decaysketch.core.codec.reading import MAGIC, VERSION, CopyHeader, Header, Rows, refuse
 from decaysketch.core.codec.records import encode_records, read_records
 from decaysketch.core.codec.sections import (
-    CopyHeader,
-    Header,
-    Rows,
     check_canonical,
     check_rows,
     codes_of_ranks,
     decode_rows,
-    encode_labels,
-    encode_rows,
-    ranks_of,
     read_labels,
     read_rows,
 )
+from decaysketch.core.codec.writing import encode_labels, encode_rows, ranks_of
 from decaysketch.core.observations import MISSING_KEY
 from decaysketch.core.params import SketchParams
 from decaysketch.core.records import comparable_keys
@@ -106,25 +101,25 @@ def encode(*states: SketchState, embed_params: bool = True) -> bytes:
     params = params_of_copies(states)
     if isinstance(states[0], StrataState):
         return strata_wire.encode_strata(states[0], embed_params=embed_params)
-    body = fields.begin(FAMILY, params, embed_params=embed_params)
+    body = writing.begin(FAMILY, params, embed_params=embed_params)
     marks = [state.watermarks[state.watermarks != NO_WATERMARK].tolist() for state in states]
     if len(params.objectives) > 1:
-        fields.put_watermarks(body, marks.pop())
+        writing.put_watermarks(body, marks.pop())
         states = (objectives.joined(*states),)
     for state, each in zip(states, marks, strict=True):
-        fields.put_watermarks(body, each)
-        fields.put_rows(body, state.times)
+        writing.put_watermarks(body, each)
+        writing.put_rows(body, state.times)
     rows, labels = map(_rows_of, states), states[0].labels
     if params.columns:
         bare = (_without_values(each) for each in rows)
         columns = (encode_rows(each, params.value_type) for each in bare)
         parts = [state.records for state in states if state.records is not None]
-        return fields.seal(body, *columns, encode_records(parts))
+        return writing.seal(body, *columns, encode_records(parts))
     if labels is None:
-        return fields.seal(body, *(encode_rows(each, params.value_type) for each in rows))
+        return writing.seal(body, *(encode_rows(each, params.value_type) for each in rows))
     ranked = (each._replace(value_keys=ranks_of(labels, each.value_keys)) for each in rows)
     columns = (encode_rows(each, params.value_type) for each in ranked)
-    return fields.seal(body, *columns, encode_labels(labels))
+    return writing.seal(body, *columns, encode_labels(labels))
 
 
 def _rows_of(state: SketchState) -> Rows:
@@ -149,8 +144,8 @@ def peek(blob: bytes | bytearray | memoryview) -> Header:
         CorruptSketchError: see :func:`decode`.
         TypeError: not bytes at all.
     """
-    blob = fields.as_bytes(blob)
-    opening = fields.open_blob(blob, FAMILY)
+    blob = reading.as_bytes(blob)
+    opening = reading.open_blob(blob, FAMILY)
     if opening.strata:
         return _strata_header(opening, blob)
     header = _read_header(opening)
@@ -158,28 +153,28 @@ def peek(blob: bytes | bytearray | memoryview) -> Header:
         _check_union(header.copies, header.capacity, blob)
         return header
     for copy in header.copies:
-        fields.check_row_count(copy.rows, header.capacity, len(copy.watermarks) + 1, blob)
+        reading.check_row_count(copy.rows, header.capacity, len(copy.watermarks) + 1, blob)
     return header
 
 
 def _check_union(copies: Sequence[CopyHeader], capacity: int, blob: bytes) -> None:
     """Reject more rows than two samples can store. They may have all rows in common, or none."""
     levels = sum(len(copy.watermarks) + 1 for copy in copies)
-    fields.check_row_count(copies[0].rows, capacity, levels, blob)
+    reading.check_row_count(copies[0].rows, capacity, levels, blob)
 
 
-def _read_header(opening: fields.Opening) -> Header:
+def _read_header(opening: reading.Opening) -> Header:
     reader = opening.reader
-    by_count = fields.read_watermarks(reader) if opening.by_count else None
+    by_count = reading.read_watermarks(reader) if opening.by_count else None
     copies = [
-        CopyHeader(fields.read_watermarks(reader), *reader.rows()) for _ in range(opening.copies)
+        CopyHeader(reading.read_watermarks(reader), *reader.rows()) for _ in range(opening.copies)
     ]
     if by_count is not None:  # either sample may have all the rows
         copies.append(CopyHeader(by_count, copies[0].rows, copies[0].newest))
     return Header.behind(opening, copies)
 
 
-def _strata_header(opening: fields.Opening, blob: bytes) -> Header:
+def _strata_header(opening: reading.Opening, blob: bytes) -> Header:
     rows, newest, strata = strata_wire.peek_strata(opening.reader, blob, opening.capacity)
     return Header.behind(opening, [CopyHeader((), rows, newest)], strata=strata)
 
@@ -213,17 +208,17 @@ def decode(
             or under another ``id_key``, or need one of the two and it was not given.
         ParameterError: both ``params`` and ``id_key`` given, or an ``id_key`` of a wrong length.
     """
-    blob = fields.as_bytes(blob)
-    opening = fields.open_blob(blob, FAMILY)
+    blob = reading.as_bytes(blob)
+    opening = reading.open_blob(blob, FAMILY)
     header = _strata_header(opening, blob) if opening.strata else _read_header(opening)
-    params = fields.params_of(opening, params, id_key)
+    params = reading.params_of(opening, params, id_key)
     if header.strata is not None:
         (copy,), plausible = header.copies, check_plausible and params.id_mix == "keyed"
         counts = copy.rows, copy.newest, header.strata
         state, at = strata_wire.read_strata(
             blob, params, header.columns_at, counts, plausible=plausible
         )
-        fields.skip_optional_sections(blob, header.optional_flags, at)
+        reading.skip_optional_sections(blob, header.optional_flags, at)
         return (state,)
     plausible = check_plausible and params.id_mix == "keyed"
     if header.by_count:
@@ -241,7 +236,7 @@ def decode(
         states, at = _with_records(blob, at, params, states)
     if header.by_count:
         states = _parted(states[0], header, plausible=plausible)
-    fields.skip_optional_sections(blob, header.optional_flags, at)
+    reading.skip_optional_sections(blob, header.optional_flags, at)
     for other in states[1:]:
         _check_of_one_stream(states[0], other)
     return tuple(states)
@@ -317,7 +312,7 @@ def _read_flawless(
     cases, and states that take much memory for their bytes, are left to :func:`_read_with_care`.
     """
     states: list[SketchState] = []
-    at, stop = header.columns_at, len(blob) - fields.CHECKSUM_BYTES
+    at, stop = header.columns_at, len(blob) - reading.CHECKSUM_BYTES
     for number, copy in enumerate(header.copies):
         if copy.newest is None or copy.rows > len(blob) or len(copy.watermarks) > params.levels:
             break

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core.codec.fields import Reader, put_varint, refuse
 from decaysketch.core.codec.numbers import pack_numbers, read_numbers
+from decaysketch.core.codec.reading import Reader, refuse
+from decaysketch.core.codec.writing import put_varint
 from decaysketch.core.observations import decode_values, encode_values
 
 __all__ = ["pack_patched", "pack_values", "read_patched", "read_values", "unzigzag", "zigzag"]

@@ -25,11 +25,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core.codec import fields
-from decaysketch.core.codec.fields import Reader, put_signed_varint, put_varint, refuse
+from decaysketch.core.codec import reading, writing
 from decaysketch.core.codec.numbers import pack_numbers, read_numbers
+from decaysketch.core.codec.reading import CopyHeader, Header, Reader, refuse
 from decaysketch.core.codec.records import encode_records, read_records
-from decaysketch.core.codec.sections import CopyHeader, Header
+from decaysketch.core.codec.writing import put_signed_varint, put_varint
 from decaysketch.core.column_types import MAX_COLUMN_NAME_BYTES, MAX_COLUMNS
 from decaysketch.core.observations import MISSING_KEY, TIME_LIMIT, no_floats
 from decaysketch.core.watermarks import NO_WATERMARK
@@ -75,17 +75,17 @@ def encode(state: SeriesState, *, embed_params: bool = True) -> bytes:
     Returns:
         Version 1 bytes. O(rows).
     """
-    body = fields.begin(FAMILY, state.params, embed_params=embed_params)
+    body = writing.begin(FAMILY, state.params, embed_params=embed_params)
     if state.params.attributes:
         body.append(_WITH_ATTRIBUTES)
     put_varint(body, state.params.resolution)
     if state.params.attributes:
         _put_names(body, state.params.attributes)
-    fields.put_watermarks(body, [m for m in state.watermarks.tolist() if m != NO_WATERMARK])
+    writing.put_watermarks(body, [m for m in state.watermarks.tolist() if m != NO_WATERMARK])
     put_varint(body, len(state))
     if len(state):
         put_signed_varint(body, int(state.times.max()))
-    return fields.seal(body, _packed(state))
+    return writing.seal(body, _packed(state))
 
 
 def _put_names(body: bytearray, names: tuple[str, ...]) -> None:
@@ -201,8 +201,8 @@ def peek(blob: bytes | bytearray | memoryview) -> Header:
         CorruptSketchError: see :func:`decode`.
         TypeError: not bytes at all.
     """
-    blob = fields.as_bytes(blob)
-    return _read_header(fields.open_blob(blob, FAMILY), blob)[0]
+    blob = reading.as_bytes(blob)
+    return _read_header(reading.open_blob(blob, FAMILY), blob)[0]
 
 
 class _Own(NamedTuple):
@@ -212,7 +212,7 @@ class _Own(NamedTuple):
     attributes: tuple[str, ...]
 
 
-def _read_header(opening: fields.Opening, blob: bytes) -> tuple[Header, _Own]:
+def _read_header(opening: reading.Opening, blob: bytes) -> tuple[Header, _Own]:
     """Return the header, and the parameters in it."""
     if opening.copies != 1:
         refuse(f"number of copies is {opening.copies}; expected 1, of a sample of series")
@@ -228,10 +228,10 @@ def _read_header(opening: fields.Opening, blob: bytes) -> tuple[Header, _Own]:
         opening.params["resolution"] = resolution
         if attributes:
             opening.params["attributes"] = ", ".join(attributes)
-    marks = fields.read_watermarks(reader)
+    marks = reading.read_watermarks(reader)
     copy = CopyHeader(marks, *reader.rows())
     copy.check(opening.capacity, _native.TOP + 1)
-    fields.check_row_count(copy.rows, opening.capacity, _native.TOP + 1, blob)
+    reading.check_row_count(copy.rows, opening.capacity, _native.TOP + 1, blob)
     return Header.behind(opening, [copy]), _Own(resolution, attributes)
 
 
@@ -250,7 +250,7 @@ def _read_names(reader: Reader) -> tuple[str, ...]:
         if found and name <= found[-1]:
             refuse(f"{field} is {name!r} after {found[-1]!r}; expected names that rise")
         found.append(name)
-    return tuple(fields.text_of(name, "name of an attribute") for name in found)
+    return tuple(reading.text_of(name, "name of an attribute") for name in found)
 
 
 def decode(
@@ -273,22 +273,22 @@ def decode(
             ``id_key``, or the bytes need one of them and it was not given.
         ParameterError: both ``params`` and ``id_key`` given.
     """
-    blob = fields.as_bytes(blob)
-    opening = fields.open_blob(blob, FAMILY)
+    blob = reading.as_bytes(blob)
+    opening = reading.open_blob(blob, FAMILY)
     header, own = _read_header(opening, blob)
-    found = fields.params_of(opening, params, id_key, SeriesParams)
+    found = reading.params_of(opening, params, id_key, SeriesParams)
     for name, given in own._asdict().items():
         if getattr(found, name) != given:
             raise IncompatibleSketchError({name: (getattr(found, name), given)})
     (copy,) = header.copies
     marks = np.full(_native.TOP + 1, NO_WATERMARK)
     marks[: len(copy.watermarks)] = copy.watermarks
-    reader = Reader(memoryview(blob)[: -fields.CHECKSUM_BYTES], header.columns_at)
+    reader = Reader(memoryview(blob)[: -reading.CHECKSUM_BYTES], header.columns_at)
     columns = _read_columns(reader, found, copy.rows, copy.newest or 0)
     attributes = _read_attributes(blob, reader, found, columns) if found.attributes else None
     state = _built(found, columns, marks, attributes)
     _check_canonical(blob, header.columns_at, reader.at, state)
-    fields.skip_optional_sections(blob, header.optional_flags, reader.at)
+    reading.skip_optional_sections(blob, header.optional_flags, reader.at)
     return state
 
 

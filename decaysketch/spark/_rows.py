@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from decaysketch.core.codec.fields import HEAD_BYTES, fingerprint_of
+from decaysketch.core.codec.reading import HEAD_BYTES, fingerprint_of
 from decaysketch.errors import IncompatibleSketchError
 from decaysketch.families import Recipe, family_of
 from decaysketch.spark._log import COLUMNS, COUNTS, File, Run, TableError

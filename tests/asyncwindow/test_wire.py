@@ -22,7 +22,7 @@ from decaysketch.asyncwindow import (
     SumSampler,
 )
 from decaysketch.asyncwindow import wire as asyncwindow_wire
-from decaysketch.core.codec.sections import encode_rows
+from decaysketch.core.codec.writing import encode_rows
 
 LAW = settings(
     max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from decaysketch.client.errors import SpoolInUseError
 from decaysketch.client.spool import Gap, Interval, LogRecord, Spool
-from decaysketch.core.codec.fields import MAGIC
+from decaysketch.core.codec.reading import MAGIC
 
 RECORDS = [
     LogRecord(MAGIC + b"first", None),

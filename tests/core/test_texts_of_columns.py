@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from decaysketch.core.codec import _native
-from decaysketch.core.codec.fields import put_varint
+from decaysketch.core.codec.writing import put_varint
+from decaysketch.core.duplicates import may_match
 from decaysketch.core.observations import MISSING_KEY
 from decaysketch.core.records import Record, with_used_texts
-from decaysketch.core.row_status import may_match
 
 TEXTS = [
     [],

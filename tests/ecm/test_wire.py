@@ -22,9 +22,9 @@ from ecm.events import SMALL, Event, built, events_in_order, feed, params
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decaysketch.core.codec import fields
-from decaysketch.core.codec.fields import Reader
+from decaysketch.core.codec import writing
 from decaysketch.core.codec.numbers import pack_numbers, read_numbers
+from decaysketch.core.codec.reading import Reader
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.ecm import ECMCollection, ECMParams, ECMSketch, _native, wire
 from decaysketch.ecm.cells import Cells
@@ -501,14 +501,14 @@ class TestHeader:
 
 def _written(params: ECMParams, states: list[Any], kept: int | None = None) -> bytes:
     """In the order that is given."""
-    body = fields.begin(wire.FAMILY, params, embed_params=False)  # type: ignore[arg-type]
+    body = writing.begin(wire.FAMILY, params, embed_params=False)  # type: ignore[arg-type]
     wire._put_params(body, params)
-    fields.put_varint(body, len(states))
-    fields.put_varint(body, sum(map(len, states)) if kept is None else kept)
-    fields.put_clock(body, NO_WATERMARK)
+    writing.put_varint(body, len(states))
+    writing.put_varint(body, sum(map(len, states)) if kept is None else kept)
+    writing.put_clock(body, NO_WATERMARK)
     for state in states:
         wire._put_state(body, state)
-    return fields.seal(body)
+    return writing.seal(body)
 
 
 class TestHorizon:

@@ -298,9 +298,9 @@ class TestMany:
 
 def sealed(blob: bytearray) -> bytes:
     """With the checksum that its bytes have."""
-    from decaysketch.core.codec import fields as _fields
+    from decaysketch.core.codec import reading, writing
 
-    return _fields.seal(bytes(blob[: -_fields.CHECKSUM_BYTES]))
+    return writing.seal(bytes(blob[: -reading.CHECKSUM_BYTES]))
 
 
 class TestPartitionMerger:

@@ -28,10 +28,10 @@ from decaysketch.contract.family import (
 )
 from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.contract.snapshot import Fed, Sampled, Snapshot
-from decaysketch.core.codec import fields as codec
+from decaysketch.core.codec import reading, writing
 from decaysketch.core.hashing import PURPOSE_KEY, HashedKeys, derive, hash_keys
 from decaysketch.core.params import OPTIONS
-from decaysketch.core.row_status import Identified, Verdict
+from decaysketch.core.row_check import Identified, Verdict
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import CapacityError, ConflictingSketchError, ParameterError
 from decaysketch.query.catalog import AskedOfWeights, View, questions_of
@@ -93,32 +93,32 @@ def joined(params: SitesParams, held: Logs, more: Mapping[Name, tuple[Event, ...
 
 
 def encode(state: State) -> bytes:
-    body = codec.begin(state.params.number, state.params, embed_params=True)
-    codec.put_varint(body, len(state))
+    body = writing.begin(state.params.number, state.params, embed_params=True)
+    writing.put_varint(body, len(state))
     logs = [[*name, log] for name, log in state.logs.items()]
-    return codec.seal(body, json.dumps(logs, separators=(",", ":")).encode())
+    return writing.seal(body, json.dumps(logs, separators=(",", ":")).encode())
 
 
 def peek(blob: Any) -> Head:
-    opening = codec.open_blob(codec.as_bytes(blob), SitesParams.number)
+    opening = reading.open_blob(reading.as_bytes(blob), SitesParams.number)
     return Head(SitesParams.family, opening.capacity, (opening.reader.varint("rows"),))
 
 
 def decode(blob: Any, params: Any, id_key: bytes | None) -> State:
-    blob = codec.as_bytes(blob)
-    opening = codec.open_blob(blob, SitesParams.number)
+    blob = reading.as_bytes(blob)
+    opening = reading.open_blob(blob, SitesParams.number)
     rows = opening.reader.varint("rows")
-    found = SitesParams.like(codec.params_of(opening, params, id_key))
+    found = SitesParams.like(reading.params_of(opening, params, id_key))
     try:
-        text = blob[opening.reader.at : len(blob) - codec.CHECKSUM_BYTES]
+        text = blob[opening.reader.at : len(blob) - reading.CHECKSUM_BYTES]
         logs = {
             (site, epoch): tuple((time, _key(key), weight) for time, key, weight in log)
             for site, epoch, log in json.loads(text)
         }
     except (ValueError, TypeError) as fault:
-        codec.refuse(f"no logs of sites: {fault}")
+        reading.refuse(f"no logs of sites: {fault}")
     if sum(map(len, logs.values())) != rows:
-        codec.refuse(f"{rows} rows are declared; there are others")
+        reading.refuse(f"{rows} rows are declared; there are others")
     return State(found, logs)
 
 

@@ -29,17 +29,13 @@ from decaysketch.contract.family import (
 )
 from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.contract.snapshot import Fed, OneState, Sampled, Snapshot, marks_of
-from decaysketch.core.codec import fields as codec
-from decaysketch.core.codec.sections import (
-    Rows,
-    check_canonical,
-    check_rows,
-    decode_rows,
-    encode_rows,
-)
+from decaysketch.core.codec import reading, writing
+from decaysketch.core.codec.reading import Rows
+from decaysketch.core.codec.sections import check_canonical, check_rows, decode_rows
+from decaysketch.core.codec.writing import encode_rows
 from decaysketch.core.observations import prepare
 from decaysketch.core.params import OPTIONS, SketchParams
-from decaysketch.core.row_status import Identified, compare
+from decaysketch.core.row_check import Identified, compare
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import CorruptSketchError, ParameterError
 from decaysketch.query.catalog import AskedOfValues, AskedOfWeights, View, questions_of
@@ -115,37 +111,37 @@ NOTHING = Rows(*(np.empty(0, np.int64) for _ in range(4)))
 
 
 def encode(state: State) -> bytes:
-    body = codec.begin(state.params.number, state.params, embed_params=True)
+    body = writing.begin(state.params.number, state.params, embed_params=True)
     marks = [] if state.watermark == NO_WATERMARK else [state.watermark]
-    codec.put_watermarks(body, marks)
-    codec.put_rows(body, state.times)
-    return codec.seal(body, encode_rows(state.rows, state.params.value_type))
+    writing.put_watermarks(body, marks)
+    writing.put_rows(body, state.times)
+    return writing.seal(body, encode_rows(state.rows, state.params.value_type))
 
 
 def _read_head(
     params: type[ToyParams], blob: bytes
-) -> tuple[codec.Opening, tuple[int, ...], int, int | None]:
-    opening = codec.open_blob(blob, params.number)
+) -> tuple[reading.Opening, tuple[int, ...], int, int | None]:
+    opening = reading.open_blob(blob, params.number)
     if opening.params is None or opening.copies != 1:
-        codec.refuse("a toy has its parameters in full, and one copy")
-    marks = codec.read_watermarks(opening.reader)
+        reading.refuse("a toy has its parameters in full, and one copy")
+    marks = reading.read_watermarks(opening.reader)
     rows = opening.reader.varint("rows")
     if len(marks) > 1 or rows > opening.capacity:
-        codec.refuse(f"{len(marks)} watermarks and {rows} rows; expected one and the capacity")
+        reading.refuse(f"{len(marks)} watermarks and {rows} rows; expected one and the capacity")
     return opening, marks, rows, opening.reader.time("first time") if rows else None
 
 
 def peek(params: type[ToyParams], blob: Any) -> Head:
-    blob = codec.as_bytes(blob)
+    blob = reading.as_bytes(blob)
     opening, _, rows, _ = _read_head(params, blob)
-    codec.check_row_count(rows, opening.capacity, 1, blob)
+    reading.check_row_count(rows, opening.capacity, 1, blob)
     return Head(params.family, opening.capacity, (rows,))
 
 
 def decode(kind: type[ToyParams], blob: Any, params: Any, id_key: bytes | None) -> State:
-    blob = codec.as_bytes(blob)
+    blob = reading.as_bytes(blob)
     opening, marks, count, newest = _read_head(kind, blob)
-    found = codec.params_of(opening, params, id_key)
+    found = reading.params_of(opening, params, id_key)
     try:
         found = kind.like(found)
     except ParameterError as fault:
@@ -154,10 +150,12 @@ def decode(kind: type[ToyParams], blob: Any, params: Any, id_key: bytes | None) 
     rows, end = decode_rows(blob, at, count, newest, found.value_type)
     check_rows(found, rows)
     check_canonical(blob, at, end, rows, found.value_type)
-    codec.skip_optional_sections(blob, opening.optional_flags, end)
+    reading.skip_optional_sections(blob, opening.optional_flags, end)
     mark = marks[0] if marks else NO_WATERMARK
     if count and int(rows.times[-1]) <= mark:
-        codec.refuse(f"a row of time {int(rows.times[-1])}, up to which all was discarded: {mark}")
+        reading.refuse(
+            f"a row of time {int(rows.times[-1])}, up to which all was discarded: {mark}"
+        )
     return State(found, *rows, mark)
 
 

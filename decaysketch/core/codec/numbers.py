@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core.codec.fields import Reader, refuse
+from decaysketch.core.codec.reading import Reader, refuse
 
 __all__ = ["pack_numbers", "read_numbers"]
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core.codec import _native
-from decaysketch.core.codec.fields import CHECKSUM_BYTES, Reader, refuse, text_of
+from decaysketch.core.codec.reading import CHECKSUM_BYTES, Reader, refuse, text_of
 from decaysketch.core.column_types import ColumnTypes
 from decaysketch.core.labels import MAX_LABEL_BYTES
 from decaysketch.core.observations import (

@@ -1,7 +1,4 @@
-"""The sections of a sketch on the wire: its header, rows as bit-packed columns, and labels.
-
-The header of any family can be read without the rows. Use it to route bytes, and to reject them by
-size, capacity or time before any allocation.
+"""The sections of a sketch on the wire, read: rows as bit-packed columns, and labels.
 
 Rows are in canonical order: time, then id, then weight, all descending. A packed row takes about
 the id bits plus two bytes (``bitpack.c``). A general compressor gained nothing on these columns.
@@ -21,148 +18,28 @@ label, and a label for every rank. So each state has one encoding without unused
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core.codec import _native, fields
-from decaysketch.core.codec.fields import (
-    CHECKSUM_BYTES,
-    Opening,
-    Reader,
-    check_time,
-    put_varint,
-    refuse,
-)
+from decaysketch.core.codec import _native
+from decaysketch.core.codec.reading import CHECKSUM_BYTES, Reader, Rows, check_time, refuse
+from decaysketch.core.codec.writing import encode_rows
 from decaysketch.core.labels import MAX_LABEL_BYTES, MAX_LABELS, Labels, code_of
 from decaysketch.core.observations import MISSING_KEY, no_values
 from decaysketch.core.params import SketchParams
 
 __all__ = [
-    "CopyHeader",
-    "Header",
-    "Rows",
     "check_canonical",
     "check_rows",
     "codes_of_ranks",
     "decode_rows",
-    "encode_labels",
-    "encode_rows",
     "first_out_of_order",
-    "ranks_of",
     "read_labels",
     "read_rows",
 ]
 
 Int64Array = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class CopyHeader:
-    """Header of one repetition.
-
-    Attributes:
-        watermarks: as written, by level.
-        rows: retained observations.
-        newest: time of the most recent row, or None without rows.
-    """
-
-    watermarks: tuple[int, ...]
-    rows: int
-    newest: int | None
-
-    def check(self, capacity: int, levels: int) -> None:
-        """Reject more rows than so many levels can store."""
-        if len(self.watermarks) > levels:
-            refuse(f"{len(self.watermarks)} watermarks; there are {levels} levels")
-        fields.check_row_count(self.rows, capacity, levels)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
-    """Everything before the columns.
-
-    Attributes:
-        version: wire format version.
-        family: family byte.
-        optional_flags: one bit per optional section after the columns.
-        fingerprint: 8-byte parameter fingerprint.
-        params: as in ``SketchParams.to_dict()``. None if the bytes do not contain them (families 1
-            and 2 do).
-        capacity: observations kept per level.
-        clock: the sketch's clock, or None.
-        copies: one entry per hash function.
-        columns_at: offset of the first column byte.
-        by_count: whether the sketch has two objectives. The second entry of ``copies`` is then the
-            sample by count. A row in both samples is written once.
-        strata: number of strata, or None in a sketch without them.
-    """
-
-    version: int
-    family: int
-    optional_flags: int
-    fingerprint: bytes
-    params: dict[str, Any] | None
-    capacity: int
-    clock: int | None
-    copies: tuple[CopyHeader, ...]
-    columns_at: int
-    by_count: bool = False
-    strata: int | None = None
-
-    @classmethod
-    def behind(
-        cls,
-        opening: Opening,
-        copies: Sequence[CopyHeader],
-        *,
-        clock: int | None = None,
-        **own: Any,  # attributes that a family adds
-    ) -> Self:
-        """Build from an opening whose reader has reached the columns."""
-        return cls(
-            version=opening.version,
-            family=opening.family,
-            optional_flags=opening.optional_flags,
-            fingerprint=opening.fingerprint,
-            params=opening.params,
-            capacity=opening.capacity,
-            clock=clock,
-            copies=tuple(copies),
-            columns_at=opening.reader.at,
-            by_count=opening.by_count,
-            **own,
-        )
-
-    @property
-    def rows(self) -> int:
-        """Retained observations over all repetitions."""
-        return sum(copy.rows for copy in self.copies)
-
-    @property
-    def newest(self) -> int | None:
-        """Time of the most recent row in any repetition, or None without rows."""
-        return max((copy.newest for copy in self.copies if copy.newest is not None), default=None)
-
-
-def encode_labels(labels: Labels) -> bytes:
-    """Encode the labels that follow the rows."""
-    body = bytearray()
-    put_varint(body, len(labels))
-    for label in labels.texts:
-        text = label.encode()
-        put_varint(body, len(text))
-        body += text
-    return bytes(body)
-
-
-def ranks_of(labels: Labels, value_keys: Int64Array) -> Int64Array:
-    """Convert value keys to ranks."""
-    missing = value_keys == MISSING_KEY
-    ranks = labels.places(value_keys).astype(np.int64, copy=False)
-    return np.where(missing, np.int64(MISSING_KEY), ranks)
 
 
 def read_labels(
@@ -178,7 +55,7 @@ def read_labels(
     ranks = np.unique(np.concatenate(used))
     if len(ranks) and ranks[0] == MISSING_KEY:
         ranks = ranks[1:]
-    reader = Reader(memoryview(blob)[: -fields.CHECKSUM_BYTES], at)
+    reader = Reader(memoryview(blob)[:-CHECKSUM_BYTES], at)
     count = reader.varint("number of labels")
     if count > MAX_LABELS:
         refuse(f"number of labels is {count}; expected at most {MAX_LABELS}")
@@ -220,29 +97,6 @@ def codes_of_ranks(labels: Labels, ranks: Int64Array) -> Int64Array:
 
 
 _COLUMNS = ("times", "ids", "weights", "values")
-
-
-class Rows(NamedTuple):
-    """Columns int64[n] in canonical order."""
-
-    times: Int64Array
-    ids: Int64Array
-    weights: Int64Array
-    value_keys: Int64Array
-
-    @classmethod
-    def room(cls, count: int) -> Rows:
-        """Allocate columns."""
-        return cls(*(np.empty(count, np.int64) for _ in range(4)))
-
-
-def encode_rows(rows: Rows, value_type: str, *, divides: bool = True) -> bytes:
-    """Encode the packed columns, padded to a byte. O(rows), about 6 ns per row.
-
-    Args:
-        divides: whether times are divided by their common divisor. Older bytes have no divisors.
-    """
-    return _native.pack_rows(*rows, value_type == "float64", divides)
 
 
 def read_rows(

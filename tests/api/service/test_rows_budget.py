@@ -32,7 +32,7 @@ from api.service.merging import MergeBuffer
 from api.service.streams import Stream
 from api.settings import Settings
 from decaysketch import DecaySketch, SketchParams
-from decaysketch.core.codec import fields as _fields
+from decaysketch.core.codec import writing
 
 Start = Callable[..., TestClient]
 Server = Callable[..., AbstractContextManager[tuple[Any, httpx2.Client]]]
@@ -134,7 +134,7 @@ def _with_capacity(body: bytes, capacity: int) -> bytes:
     """The same sketch, said to be of a smaller capacity; checksum put right."""
 
     def head(params: SketchParams) -> bytes:
-        return bytes(_fields.begin(1, params, embed_params=True))
+        return bytes(writing.begin(1, params, embed_params=True))
 
     old, new = head(DENSE), head(replace(DENSE, capacity=capacity))
     assert body.startswith(old)

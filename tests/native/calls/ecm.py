@@ -24,8 +24,8 @@ from native.recording import (
     words,
 )
 
-from decaysketch.core.codec.fields import Reader
 from decaysketch.core.codec.numbers import pack_numbers, read_numbers
+from decaysketch.core.codec.reading import Reader
 from decaysketch.ecm import ECMParams, ECMSketch, _native, hashing, wire
 from decaysketch.ecm.cells import LIMIT
 from decaysketch.ecm.levels import Layer

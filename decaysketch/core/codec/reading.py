@@ -1,8 +1,12 @@
-"""Common parts of all formats: header, parameters, numbers, watermarks, checksum.
+"""Common parts of all formats, read: header, parameters, numbers, watermarks, checksum.
 
-``begin`` and ``seal`` frame the bytes of a family. ``open_blob`` verifies magic, version, length,
-checksum, family and flags first, and returns a :class:`Reader` positioned after the capacity. Every
-fault is a :class:`~decaysketch.errors.CorruptSketchError`.
+:func:`open_blob` verifies magic, version, length, checksum, family and flags first, and returns a
+:class:`Reader` positioned after the capacity. Every fault is a
+:class:`~decaysketch.errors.CorruptSketchError`. :mod:`decaysketch.core.codec.writing` writes the
+same parts.
+
+The :class:`Header` of any family can be read without the rows. Use it to route bytes, and to reject
+them by size, capacity or time before any allocation.
 """
 
 from __future__ import annotations
@@ -11,8 +15,7 @@ import struct
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,64 +24,73 @@ from decaysketch.core.column_types import (
     MAX_COLUMN_NAME_BYTES,
     MAX_COLUMNS,
     MAX_STRATUM_COLUMNS,
-    ColumnTypes,
 )
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.params import MAX_COPIES, SketchParams, differing
-from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
 
 __all__ = [
+    "CHECKSUM",
     "CHECKSUM_BYTES",
+    "COLUMN_TYPES",
+    "FIXED",
+    "HEAD_BYTES",
+    "ID_MIXES",
     "MAGIC",
+    "PARAMS_IN_FULL",
+    "RECORD",
+    "REVISION",
+    "SEVERAL_COPIES",
+    "STRATA",
+    "TWO_OBJECTIVES",
+    "VALUE_TYPES",
     "VERSION",
+    "CopyHeader",
+    "Header",
     "Opening",
     "Reader",
+    "Rows",
     "as_bytes",
-    "begin",
     "check_row_count",
     "check_time",
+    "family_number",
+    "fingerprint_of",
     "open_blob",
     "params_of",
-    "put_clock",
-    "put_rows",
-    "put_signed_varint",
-    "put_varint",
-    "put_watermarks",
     "read_watermarks",
     "refuse",
-    "seal",
     "skip_optional_sections",
     "text_of",
 ]
 
 P = TypeVar("P", bound=SketchParams)
+Int64Array = npt.NDArray[np.int64]
 
 MAGIC = b"\xd5DSK"
 VERSION = 1
 QUERY_TIME_FAMILY = 1
 
 # Required flags.
-_PARAMS_IN_FULL = 0b01
-_SEVERAL_COPIES = 0b10
-_TWO_OBJECTIVES = 0b100  # samples by weight and by count, of one hash function
-_STRATA = 0b1000
-_KNOWN_REQUIRED_FLAGS = _PARAMS_IN_FULL | _SEVERAL_COPIES | _TWO_OBJECTIVES | _STRATA
+PARAMS_IN_FULL = 0b01
+SEVERAL_COPIES = 0b10
+TWO_OBJECTIVES = 0b100  # samples by weight and by count, of one hash function
+STRATA = 0b1000
+_KNOWN_REQUIRED_FLAGS = PARAMS_IN_FULL | SEVERAL_COPIES | TWO_OBJECTIVES | STRATA
 
 # The byte of choices in the parameters.
-_VALUE_TYPES = ("int64", "float64", "label")  # bit 0 of the number, and bit 3 of the byte
-_ID_MIXES = ("keyed", "none")  # bit 1
+VALUE_TYPES = ("int64", "float64", "label")  # bit 0 of the number, and bit 3 of the byte
+ID_MIXES = ("keyed", "none")  # bit 1
 _KEYED_BY = ("seed", "secret")  # bit 2
-_COLUMN_TYPES = ("float64", "int64", "bool", "text")
-_RECORD = 1 << 4  # a stream with columns, of which bits 0 and 3 say nothing
-_REVISION = 1 << 5  # one of the columns is the revision
+COLUMN_TYPES = ("float64", "int64", "bool", "text")
+RECORD = 1 << 4  # a stream with columns, of which bits 0 and 3 say nothing
+REVISION = 1 << 5  # one of the columns is the revision
 _KNOWN_CHOICES = 0b111111
 
-_FIXED = struct.Struct("<4sBBBB8s")  # magic, version, family, required, optional, fingerprint
-HEAD_BYTES = _FIXED.size
+FIXED = struct.Struct("<4sBBBB8s")  # magic, version, family, required, optional, fingerprint
+HEAD_BYTES = FIXED.size
 _FAMILY_AT = 5  # offset in it
-_CHECKSUM = struct.Struct("<I")
-CHECKSUM_BYTES = _CHECKSUM.size
+CHECKSUM = struct.Struct("<I")
+CHECKSUM_BYTES = CHECKSUM.size
 _SHORT_BYTES = 1 << 18
 _PIECE_BYTES = 5_000
 
@@ -108,102 +120,6 @@ def check_row_count(rows: int, capacity: int, levels: int, blob: bytes | None = 
         refuse(f"{rows} rows; capacity {capacity} at {levels} levels allows {capacity * levels}")
     if blob is not None and rows > 8 * len(blob):
         refuse(f"{rows} rows in {len(blob)} bytes; a row takes a bit at the least")
-
-
-# --------------------------------------------------------------------------------------- writing
-
-
-def begin(family: int, params: SketchParams, *, embed_params: bool) -> bytearray:
-    """Return the fixed header, embedded parameters, capacity and repetition count."""
-    several = params.copies > 1
-    required = (_PARAMS_IN_FULL if embed_params else 0) | (_SEVERAL_COPIES if several else 0)
-    if len(params.objectives) > 1:
-        required |= _TWO_OBJECTIVES
-    if params.strata:
-        required |= _STRATA
-    body = bytearray(_FIXED.pack(MAGIC, VERSION, family, required, 0, params.fingerprint))
-    if embed_params:
-        _put_params(body, params)
-    put_varint(body, params.capacity)
-    if several:
-        body.append(params.copies)
-    return body
-
-
-def seal(*parts: bytes | bytearray) -> bytes:
-    """Join the parts of a body and append their checksum."""
-    checksum = 0
-    for part in parts:
-        checksum = zlib.crc32(part, checksum)
-    return b"".join((*parts, _CHECKSUM.pack(checksum)))
-
-
-def _put_params(body: bytearray, params: SketchParams) -> None:
-    secret = params.id_key is not None
-    value_type = 0 if params.columns else _VALUE_TYPES.index(params.value_type)
-    choices = (
-        value_type & 1
-        | value_type >> 1 << 3
-        | (_RECORD if params.columns else 0)
-        | (_REVISION if params.revision is not None else 0)
-        | _ID_MIXES.index(params.id_mix) << 1
-        | int(secret) << 2
-    )
-    unit = params.time_unit.encode("ascii")
-    body += bytes((params.id_bits, params.copies, choices))
-    body += params.seed.to_bytes(8, "little")
-    body.append(len(unit))
-    body += unit
-    put_varint(body, params.max_weight)
-    if secret:
-        body += params.key_check
-    if params.columns:
-        _put_column_types(body, by_name(params.columns))
-    if params.revision is not None:
-        put_varint(body, _number_of(params, params.revision))
-    if params.strata:
-        _put_strata(body, params)
-
-
-def put_varint(body: bytearray, number: int) -> None:
-    """Encode unsigned LEB128: seven bits per byte, low bits first, high bit set if more bytes
-    follow.
-    """
-    while number > 0x7F:
-        body.append(number & 0x7F | 0x80)
-        number >>= 7
-    body.append(number)
-
-
-def put_signed_varint(body: bytearray, number: int) -> None:
-    """Encode the zigzag varint: 0, -1, 1, -2, ... as 0, 1, 2, 3, ..."""
-    put_varint(body, number << 1 if number >= 0 else ~(number << 1))
-
-
-def put_watermarks(body: bytearray, watermarks: Sequence[int]) -> None:
-    """Encode the watermarks that are set, from level 0 up. They never rise with the level."""
-    put_varint(body, len(watermarks))
-    if watermarks:
-        put_signed_varint(body, watermarks[0])
-    for before, after in pairwise(watermarks):
-        put_varint(body, before - after)
-
-
-def put_clock(body: bytearray, clock: int) -> None:
-    """Encode whether a sketch has a clock, and its time. ``NO_WATERMARK`` means none."""
-    body.append(clock != NO_WATERMARK)
-    if clock != NO_WATERMARK:
-        put_signed_varint(body, clock)
-
-
-def put_rows(body: bytearray, times: npt.NDArray[np.int64]) -> None:
-    """Encode the row count and the time of the first row."""
-    put_varint(body, len(times))
-    if len(times):
-        put_signed_varint(body, int(times[0]))
-
-
-# --------------------------------------------------------------------------------------- reading
 
 
 class Reader:
@@ -251,7 +167,7 @@ class Reader:
         return number
 
     def signed_varint(self, field: str) -> int:
-        """Inverse of :func:`put_signed_varint`."""
+        """Inverse of ``writing.put_signed_varint``."""
         number = self.varint(field)
         return number >> 1 if number & 1 == 0 else ~(number >> 1)
 
@@ -262,14 +178,14 @@ class Reader:
         return time
 
     def clock(self) -> int | None:
-        """Inverse of :func:`put_clock`."""
+        """Inverse of ``writing.put_clock``."""
         told = self.byte("whether there is a clock")
         if told > 1:
             refuse(f"whether there is a clock is {told}; expected 0 or 1")
         return self.time("clock") if told else None
 
     def rows(self) -> tuple[int, int | None]:
-        """Inverse of :func:`put_rows`."""
+        """Inverse of ``writing.put_rows``."""
         rows = self.varint("rows")
         return rows, self.time("first time") if rows else None
 
@@ -300,6 +216,108 @@ class Opening:
     strata: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class CopyHeader:
+    """Header of one repetition.
+
+    Attributes:
+        watermarks: as written, by level.
+        rows: retained observations.
+        newest: time of the most recent row, or None without rows.
+    """
+
+    watermarks: tuple[int, ...]
+    rows: int
+    newest: int | None
+
+    def check(self, capacity: int, levels: int) -> None:
+        """Reject more rows than so many levels can store."""
+        if len(self.watermarks) > levels:
+            refuse(f"{len(self.watermarks)} watermarks; there are {levels} levels")
+        check_row_count(self.rows, capacity, levels)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """Everything before the columns.
+
+    Attributes:
+        version: wire format version.
+        family: family byte.
+        optional_flags: one bit per optional section after the columns.
+        fingerprint: 8-byte parameter fingerprint.
+        params: as in ``SketchParams.to_dict()``. None if the bytes do not contain them (families 1
+            and 2 do).
+        capacity: observations kept per level.
+        clock: the sketch's clock, or None.
+        copies: one entry per hash function.
+        columns_at: offset of the first column byte.
+        by_count: whether the sketch has two objectives. The second entry of ``copies`` is then the
+            sample by count. A row in both samples is written once.
+        strata: number of strata, or None in a sketch without them.
+    """
+
+    version: int
+    family: int
+    optional_flags: int
+    fingerprint: bytes
+    params: dict[str, Any] | None
+    capacity: int
+    clock: int | None
+    copies: tuple[CopyHeader, ...]
+    columns_at: int
+    by_count: bool = False
+    strata: int | None = None
+
+    @classmethod
+    def behind(
+        cls,
+        opening: Opening,
+        copies: Sequence[CopyHeader],
+        *,
+        clock: int | None = None,
+        **own: Any,  # attributes that a family adds
+    ) -> Self:
+        """Build from an opening whose reader has reached the columns."""
+        return cls(
+            version=opening.version,
+            family=opening.family,
+            optional_flags=opening.optional_flags,
+            fingerprint=opening.fingerprint,
+            params=opening.params,
+            capacity=opening.capacity,
+            clock=clock,
+            copies=tuple(copies),
+            columns_at=opening.reader.at,
+            by_count=opening.by_count,
+            **own,
+        )
+
+    @property
+    def rows(self) -> int:
+        """Retained observations over all repetitions."""
+        return sum(copy.rows for copy in self.copies)
+
+    @property
+    def newest(self) -> int | None:
+        """Time of the most recent row in any repetition, or None without rows."""
+        return max((copy.newest for copy in self.copies if copy.newest is not None), default=None)
+
+
+class Rows(NamedTuple):
+    """Columns int64[n] in canonical order."""
+
+    times: Int64Array
+    ids: Int64Array
+    weights: Int64Array
+    value_keys: Int64Array
+
+    @classmethod
+    def room(cls, count: int) -> Rows:
+        """Allocate columns."""
+        return cls(*(np.empty(count, np.int64) for _ in range(4)))
+
+
 def as_bytes(blob: bytes | bytearray | memoryview) -> bytes:
     """Copy a buffer that could change during the checks."""
     if not isinstance(blob, (bytes, bytearray, memoryview)):
@@ -321,7 +339,7 @@ def fingerprint_of(head: bytes) -> bytes:
     _check_start(head)
     if len(head) < HEAD_BYTES:
         refuse(f"{len(head)} bytes; a sketch has more")
-    return bytes(_FIXED.unpack_from(head)[-1])
+    return bytes(FIXED.unpack_from(head)[-1])
 
 
 def _check_start(blob: bytes) -> None:
@@ -333,15 +351,15 @@ def _check_start(blob: bytes) -> None:
 
 def open_blob(blob: bytes, family: int) -> Opening:
     """Verify the frame and read up to the part that ``family`` defines."""
-    smallest = _FIXED.size + _CHECKSUM.size
+    smallest = FIXED.size + CHECKSUM.size
     _check_start(blob)
     if len(blob) < smallest:
         refuse(f"{len(blob)} bytes; a sketch has {smallest} at the least")
-    body, (stored,) = memoryview(blob)[:-4], _CHECKSUM.unpack_from(blob, len(blob) - 4)
+    body, (stored,) = memoryview(blob)[:-4], CHECKSUM.unpack_from(blob, len(blob) - 4)
     computed = _checksum(body)
     if stored != computed:
         refuse(f"checksum is {stored:#010x}; the {len(body)} bytes before it give {computed:#010x}")
-    _, version, found, required, optional, fingerprint = _FIXED.unpack_from(blob)
+    _, version, found, required, optional, fingerprint = FIXED.unpack_from(blob)
     if found != family:
         refuse(f"family {found}; expected {family}")
     if unknown := required & ~_KNOWN_REQUIRED_FLAGS:
@@ -349,18 +367,18 @@ def open_blob(blob: bytes, family: int) -> Opening:
             f"required flags {required:#010b} include {unknown:#010b}, of a later release; "
             f"known are {_KNOWN_REQUIRED_FLAGS:#010b}"
         )
-    reader = Reader(body, _FIXED.size)
-    strata = bool(required & _STRATA)
-    params = _read_params(reader) if required & _PARAMS_IN_FULL else None
+    reader = Reader(body, FIXED.size)
+    strata = bool(required & STRATA)
+    params = _read_params(reader) if required & PARAMS_IN_FULL else None
     if params is not None and strata:
         params |= _read_strata(reader, params)
     capacity = reader.varint("capacity")
     copies = 1
-    if required & _SEVERAL_COPIES:
+    if required & SEVERAL_COPIES:
         copies = reader.byte("number of copies")
         if not 2 <= copies <= MAX_COPIES:
             refuse(f"number of copies is {copies}; expected 2 to {MAX_COPIES}")
-    by_count = bool(required & _TWO_OBJECTIVES)
+    by_count = bool(required & TWO_OBJECTIVES)
     if by_count and (family != QUERY_TIME_FAMILY or copies > 1):
         refuse(
             f"required flags are {required:#010b}, of two objectives, with family {family} and "
@@ -401,11 +419,11 @@ def _read_params(reader: Reader) -> dict[str, Any]:
     choices = reader.byte("choices of the parameters")
     if choices & ~_KNOWN_CHOICES:
         refuse(f"choices of the parameters are {choices:#010b}; known are {_KNOWN_CHOICES:#010b}")
-    record = bool(choices & _RECORD)
-    if choices & _REVISION and not record:
+    record = bool(choices & RECORD)
+    if choices & REVISION and not record:
         refuse(f"choices of the parameters are {choices:#010b}, of a revision without columns")
     value_type = choices & 1 | (choices >> 3 & 1) << 1
-    if value_type >= len(_VALUE_TYPES):
+    if value_type >= len(VALUE_TYPES):
         refuse(f"choices of the parameters are {choices:#010b}, of float64 and of labels")
     if record and value_type:
         refuse(f"choices of the parameters are {choices:#010b}, of columns and of one value")
@@ -419,31 +437,21 @@ def _read_params(reader: Reader) -> dict[str, Any]:
         "copies": copies,
         "seed": seed,
         "time_unit": unit.decode("ascii"),
-        "value_type": "record" if record else _VALUE_TYPES[value_type],
-        "id_mix": _ID_MIXES[choices >> 1 & 1],
+        "value_type": "record" if record else VALUE_TYPES[value_type],
+        "id_mix": ID_MIXES[choices >> 1 & 1],
         "keyed_by": _KEYED_BY[choices >> 2 & 1],
     }
     if params["keyed_by"] == "secret":
         params["key_check"] = reader.take(8, "check value of the id key").hex()
     if record:
         params["columns"] = _read_column_types(reader)
-    if choices & _REVISION:
+    if choices & REVISION:
         params["revision"] = _read_revision(reader, list(params["columns"]))
     return params
 
 
-def _put_column_types(body: bytearray, types: ColumnTypes) -> None:
-    """Encode how many columns are declared, then for each the name and one byte for the type."""
-    put_varint(body, len(types))
-    for name, kind in types:
-        encoded = name.encode()
-        put_varint(body, len(encoded))
-        body += encoded
-        body.append(_COLUMN_TYPES.index(kind))
-
-
 def _read_column_types(reader: Reader) -> dict[str, str]:
-    """Undo :func:`_put_column_types`."""
+    """Return the declared columns, as written."""
     count = reader.varint("number of columns")
     if not 1 <= count <= MAX_COLUMNS:
         refuse(f"number of columns is {count}; expected 1 to {MAX_COLUMNS}")
@@ -458,21 +466,11 @@ def _read_column_types(reader: Reader) -> dict[str, str]:
         if name <= before:
             refuse(f"{field} is {name!r} after {before!r}; expected names that rise")
         kind = reader.byte(f"type of column {number}")
-        if kind >= len(_COLUMN_TYPES):
-            refuse(f"type of column {number} is {kind}; expected less than {len(_COLUMN_TYPES)}")
-        found[text_of(name, field)] = _COLUMN_TYPES[kind]
+        if kind >= len(COLUMN_TYPES):
+            refuse(f"type of column {number} is {kind}; expected less than {len(COLUMN_TYPES)}")
+        found[text_of(name, field)] = COLUMN_TYPES[kind]
         before = name
     return found
-
-
-def by_name(types: ColumnTypes) -> ColumnTypes:
-    """Return columns as they are written, names rising."""
-    return tuple(sorted(types, key=lambda pair: pair[0].encode()))
-
-
-def _number_of(params: SketchParams, name: str) -> int:
-    """Return a column's number in the parameters."""
-    return [known for known, _ in by_name(params.columns)].index(name)
 
 
 def _read_revision(reader: Reader, columns: list[str]) -> str:
@@ -482,16 +480,8 @@ def _read_revision(reader: Reader, columns: list[str]) -> str:
     return columns[number]
 
 
-def _put_strata(body: bytearray, params: SketchParams) -> None:
-    """Encode the strata limit, then how many columns the strata have, and each column's number."""
-    put_varint(body, params.max_strata)
-    put_varint(body, len(params.strata))
-    for name in params.strata:
-        put_varint(body, _number_of(params, name))
-
-
 def _read_strata(reader: Reader, params: dict[str, Any]) -> dict[str, Any]:
-    """Undo :func:`_put_strata`."""
+    """Return the declared strata, as written."""
     names = list(params.get("columns", ()))
     most = reader.varint("limit of strata")
     count = reader.varint("number of stratum columns")
@@ -514,7 +504,7 @@ def text_of(encoded: bytes, field: str) -> str:
 def read_watermarks(
     reader: Reader, check: Callable[[int, str], None] = check_time
 ) -> tuple[int, ...]:
-    """Inverse of :func:`put_watermarks`, at most 64. A family checks its level count.
+    """Inverse of ``writing.put_watermarks``, at most 64. A family checks its level count.
 
     ``check`` rejects an impossible watermark by name.
     """
