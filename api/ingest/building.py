@@ -26,8 +26,7 @@ from decaysketch.contract.snapshot import Rowed
 from decaysketch.core.duplicates import between, joined, replaced_between, within
 from decaysketch.core.hashing import HashedKeys
 from decaysketch.core.plausible_times import count_undated, dated, in_another_unit
-from decaysketch.core.row_check import Refusal
-from decaysketch.core.row_status import Verdict
+from decaysketch.core.row_check import Refusal, Verdict
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.families import Sketch
 from decaysketch.ingest.columns import (

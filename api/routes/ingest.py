@@ -36,7 +36,7 @@ from api.service.source_stats import Notes, notes_of, warnings_of
 from api.service.streams import Stream
 from api.service.threads import Lanes, by_steps
 from api.settings import Settings
-from decaysketch.core.row_status import Verdict
+from decaysketch.core.row_check import Verdict
 from decaysketch.ingest.columns import Form, Lead
 from decaysketch.ingest.mapping import Map
 from decaysketch.ingest.readings import Steps

@@ -22,8 +22,7 @@ from api.ingest.building import Ingestion
 from api.ingest.messages import MessageReader
 from api.routes.common import TheAggregator, TheSettings, TheStream, json_only
 from api.routes.ingest import form_of, ingest_messages, maps_of, warnings_on
-from decaysketch.core.row_check import Refusal
-from decaysketch.core.row_status import Verdict
+from decaysketch.core.row_check import Refusal, Verdict
 from decaysketch.ingest import chirpstack
 from decaysketch.ingest.documents import DocumentMap
 

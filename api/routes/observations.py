@@ -33,8 +33,7 @@ from api.service.committer import Receipt
 from api.service.local_sources import Site
 from api.service.streams import Stream
 from api.settings import Settings
-from decaysketch.core.row_check import Refusal
-from decaysketch.core.row_status import Verdict
+from decaysketch.core.row_check import Refusal, Verdict
 from decaysketch.core.text_values import zone_of
 from decaysketch.errors import ParameterError
 from decaysketch.families import Sketch

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from api.resources import LARGE_ROWS
 from api.service.budget import BUFFER_ROWS, PART_ROWS, ROW_BYTES, Memory, Tally
 from decaysketch import Snapshot
-from decaysketch.core.row_status import Compared
+from decaysketch.core.row_check import Compared
 from decaysketch.families import Recipe, Sketch
 
 __all__ = ["Fold", "MergeBuffer", "fold_each", "portions"]

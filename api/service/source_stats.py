@@ -49,8 +49,8 @@ from api.journal.model import SourceKey
 from api.service.observer import Observer
 from api.service.threads import Compute
 from decaysketch.contract.snapshot import Rowed
-from decaysketch.core.duplicates import replaced_readings
-from decaysketch.core.row_status import Identified, count_replacing
+from decaysketch.core.duplicates import count_replacing, replaced_readings
+from decaysketch.core.row_check import Identified
 from decaysketch.ingest.documents import LORAWAN, DocumentMap
 from decaysketch.ingest.formats import Mappings
 from decaysketch.ingest.record_columns import Dropped, drop

@@ -34,7 +34,7 @@ from api.service.merging import MergeBuffer
 from api.service.source_stats import Notes
 from decaysketch import Snapshot
 from decaysketch.core.params import Form
-from decaysketch.core.row_status import Compared
+from decaysketch.core.row_check import Compared
 from decaysketch.core.strata import Stratum, told
 from decaysketch.families import Recipe, recipe_from_dict
 from decaysketch.ingest.formats import Mappings, mappings_of

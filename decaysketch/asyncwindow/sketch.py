@@ -51,8 +51,7 @@ from decaysketch.core.observations import (
     integer_column,
 )
 from decaysketch.core.plausible_times import span, told
-from decaysketch.core.row_check import TIMES, Limit
-from decaysketch.core.row_status import Identified, compare
+from decaysketch.core.row_check import TIMES, Identified, Limit, compare
 from decaysketch.core.time_units import Instant, in_units
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
@@ -297,7 +296,7 @@ class Sampler(Asked, Sketch, Generic[P]):
         Nothing changes.
 
         Returns:
-            int8[n]: a :class:`~decaysketch.core.row_status.Verdict` per row. A row that no
+            int8[n]: a :class:`~decaysketch.core.row_check.Verdict` per row. A row that no
             window reaches by the clock, or with value 0 in a sum, is below the watermark.
 
         Raises:

@@ -10,7 +10,7 @@ from decaysketch.asyncwindow import estimators, wire
 from decaysketch.asyncwindow.rows import RetainedElements
 from decaysketch.asyncwindow.state import WindowState
 from decaysketch.contract.snapshot import Fed, OneState, Sampled, marks_of
-from decaysketch.core.row_status import Identified
+from decaysketch.core.row_check import Identified
 from decaysketch.decay import Decay
 from decaysketch.query.sample import Sample
 

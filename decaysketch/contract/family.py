@@ -355,8 +355,7 @@ class Recipe(ABC):
         """
         return None
 
-    @abstractmethod
-    def empty(self, now: int | None = None) -> Sketch:
+    def empty(self, now: int | None = None) -> Any:
         """Return an empty sketch, with its clock at ``now`` if given. The sketch does not check
         times.
 
@@ -364,6 +363,19 @@ class Recipe(ABC):
             ParameterError: the parameters do not suit the family, or ``now`` is no time or given to
                 a sketch without a clock.
         """
+        sketch = self._new()
+        sketch.looks_at_times = False
+        if now is None:
+            return sketch
+        if not self.kind.input.clock:
+            name = self.sketch_type.__name__
+            article = "an" if name[0] in "AEIO" else "a"
+            raise ParameterError(f"now is {now!r}; expected None: {article} {name} has no clock")
+        sketch.advance(now)
+        return sketch
+
+    def _new(self) -> Any:
+        return self.sketch_type(self.params)
 
     def decode(self, blob: Blob) -> Sketch:
         """Read a sketch from this stream. Nothing in the bytes is trusted.
@@ -411,7 +423,7 @@ class Recipe(ABC):
 
     def join(self, snapshots: Iterable[Snapshot]) -> Snapshot:
         """Return a sketch with everything that any of them saw, at their smallest capacity."""
-        merged = self.empty()
+        merged: Sketch = self.empty()
         for each in snapshots:  # one after the other: each may be as large as its sketch once more
             merged.merge(each)
         return merged.snapshot()
@@ -462,13 +474,6 @@ class SeededRecipe(Recipe):
 
     #: What the seed hashes, and how: of the error about a secret.
     hashed: ClassVar[str]
-
-    def empty(self, now: int | None = None) -> Any:
-        sketch = self.sketch_type(self.params)
-        sketch.looks_at_times = False
-        if now is not None:
-            sketch.advance(now)
-        return sketch
 
     @classmethod
     def read(

@@ -31,7 +31,7 @@ from decaysketch.core.log_columns import LogColumnArguments
 from decaysketch.core.observations import TIME_LIMIT, check_time
 from decaysketch.core.params import BuildParams, Differences, SketchParams, check_shrinks
 from decaysketch.core.plausible_times import doubt
-from decaysketch.core.row_status import Compared
+from decaysketch.core.row_check import Compared
 from decaysketch.core.time_units import Instant, in_units
 from decaysketch.core.view import Summarized
 from decaysketch.core.watermarks import NO_WATERMARK
@@ -83,6 +83,7 @@ class Held(Views, Summarized):
     """
 
     _snapshot: Snapshot | None = None  # of what is held, once asked for
+    _before: Snapshot | None = None  # the last one with results that the next one can use
 
     @property
     @abstractmethod
@@ -108,6 +109,8 @@ class Held(Views, Summarized):
 
     def _changed(self) -> None:
         """Note that the state differs from the snapshot."""
+        if self._snapshot is not None and self._snapshot.was_read:
+            self._before = self._snapshot
         self._snapshot = None
 
     def snapshot(self) -> Snapshot:
@@ -116,7 +119,7 @@ class Held(Views, Summarized):
         """
         self._flush()
         if self._snapshot is None:
-            self._snapshot = self._freeze()
+            self._snapshot, self._before = self._freeze(), None
         return self._snapshot
 
     def moment(self, at: Instant) -> int:
@@ -280,7 +283,7 @@ class Sketch(Held):
         """Return the status that :meth:`update` would give to each row. Changes nothing.
 
         Returns:
-            int8[n]: a :class:`~decaysketch.core.row_status.Verdict` for each row.
+            int8[n]: a :class:`~decaysketch.core.row_check.Verdict` for each row.
         """
 
     def compared(self, *columns: Any, **options: Any) -> Compared | None:
@@ -492,6 +495,7 @@ class Sketch(Held):
         for bag in self._bags:
             bag.trim()
         self._changed()
+        self._before = None
 
 
 def _frames() -> Any:

@@ -16,7 +16,7 @@ from decaysketch.core.bags import Bag
 from decaysketch.core.labels import Labels
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.params import BuildParams
-from decaysketch.core.row_status import Compared, Identified
+from decaysketch.core.row_check import Compared, Identified
 from decaysketch.core.time_units import Instant, in_units, moment_before
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay, none, window
@@ -110,6 +110,11 @@ class Snapshot(ABC):
         """For each level, the time since which it is complete. None: it is complete for all
         times.
         """
+
+    @property
+    def was_read(self) -> bool:
+        """Whether something was computed that a later snapshot can use."""
+        return False
 
     @property
     def clock(self) -> int | None:

@@ -22,6 +22,8 @@ object and to the work it did. It is not part of the state. A row that comes aga
 replaced counts again. A row below a watermark is dropped before a row is compared with it. So the
 count is a sample of the lost readings, and it is 0 if nothing is wrong. Counting costs one
 comparison for each duplicate.
+
+At the end of this module are the functions that find rows with one identity in several sketches.
 """
 
 from __future__ import annotations
@@ -34,14 +36,17 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core.records import Records, comparable
-from decaysketch.core.row_status import Identified, hashes_of, matching, may_match
+from decaysketch.core.row_check import SALTS, Identified
 from decaysketch.core.time_units import NANOSECONDS
 
 __all__ = [
     "REMEDY",
     "between",
+    "count_replacing",
     "far_apart",
     "joined",
+    "matching",
+    "may_match",
     "replaced_between",
     "replaced_readings",
     "within",
@@ -51,6 +56,8 @@ _OTHER_NS = 60 * 1_000_000_000
 _ANY_NS = 86_400 * 1_000_000_000
 _NEVER = (1 << 64) - 1
 _FEW = 0.01  # of the rows held, which may be corrections
+_MARK_BITS = 17
+_MARK_MASK = (1 << _MARK_BITS) - 1
 
 #: What tells readings of one id apart.
 REMEDY = (
@@ -176,9 +183,9 @@ def replaced_between(held: Identified, offered: Identified, unit: str) -> int:
         return 0
     held = Identified(*(column[mine] for column in held))
     offered = Identified(*(column[theirs] for column in offered))
-    hashes = hashes_of(offered)
+    hashes = _hashes_of(offered)
     order = np.argsort(hashes)
-    found = np.searchsorted(hashes[order], hashes_of(held))
+    found = np.searchsorted(hashes[order], _hashes_of(held))
     matched = order[np.minimum(found, len(order) - 1)]
     same = (held.first == offered.first[matched]) & (held.second == offered.second[matched])
     apart = np.abs(held.times - offered.times[matched])
@@ -203,9 +210,9 @@ def between(held: Identified, offered: Identified) -> int:
     if not len(near):
         return 0
     held = Identified(*(column[near] for column in held))
-    hashes = hashes_of(offered)
+    hashes = _hashes_of(offered)
     order = np.argsort(hashes)
-    found = np.searchsorted(hashes[order], hashes_of(held))
+    found = np.searchsorted(hashes[order], _hashes_of(held))
     others = order[np.minimum(found, len(order) - 1)]
     same = np.ones(len(near), np.bool_)
     for mine, theirs in zip(held[:3], offered[:3], strict=True):
@@ -213,3 +220,84 @@ def between(held: Identified, offered: Identified) -> int:
     both = np.flatnonzero(same)
     differ = comparable(held.values, both) != comparable(offered.values, others[both])
     return int(np.count_nonzero(differ))
+
+
+# ------------------------------------------------------------------------ rows with one identity
+
+
+def count_replacing(parts: Sequence[Identified]) -> list[int]:
+    """Return for each part how many of its rows replace another part's row: a row with the same
+    identity, and later than its duplicate there, by (time, value). Equal duplicates replace
+    nothing.
+
+    Args:
+        parts: the rows of several sketches. No part has an identity twice.
+
+    Complexity: O(n log n) for n rows in all. Rows with an identity that one part alone has are only
+    hashed.
+    """
+    hashes = [_hashes_of(part) for part in parts]
+    every = np.sort(np.concatenate([np.empty(0, np.uint64), *hashes]))
+    shared = np.unique(every[1:][every[1:] == every[:-1]])
+    if not len(shared):
+        return [0] * len(parts)
+    found = [_among(shared, each) for each in hashes]
+    rows = Identified(
+        *(
+            np.concatenate([comparable(*each) for each in zip(columns, found, strict=True)])
+            for columns in zip(*parts, strict=True)
+        )
+    )
+    owners = np.repeat(np.arange(len(parts)), [len(places) for places in found])
+    order = np.lexsort((rows.values, rows.times, rows.second, rows.first))
+    first, second, times, values = (column[order] for column in rows)
+    last = np.ones(len(order), np.bool_)  # of its identity: the latest
+    last[:-1] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
+    ends = np.flatnonzero(last)
+    latest = np.repeat(ends, np.diff(ends, prepend=-1))
+    stands = (times == times[latest]) & (values == values[latest])
+    replaced = np.zeros(len(order), np.bool_)
+    replaced[latest[~stands]] = True
+    counts = np.bincount(owners[order][stands & replaced[latest]], minlength=len(parts))
+    return [int(count) for count in counts]
+
+
+def may_match(held: Int64Array, offered: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Return the positions of the numbers that may be in both parts: all of these, and of hashed
+    numbers few others. O(rows), without sorting.
+
+    Args:
+        held, offered: int64[n] each, with any repetition.
+    """
+    mine = np.flatnonzero(_marks(offered)[held & _MARK_MASK])
+    mine = mine[_marks(offered >> _MARK_BITS)[held[mine] >> _MARK_BITS & _MARK_MASK]]
+    return mine, np.flatnonzero(_marks(held[mine])[offered & _MARK_MASK])
+
+
+def matching(held: Int64Array, offered: Int64Array) -> Int64Array:
+    """Return the positions in ``held`` of the numbers that ``offered`` has too. O(rows), without
+    sorting if few match.
+    """
+    mine, theirs = may_match(held, offered)
+    return mine[np.isin(held[mine], offered[theirs])]
+
+
+def _marks(numbers: Int64Array) -> npt.NDArray[np.bool_]:
+    marks = np.zeros(1 << _MARK_BITS, np.bool_)
+    marks[numbers & _MARK_MASK] = True
+    return marks
+
+
+def _hashes_of(rows: Identified) -> npt.NDArray[np.uint64]:
+    """Return 64 hash bits for each identity. A collision costs a little time."""
+    with np.errstate(over="ignore"):
+        hashed = rows.first.view(np.uint64) * np.uint64(SALTS[0])
+        hashed ^= hashed >> np.uint64(32)
+        hashed += rows.second.view(np.uint64)
+        hashed *= np.uint64(SALTS[1])
+    return hashed
+
+
+def _among(shared: npt.NDArray[np.uint64], hashed: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
+    places = np.minimum(np.searchsorted(shared, hashed), len(shared) - 1)
+    return np.flatnonzero(shared[places] == hashed)

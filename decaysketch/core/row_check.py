@@ -9,18 +9,33 @@ worded alike everywhere. Three presenters use it:
 - *status of each row*: the faults of a body, which rejects only these rows: HTTP and messages
   (:mod:`decaysketch.ingest.columns`)
 - *quarantine*: the rejected rows of a table, each with a sentence (:mod:`decaysketch.tables`)
+
+An accepted row has a status, a :class:`Verdict`, in the sketch that it is offered to. The *merged*
+state is the state after the complete batch is merged. With it, a row's status is
+
+``RETAINED`` The merged state contains this duplicate for its (id, weight) and the state before did
+    not. Among equal duplicates in one batch, the first.
+``ALREADY_RETAINED``
+    Else, the state before or the merged one contains an equal or later duplicate, by (time, value).
+``BELOW_WATERMARK``
+    Neither: at every level that the observation belongs to, it is not later than the watermark (it
+    does not expire later, for an integral sketch). A row with weight 0 belongs to no level.
+
+The status is exact, by this definition. Reading it changes nothing.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core import _native
-from decaysketch.errors import ObservationError
+from decaysketch.errors import ObservationError, ParameterError
 
 __all__ = [
     "BEYOND_64_BITS",
@@ -36,14 +51,21 @@ __all__ = [
     "RESERVED",
     "TIMES",
     "TIME_LIMIT",
+    "Batch",
+    "Compared",
+    "Identified",
     "Limit",
     "Refusal",
     "RowCheck",
+    "Verdict",
+    "VerdictArray",
+    "compare",
     "ids_of_bits",
 ]
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+VerdictArray = npt.NDArray[np.int8]
 
 TIME_LIMIT: Final = 1 << 62  # |timestamp| <= TIME_LIMIT: ages fit an unsigned 64-bit integer
 EXACT_IN_FLOAT: Final = 1 << 53
@@ -61,6 +83,10 @@ MISSING: Final = "missing"
 _SEEN = frozenset({OUT_OF_BOUNDS, NOT_FINITE, NO_INTEGER, NO_NUMBER})  # by the value itself
 _LONGEST_SHOWN = 80  # characters
 FINITE: Final = "a finite number (None where missing)"
+
+#: Of tables of identities, which are fed from the network.
+SALTS: Final = secrets.randbits(64) | 1, secrets.randbits(64) | 1
+_MAX_ROWS = 1 << 26  # the number of a row has to fit the kernels' words
 
 
 class Refusal(NamedTuple):
@@ -237,3 +263,68 @@ class RowCheck:
 
     def _refusal(self, row: int, field: str, describe: Callable[[int], Parts]) -> Refusal:
         return Refusal(self.place(row), field, *describe(row))
+
+
+# ----------------------------------------------------------------------------------------- status
+
+
+class Verdict(IntEnum):
+    """One row's status. See the module."""
+
+    RETAINED = 0
+    ALREADY_RETAINED = 1
+    BELOW_WATERMARK = 2
+
+
+class Compared(NamedTuple):
+    """A batch compared with a state.
+
+    Attributes:
+        verdicts: int8[n], the row status.
+        shares: whether rows may have one identity, two in the batch, or one in it and one stored.
+    """
+
+    verdicts: VerdictArray
+    shares: bool
+
+
+class Identified(NamedTuple):
+    """Rows by identity, int64[n] each: two columns that identify, then the columns that order
+    duplicates. Values may be columns, which few rows need: they are hashed when they are compared.
+    """
+
+    first: Int64Array
+    second: Int64Array
+    times: Int64Array
+    values: Any
+
+    def contiguous(self) -> Identified:
+        """Return the same rows, with contiguous columns."""
+        return Identified(*map(np.ascontiguousarray, self))
+
+
+class Batch(_native.Offered):
+    """A batch with its duplicates found.
+
+    Raises:
+        ParameterError: there are too many rows at once.
+    """
+
+    def __init__(self, rows: Identified) -> None:
+        if len(rows.times) >= _MAX_ROWS:
+            raise ParameterError(f"{len(rows.times)} rows at once; expected less than {_MAX_ROWS}")
+        first, second, times, values = rows
+        super().__init__(first, second, np.ascontiguousarray(times), values, salts=SALTS)
+
+
+def compare(before: Identified, merged: Identified, batch: Identified) -> VerdictArray:
+    """Return the row status for a batch, from the known states before and after the merge.
+
+    Args:
+        before, merged: the rows in both states, at most one per identity.
+        batch: the merged rows, with any repetition.
+
+    Returns:
+        int8[n], :class:`Verdict` for each row in the batch. O(rows of all).
+    """
+    return Batch(batch).judge_by_states(before.contiguous(), merged.contiguous())

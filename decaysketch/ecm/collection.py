@@ -40,8 +40,7 @@ from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.contract.snapshot import Snapshot
 from decaysketch.core.observations import TIME_LIMIT, check_time, check_within
 from decaysketch.core.plausible_times import told
-from decaysketch.core.row_check import TIMES
-from decaysketch.core.row_status import Verdict, VerdictArray
+from decaysketch.core.row_check import TIMES, Verdict, VerdictArray
 from decaysketch.core.time_units import Instant, in_units
 from decaysketch.ecm import sizing, wire
 from decaysketch.ecm.cells import Cells, compact

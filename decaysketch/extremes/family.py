@@ -18,7 +18,6 @@ from decaysketch.contract.family import (
     take_fields,
 )
 from decaysketch.decay.integral import IntegralDecay
-from decaysketch.errors import ParameterError
 from decaysketch.extremes import rows, wire
 from decaysketch.extremes.params import OPTIONS, ExtremesParams
 from decaysketch.extremes.sketch import ExtremesSketch
@@ -35,13 +34,6 @@ class ExtremesRecipe(Recipe):
     params_type = ExtremesParams
 
     params: ExtremesParams
-
-    def empty(self, now: int | None = None) -> ExtremesSketch:
-        if now is not None:
-            raise ParameterError(f"now is {now!r}; expected None: an ExtremesSketch has no clock")
-        sketch = ExtremesSketch(self.params)
-        sketch.looks_at_times = False
-        return sketch
 
     @classmethod
     def read(

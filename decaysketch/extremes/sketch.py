@@ -30,7 +30,7 @@ import numpy.typing as npt
 from decaysketch.contract.sketch import ENOUGH, PendingRows, Sketch, Stats
 from decaysketch.core.observations import MISSING_KEY, Observations, prepare
 from decaysketch.core.plausible_times import span
-from decaysketch.core.row_status import Identified, compare
+from decaysketch.core.row_check import Identified, compare
 from decaysketch.core.time_units import Instant, in_units
 from decaysketch.decay import Decay
 from decaysketch.errors import ObservationError, ParameterError
@@ -169,7 +169,7 @@ class ExtremesSketch(AskedOfExtremes, Sketch):
         changes.
 
         Returns:
-            int8[n]: a :class:`~decaysketch.core.row_status.Verdict` per row. A row that a later
+            int8[n]: a :class:`~decaysketch.core.row_check.Verdict` per row. A row that a later
             one rules out, or with weight 0, is below the watermark.
 
         Raises:

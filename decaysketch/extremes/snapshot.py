@@ -7,7 +7,7 @@ from functools import cached_property
 
 from decaysketch.contract.snapshot import Fed, OneState, marks_of
 from decaysketch.core.observations import check_time
-from decaysketch.core.row_status import Identified
+from decaysketch.core.row_check import Identified
 from decaysketch.core.time_units import Instant
 from decaysketch.decay import Decay
 from decaysketch.decay.functions import check_decay

@@ -703,7 +703,8 @@ def _values_of(columns: PointColumns, form: Form) -> Values:
 
 def _unsound(points: Points, parts: int, form: Form) -> dict[int, tuple[Any, ...]]:
     """Return faults by code, for series that cannot be keys, or lack an entity."""
-    return _without_entity(points) | _no_keys(points, parts, form)
+    found = _no_keys(points, parts, form)
+    return _without_entity(points) | found if points.entity else found
 
 
 def _without_entity(points: Points) -> dict[int, tuple[Any, ...]]:

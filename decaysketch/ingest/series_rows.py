@@ -144,7 +144,7 @@ def entity_labels(points: Points) -> list[list[str | None]]:
     """Return a column for each label that names the entity, with a text per series. None if it
     lacks the label.
     """
-    labels = [labels_of(points.form, text) for text in points.series] if points.entity else []
+    labels = [labels_of(points.form, text) for text in points.series]
     return [[attribute_of(each, name) or None for each in labels] for name in points.entity]
 
 

@@ -41,12 +41,8 @@ class IntegralRecipe(Recipe):
     def steps(self) -> StepTable:
         return self.decay.steps(self.params.max_weight)
 
-    def empty(self, now: int | None = None) -> IntegralDecaySketch:
-        sketch = IntegralDecaySketch(self.params, self.decay)
-        sketch.looks_at_times = False
-        if now is not None:
-            sketch.advance(now)
-        return sketch
+    def _new(self) -> IntegralDecaySketch:
+        return IntegralDecaySketch(self.params, self.decay)
 
     @classmethod
     def read(

@@ -19,7 +19,7 @@ from decaysketch.core.bags import FIRST_ROOM, Bag, copy_rows, roomy
 from decaysketch.core.duplicates import far_apart
 from decaysketch.core.observations import Observations
 from decaysketch.core.params import SketchParams
-from decaysketch.core.row_status import Identified
+from decaysketch.core.row_check import Identified
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.integral import _native
 from decaysketch.integral.state import IntegralState

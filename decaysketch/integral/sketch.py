@@ -46,7 +46,7 @@ from decaysketch.core.labels import LabelBook, codes_of
 from decaysketch.core.observations import check_time, prepare
 from decaysketch.core.params import Differences, SketchParams
 from decaysketch.core.plausible_times import span, told
-from decaysketch.core.row_status import Identified, compare
+from decaysketch.core.row_check import Identified, compare
 from decaysketch.core.time_units import Instant, in_units
 from decaysketch.decay import Decay
 from decaysketch.decay.integral import IntegralDecay, parse
@@ -243,7 +243,7 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         changes.
 
         Returns:
-            int8[n]: a :class:`~decaysketch.core.row_status.Verdict` per row. A row that
+            int8[n]: a :class:`~decaysketch.core.row_check.Verdict` per row. A row that
             expired before the clock's time, or begins with weight 0, has the status of a row below
             the watermark.
 

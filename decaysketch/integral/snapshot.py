@@ -6,7 +6,7 @@ import numpy as np
 
 from decaysketch.contract.snapshot import Fed, OneState, Sampled, marks_of
 from decaysketch.core.labels import Labels
-from decaysketch.core.row_status import Identified
+from decaysketch.core.row_check import Identified
 from decaysketch.decay import Decay
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.integral import sampling, wire

@@ -40,13 +40,6 @@ class DecayRecipe(Recipe):
 
     params: SketchParams
 
-    def empty(self, now: int | None = None) -> DecaySketch:
-        if now is not None:
-            raise ParameterError(f"now is {now!r}; expected None: a DecaySketch has no clock")
-        sketch = DecaySketch(self.params)
-        sketch.looks_at_times = False
-        return sketch
-
     @classmethod
     def read(
         cls, blob: Blob, *, params: Own | None, decay: IntegralDecay | None, id_key: bytes | None

@@ -18,9 +18,10 @@ import numpy.typing as npt
 
 from decaysketch.core.bags import MAX_ROWS, roomy
 from decaysketch.core.duplicates import far_apart
-from decaysketch.core.observations import MISSING_KEY, TIME_LIMIT
+from decaysketch.core.observations import MISSING_KEY, TIME_LIMIT, Observations
 from decaysketch.core.params import SketchParams
 from decaysketch.core.records import MAX_TEXTS, Record, Records, with_used_texts
+from decaysketch.core.row_check import Batch, Compared, Identified, Verdict, VerdictArray
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import ObservationError, ParameterError
 from decaysketch.minhit import plan
@@ -34,9 +35,12 @@ __all__ = [
     "RetainedRecords",
     "RetainedRows",
     "columns_of",
+    "compared_in_place",
+    "most_favourable",
     "release_scratch",
     "rows_like",
     "rows_of",
+    "weighted_rows",
 ]
 
 _FACTOR = 4  # a larger bag compacts less often, a smaller one stays in the cache
@@ -340,3 +344,49 @@ def rows_of(state: SketchState) -> Retained:
     if isinstance(state, StrataState):
         return RetainedStrata.from_state(state)
     return (RetainedRecords if state.params.columns else RetainedRows).from_state(state)
+
+
+# ----------------------------------------------------------------------------------------- status
+
+
+def compared_in_place(bags: Sequence[RetainedRows], batch: Observations) -> Compared:
+    """Return the status for each row in a batch that is offered to a sketch without columns, and
+    whether it shares identities. Reads the stored rows in place, from one bag for each repetition.
+    O(rows stored + rows of the batch). See :func:`decaysketch.querytime.verdicts.compared`.
+    """
+    weighted, rows = weighted_rows(batch)
+    if not len(rows.ids):
+        return Compared(np.full(len(weighted), Verdict.BELOW_WATERMARK, np.int8), False)
+    identities = rows.ids * np.int64(bags[0].params.max_weight) + (rows.weights - 1)
+    one = np.zeros(1, np.int64)  # the second column of all rows
+    judged = Batch(Identified(
+        identities, np.broadcast_to(one, len(identities)), rows.timestamps, rows.value_keys
+    ))  # fmt: skip
+    found, shares = [], judged.repeats
+    for bag in bags:
+        levels = bag.top_levels(rows.ids, rows.weights)
+        held, times, keys, held_levels = bag.in_place()
+        state = Identified(held, np.broadcast_to(one, len(held)), times, keys)
+        found.append(
+            judged.judge_by_marks(levels, state, held_levels, bag.watermarks, bag.params.capacity)
+        )
+        shares |= judged.known > 0
+    return Compared(most_favourable(found, weighted), shares)
+
+
+def weighted_rows(batch: Observations) -> tuple[npt.NDArray[np.bool_], Observations]:
+    """Return where the weight is not 0, and these rows."""
+    weighted = batch.weights > 0
+    if weighted.all():
+        return weighted, batch
+    return weighted, Observations(*(column[weighted] for column in batch))
+
+
+def most_favourable(found: Sequence[VerdictArray], weighted: npt.NDArray[np.bool_]) -> VerdictArray:
+    """Return each row's most favourable status among the repetitions."""
+    best = found[0] if len(found) == 1 else np.minimum.reduce(found)
+    if len(best) == len(weighted):
+        return best
+    verdicts = np.full(len(weighted), Verdict.BELOW_WATERMARK, np.int8)
+    verdicts[weighted] = best
+    return verdicts

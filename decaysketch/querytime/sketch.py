@@ -43,7 +43,7 @@ from decaysketch.core.observations import Observations, prepare
 from decaysketch.core.params import SketchParams
 from decaysketch.core.plausible_times import span, told
 from decaysketch.core.records import prepare_records
-from decaysketch.core.row_status import Compared
+from decaysketch.core.row_check import Compared
 from decaysketch.core.time_units import Instant, in_units
 from decaysketch.core.withdrawals import revised, withdrawn_rows
 from decaysketch.decay import Decay
@@ -52,12 +52,18 @@ from decaysketch.query import aggregates
 from decaysketch.query.catalog import AskedOfValues, AskedOfWeights, View, questions_of
 from decaysketch.query.sample import Sample
 from decaysketch.querytime import wire
-from decaysketch.querytime.rows import Retained, RetainedRecords, RetainedRows, rows_like, rows_of
+from decaysketch.querytime.rows import (
+    Retained,
+    RetainedRecords,
+    RetainedRows,
+    compared_in_place,
+    rows_like,
+    rows_of,
+)
 from decaysketch.querytime.snapshot import Estimator, QueryTimeSnapshot
 from decaysketch.querytime.state import SketchState, params_of_copies
 from decaysketch.querytime.strata_rows import RetainedStrata
 from decaysketch.querytime.strata_state import StrataState
-from decaysketch.querytime.verdicts import compared_in_place
 
 __all__ = ["DecaySketch", "SketchStats"]
 
@@ -133,7 +139,6 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
             raise ParameterError(f"accuracy is {accuracy!r} beside params; expected one of them")
         self._bags = tuple(rows_like(params, copy) for copy in range(params.samples))
         self._zero_weight = 0
-        self._before: QueryTimeSnapshot | None = None  # the last one that queries have read
         self._columns = bool(params.columns)
         self._pending = PendingRows(params)
         # Of each its own, also where it is None: it is looked at for each row.
@@ -281,7 +286,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         nothing.
 
         Returns:
-            int8[n]: a :class:`~decaysketch.core.row_status.Verdict` for each row.
+            int8[n]: a :class:`~decaysketch.core.row_check.Verdict` for each row.
 
         Raises:
             ObservationError: as :meth:`update`.
@@ -308,21 +313,12 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
 
     # --------------------------------------------------------------------------- state and bytes
 
-    def trim(self) -> None:
-        super().trim()
-        self._before = None
-
-    def _changed(self) -> None:
-        if isinstance(self._snapshot, QueryTimeSnapshot) and self._snapshot.was_read:
-            self._before = self._snapshot
-        self._snapshot = None
-
     def _freeze(self) -> QueryTimeSnapshot:
         states = [bag.state() for bag in self._bags]
         if self._labels is not None:
             labels = self._labels.held(state.value_keys for state in states)
             states = [replace(state, labels=labels) for state in states]
-        before, self._before = self._before, None
+        before = cast("QueryTimeSnapshot | None", self._before)
         return QueryTimeSnapshot(states, type(self).from_state, before=before)
 
     def states(self) -> tuple[SketchState, ...]:

@@ -23,7 +23,7 @@ from decaysketch.core.observations import prepare
 from decaysketch.core.params import SketchParams
 from decaysketch.core.plausible_times import left_out_by_age
 from decaysketch.core.records import prepare_records
-from decaysketch.core.row_status import Compared, Identified
+from decaysketch.core.row_check import Compared, Identified
 from decaysketch.core.sizing import most_id_bits
 from decaysketch.core.time_units import Instant
 from decaysketch.core.warning_location import warn_caller
@@ -162,7 +162,6 @@ class QueryTimeSnapshot(Sampled):
 
     @property
     def was_read(self) -> bool:
-        """Whether something was computed that a later snapshot can use."""
         return any(copy.known is not None for copy in self._copies)
 
     @cached_property

@@ -3,7 +3,7 @@
 The merged state's watermarks follow from one walk over the stored rows and the new rows. For a
 batch with ``n`` rows and a state with ``R`` it takes O(R + n), a few nanoseconds for each stored
 row. With several hash functions (``copies``) the most favourable status counts. See
-:mod:`decaysketch.core.row_status`.
+:mod:`decaysketch.core.row_check`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch import minhit
+from decaysketch.core.duplicates import matching
 from decaysketch.core.observations import Observations
 from decaysketch.core.records import Records, comparable_keys
-from decaysketch.core.row_status import (
-    Batch,
-    Compared,
-    Identified,
-    Verdict,
-    VerdictArray,
-    matching,
-)
+from decaysketch.core.row_check import Batch, Compared, Identified, Verdict, VerdictArray
 from decaysketch.core.strata import strata_of
-from decaysketch.querytime.rows import RetainedRows
+from decaysketch.querytime.rows import most_favourable, weighted_rows
 from decaysketch.querytime.rows_by_key import state_of
 from decaysketch.querytime.state import SketchState
 from decaysketch.querytime.strata_state import (
@@ -37,7 +31,7 @@ from decaysketch.querytime.strata_state import (
     plain_params,
 )
 
-__all__ = ["compared", "compared_in_place"]
+__all__ = ["compared"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -53,12 +47,13 @@ def compared(
         batch: validated columns. Rows with weight 0 are below the watermark.
         records: the rows' columns, if the stream has columns.
 
-    Rows with weight 0 share none.
+    Rows with weight 0 share none. :func:`~decaysketch.querytime.rows.compared_in_place` reads rows
+    instead of states.
     """
     if isinstance(states[0], StrataState):
         assert records is not None
         return Compared(_verdicts_by_stratum(states[0], batch, records), True)
-    weighted, rows = _weighted(batch)
+    weighted, rows = weighted_rows(batch)
     if not len(rows.ids):
         return Compared(np.full(len(weighted), Verdict.BELOW_WATERMARK, np.int8), False)
     if records is not None:
@@ -72,49 +67,7 @@ def compared(
         marks, held_levels = state.watermarks.copy(), np.ascontiguousarray(state.levels)
         found.append(judged.judge_by_marks(levels, held, held_levels, marks, state.params.capacity))
         shares |= judged.repeats or judged.known > 0
-    return Compared(_best(found, weighted), shares)
-
-
-def compared_in_place(bags: Sequence[RetainedRows], batch: Observations) -> Compared:
-    """Return the same from the rows that a sketch without columns stores, one bag for each
-    repetition. No row is copied.
-    """
-    weighted, rows = _weighted(batch)
-    if not len(rows.ids):
-        return Compared(np.full(len(weighted), Verdict.BELOW_WATERMARK, np.int8), False)
-    identities = rows.ids * np.int64(bags[0].params.max_weight) + (rows.weights - 1)
-    one = np.zeros(1, np.int64)  # the second column of all rows
-    judged = Batch(Identified(
-        identities, np.broadcast_to(one, len(identities)), rows.timestamps, rows.value_keys
-    ))  # fmt: skip
-    found, shares = [], judged.repeats
-    for bag in bags:
-        levels = bag.top_levels(rows.ids, rows.weights)
-        held, times, keys, held_levels = bag.in_place()
-        state = Identified(held, np.broadcast_to(one, len(held)), times, keys)
-        found.append(
-            judged.judge_by_marks(levels, state, held_levels, bag.watermarks, bag.params.capacity)
-        )
-        shares |= judged.known > 0
-    return Compared(_best(found, weighted), shares)
-
-
-def _weighted(batch: Observations) -> tuple[npt.NDArray[np.bool_], Observations]:
-    """Return where the weight is not 0, and these rows."""
-    weighted = batch.weights > 0
-    if weighted.all():
-        return weighted, batch
-    return weighted, Observations(*(column[weighted] for column in batch))
-
-
-def _best(found: Sequence[VerdictArray], weighted: npt.NDArray[np.bool_]) -> VerdictArray:
-    """Return each row's most favourable status among the repetitions."""
-    best = found[0] if len(found) == 1 else np.minimum.reduce(found)
-    if len(best) == len(weighted):
-        return best
-    verdicts = np.full(len(weighted), Verdict.BELOW_WATERMARK, np.int8)
-    verdicts[weighted] = best
-    return verdicts
+    return Compared(most_favourable(found, weighted), shares)
 
 
 def _verdicts_by_stratum(state: StrataState, batch: Observations, records: Records) -> VerdictArray:

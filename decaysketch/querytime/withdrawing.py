@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.core.duplicates import matching
 from decaysketch.core.observations import integer_column
 from decaysketch.core.records import Records
-from decaysketch.core.row_status import matching
 from decaysketch.core.text.expression import Bound
 from decaysketch.core.withdrawals import tombstones_of, withdrawn_rows
 from decaysketch.errors import ParameterError

@@ -18,7 +18,6 @@ from decaysketch.contract.family import (
     take_fields,
 )
 from decaysketch.decay.integral import IntegralDecay
-from decaysketch.errors import ParameterError
 from decaysketch.series import rows, wire
 from decaysketch.series.params import OPTIONS, SeriesParams
 from decaysketch.series.sketch import SeriesSketch
@@ -35,13 +34,6 @@ class SeriesRecipe(Recipe):
     params_type = SeriesParams
 
     params: SeriesParams
-
-    def empty(self, now: int | None = None) -> SeriesSketch:
-        if now is not None:
-            raise ParameterError(f"now is {now!r}; expected None: a SeriesSketch has no clock")
-        sketch = SeriesSketch(self.params)
-        sketch.looks_at_times = False
-        return sketch
 
     @classmethod
     def read(

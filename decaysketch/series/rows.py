@@ -16,7 +16,7 @@ import numpy.typing as npt
 from decaysketch.core import bags
 from decaysketch.core.bags import ColumnBag, Columns, Scratch
 from decaysketch.core.observations import TIME_LIMIT
-from decaysketch.core.row_status import Identified
+from decaysketch.core.row_check import Identified
 from decaysketch.series import _native
 from decaysketch.series.attributes import AttributeBook, GivenAttributes
 from decaysketch.series.params import SeriesParams

@@ -33,8 +33,7 @@ from decaysketch.core.observations import (
     prepare,
 )
 from decaysketch.core.plausible_times import span
-from decaysketch.core.row_check import TIMES, ids_of_bits
-from decaysketch.core.row_status import compare
+from decaysketch.core.row_check import TIMES, compare, ids_of_bits
 from decaysketch.core.time_units import Instant, in_units
 from decaysketch.decay import Decay
 from decaysketch.errors import ObservationError, ParameterError
@@ -263,7 +262,7 @@ class SeriesSketch(AskedOfSeries, Sketch):
         """Return the status that :meth:`update` would give to each row. Changes nothing.
 
         Returns:
-            int8[n]: a :class:`~decaysketch.core.row_status.Verdict` for each row. A row is a
+            int8[n]: a :class:`~decaysketch.core.row_check.Verdict` for each row. A row is a
             duplicate of another one in the same cell of ``resolution``.
 
         Raises:

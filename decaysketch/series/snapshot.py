@@ -8,7 +8,7 @@ import numpy as np
 
 from decaysketch.contract.snapshot import Fed, OneState, marks_of
 from decaysketch.core.observations import check_time
-from decaysketch.core.row_status import Identified
+from decaysketch.core.row_check import Identified
 from decaysketch.core.time_units import Instant
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay

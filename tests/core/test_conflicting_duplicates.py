@@ -7,7 +7,7 @@ from support.rows import for_each
 
 from decaysketch import DecaySketch, SketchParams
 from decaysketch.core.duplicates import between, within
-from decaysketch.core.row_status import Identified
+from decaysketch.core.row_check import Identified
 
 
 def test_copies_agree_and_others_do_not() -> None:

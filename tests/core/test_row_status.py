@@ -14,9 +14,10 @@ from support.examples import EXAMPLES, Case, law, states_of
 
 import decaysketch as ds
 from decaysketch.asyncwindow import SumParams, SumSampler, element_keys
+from decaysketch.core.duplicates import count_replacing
 from decaysketch.core.labels import codes_of
 from decaysketch.core.observations import encode_values, prepare
-from decaysketch.core.row_status import Identified, Verdict, count_replacing
+from decaysketch.core.row_check import Identified, Verdict
 from decaysketch.extremes import ExtremesState
 from decaysketch.series import SeriesState
 from quality.examples import Row

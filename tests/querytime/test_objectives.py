@@ -21,7 +21,7 @@ from wire.states import columns_of, states_of
 import decaysketch as ds
 from decaysketch import minhit
 from decaysketch.cli import app as program
-from decaysketch.core.row_status import Verdict
+from decaysketch.core.row_check import Verdict
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
 from decaysketch.families import recipe_from_dict, recipe_of

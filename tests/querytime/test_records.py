@@ -18,7 +18,7 @@ from support.rows import for_each
 import decaysketch as ds
 from decaysketch import minhit
 from decaysketch.core.labels import EncodedLabels
-from decaysketch.core.row_status import Verdict
+from decaysketch.core.row_check import Verdict
 from decaysketch.tables import ColumnMapping, sketches_by_key
 
 TYPES = {"temp": "float64", "site": "text", "ok": "bool", "level": "int64"}

@@ -13,7 +13,7 @@ from support.rows import for_each
 from wire.reference import with_checksum
 
 import decaysketch as ds
-from decaysketch.core.row_status import Verdict
+from decaysketch.core.row_check import Verdict
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.querytime import wire
 from decaysketch.querytime.strata_state import StrataState

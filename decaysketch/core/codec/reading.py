@@ -1,12 +1,12 @@
-"""Common parts of all formats, read: header, parameters, numbers, watermarks, checksum.
+"""Parts that all formats share, read: header, parameters, numbers, watermarks, checksum.
 
 :func:`open_blob` verifies magic, version, length, checksum, family and flags first, and returns a
 :class:`Reader` positioned after the capacity. Every fault is a
 :class:`~decaysketch.errors.CorruptSketchError`. :mod:`decaysketch.core.codec.writing` writes the
 same parts.
 
-The :class:`Header` of any family can be read without the rows. Use it to route bytes, and to reject
-them by size, capacity or time before any allocation.
+Every family has a :class:`Header` that you can read without the rows. Use it to route bytes, and to
+reject them by size, capacity or time before any allocation.
 """
 
 from __future__ import annotations
