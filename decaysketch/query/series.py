@@ -184,7 +184,8 @@ def _scalar(name: str, doc: str, *arguments: Argument) -> Question[Estimate]:
 
     def answer(view: SeriesView, *, confidence: float, **given: Any) -> Estimate:
         first = [given.pop(each) for each in leading]
-        found: Estimate = getattr(view, name)(*first, confidence=confidence, **given)
+        with np.errstate(over="ignore", invalid="ignore"):  # huge values: the result is infinite
+            found: Estimate = getattr(view, name)(*first, confidence=confidence, **given)
         return found
 
     question = Question(

@@ -32,6 +32,7 @@ Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 _SHARE = (0.0, 1.0)
+_LARGEST_EXPONENT = 256  # of values, so that squares of their sums over time are finite
 _ALL_BUT = 0.01  # of the weight of a decay, beyond its reach
 _SEGMENTS = 128  # of the history, among which the reach is found
 _DRAW_S = 2e-5  # processor seconds, measured
@@ -285,10 +286,17 @@ class PieceView(SeriesView):
 
     def time_average(self, validity: float | None, *, linear: bool, confidence: float) -> Estimate:
         rows, masses, _ = self._valid(validity)
-        values = self.pieces.values[rows]
-        if linear:
-            values = self._middles(rows, values, validity)
-        return self._ratio(rows, values * masses, masses, confidence, back=_length(validity))
+        values, magnitude = self._values()
+        held = self._middles(rows, values, validity) if linear else values[rows]
+        found = self._ratio(rows, held * masses, masses, confidence, back=_length(validity))
+        return found.over(magnitude)
+
+    def _values(self) -> tuple[Float64Array, int]:
+        """Values of all rows over ``2^magnitude``, whose products and sums are finite."""
+        values = self.pieces.values
+        exponent = int(np.frexp(np.abs(values).max(initial=0.0))[1])
+        magnitude = max(exponent - _LARGEST_EXPONENT, 0)
+        return (np.ldexp(values, -magnitude) if magnitude else values), magnitude
 
     def _valid(self, validity: float | None) -> tuple[npt.NDArray[np.intp], Float64Array, int]:
         """Rows with a value, their valid time, and the age that it is relative to."""
@@ -309,7 +317,7 @@ class PieceView(SeriesView):
         joined = self._closed[rows] & ~pieces.missing[after]
         if validity is not None:
             joined &= pieces.lengths[rows] <= validity
-        return np.where(joined, 0.5 * (values + pieces.values[after]), values)
+        return np.where(joined, 0.5 * (values[rows] + values[after]), values[rows])
 
     def time_in_state(
         self, predicate: Predicate, *, validity: float | None, confidence: float
@@ -469,9 +477,11 @@ class PieceView(SeriesView):
 
     def average_quantile(self, q: float, *, validity: float | None, confidence: float) -> Estimate:
         rows, masses, _ = self._valid(validity)
-        return self._over_series(
-            q, rows, self.pieces.values[rows] * masses, masses, _length(validity), confidence
+        values, magnitude = self._values()
+        found = self._over_series(
+            q, rows, values[rows] * masses, masses, _length(validity), confidence
         )
+        return found.over(magnitude)
 
     def increase_quantile(
         self, q: float, *, wrap: float | None, guard: float | None, confidence: float

@@ -476,3 +476,21 @@ def test_a_small_fleet_without_a_beginning_has_no_upper_bound() -> None:
             assert math.isinf(found.upper)
             assert "few-series" in found.caveats
         assert math.isfinite(sketch.increase("window(1000)").upper)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("capacity", [30, 1_000])
+def test_averages_of_huge_values_are_finite(sign: int, capacity: int) -> None:
+    sketches = [SeriesSketch(SeriesParams(seed=7, capacity=capacity)) for _ in range(2)]
+    for device in range(6):
+        values = sign * (1.0 + np.arange(40) * device / 1_000)
+        for sketch, scale in zip(sketches, (1.0, 2.0**1023), strict=True):
+            sketch.update(values * scale, 1, np.arange(40) * 25, [device] * 40)
+    for average in (
+        lambda each: each.time_average(None, "window(90)", now=975),
+        lambda each: each.time_average(None, "window(90)", linear=True, now=975),
+        lambda each: each.average_quantile(0.5, "window(90)", now=975),
+    ):
+        one, huge = map(average, sketches)
+        assert huge == one.over(1023)
+        assert math.isfinite(huge.value)
