@@ -14,13 +14,13 @@ from fastapi import FastAPI
 import decaysketch
 from api import access, logs, monitors, routes
 from api.http import middleware, problems
+from api.http.middleware import DirectPosts
 from api.http.openapi import describe
 from api.http.responses import RequestLog
 from api.journal.sql import SqlStorage
 from api.monitors.saved_queries import Configured
 from api.operations.signals import told_to_stop
 from api.operations.starting import tell_failure
-from api.routes.common import DirectPosts
 from api.service.aggregator import Aggregator, Limits
 from api.service.metrics import Metrics
 from api.service.threads import Compute, Threads, lanes_of, pools, turns_of

@@ -26,7 +26,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Protocol
 
-from api.journal.model import StorageError
+from api.journal.log import StorageError
 from api.logs import Seldom
 
 __all__ = [

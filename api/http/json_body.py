@@ -30,6 +30,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
 from api.http.caller import asker
+from api.http.middleware import require_media_type
 from api.ingest.json_weight import parts
 from api.service.threads import Turns
 
@@ -39,6 +40,7 @@ __all__ = [
     "TooManyPartsError",
     "asked_in_body",
     "body_described",
+    "json_only",
     "not_json",
     "parse",
     "read_request",
@@ -61,6 +63,13 @@ class TooManyPartsError(HTTPException):
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             f"the body has {found} brackets and commas; at most {most} are read",
         )
+
+
+async def json_only(request: Request) -> None:
+    """Reject a body with another media type. A page from another site can have a browser send a
+    form, or nothing, and cannot send this type.
+    """
+    require_media_type(request, "application/json")
 
 
 def parse(text: bytes, most_parts: int = MOST_PARTS) -> Any:

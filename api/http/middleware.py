@@ -5,22 +5,12 @@
   gets in.
 - ``Body``: a body arrives within its time and is inflated within its bounds. The routes see the
   plain bytes and never more than is allowed.
+- ``DirectPosts``: passes a request for one of the two busiest routes to its handler, before the
+  framework's own routing.
 
-:func:`install` adds them, and those that a response passes (:mod:`api.http.responses`). A body's
-rejection is raised where the body is read. So it does not affect a route that reads no body, and an
-unknown path stays a 404.
-
-A server that needs no key trusts every client that reaches it. Two kinds of client should not:
-
-- *A page from another site*, opened in a browser that can reach the server. The browser sends the
-  page's request, and only hides the response from the page. It names the page in headers that no
-  page can write: ``Sec-Fetch-Site``, and ``Origin`` for all but plain reading. The server rejects
-  requests from such a page. It accepts a followed link to this server, since the user does that and
-  it changes nothing.
-- *A proxy* on the same machine that forwards requests from the internet. It adds headers that no
-  other client sends.
-
-Programs (``curl``, this package's client) send none of these headers.
+:func:`install` adds the first two, and those that a response passes (:mod:`api.http.responses`). A
+body's rejection is raised where the body is read. So it does not affect a route that reads no body,
+and an unknown path stays a 404.
 """
 
 from __future__ import annotations
@@ -30,16 +20,22 @@ import ipaddress
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from email.message import Message as HeaderText
 from functools import lru_cache, partial
 from http import HTTPStatus
+from inspect import signature
+from typing import Any, get_type_hints
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api import schemas
 from api.access.keys import KeyCache
 from api.errors import ServiceError
 from api.http import decompression, refusals
@@ -50,25 +46,28 @@ from api.http.caller import (
     UnauthenticatedError,
     address_of,
     key_shown,
+    writes,
 )
-from api.http.problems import answer_to
+from api.http.foreign_pages import check_page
+from api.http.problems import answer_to, handled
 from api.http.responses import Envelope, HeadRequests, Responses
-from api.journal.model import StorageError
+from api.journal.log import StorageError
 from api.service.budget import Shares
 from api.settings import Settings
 
 __all__ = [
     "Body",
+    "DirectPosts",
+    "DirectRoute",
     "Entrance",
-    "foreign_page",
+    "direct",
     "install",
     "proxy_header",
+    "require_media_type",
     "says_nothing",
     "stand_outside",
 ]
 
-_READING = frozenset({"GET", "HEAD", "OPTIONS"})
-_OWN_SITES = frozenset({"same-origin", "none"})  # none: the user himself, by address or bookmark
 _OF_PROXIES = frozenset({"forwarded", "via", "x-real-ip"})
 _OF_PROGRAMS = frozenset(
     {
@@ -84,7 +83,6 @@ _OF_PROGRAMS = frozenset(
         b"x-request-id",
     }
 )
-_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 _log = logging.getLogger("api.access")
@@ -205,7 +203,7 @@ class Entrance:
             return token.strip() if scheme.lower() == "bearer" else None
         key, by_browser = key_shown(headers, scope["query_string"])
         if by_browser:
-            _check_page(scope, headers)
+            check_page(scope, headers)
         return key
 
     def _check_way(self, scope: Scope, headers: Headers) -> None:
@@ -235,13 +233,7 @@ class Entrance:
                     header[:100],
                 )
             raise refusals.ProxiedError(header)
-        _check_page(scope, headers)
-
-
-def _check_page(scope: Scope, headers: Headers) -> None:
-    told = foreign_page(scope["method"], scope.get("scheme", "http"), headers)
-    if told is not None:
-        raise refusals.ForeignPageError(*told)
+        check_page(scope, headers)
 
 
 class Body:
@@ -451,29 +443,6 @@ def says_nothing(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return all(name in _OF_PROGRAMS for name, _ in headers)
 
 
-def foreign_page(method: str, scheme: str, headers: Headers) -> tuple[str, str] | None:
-    """Return the header, and its value, in which the browser names a page from another origin as
-    the requester. None if there is no such header.
-
-    Another port is another origin: ``localhost:3000`` is foreign to ``localhost:8000``.
-
-    Args:
-        method: the request's method.
-        scheme: the server's scheme.
-        headers: the request's headers. ``Host`` is the name by which the client called the server.
-    """
-    for site in headers.getlist("sec-fetch-site"):
-        if site not in _OWN_SITES and not (method in _READING and _follows_a_link(headers)):
-            return "Sec-Fetch-Site", site
-    if method in _READING:
-        return None  # who may not read the answer may still ask: nothing is changed by it
-    own = _origin(scheme, headers.get("host", ""))
-    for origin in headers.getlist("origin"):
-        if _origin(*_split(origin)) != own:
-            return "Origin", origin
-    return None
-
-
 def proxy_header(headers: Headers) -> str | None:
     """Return the name of the first header that only a proxy adds, or None."""
     return next(
@@ -481,21 +450,105 @@ def proxy_header(headers: Headers) -> str | None:
     )
 
 
-def _follows_a_link(headers: Headers) -> bool:
-    """Return whether the response becomes a browser tab's content, and not part of a page."""
-    mode, destination = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
-    return (mode, destination) == ("navigate", "document")
+# ------------------------------------------------------------------------------ the busiest routes
 
 
-def _split(origin: str) -> tuple[str, str]:
-    """Split an origin: ``http://localhost:8000`` -> ``("http", "localhost:8000")``. ``null`` has
-    no host.
+def require_media_type(request: Request, *expected: str) -> str:
+    """The media type of the body, one of the given.
+
+    Raises:
+        UnsupportedMediaTypeError: none of them.
     """
-    scheme, _, host = origin.partition("://")
-    return scheme, host
+    given = request.headers.get("content-type")
+    media = None if given is None else given.partition(";")[0].strip().lower()
+    if media is None or media not in expected:
+        raise refusals.UnsupportedMediaTypeError("content-type", given, " or ".join(expected))
+    return media
 
 
-def _origin(scheme: str, host: str) -> tuple[str, str]:
-    """Return an origin for comparison: in lower case, without the default port."""
-    scheme = scheme.lower()
-    return scheme, host.lower().removesuffix(_DEFAULT_PORTS.get(scheme, ":"))
+def direct(endpoint: Callable[..., Awaitable[Response]]) -> Callable[[Request], Any]:
+    """Return a handler that reads an endpoint's parameters by their pydantic model.
+
+    FastAPI's own work for a request takes as long as a small post.
+
+    Args:
+        endpoint: has the stream's name, ``parameters`` and the request.
+    """
+    model: type[BaseModel] = get_type_hints(endpoint)["parameters"]
+
+    async def handle(request: Request) -> Response:
+        await writes(request)
+        faults: list[dict[str, Any]] = []
+        name, parameters = request.path_params["name"], None
+        try:
+            _NAME.validate_python(name)
+        except ValidationError as error:
+            faults += _located(error, "path", "name")
+        try:
+            parameters = model.model_validate(dict(request.query_params))
+        except ValidationError as error:
+            faults += _located(error, "query")
+        if faults:
+            raise RequestValidationError(faults)
+        return await endpoint(name, parameters, request)
+
+    return handle
+
+
+_NAME: TypeAdapter[str] = TypeAdapter(schemas.StreamName)
+
+
+def _located(error: ValidationError, *where: str) -> list[dict[str, Any]]:
+    """Return faults as FastAPI locates them."""
+    faults = error.errors(include_url=False)
+    return [{**fault, "loc": (*where, *fault["loc"])} for fault in faults]
+
+
+class DirectRoute(APIRoute):
+    """A route that FastAPI describes by its signature, and :func:`direct` handles if it has
+    ``parameters``.
+    """
+
+    @property
+    def is_direct(self) -> bool:
+        """Return whether FastAPI only describes it."""
+        return "parameters" in signature(self.endpoint).parameters
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        return direct(self.endpoint) if self.is_direct else super().get_route_handler()
+
+
+class DirectPosts:
+    """Handles the two busiest routes before the framework routes a request. ``app`` handles all
+    other requests.
+
+    A request to them came through the same layers as every other. FastAPI's
+    route has the same handler, so there is one code path. A rejection comes from the same table of
+    problems.
+
+    Args:
+        app: the next layer.
+        routes: by the last part of their path, below a stream.
+    """
+
+    def __init__(self, app: ASGIApp, routes: Mapping[str, APIRoute]) -> None:
+        self.app = app
+        self._routes = routes
+        self._handlers = {name: direct(route.endpoint) for name, route in routes.items()}
+        self._path = re.compile(rf"/v1/streams/([^/]+)/({'|'.join(routes)})")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = None
+        if scope["type"] == "http" and scope["method"] == "POST" and not scope.get("root_path"):
+            path = self._path.fullmatch(scope["path"])
+        if path is None:
+            await self.app(scope, receive, send)
+            return
+        scope["route"] = self._routes[path[2]]  # for the log line, and the count of rejections
+        scope["path_params"] = {"name": path[1]}
+        request = Request(scope, receive)
+        try:
+            response = await self._handlers[path[2]](request)
+        except Exception as error:
+            response = await handled(request, error)
+        await response(scope, receive, send)

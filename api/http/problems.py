@@ -31,7 +31,7 @@ from api import errors
 from api.errors import MOST_FAULTS, Fault, ServiceError, differences
 from api.http import refusals
 from api.http.refusals import shortened
-from api.journal.model import ReplayError, StorageError
+from api.journal.log import ReplayError, StorageError
 from api.logs import Seldom
 from api.schemas import SOURCE
 from decaysketch import errors as library

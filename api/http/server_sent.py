@@ -20,7 +20,7 @@ from starlette.types import Message, Send
 from api.errors import ServiceError
 from api.http.caller import UnauthenticatedError
 from api.http.refusals import TooManyLiveClientsError
-from api.journal.model import StorageError
+from api.journal.log import StorageError
 from decaysketch.errors import DecaySketchError
 
 __all__ = [

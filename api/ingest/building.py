@@ -1,6 +1,12 @@
 """A body's rows on their way into one stream: read, check, sketch.
 
 The other two stages, commit and apply, are in :mod:`api.service`.
+
+**Times that are no dates in the stream's unit are rejected**: a stream with times in two units
+answers no query. In a new stream, few such times are enough. In a stream that already has dates,
+nearly all times must be such, so that a device without a clock does not block others. A stream that
+counts from its own beginning accepts all times: after a week its milliseconds would be dates in
+seconds.
 """
 
 from __future__ import annotations
@@ -15,17 +21,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from api.errors import InvalidRequestError, TooManyRowsError
+from api.errors import Fault, InvalidRequestError, TooManyRowsError
 from api.ingest.arrow import read_arrow
 from api.ingest.json_rows import json_steps, line_steps
-from api.journal.model import Interval, Post
+from api.journal.log import Interval, Post
 from api.service.local_sources import Site
 from api.service.streams import Stream
 from decaysketch import Snapshot
 from decaysketch.contract.snapshot import Rowed
 from decaysketch.core.duplicates import between, joined, replaced_between, within
 from decaysketch.core.hashing import HashedKeys
-from decaysketch.core.plausible_times import count_undated, dated, in_another_unit
+from decaysketch.core.plausible_times import count_undated, dated, doubt, in_another_unit
 from decaysketch.core.row_check import Refusal, Verdict
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.families import Sketch
@@ -54,6 +60,7 @@ __all__ = [
     "build",
     "count",
     "read_series",
+    "refuse_other_unit",
 ]
 
 Reader = Callable[[bytes, Form], Raw | Steps[Raw]]
@@ -70,6 +77,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
 REJECTED = len(Verdict)  # the code of a row that was rejected
 
 _ROWS_A_STEP = 1 << 12  # of a derived stream: about 10 ms where names are long
+_OF = 100  # observations of a post, at either end one may have a clock that says anything
 
 Int8Array = npt.NDArray[np.int8]
 
@@ -292,6 +300,42 @@ def read_series(
     for each, points in zip(ingestions, found, strict=True):
         each.points = points
     yield
+
+
+def refuse_other_unit(
+    stream: Stream,
+    unit: str,
+    times: npt.NDArray[np.int64],
+    *,
+    cure: str = "check_units=false, which takes them as they are",
+) -> None:
+    """Reject observations with times that are unlikely in the unit, by the module's rule. O(times).
+    A suspicious post also takes the time to join the stream's content.
+
+    Args:
+        stream: their destination.
+        unit: the declared unit of the times.
+        times: the observations' times.
+        cure: the remedy that the message names.
+
+    Raises:
+        InvalidRequestError: they are dates in another unit.
+    """
+    if not len(times) or not count_undated(unit, times):
+        return
+    few = (len(times) - 1) // _OF, len(times) - 1 - len(times) // _OF
+    oldest, newest = np.partition(times, few)[[*few]].tolist()
+    if (found := doubt(unit, oldest, newest)) is None:
+        return
+    if (held := stream.snapshot().newest) is not None:
+        nearly_all = doubt(unit, oldest, oldest) and doubt(unit, newest, newest)
+        if not nearly_all or not dated(stream.recipe.params.time_unit, held):
+            return
+    expected = f"times in {unit}, or {cure}"
+    raise InvalidRequestError(
+        f"times are hardly in {unit}: {found}; expected {expected}",
+        [Fault(field="time", reason=str(found), value=found.time, expected=expected)],
+    )
 
 
 def _undated(stream: Stream, source: str, columns: Columns) -> int:

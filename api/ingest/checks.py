@@ -27,12 +27,6 @@ A sketch with watermarks shows no more than that: its clock may have expired any
 and a sampler over 10^9 elements keeps about as many rows as one over 10^6. The numbers of its rows
 are not checked: their names are hashed together with the sampler's own name.
 
-**Times that are no dates in the stream's unit are rejected**: a stream with times in two units
-answers no query. In a new stream, few such times are enough. In a stream that already has dates,
-nearly all times must be such, so that a device without a clock does not block others. A stream that
-counts from its own beginning accepts all times: after a week its milliseconds would be dates in
-seconds.
-
 **Warnings** report suspicious posts that are accepted: mappings that rename stored readings, and
 observations that look like duplicates of one another.
 """
@@ -45,10 +39,9 @@ import numpy as np
 import numpy.typing as npt
 
 from api.errors import ClockAheadError, ClockEarlyError, Fault, InvalidRequestError
-from api.journal.model import Interval
-from api.service.streams import Stream
+from api.journal.log import Interval
 from decaysketch import Snapshot
-from decaysketch.core.plausible_times import count_undated, dated, doubt
+from decaysketch.core.plausible_times import doubt, latest_time
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.ingest.formats import Mappings
 from decaysketch.ingest.mapping import Map
@@ -68,30 +61,11 @@ __all__ = [
     "doubts_of_unit",
     "doubts_of_views",
     "interval_of",
-    "latest_time",
-    "refuse_other_unit",
 ]
 
 CLOCK_SHARE = 0.05
 
 _NS = 1_000_000_000
-
-
-def latest_time(unit: str, max_clock_skew_s: float | None, now_ns: int) -> int | None:
-    """Return the latest accepted time: now and the allowed skew, in whole units.
-
-    Args:
-        unit: the stream's ``time_unit``.
-        max_clock_skew_s: seconds. None allows any.
-        now_ns: this machine's clock, in nanoseconds since 1970.
-
-    Returns:
-        None where any time is accepted: nothing is forbidden, or the unit has no wall clock.
-    """
-    size_ns = NANOSECONDS.get(unit)
-    if max_clock_skew_s is None or size_ns is None:
-        return None
-    return (now_ns + round(max_clock_skew_s * _NS)) // size_ns
 
 
 def clock_lead_s(snapshot: Snapshot, max_clock_skew_s: float | None) -> float | None:
@@ -123,7 +97,7 @@ def check_times(
     Args:
         snapshot: the posted sketch.
         stream: the stream name.
-        max_clock_skew_s, now_ns: see :func:`latest_time`.
+        max_clock_skew_s, now_ns: see :func:`~decaysketch.core.plausible_times.latest_time`.
 
     Raises:
         ClockAheadError: naming each such time and the latest accepted time.
@@ -240,7 +214,6 @@ _CALLED = {
     "hr": "h", "hour": "h", "hours": "h", "day": "d", "days": "d",
 }  # fmt: skip
 _MANY = 10  # observations
-_OF = 100  # observations of a post, at either end one may have a clock that says anything
 
 
 def doubts_of_columns(unit: str, times: npt.NDArray[np.int64]) -> list[str]:
@@ -338,42 +311,6 @@ def _read_alike(one: Map, other: Map) -> bool:
 
 def _same(one: Map, other: Map, names: Iterable[str]) -> bool:
     return all(getattr(one, name, None) == getattr(other, name, None) for name in names)
-
-
-def refuse_other_unit(
-    stream: Stream,
-    unit: str,
-    times: npt.NDArray[np.int64],
-    *,
-    cure: str = "check_units=false, which takes them as they are",
-) -> None:
-    """Reject observations with times that are unlikely in the unit, by the module's rule. O(times).
-    A suspicious post also takes the time to join the stream's content.
-
-    Args:
-        stream: their destination.
-        unit: the declared unit of the times.
-        times: the observations' times.
-        cure: the remedy that the message names.
-
-    Raises:
-        InvalidRequestError: they are dates in another unit.
-    """
-    if not len(times) or not count_undated(unit, times):
-        return
-    few = (len(times) - 1) // _OF, len(times) - 1 - len(times) // _OF
-    oldest, newest = np.partition(times, few)[[*few]].tolist()
-    if (found := doubt(unit, oldest, newest)) is None:
-        return
-    if (held := stream.snapshot().newest) is not None:
-        nearly_all = doubt(unit, oldest, oldest) and doubt(unit, newest, newest)
-        if not nearly_all or not dated(stream.recipe.params.time_unit, held):
-            return
-    expected = f"times in {unit}, or {cure}"
-    raise InvalidRequestError(
-        f"times are hardly in {unit}: {found}; expected {expected}",
-        [Fault(field="time", reason=str(found), value=found.time, expected=expected)],
-    )
 
 
 def _said(unit: str, oldest: int | None, newest: int | None) -> list[str]:

@@ -1,6 +1,6 @@
 """The data on disk, and the transactions that change it.
 
-- ``model``: rows, as values
+- ``log``: rows, as values
 - ``storage``: the statements that a database must support, one at a time
 - ``log``: the transactions: append, compact, and catalog changes
 - ``sql``: the statements over SQLite and PostgreSQL

@@ -8,9 +8,12 @@ that finds a number without its row.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import sqlalchemy as sa
 
-from api.journal.storage import Reader, Writer
+if TYPE_CHECKING:
+    from api.journal.storage import Reader, Writer
 
 __all__ = ["KEPT", "forget", "metadata", "prepare", "record", "since"]
 

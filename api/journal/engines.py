@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import psycopg
 import sqlalchemy as sa
 
-from api.journal.model import StorageError
+from api.journal.log import StorageError
 
 __all__ = ["LOCK_S", "READERS", "create_private", "engine_of", "require_durability"]
 

@@ -12,7 +12,7 @@ import secrets
 import sqlalchemy as sa
 
 from api.journal import tables
-from api.journal.model import StorageError
+from api.journal.log import StorageError
 from decaysketch.errors import DecaySketchError
 from decaysketch.families import Recipe, recipe_from_dict
 

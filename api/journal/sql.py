@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from api.journal import engines, instance, tables, versions
-from api.journal.model import (
+from api.journal.log import (
     Head,
     Interval,
     Post,

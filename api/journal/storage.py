@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
 
-from api.journal.model import (
+from api.journal.log import (
     Head,
     Interval,
     Post,

@@ -33,7 +33,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from api.journal import engines
-from api.journal.model import AnotherDatabaseError, StorageError
+from api.journal.log import AnotherDatabaseError, StorageError
 
 __all__ = ["Opened", "Threads", "asked"]
 

@@ -13,8 +13,8 @@ from types import MappingProxyType
 import sqlalchemy as sa
 
 from api.journal import changes, lease, monitor_tables, tables
+from api.journal.log import StorageError
 from api.journal.migration import migrate
-from api.journal.model import StorageError
 
 __all__ = ["bring_up_to_date", "create_others", "prepare"]
 

@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 
-from api.journal.model import StorageError
+from api.journal.log import StorageError
 from api.logs import Seldom
 
 __all__ = ["Looks"]

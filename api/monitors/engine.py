@@ -32,7 +32,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from api.errors import UnknownMonitorError
-from api.journal.model import Head, StorageError
+from api.journal.log import Head, StorageError
 from api.journal.storage import Reader, Storage, Writer
 from api.logs import Seldom
 from api.monitors import changes, history, store

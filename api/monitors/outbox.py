@@ -23,7 +23,7 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from api.journal.model import StorageError
+from api.journal.log import StorageError
 from api.journal.monitor_tables import outbox as _table
 from api.journal.storage import Storage, Writer
 from api.logs import Seldom

@@ -15,7 +15,7 @@ import typer
 
 from api.access.keys import EVERY_STREAM, KeyFieldError, KeyRow, Role, mint, now_us, rotate
 from api.access.store import SqlKeyStore
-from api.journal.model import StorageError
+from api.journal.log import StorageError
 from api.settings import Settings, SettingsError
 
 __all__ = ["keys"]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from api.journal import log
-from api.journal.model import StorageError
+from api.journal.log import StorageError
 from api.journal.sql import SqlStorage
 from api.journal.storage import Writer
 from api.journal.urls import driver_url

@@ -11,7 +11,7 @@ import socket
 
 import sqlalchemy.exc
 
-from api.journal.model import ReplayError, StorageError
+from api.journal.log import ReplayError, StorageError
 from api.settings import Settings
 
 __all__ = ["AddressError", "check_address", "tell_failure"]

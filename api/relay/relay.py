@@ -44,7 +44,7 @@ from functools import partial
 from typing import Any
 
 from api.journal import lease
-from api.journal.model import StorageError
+from api.journal.log import StorageError
 from api.journal.storage import Storage
 from api.logs import Seldom
 from api.relay.parts import SourcePart

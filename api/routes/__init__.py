@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
+from api.http.middleware import DirectRoute
 from api.queries import GroupRequest, QueryRequest
 from api.queries.configured import QuestionDefinition
 from api.routes import (
@@ -33,7 +34,6 @@ from api.routes import (
     topk,
     withdrawals,
 )
-from api.routes.common import DirectRoute
 from api.routes.decays import CurveRequest
 from api.routes.keys import KeyCreation, KeyRotation
 from api.schemas import StreamCreation

@@ -11,10 +11,10 @@ from pydantic_core import PydanticCustomError
 
 from api.errors import Fault, InvalidRequestError
 from api.http.caller import reads
-from api.http.json_body import JsonRoute, asked_in_body, body_described
+from api.http.json_body import JsonRoute, asked_in_body, body_described, json_only
 from api.http.problems import problems
 from api.queries.decays import AnyDecay, NonNegative, decay_asked
-from api.routes.common import TheQuestions, json_only
+from api.routes.common import TheQuestions
 from api.schemas import RequestModel
 from decaysketch.decay import Expression
 from decaysketch.errors import ParameterError

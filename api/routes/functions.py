@@ -11,11 +11,11 @@ from pydantic import BaseModel, Field
 
 from api import schemas
 from api.http.caller import administers, reads, writes
-from api.http.json_body import JsonRoute
+from api.http.json_body import JsonRoute, json_only
 from api.http.problems import problems
 from api.monitors.function_rows import FunctionRow
 from api.monitors.functions import Functions
-from api.routes.common import TheQuestions, TheStream, asked_json, json_only
+from api.routes.common import TheQuestions, TheStream, asked_json
 from api.service.streams import Stream
 
 __all__ = ["router"]

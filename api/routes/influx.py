@@ -26,15 +26,16 @@ from api.errors import Fault, InvalidRequestError, PartialWriteError, TooManyRow
 from api.http.caller import writes, writes_buckets
 from api.http.problems import ProblemResponse, problems
 from api.ingest.building import SeriesIngestion
-from api.routes.common import (
+from api.routes.ingest import (
     BAD,
-    TheAggregator,
-    TheSettings,
     as_understood,
+    form_of,
+    index_of,
+    ingest_series,
+    precision_check,
     translated,
     understood_by,
 )
-from api.routes.ingest import form_of, index_of, ingest_series, precision_check
 from api.service.aggregator import Aggregator
 from api.settings import Settings
 from decaysketch.ingest.line_protocol import PRECISIONS, LineMap, steps
@@ -147,16 +148,12 @@ _WRITE: dict[str, Any] = {
 async def write_lines_of_bucket(
     bucket: _Bucket,
     request: Request,
-    aggregator: TheAggregator,
-    settings: TheSettings,
     precision: _Precision = "ns",
     source: _Source = None,
     check_units: _CheckUnits = True,
 ) -> Response:
     """As in InfluxDB 2. The key is the token: `Authorization: Token ds_...`."""
-    return await _write(
-        request, aggregator, settings, bucket, precision, source, check_units=check_units
-    )
+    return await _write(request, bucket, precision, source, check_units=check_units)
 
 
 @router.post(
@@ -168,16 +165,12 @@ async def write_lines_of_bucket(
 async def write_lines_of_database(
     db: _Bucket,
     request: Request,
-    aggregator: TheAggregator,
-    settings: TheSettings,
     precision: _Precision = "ns",
     source: _Source = None,
     check_units: _CheckUnits = True,
 ) -> Response:
     """As in InfluxDB 1. The key is the password, in Basic authentication or as `p`."""
-    return await _write(
-        request, aggregator, settings, db, precision, source, check_units=check_units
-    )
+    return await _write(request, db, precision, source, check_units=check_units)
 
 
 @router.post(
@@ -189,8 +182,6 @@ async def write_lines_of_database(
 async def write_lines_of_database_3(
     db: _Bucket,
     request: Request,
-    aggregator: TheAggregator,
-    settings: TheSettings,
     precision: _Precision3 = "auto",
     accept_partial: _AcceptPartial = True,
     no_sync: Annotated[bool, Query(description="Ignored: lines are on stable storage.")] = False,
@@ -199,7 +190,7 @@ async def write_lines_of_database_3(
 ) -> Response:
     """As in InfluxDB 3. The key is the token: `Authorization: Bearer ds_...`."""
     return await _write(
-        request, aggregator, settings, db, await _precision(request, precision), source,
+        request, db, await _precision(request, precision), source,
         check_units=check_units, partial=accept_partial,
     )  # fmt: skip
 
@@ -213,8 +204,6 @@ async def write_lines_of_database_3(
 async def write_lines_3(
     name: schemas.StreamName,
     request: Request,
-    aggregator: TheAggregator,
-    settings: TheSettings,
     precision: _Precision3 = "auto",
     accept_partial: _AcceptPartial = True,
     no_sync: Annotated[bool, Query(description="Ignored: lines are on stable storage.")] = False,
@@ -223,7 +212,7 @@ async def write_lines_3(
 ) -> Response:
     """For version 3 clients with the URL `/v1/streams/NAME/influx`."""
     return await _write(
-        request, aggregator, settings, name, await _precision(request, precision), source,
+        request, name, await _precision(request, precision), source,
         check_units=check_units, partial=accept_partial,
     )  # fmt: skip
 
@@ -244,8 +233,6 @@ async def write_lines_3(
 async def write_lines(
     name: schemas.StreamName,
     request: Request,
-    aggregator: TheAggregator,
-    settings: TheSettings,
     precision: _Precision = "ns",
     source: _Source = None,
     check_units: _CheckUnits = True,
@@ -253,15 +240,11 @@ async def write_lines(
     """For clients with the URL `/v1/streams/NAME/influx`. The lines go to this stream, for any
     bucket or database name.
     """
-    return await _write(
-        request, aggregator, settings, name, precision, source, check_units=check_units
-    )
+    return await _write(request, name, precision, source, check_units=check_units)
 
 
 async def _write(
     request: Request,
-    aggregator: Aggregator,
-    settings: Settings,
     names: str,
     precision: str,
     source: str | None,
@@ -269,6 +252,8 @@ async def _write(
     check_units: bool,
     partial: bool = True,
 ) -> Response:
+    aggregator: Aggregator = request.app.state.aggregator
+    settings: Settings = request.app.state.settings
     source = source or "influx"
     chosen = list(dict.fromkeys(names.split(",")))
     if len(chosen) > _MOST_STREAMS:

@@ -2,21 +2,25 @@
 
 One function, :func:`ingest`, runs the stages for every body with rows: read, check and sketch
 (:class:`api.ingest.building.Ingestion`) in time slices, then commit and apply
-(:meth:`api.service.aggregator.Aggregator.post`).
+(:meth:`api.service.aggregator.Aggregator.post`). Senders in other protocols get problems with the
+statuses and texts that they understand (:func:`understood_by`).
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from functools import partial
-from typing import TypeVar
+from http import HTTPStatus
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from fastapi import Request
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
 
 from api.errors import (
     BusyError,
@@ -26,8 +30,14 @@ from api.errors import (
     RowsInFlightError,
 )
 from api.http.caller import as_long_as_connected, asker, caller_of
-from api.ingest.building import Ingestion, ReadSeries, SeriesIngestion, read_series
-from api.ingest.checks import latest_time, refuse_other_unit
+from api.http.problems import ProblemResponse, handled
+from api.ingest.building import (
+    Ingestion,
+    ReadSeries,
+    SeriesIngestion,
+    read_series,
+    refuse_other_unit,
+)
 from api.ingest.messages import MessageReader
 from api.service.aggregator import Aggregator
 from api.service.budget import Hold, Memory
@@ -36,6 +46,7 @@ from api.service.source_stats import Notes, notes_of, warnings_of
 from api.service.streams import Stream
 from api.service.threads import Lanes, by_steps
 from api.settings import Settings
+from decaysketch.core.plausible_times import latest_time
 from decaysketch.core.row_check import Verdict
 from decaysketch.ingest.columns import Form, Lead
 from decaysketch.ingest.mapping import Map
@@ -43,8 +54,11 @@ from decaysketch.ingest.readings import Steps
 from decaysketch.ingest.series import SeriesIndex, SeriesMap
 
 __all__ = [
+    "BAD",
+    "BUSY",
     "COST",
     "Work",
+    "as_understood",
     "copies_of",
     "count_rows",
     "form_of",
@@ -56,6 +70,8 @@ __all__ = [
     "maps_of",
     "notes_on",
     "precision_check",
+    "translated",
+    "understood_by",
     "warnings_on",
 ]
 
@@ -323,3 +339,59 @@ async def ingest_series(
         rejected += each.count_rejected()
         listed += each.rejected(most_listed)[:most_listed]
     return rejected, listed
+
+
+# --------------------------------------------------------------------------------------- problems
+
+
+BAD = {
+    HTTPStatus.UNPROCESSABLE_ENTITY.value: HTTPStatus.BAD_REQUEST.value,
+    HTTPStatus.CONFLICT.value: HTTPStatus.BAD_REQUEST.value,
+}
+"""Some senders give up for good after 422. All treat 400 as a fault in the body."""
+
+BUSY = {HTTPStatus.TOO_MANY_REQUESTS.value: HTTPStatus.SERVICE_UNAVAILABLE.value}
+"""For senders that drop data after 429."""
+
+Answer = Callable[[Request, ProblemResponse], Response]
+
+
+def understood_by(answer: Answer) -> type[APIRoute]:
+    """Return a route class with problems written by ``answer``."""
+
+    class Understood(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handler = super().get_route_handler()
+
+            async def handle(request: Request) -> Response:
+                try:
+                    return await handler(request)
+                except Exception as error:
+                    return answer(request, await handled(request, error))
+
+            return handle
+
+    return Understood
+
+
+def translated(
+    answer: ProblemResponse, statuses: Mapping[int, int]
+) -> tuple[dict[str, Any], int, dict[str, str]]:
+    """Return a problem's members, the response status, and the headers in addition to the
+    content headers.
+    """
+    status = statuses.get(answer.status_code, answer.status_code)
+    headers = {
+        name: value
+        for name, value in answer.headers.items()
+        if name not in ("content-length", "content-type")
+    }
+    return json.loads(bytes(answer.body)), status, headers
+
+
+def as_understood(
+    answer: ProblemResponse, statuses: Mapping[int, int], **beside: Any
+) -> ProblemResponse:
+    """Return a problem with another status and additional members."""
+    problem, status, headers = translated(answer, statuses)
+    return ProblemResponse(problem | beside | {"status": status}, status, headers)

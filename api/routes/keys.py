@@ -31,10 +31,10 @@ from api.errors import (
     UnknownKeyError,
 )
 from api.http.caller import Administers, Reads
-from api.http.json_body import JsonRoute, asked_in_body, body_described
+from api.http.json_body import JsonRoute, asked_in_body, body_described, json_only
 from api.http.problems import problems
 from api.http.refusals import ForbiddenError
-from api.routes.common import json_only, utc
+from api.routes.common import utc
 from api.schemas import RequestModel
 
 __all__ = ["router"]

@@ -16,11 +16,11 @@ from pydantic import BaseModel, Field
 from api import schemas
 from api.errors import Fault, NothingTakenError
 from api.http.caller import writes
-from api.http.json_body import JsonRoute
+from api.http.json_body import JsonRoute, json_only
 from api.http.problems import problems
 from api.ingest.building import Ingestion
 from api.ingest.messages import MessageReader
-from api.routes.common import TheAggregator, TheSettings, TheStream, json_only
+from api.routes.common import TheAggregator, TheSettings, TheStream
 from api.routes.ingest import form_of, ingest_messages, maps_of, warnings_on
 from decaysketch.core.row_check import Refusal, Verdict
 from decaysketch.ingest import chirpstack

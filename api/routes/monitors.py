@@ -19,7 +19,7 @@ from api.access.keys import Caller
 from api.errors import UnknownStreamError
 from api.http import server_sent
 from api.http.caller import Reads, UnauthenticatedError, administers, reads, writes
-from api.http.json_body import JsonRoute
+from api.http.json_body import JsonRoute, json_only
 from api.http.problems import answer_to, problems
 from api.http.server_sent import EventResponse, Places, event
 from api.monitors import functions, topk
@@ -31,7 +31,7 @@ from api.monitors.engine import (
     summary,
 )
 from api.monitors.history import Entry
-from api.routes.common import TheAggregator, TheQuestions, TheStream, asked_json, json_only
+from api.routes.common import TheAggregator, TheQuestions, TheStream, asked_json
 from api.service.streams import Stream
 from decaysketch.core.text.grammar import shortened
 from decaysketch.core.time_units import duration, instant

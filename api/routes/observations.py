@@ -14,19 +14,18 @@ from pydantic import BaseModel, Field
 from api import schemas
 from api.errors import Fault, InvalidRequestError, NothingTakenError
 from api.http.caller import caller_of, writes
+from api.http.middleware import DirectRoute, require_media_type
 from api.http.problems import ProblemResponse, presentable, problem_of, problems
 from api.ingest.arrow import read_arrow
-from api.ingest.building import READERS, Ingestion, count
+from api.ingest.building import READERS, Ingestion, count, refuse_other_unit
 from api.ingest.checks import (
     check_length,
     doubts_of_columns,
     doubts_of_copies,
     doubts_of_ids,
     interval_of,
-    refuse_other_unit,
 )
-from api.journal.model import Interval
-from api.routes.common import DirectRoute, require_media_type
+from api.journal.log import Interval
 from api.routes.ingest import COST, Work, copies_of, count_rows, form_of, held, ingest, warnings_on
 from api.service.aggregator import Aggregator
 from api.service.committer import Receipt

@@ -20,22 +20,23 @@ from starlette.exceptions import HTTPException
 from api import schemas
 from api.http.caller import writes
 from api.http.json_body import MOST_PARTS, TooManyPartsError
+from api.http.middleware import require_media_type
 from api.http.problems import ProblemResponse, problems
 from api.http.refusals import BodyTooLargeError
 from api.ingest.building import SeriesIngestion
 from api.ingest.json_weight import parts
-from api.routes.common import (
+from api.routes.common import TheAggregator, TheSettings, TheStream
+from api.routes.ingest import (
     BAD,
     BUSY,
-    TheAggregator,
-    TheSettings,
-    TheStream,
     as_understood,
-    require_media_type,
+    form_of,
+    index_of,
+    ingest_series,
+    precision_check,
     translated,
     understood_by,
 )
-from api.routes.ingest import form_of, index_of, ingest_series, precision_check
 from api.service.source_stats import warnings_of_columns
 from decaysketch.ingest.columns import Form
 from decaysketch.ingest.otlp import OtlpMap, steps

@@ -15,13 +15,13 @@ from api import schemas
 from api.access.keys import Caller
 from api.errors import ServiceError, UnanswerableQueriesError, UnknownQuestionError
 from api.http.caller import Reads, administers, asker, check_scope, reads
-from api.http.json_body import JsonRoute, asked_in_body, body_described
+from api.http.json_body import JsonRoute, asked_in_body, body_described, json_only
 from api.http.problems import answer_to, problems
 from api.http.refusals import ForbiddenError
 from api.monitors.saved_queries import Configured, ConfiguredQuestion
 from api.queries import Answerer, QueryRequest
 from api.queries.configured import QuestionDefinition, exposition, read_query
-from api.routes.common import CLIENT_LEFT, TheStream, json_only
+from api.routes.common import CLIENT_LEFT, TheStream
 from api.routes.queries import TheAnswerer
 from api.service.streams import Stream
 from decaysketch.errors import DecaySketchError

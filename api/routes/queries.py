@@ -13,13 +13,13 @@ from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Respons
 
 from api import schemas
 from api.http.caller import asker, check_scope, reads, reads_body_streams
-from api.http.json_body import JsonRoute, asked_in_body, body_described, read_request
+from api.http.json_body import JsonRoute, asked_in_body, body_described, json_only, read_request
 from api.http.problems import problems
 from api.http.ranges import part_of
 from api.queries import Answerer, Answers, GroupRequest, QueryRequest, is_known
 from api.queries.answers import Form, GroupResponse, QueryResponse, media_type_of, preferred
 from api.queries.requests import Time
-from api.routes.common import CLIENT_LEFT, json_only
+from api.routes.common import CLIENT_LEFT
 
 __all__ = ["AskedInUrl", "TheAnswerer", "router"]
 

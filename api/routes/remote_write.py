@@ -18,21 +18,22 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from api import schemas
 from api.errors import InvalidRequestError, PartialWriteError
 from api.http.caller import writes
+from api.http.middleware import require_media_type
 from api.http.problems import ProblemResponse, problems
 from api.http.refusals import BodyTooLargeError, UnsupportedMediaTypeError
 from api.ingest.building import SeriesIngestion
-from api.routes.common import (
+from api.routes.common import TheAggregator, TheSettings, TheStream
+from api.routes.ingest import (
     BAD,
     BUSY,
-    TheAggregator,
-    TheSettings,
-    TheStream,
     as_understood,
-    require_media_type,
+    form_of,
+    index_of,
+    ingest_series,
+    precision_check,
     translated,
     understood_by,
 )
-from api.routes.ingest import form_of, index_of, ingest_series, precision_check
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import Steps, UnreadableError
 from decaysketch.ingest.remote_write import RemoteWriteMap, most_samples, plain_length, steps

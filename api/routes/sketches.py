@@ -15,17 +15,13 @@ from pydantic import BaseModel
 from api import schemas
 from api.errors import InvalidRequestError
 from api.http.caller import caller_of, reads, writes
+from api.http.middleware import DirectRoute, require_media_type
 from api.http.problems import problems
 from api.ingest.checks import check_interval, check_times, doubts_of_sketches, interval_of
-from api.journal.model import Interval, Post
+from api.journal.log import Interval, Post
 from api.monitors.engine import Monitors, Reporting
 from api.queries import is_known
-from api.routes.common import (
-    DirectRoute,
-    TheAggregator,
-    TheQuestions,
-    require_media_type,
-)
+from api.routes.common import TheAggregator, TheQuestions
 from api.service.aggregator import Aggregator
 from api.service.budget import PART_ROWS, Hold, Memory
 from api.service.committer import rows_of

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from api.http.caller import reads
 from api.http.problems import problems
 from api.http.reasons import in_words
-from api.journal.model import Totals
+from api.journal.log import Totals
 from api.routes.common import TheAggregator, TheQuestions, TheStream, utc
 from api.service.source_stats import KNOWN_POSTS, LATE_S, SILENT_GAPS, SILENT_S, Sender, Senders
 from api.service.streams import Stream

@@ -16,7 +16,7 @@ from api import schemas
 from api.access.keys import Caller, Role
 from api.errors import Fault, InvalidRequestError
 from api.http.caller import Creates, Reads, administers, asker, check_creation, creates, reads
-from api.http.json_body import JsonRoute, asked_in_body, body_described
+from api.http.json_body import JsonRoute, asked_in_body, body_described, json_only
 from api.http.problems import problems
 from api.ingest.checks import (
     clock_lead_s,
@@ -30,15 +30,7 @@ from api.ingest.checks import (
 from api.ingest.views import DEVICES, NAMES, ROWS_OF_A_NAME, view_forms
 from api.queries import is_known
 from api.queries.answers import etag
-from api.routes.common import (
-    CLIENT_LEFT,
-    WITHOUT_BODY,
-    TheAggregator,
-    TheQuestions,
-    TheStream,
-    json_only,
-    utc,
-)
+from api.routes.common import CLIENT_LEFT, WITHOUT_BODY, TheAggregator, TheQuestions, TheStream, utc
 from api.service.aggregator import Aggregator, recipe_of_form
 from api.service.source_stats import Notes, warnings_of
 from api.service.streams import SourceInfo, Stream

@@ -11,10 +11,10 @@ from pydantic import BaseModel, Field
 from api import schemas
 from api.errors import InvalidRequestError, UnknownStandingError
 from api.http.caller import administers, caller_of
-from api.http.json_body import JsonRoute
+from api.http.json_body import JsonRoute, json_only
 from api.http.problems import problems
-from api.journal.model import Post
-from api.routes.common import TheAggregator, TheQuestions, json_only
+from api.journal.log import Post
+from api.routes.common import TheAggregator, TheQuestions
 from api.service.budget import PART_ROWS
 from api.service.streams import Stream
 from decaysketch import Snapshot

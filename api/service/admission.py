@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from api.errors import NoRoomError, TooManySourcesError
-from api.journal.model import Post
+from api.journal.log import Post
 from api.service.budget import PART_ROWS, ROW_BYTES, Memory
 from api.service.committer import rows_of, size_of
 from api.service.streams import Scoped, Stream, Streams

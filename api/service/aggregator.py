@@ -39,7 +39,7 @@ from api.errors import (
     UnknownStreamError,
 )
 from api.journal import log
-from api.journal.model import Head, Interval, Post, ReplayError, Row, StorageError, StreamRow
+from api.journal.log import Head, Interval, Post, ReplayError, Row, StorageError, StreamRow
 from api.journal.storage import Storage, Writer
 from api.service.admission import Admission, RowLimits
 from api.service.budget import BUFFER_ROWS, LARGE_ROWS, Hold, Memory, Shares, give_back

@@ -40,9 +40,9 @@ from dataclasses import dataclass, field
 
 from api.errors import BusyError, ClosingError, IntervalConflictError, ServiceError
 from api.journal import log
-from api.journal.log import Outcome
-from api.journal.model import (
+from api.journal.log import (
     CatalogChangedError,
+    Outcome,
     OvertakenError,
     Post,
     ReplayError,

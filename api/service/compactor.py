@@ -13,7 +13,7 @@ from collections import deque
 from functools import partial
 
 from api.journal import log
-from api.journal.model import (
+from api.journal.log import (
     Head,
     ReplayError,
     SnapshotRow,

@@ -22,7 +22,7 @@ from functools import partial
 
 from api.errors import CapacityTooSmallError
 from api.journal import changes
-from api.journal.model import (
+from api.journal.log import (
     AnotherDatabaseError,
     Head,
     ReplayError,

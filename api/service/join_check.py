@@ -19,7 +19,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from api.journal.model import Post
+from api.journal.log import Post
 from decaysketch import Snapshot
 from decaysketch.errors import DecaySketchError
 from decaysketch.families import Recipe, Sketch

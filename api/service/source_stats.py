@@ -45,7 +45,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from api.journal.model import SourceKey
+from api.journal.log import SourceKey
 from api.service.observer import Observer
 from api.service.threads import Compute
 from decaysketch.contract.snapshot import Rowed

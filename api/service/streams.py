@@ -27,7 +27,7 @@ from api.errors import (
     UnknownSourceError,
     UnknownStreamError,
 )
-from api.journal.model import Revocation, Row, StreamRow, Totals
+from api.journal.log import Revocation, Row, StreamRow, Totals
 from api.service.budget import BUFFER_ROWS, ROW_BYTES, Memory, Tally
 from api.service.join_check import Accepted, LeftOut
 from api.service.merging import MergeBuffer

@@ -42,6 +42,7 @@ __all__ = [
     "doubts_of_query",
     "in_another_unit",
     "is_dated",
+    "latest_time",
     "left_out_by_age",
     "likely_unit",
     "of_another_clock",
@@ -195,6 +196,23 @@ def likely_unit(unit: str, time: int) -> str | None:
     if unit not in NANOSECONDS or _is_dated(unit, time):
         return None
     return next((other for other in _LIKELY if _is_dated(other, time)), None)
+
+
+def latest_time(unit: str, max_clock_skew_s: float | None, now_ns: int) -> int | None:
+    """Return the latest accepted time: now and the allowed skew, in whole units.
+
+    Args:
+        unit: the stream's ``time_unit``.
+        max_clock_skew_s: seconds. None allows any.
+        now_ns: this machine's clock, in nanoseconds since 1970.
+
+    Returns:
+        None where any time is accepted: nothing is forbidden, or the unit has no wall clock.
+    """
+    size_ns = NANOSECONDS.get(unit)
+    if max_clock_skew_s is None or size_ns is None:
+        return None
+    return (now_ns + round(max_clock_skew_s * NANOSECONDS["s"])) // size_ns
 
 
 def in_another_unit(unit: str, time: int) -> str:

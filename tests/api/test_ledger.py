@@ -22,7 +22,7 @@ import decaysketch
 from api.errors import IntervalConflictError
 from api.ingest.checks import UNSHOWN
 from api.journal import log
-from api.journal.model import Head, Interval, Post, StorageError, StreamRow
+from api.journal.log import Head, Interval, Post, StorageError, StreamRow
 from api.journal.sql import SqlStorage
 from decaysketch.asyncwindow import SumSampler
 

@@ -17,7 +17,7 @@ from itertools import islice
 from random import Random
 from typing import Any, NamedTuple
 
-from api.journal.model import Interval
+from api.journal.log import Interval
 from decaysketch import DecaySketch, IntegralDecaySketch, SketchParams, decay
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
 from decaysketch.ecm import ECMCollection, ECMParams

@@ -29,7 +29,7 @@ import sqlalchemy as sa
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from api.journal import changes
-from api.journal.model import (
+from api.journal.log import (
     Head,
     Interval,
     Post,

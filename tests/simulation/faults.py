@@ -20,7 +20,7 @@ from simulation import database
 
 from api.errors import StaleTokenError
 from api.journal import log
-from api.journal.model import (
+from api.journal.log import (
     CatalogChangedError,
     Head,
     Post,

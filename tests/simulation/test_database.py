@@ -15,7 +15,7 @@ from simulation.loop import Loop
 from transactions import reading, writing
 
 from api.journal import log
-from api.journal.model import Post, StorageError, StreamRow
+from api.journal.log import Post, StorageError, StreamRow
 
 
 def _tests_of_the_journal() -> ModuleType:

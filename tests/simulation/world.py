@@ -51,7 +51,7 @@ from api.errors import (
 )
 from api.ingest.building import count
 from api.ingest.json_rows import read_lines
-from api.journal.model import Post, StorageError
+from api.journal.log import Post, StorageError
 from api.service import aggregator as service
 from api.service import committer, compactor, follower
 from api.service import local_sources as sites

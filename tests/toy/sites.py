@@ -25,7 +25,7 @@ from transactions import writing
 
 from api.app import create_app
 from api.journal import log
-from api.journal.model import Post, StorageError
+from api.journal.log import Post, StorageError
 from api.journal.sql import SqlStorage
 from api.settings import Settings
 

@@ -39,7 +39,7 @@ from api.access.keys import (
     rotate,
 )
 from api.access.store import SqlKeyStore
-from api.journal.model import StorageError
+from api.journal.log import StorageError
 from api.operations.keys import keys as commands
 
 __all__ = ["database"]

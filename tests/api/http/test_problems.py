@@ -13,13 +13,13 @@ from service import PARAMS, problem
 from api import errors
 from api.http import refusals
 from api.http.problems import TABLE, answer_to
-from api.journal import model
+from api.journal import log
 
 REFUSALS = {
     each
     for module in (errors, refusals, model)
     for _, each in inspect.getmembers(module, inspect.isclass)
-    if issubclass(each, (errors.ServiceError, model.StorageError, model.ReplayError))
+    if issubclass(each, (errors.ServiceError, log.StorageError, log.ReplayError))
     and each is not errors.ServiceError
 }
 
@@ -32,8 +32,8 @@ def test_every_refusal_has_a_status(refusal: type[Exception]) -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        model.StorageError("SELECT secret"),
-        model.ReplayError("/srv/secret"),
+        log.StorageError("SELECT secret"),
+        log.ReplayError("/srv/secret"),
         sqlalchemy.exc.OperationalError("SELECT secret", {}, Exception("secret")),
         KeyError("secret"),
     ],

@@ -16,7 +16,7 @@ from service import LOCAL, OCTETS, posted
 
 import decaysketch as ds
 from api.app import create_app
-from api.journal.model import StreamRow
+from api.journal.log import StreamRow
 from api.service.aggregator import Aggregator
 from api.settings import Settings
 

@@ -19,7 +19,7 @@ from databases import PostgresServer, new_database, postgres_server
 from transactions import reading, writing
 
 from api.journal import log
-from api.journal.model import Head, Post, StorageError, StreamRow
+from api.journal.log import Head, Post, StorageError, StreamRow
 from api.journal.sql import SqlStorage
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ from transactions import reading, writing
 
 from api.errors import IntervalConflictError
 from api.journal import log
-from api.journal.model import (
+from api.journal.log import (
     CatalogChangedError,
     Head,
     Interval,

@@ -12,7 +12,7 @@ from service import PARAMS, build
 from transactions import reading, writing
 
 from api.journal import log
-from api.journal.model import Head, Interval, Post, Row, StorageError
+from api.journal.log import Head, Interval, Post, Row, StorageError
 from api.journal.sql import SqlStorage
 
 pytestmark = pytest.mark.anyio

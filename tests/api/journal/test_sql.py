@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from databases import Database
 from transactions import reading, writing
 
-from api.journal.model import (
+from api.journal.log import (
     Head,
     Interval,
     Post,

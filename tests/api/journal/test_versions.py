@@ -13,7 +13,7 @@ from sqlalchemy.schema import CreateTable
 
 from api.access import store as access
 from api.journal import changes, instance, lease, monitor_tables, tables
-from api.journal.model import StorageError, StreamRow
+from api.journal.log import StorageError, StreamRow
 from api.journal.sql import SqlStorage
 from api.operations.backup import backup, check, restore
 from api.settings import Settings

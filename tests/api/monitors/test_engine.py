@@ -15,7 +15,7 @@ from service import NOW, PARAMS, build
 from transactions import reading
 
 from api.errors import IntervalConflictError, InvalidRequestError, TooManyMonitorsError
-from api.journal.model import Interval, Post, StorageError
+from api.journal.log import Interval, Post, StorageError
 from api.journal.sql import SqlStorage
 from api.monitors import engine, history, store
 from api.monitors.engine import Monitors, Reporting

@@ -9,7 +9,7 @@ import pytest
 from databases import KINDS, Database, new_database
 from transactions import reading
 
-from api.journal.model import StreamRow
+from api.journal.log import StreamRow
 from api.journal.sql import SqlStorage
 from api.monitors import history, store
 from api.monitors.evaluation import LONGEST_S, SHORTEST_S, Task, evaluate

@@ -13,7 +13,7 @@ from service import PARAMS
 from transactions import reading, writing
 
 from api.journal import log
-from api.journal.model import StreamRow
+from api.journal.log import StreamRow
 from api.journal.sql import SqlStorage
 from api.monitors import list_rows, store
 from api.operations.backup import backup, restore

@@ -19,7 +19,7 @@ from transactions import reading, writing
 from api.access.keys import Role, mint
 from api.access.store import SqlKeyStore
 from api.journal import log
-from api.journal.model import Interval, Post, SnapshotRow, StreamRow, Totals
+from api.journal.log import Interval, Post, SnapshotRow, StreamRow, Totals
 from api.journal.sql import SqlStorage
 from api.operations import backup as backups
 from api.operations.backup import BackupError, backup, check, restore

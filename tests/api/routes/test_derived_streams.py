@@ -12,7 +12,7 @@ from service import NOW, problem
 from api.access.keys import Role, mint
 from api.ingest import building
 from api.journal import log
-from api.journal.model import StorageError
+from api.journal.log import StorageError
 
 Start = Callable[..., TestClient]
 FORM = {"params": {"max_weight": 1, "id_bits": 40, "capacity": 100, "time_unit": "s"}}

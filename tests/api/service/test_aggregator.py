@@ -15,7 +15,7 @@ from transactions import writing
 
 from api.errors import BusyError, StreamConflictError, UnknownStreamError
 from api.journal import log
-from api.journal.model import Head, Post, ReplayError, StreamRow
+from api.journal.log import Head, Post, ReplayError, StreamRow
 from api.journal.sql import SqlStorage
 from api.journal.storage import Reader
 from api.service.aggregator import Aggregator, Limits

@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 from service import LOCAL, OCTETS, PARAMS, build, problem
 
 from api.app import create_app
-from api.journal.model import AnotherDatabaseError
+from api.journal.log import AnotherDatabaseError
 from api.operations.backup import backup, restore
 from api.settings import Settings
 

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from service import LOCAL, NOW, OCTETS, PARAMS, build, posted, problem
 
 import decaysketch
-from api.journal.model import StorageError
+from api.journal.log import StorageError
 from api.service.follower import ReplayError
 
 pytestmark = pytest.mark.usefixtures("data")  # a new aggregator for each test

@@ -14,7 +14,7 @@ from service import PARAMS, build
 
 from api.errors import NoRoomError, RevokedSourceError
 from api.journal import log
-from api.journal.model import Post, StorageError
+from api.journal.log import Post, StorageError
 from api.journal.sql import SqlStorage
 from api.service import committer
 from api.service.admission import RowLimits

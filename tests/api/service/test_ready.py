@@ -21,7 +21,7 @@ from service import OCTETS, PARAMS, build, problem
 from transactions import reading
 
 from api.journal import log
-from api.journal.model import Post, StorageError, StreamRow
+from api.journal.log import Post, StorageError, StreamRow
 from api.journal.sql import SqlStorage
 from api.journal.storage import Writer
 from api.logs import Seldom

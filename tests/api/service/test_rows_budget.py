@@ -23,7 +23,7 @@ from service import NOW, OCTETS, PARAMS, posted, problem
 
 from api.access.keys import Role, mint
 from api.errors import RowsAskedError
-from api.journal.model import Post
+from api.journal.log import Post
 from api.resources import bound_bytes, memory_table, parts
 from api.service import follower
 from api.service.aggregator import Aggregator

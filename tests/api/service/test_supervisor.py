@@ -12,7 +12,7 @@ from databases import new_database
 from service import PARAMS, build
 from transactions import reading
 
-from api.journal.model import Post
+from api.journal.log import Post
 from api.journal.sql import SqlStorage
 from api.service import compactor, threads
 from api.service.aggregator import Aggregator, Limits
