@@ -22,7 +22,7 @@ from decaysketch import DecaySketch, SketchParams
 from decaysketch.core.column_types import read_column_types
 from decaysketch.errors import DecaySketchError
 from decaysketch.families import recipe_from_dict, recipe_of
-from decaysketch.ingest.columns import Form, Raw, check, points_to_columns, to_columns
+from decaysketch.ingest.columns import Batch, Form, check, points_to_columns, to_columns
 from decaysketch.ingest.documents import DocumentMap, Message
 from decaysketch.ingest.formats import Mappings, check_suits, parse_message
 from decaysketch.ingest.points import Points
@@ -107,7 +107,7 @@ def _read(media_type: str, body: bytes) -> str:
     for form in _FORMS:
         try:
             found = READERS[media_type](body, form)
-            raw = found if isinstance(found, Raw) else finished(found)
+            raw = found if isinstance(found, Batch) else finished(found)
         except (ServiceError, DecaySketchError):
             continue
         batch = check(raw, form)

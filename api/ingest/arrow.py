@@ -36,9 +36,9 @@ from decaysketch.core.row_check import (
 )
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.ingest.columns import (
+    Batch,
     Form,
     Key,
-    Raw,
     fault_of_key,
     value_column,
 )
@@ -61,7 +61,7 @@ MAX_TEXT_BYTES = 1 << 26
 Mask = npt.NDArray[np.bool_]
 
 
-def read_arrow(body: bytes, form: Form) -> Raw:
+def read_arrow(body: bytes, form: Form) -> Batch:
     """Read an IPC stream.
 
     Raises:
@@ -343,7 +343,7 @@ _SUITED: dict[str, tuple[list[Any], str]] = {
 }
 
 
-def _columns(batches: list[pa.RecordBatch], form: Form) -> Raw:
+def _columns(batches: list[pa.RecordBatch], form: Form) -> Batch:
     rows = sum(batch.num_rows for batch in batches)
     identity = form.fields[-1]
     check = RowCheck(rows)
@@ -380,7 +380,7 @@ def _columns(batches: list[pa.RecordBatch], form: Form) -> Raw:
     if texts:
         places = enumerate(np.flatnonzero(good).tolist())
         keys = {place: (texts[row],) for place, row in places}
-    return Raw(
+    return Batch(
         rows,
         np.flatnonzero(good),
         values[good]

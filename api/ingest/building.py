@@ -11,7 +11,6 @@ seconds.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,14 +39,12 @@ from decaysketch.ingest.columns import (
     Batch,
     Columns,
     Form,
-    Raw,
     check,
     points_to_columns,
-    without_new_strata,
+    refuse_new_strata,
 )
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import RefusedError, Steps
-from decaysketch.ingest.record_columns import Dropped
 from decaysketch.ingest.views import ViewOf, of_devices
 
 __all__ = [
@@ -63,7 +60,7 @@ __all__ = [
     "refuse_other_unit",
 ]
 
-Reader = Callable[[bytes, Form], Raw | Steps[Raw]]
+Reader = Callable[[bytes, Form], Batch | Steps[Batch]]
 """Reads a body. A slow reader does it in steps."""
 
 #: What reads a body of each media type.
@@ -106,7 +103,6 @@ class Ingestion:
             likewise.
         undated: rows outside the years 1990 to 2100, if others are inside.
         joined: how many different times the identities have, and how many identities there are.
-        dropped: values that fill no column, by column name and reason.
     """
 
     stream: Stream
@@ -123,7 +119,6 @@ class Ingestion:
     replaced: int = field(default=0, init=False)
     undated: int = field(default=0, init=False)
     joined: tuple[int, int] = field(default=(0, 0), init=False)
-    dropped: Dropped = field(default_factory=Counter, init=False)
 
     def steps(self, body: bytes) -> Steps[None]:
         """Read a body, check its rows, and build the sketches of the accepted ones, in steps.
@@ -133,32 +128,32 @@ class Ingestion:
             TooManyRowsError: more rows than one post may have.
             ServiceError: the rejection by ``check_times``.
         """
-        raw = yield from self.check(body)
+        yield from self.check(body)
         if len(self.batch.positions):
             yield
-            yield from self._sketch(raw)
+            yield from self._sketch()
             for view in self.views:
-                yield from self._derive(view, raw)
+                yield from self._derive(view)
+        self.batch.drop_read()
 
-    def check(self, body: bytes) -> Steps[Raw]:
-        """Read a body and check its rows, in steps. Return the rows read. Raises likewise."""
+    def check(self, body: bytes) -> Steps[None]:
+        """Read a body and check its rows, in steps. Raises likewise."""
         found = self.read(body)
-        raw = found if isinstance(found, Raw) else (yield from found)
+        batch = found if isinstance(found, Batch) else (yield from found)
         yield
-        self.batch, self.dropped = check(raw, self.form), raw.dropped
+        self.batch = check(batch, self.form)
         if self.stream.recipe.params.strata:
-            self.batch = without_new_strata(self.batch, self.form, self.stream.strata)
+            refuse_new_strata(batch, self.form, self.stream.strata)
         self.statuses = np.full(self.batch.rows, REJECTED, dtype=np.int8)
         if self.check_times is not None:
             self.check_times(self.batch.columns.times)
-        return raw
 
-    def read(self, body: bytes) -> Raw | Steps[Raw]:
+    def read(self, body: bytes) -> Batch | Steps[Batch]:
         """Return the body's rows."""
         assert self.reader is not None
         return self.reader(body, self.form)
 
-    def _sketch(self, raw: Raw) -> Steps[None]:
+    def _sketch(self) -> Steps[None]:
         """Sketch the accepted rows, and compare them with the source's earlier posts."""
         stream, columns, source = self.stream, self.batch.columns, self.form.source
         more = self.batch.more
@@ -178,26 +173,27 @@ class Ingestion:
         if isinstance(before, Rowed) and isinstance(snapshot, Rowed):
             unit = stream.recipe.params.time_unit
             self.replaced += replaced_between(before.identified, snapshot.identified, unit)
-        if not raw.polled:
+        if not self.batch.polled:
             self.disagreeing = _disagreeing(before, snapshot, columns)
             self.joined = joined(columns.ids, columns.weights, columns.times)
 
-    def _derive(self, view: Stream, raw: Raw) -> Steps[None]:
+    def _derive(self, view: Stream) -> Steps[None]:
         """Sketch the rows for a derived stream, ``_ROWS_A_STEP`` at a time. O(rows)."""
-        form, accepted = self.form, self.batch.positions
+        form, accepted = self.form, len(self.batch.positions)
         of_view = Form(
             view.recipe, form.source, form.latest, form.max_rows, view.row.bind_keys, form.lead
         )
         definition, sketch = ViewOf.from_dict(view.row.view), view.recipe.empty()
         rows = 0
-        for begin in range(0, len(accepted), _ROWS_A_STEP):
+        for begin in range(0, accepted, _ROWS_A_STEP):
             yield
-            part = of_devices(raw, accepted[begin : begin + _ROWS_A_STEP], definition, of_view)
+            some = np.arange(begin, min(begin + _ROWS_A_STEP, accepted))
+            part = of_devices(self.batch, some, definition, of_view)
             rows += len(part.positions)
             yield
             _feed(sketch.update, view, form.source, part.columns)
         yield
-        self.without_device[view] = len(accepted) - rows
+        self.without_device[view] = accepted - rows
         if rows:
             body, snapshot = sketch.to_bytes(), sketch.snapshot()
             self.derived[view] = Post(view.id, form.source, body, snapshot=snapshot)
@@ -226,7 +222,7 @@ class SeriesIngestion(Ingestion):
     polled: bool
     points: Points = field(default_factory=Points)
 
-    def read(self, body: bytes) -> Raw:
+    def read(self, body: bytes) -> Batch:
         """Return the readings' columns.
 
         Raises:
@@ -237,9 +233,9 @@ class SeriesIngestion(Ingestion):
             raise TooManyRowsError(len(self.points), self.form.max_rows)
         if self.check_unit is not None:
             self.check_unit(self._stamps())
-        raw = points_to_columns(self.points, self.form)
-        raw.polled = self.polled
-        return raw
+        batch = points_to_columns(self.points, self.form)
+        batch.polled = self.polled
+        return batch
 
     def _stamps(self) -> npt.NDArray[np.int64]:
         """Return the times that fit in 64 bits, in the body's unit."""
@@ -396,7 +392,7 @@ def build(
     Elements that have numbers are named by the source and their number. ``more`` are further
     keywords for ``update``.
     """
-    sketch = stream.recipe.empty()
+    sketch: Sketch = stream.recipe.empty()
     _feed(sketch.update, stream, source, columns, more)
     return sketch
 

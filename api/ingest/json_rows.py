@@ -40,9 +40,9 @@ from decaysketch.ingest.columns import (
     EXACT_IN_FLOAT,
     INT64_LIMIT,
     REFUSALS_LISTED,
+    Batch,
     Form,
     Key,
-    Raw,
     fault_of_columns,
     fault_of_key,
     value_column,
@@ -73,17 +73,17 @@ class _Unreadable(str):
     """The reason why a line is no observation."""
 
 
-def read_json(body: bytes, form: Form) -> Raw:
+def read_json(body: bytes, form: Form) -> Batch:
     """The same as :func:`json_steps`, without a pause."""
     return finished(json_steps(body, form))
 
 
-def read_lines(body: bytes, form: Form) -> Raw:
+def read_lines(body: bytes, form: Form) -> Batch:
     """The same as :func:`line_steps`, without a pause."""
     return finished(line_steps(body, form))
 
 
-def json_steps(body: bytes, form: Form) -> Steps[Raw]:
+def json_steps(body: bytes, form: Form) -> Steps[Batch]:
     """Read ``{"observations": [{...}, ...]}``: at once, then thousands of rows a step.
 
     Raises:
@@ -122,7 +122,7 @@ def json_steps(body: bytes, form: Form) -> Steps[Raw]:
     return read.raw()
 
 
-def line_steps(body: bytes, form: Form) -> Steps[Raw]:
+def line_steps(body: bytes, form: Form) -> Steps[Batch]:
     """Read an object from each line, some KB per step. Empty lines do not count.
 
     A line that is not JSON, longer than MAX_LINE_BYTES, or with more parts than MAX_LINE_PARTS,
@@ -251,7 +251,7 @@ class _Reader:
             self._refusals.append(Refusal(self._rows, *(fault if told else fault[:2])))
             self._rows += 1
 
-    def raw(self) -> Raw:
+    def raw(self) -> Batch:
         """Return the rows as columns."""
         missing = np.zeros(len(self._values), dtype=bool)
         values: list[Any] = self._values
@@ -261,7 +261,7 @@ class _Reader:
             missing[:] = [value is None for value in values]
             nothing: Any = "" if self._labels else 0
             values = [nothing if value is None else value for value in values]
-        return Raw(
+        return Batch(
             self._rows,
             np.array(self._positions, dtype=np.int64),
             value_column(values, self._form),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from api.errors import TooManyRowsError
 from api.ingest.json_weight import parts
-from decaysketch.ingest.columns import Form, Raw, to_columns
+from decaysketch.ingest.columns import Batch, Form, to_columns
 from decaysketch.ingest.documents import DocumentMap, Message
 from decaysketch.ingest.formats import parse_message
 from decaysketch.ingest.readings import Parsed
@@ -33,7 +33,7 @@ class MessageReader:
     topic: str
     parsed: Parsed = field(default_factory=Parsed)
 
-    def __call__(self, body: bytes, form: Form) -> Raw:
+    def __call__(self, body: bytes, form: Form) -> Batch:
         """The columns of the readings.
 
         Raises:

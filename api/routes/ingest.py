@@ -281,7 +281,7 @@ def notes_on(ingestion: Ingestion) -> Notes:
         undated=ingestion.undated,
         off=reader.parsed.off if isinstance(reader, MessageReader) else (),
         unnamed=ingestion.points.told.unnamed if isinstance(ingestion, SeriesIngestion) else None,
-        dropped=ingestion.dropped,
+        dropped=ingestion.batch.dropped,
     )
 
 

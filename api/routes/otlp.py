@@ -150,7 +150,7 @@ async def post_metrics(
     )  # fmt: skip
     read = partial(_read, maps=maps, form=form, as_json=as_json)
     refused, told = await ingest_series(request, [ingestion], body, read, _POINTS_TOLD)
-    told += warnings_of_columns(ingestion.dropped)
+    told += warnings_of_columns(ingestion.batch.dropped)
     if as_json:
         counts = {"rejectedDataPoints": str(refused), "errorMessage": "; ".join(told)}
         return Response(json.dumps({"partialSuccess": counts} if told else {}), media_type=_JSON)

@@ -1,6 +1,6 @@
 """Raw observations as columns, checked row by row. A fault rejects only its own row.
 
-A reader (JSON, Arrow) puts rows into the columns of :class:`Raw` and rejects wrong types.
+A reader (JSON, Arrow) puts rows into the columns of a :class:`Batch` and rejects wrong types.
 :func:`to_columns` does this for the readings of all other formats. This module checks bounds, for
 all readers alike.
 
@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Any, NamedTuple
 
@@ -81,7 +81,6 @@ __all__ = [
     "Form",
     "Key",
     "Lead",
-    "Raw",
     "Refusal",
     "check",
     "check_takes_readings",
@@ -238,24 +237,39 @@ class Form:
         return self.recipe.kind.input
 
 
-@dataclass
-class Raw:
-    """Rows with the right types, without the rejected ones.
+class Columns(NamedTuple):
+    """Observations that a sketch of the stream accepts."""
+
+    values: Any  # an array, masked where missing; EncodedValues where some are ranges
+    weights: Int64Array
+    times: Int64Array
+    ids: npt.NDArray[Any]  # int64; where rows are events of keys, uint64: the words of these
+
+
+@dataclass(eq=False)
+class Batch:
+    """A body's rows, from the reader to the sketch.
+
+    The reader makes it, without the rows of a wrong type. :func:`check` adds the accepted rows.
 
     Attributes:
         rows: their number in the body.
-        positions: the position in the body of each row.
+        positions: the position in the body of each row, once checked of each accepted row.
         values: 0 where missing; for labels objects, an empty text where missing. With declared
             columns: :class:`~decaysketch.core.records.Records`, or a mapping for each row.
         keys: of rows whose id is a key; their ``ids`` mean nothing.
         parts: a column for each part, if all ids are keys of the same kind; then there are no
             ``keys``.
+        refusals: the rejected rows, once checked all of them in order.
         ranges: value keys for rows with a range. Their ``values`` are middles.
         polled: whether rows stand for periods, of which each keeps one row: others with the same
             time may have other values.
         zoneless: whether times that name no zone were read as UTC.
         dropped: values that fill no column, by column name and reason.
         of_series: columns that only series rows have.
+        sound: once checked, the place in the reader's columns of each accepted row.
+        columns: once checked, the accepted rows.
+        more: once checked, further keywords for ``update``.
     """
 
     rows: int
@@ -273,40 +287,18 @@ class Raw:
     zoneless: bool = False
     dropped: Dropped = field(default_factory=Counter)
     of_series: SeriesFields | None = None
+    sound: Int64Array = field(init=False)
+    columns: Columns = field(init=False)
+    more: Mapping[str, Any] = field(init=False)
+
+    def drop_read(self) -> None:
+        """Free the reader's columns, once nothing is derived from them any more."""
+        self.values, self.missing = (), np.zeros(0, np.bool_)
+        self.keys, self.parts, self.of_series = {}, None, None
 
 
-class Columns(NamedTuple):
-    """Observations that a sketch of the stream accepts."""
-
-    values: Any  # an array, masked where missing; EncodedValues where some are ranges
-    weights: Int64Array
-    times: Int64Array
-    ids: npt.NDArray[Any]  # int64; where rows are events of keys, uint64: the words of these
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A body's content.
-
-    Attributes:
-        rows: observations in the body.
-        columns: the accepted ones.
-        positions: the position in the body of each accepted row.
-        refusals: the others, in order.
-        zoneless: whether times that name no zone were read as UTC.
-        more: further keywords for ``update``.
-    """
-
-    rows: int
-    columns: Columns
-    positions: Int64Array
-    refusals: list[Refusal]
-    zoneless: bool = False
-    more: Mapping[str, Any] = field(default_factory=dict)
-
-
-def check(raw: Raw, form: Form) -> Batch:
-    """Check the bounds of every row, and turn keys into ids. O(rows)."""
+def check(raw: Batch, form: Form) -> Batch:
+    """Check the bounds of every row, and turn keys into ids. Return the same batch. O(rows)."""
     checks = RowCheck(len(raw.positions), raw.positions)
     _check_values(raw, form, checks)
     checks.within(raw.weights, "weight", form.weights)
@@ -345,17 +337,13 @@ def check(raw: Raw, form: Form) -> Batch:
         columns = Columns(*(column[good] for column in columns))
     if raw.ranges:
         columns = columns._replace(values=_encoded(columns.values, raw, good))
-    return Batch(
-        raw.rows,
-        columns,
-        raw.positions[good],
-        sorted([*raw.refusals, *checks.refusals()]),
-        raw.zoneless,
-        _more(raw, ids, form, good),
-    )
+    raw.columns, raw.sound, raw.positions = columns, np.flatnonzero(good), raw.positions[good]
+    raw.refusals = sorted([*raw.refusals, *checks.refusals()])
+    raw.more = _more(raw, ids, form, good)
+    return raw
 
 
-def _check_values(raw: Raw, form: Form, checks: RowCheck) -> None:
+def _check_values(raw: Batch, form: Form, checks: RowCheck) -> None:
     """Check values. Readers have checked those of declared columns, by name and type."""
     if form.needs_values:
         checks.refuse(raw.missing, "value", lambda row: (MISSING, None, "a number"))
@@ -379,7 +367,7 @@ def _check_revisions(records: Records, form: Form, checks: RowCheck) -> None:
         checks.within(given, f"columns.{name}", Limit(0, WITHDRAWN - 1, f"0 to {WITHDRAWN - 1}"))
 
 
-def without_new_strata(batch: Batch, form: Form, known: Strata) -> Batch:
+def refuse_new_strata(batch: Batch, form: Form, known: Strata) -> None:
     """Reject the rows with a new stratum beyond the stream's limit. O(rows).
 
     Args:
@@ -389,10 +377,10 @@ def without_new_strata(batch: Batch, form: Form, known: Strata) -> Batch:
     """
     params, records = form.params, batch.columns.values
     if not len(batch.positions):
-        return batch
+        return
     beyond = beyond_limit(params, known, records)
     if not beyond.any():
-        return batch
+        return
     rows, column = np.flatnonzero(beyond), records.column(params.strata[0])
     refusals = [
         Refusal(
@@ -402,15 +390,12 @@ def without_new_strata(batch: Batch, form: Form, known: Strata) -> Batch:
         )
         for row in rows.tolist()
     ]  # fmt: skip
-    return replace(
-        batch,
-        columns=Columns(*(each[~beyond] for each in batch.columns)),
-        positions=batch.positions[~beyond],
-        refusals=sorted([*batch.refusals, *refusals]),
-    )
+    batch.columns = Columns(*(each[~beyond] for each in batch.columns))
+    batch.positions, batch.sound = batch.positions[~beyond], batch.sound[~beyond]
+    batch.refusals = sorted([*batch.refusals, *refusals])
 
 
-def _check_series(found: SeriesFields, raw: Raw, form: Form, checks: RowCheck) -> None:
+def _check_series(found: SeriesFields, raw: Batch, form: Form, checks: RowCheck) -> None:
     """Check starts, entities, and attribute lengths."""
     if found.attributes:
         sizes = np.zeros(len(raw.times), np.int64)
@@ -436,7 +421,7 @@ def _check_series(found: SeriesFields, raw: Raw, form: Form, checks: RowCheck) -
 
 
 def _more(
-    raw: Raw, ids: npt.NDArray[Any], form: Form, good: npt.NDArray[np.bool_]
+    raw: Batch, ids: npt.NDArray[Any], form: Form, good: npt.NDArray[np.bool_]
 ) -> dict[str, Any]:
     """Return the columns that only series rows have, as keywords for ``update``."""
     found = raw.of_series
@@ -463,7 +448,7 @@ def _more(
     return more
 
 
-def _encoded(values: npt.NDArray[Any], raw: Raw, good: npt.NDArray[np.bool_]) -> EncodedValues:
+def _encoded(values: npt.NDArray[Any], raw: Batch, good: npt.NDArray[np.bool_]) -> EncodedValues:
     """Return value keys for sound rows, with ranges."""
     keys = encode_values(values, "float64")
     of_range = np.zeros(len(good), np.int64)
@@ -589,7 +574,7 @@ def check_takes_readings(recipe: Recipe) -> None:
         )
 
 
-def to_columns(readings: Sequence[Reading], form: Form) -> Raw:
+def to_columns(readings: Sequence[Reading], form: Form) -> Batch:
     """Return readings as columns, the input for :func:`check`. Times are rounded down to the
     unit.
 
@@ -640,7 +625,7 @@ def _fault_of_series(part: SeriesPart) -> tuple[Any, ...] | None:
 _NO_TEXT = "-"
 
 
-def points_to_columns(points: Points, form: Form) -> Raw:
+def points_to_columns(points: Points, form: Form) -> Batch:
     """Do the same for readings that are columns already."""
     columns = points.columns()
     values = _values_of(columns, form)
@@ -762,7 +747,7 @@ def _raw(
     weights: Integers | Sequence[int],
     faults: Mapping[int, tuple[Any, ...]],
     form: Form,
-) -> Raw:
+) -> Batch:
     """Return columns for the rows without a fault, without keys."""
     missing = np.zeros(len(places), dtype=bool)
     ranges: dict[int, int] = {}
@@ -774,7 +759,7 @@ def _raw(
     if listed and None in values:
         missing = np.array([value is None for value in values], dtype=bool)
         values = [("" if form.labels else 0) if value is None else value for value in values]
-    return Raw(
+    return Batch(
         rows,
         places,
         value_column(values, form),

@@ -224,15 +224,16 @@ def steps(
     except UnicodeError as fault:
         raise UnreadableError(f"the body is no line protocol: {fault}") from None
     read = _Reader(streams, precision_ns)
+    found = [Points(form="influx", entity=each.entity) for each in streams]
     at, number, size, few = 0, 1, _SMALLEST, 1
-    while at < len(body) and (most is None or read.total <= most):
+    while at < len(body) and (most is None or sum(map(len, found)) <= most):
         yield
         end = body.find(b"\n", at + size) + 1 or len(body)
         lines = Lines(body, at, end, precision=precision_ns, longest=MAX_LINE_BYTES)
         stop = end if lines.at == end else lines.at + 1  # for the grammar
         if len(lines) >= _FEWEST or lines.at == end:
             yield from read.prepare(body, lines)
-            if _plain(read, body, lines, number):
+            if _plain(read, found, body, lines, number):
                 at, number, few = lines.at, number + lines.ends, 1
                 size = min(2 * size, _LARGEST)
             elif size > _SMALLEST:
@@ -242,17 +243,22 @@ def steps(
             size = _SMALLEST
         left, few = few, min(2 * few, _MOST_FEW)
         while at < stop or (left > 0 and at < end):
-            begin, at = at, _careful(read, body, at, number)
+            begin, at = at, _careful(read, found, body, at, number)
             number += body.count(b"\n", begin, at)
             read.check_texts()
             left -= 1
         read.check_texts()
-        if read.refusals > _MOST_REFUSED:
+        if sum(points.told.refusals for points in found) > _MOST_REFUSED:
+            first = next(points.told.refused[0] for points in found if points.told.refused)
             raise UnreadableError(
                 f"more than {_MOST_REFUSED} lines are refused, the first for this: "
-                f"{': '.join(read.first_refusal)}"
+                f"{': '.join(first)}"
             )
-    return read.end()
+    read.tell_skipped(found)
+    for points in found:
+        if not points.cells:  # which name rows
+            points.sort()
+    return found
 
 
 @dataclass(slots=True, frozen=True, eq=False)
@@ -339,11 +345,12 @@ class _Shape:
 
 
 class _Reader:
-    """Readings so far, by stream. ``codes`` are the codes of targets in them."""
+    """How to read a body's lines: plans for their series, and the columns that they fill.
+
+    Readings go to one :class:`Points` per stream. ``codes`` are the targets' codes there.
+    """
 
     def __init__(self, indexes: Sequence[SeriesIndex[LineMap]], precision_ns: int) -> None:
-        self.streams = [Points(form="influx", entity=each.entity) for each in indexes]
-        self.told = self.streams[0].told  # of lines that are of no stream
         self.precision_ns = precision_ns
         self.plans: Plans[bytes, _Plan] = plans_of("influx", indexes)
         self.codes: dict[_Target, int] = {}
@@ -364,19 +371,6 @@ class _Reader:
                 f"the names of the series of the body take more than {MOST_TEXT_BYTES} bytes of "
                 "memory together; send fewer lines at a time"
             )
-
-    @property
-    def total(self) -> int:
-        """The reading count over all streams."""
-        return sum(map(len, self.streams))
-
-    @property
-    def refusals(self) -> int:
-        return sum(points.told.refusals for points in self.streams)
-
-    @property
-    def first_refusal(self) -> tuple[str, str]:
-        return next(points.told.refused[0] for points in self.streams if points.told.refused)
 
     def plan(self, head: bytes) -> _Plan:
         """Return the plan for a measurement with its tags, as they are written.
@@ -475,32 +469,27 @@ class _Reader:
         if plan.skips:
             self._skipped[plan.skips] += lines
 
-    def end(self) -> list[Points]:
-        """Return the readings by stream, ordered by place."""
+    def tell_skipped(self, streams: Sequence[Points]) -> None:
+        """Tell each stream which parts were skipped."""
         for skips, lines in self._skipped.items():
             for stream, word, count in skips:
-                self.streams[stream].told.skip(word, count * lines)
-        for points in self.streams:
-            if not points.cells:  # which name rows
-                points.sort()
-        return self.streams
+                streams[stream].told.skip(word, count * lines)
 
-    def code(self, target: _Target) -> int:
+    def code(self, points: Points, target: _Target) -> int:
         """Return the code of a target among the readings of its stream."""
         found = self.codes.get(target)
         if found is None:
-            field = target.map.value or ""
-            found = self.streams[target.stream].enter(target.series, field, target.layout)
+            found = points.enter(target.series, target.map.value or "", target.layout)
             self.codes[target] = found
         return found
 
-    def codes_of(self, targets: Sequence[_Target]) -> Int64Array:
+    def codes_of(self, points: Points, targets: Sequence[_Target]) -> Int64Array:
         """Do the same for distinct targets in one stream, by one mapping."""
 
         def enter(new: list[_Target]) -> range:
             series, layouts = [each.series for each in new], [each.layout for each in new]
             names = [new[0].map.value or ""] * len(new)
-            return self.streams[new[0].stream].enter_all(series, names, layouts)
+            return points.enter_all(series, names, layouts)
 
         return codes_of(targets, self.codes, enter)
 
@@ -558,10 +547,13 @@ class _Read(NamedTuple):
     cells: Sequence[Any] = ()
 
 
-def _plain(read: _Reader, body: bytes, lines: Lines, number: int) -> bool:
+def _plain(
+    read: _Reader, streams: Sequence[Points], body: bytes, lines: Lines, number: int
+) -> bool:
     """Add the readings in plain lines. Return False, and add no reading, if some do not fit.
 
     Args:
+        streams: the readings so far, by stream.
         number: line number of the first.
     """
     found: list[_Read] = []
@@ -580,9 +572,9 @@ def _plain(read: _Reader, body: bytes, lines: Lines, number: int) -> bool:
     except (ValueError, RefusedError):  # of a head, of a value
         return False
     for each in found:
-        _append(read, each)
+        _append(read, streams[each.target.stream], each)
     for stream, count in absent:
-        read.streams[stream].told.skip("no value", count)
+        streams[stream].told.skip("no value", count)
     for group, count in enumerate(np.bincount(groups).tolist()):
         if count:
             read.skip(generation.of_group[group], count)
@@ -656,10 +648,10 @@ def _read_batch(
         yield _Read(batch, target, targets, None, shape, cells)
 
 
-def _append(read: _Reader, found: _Read) -> None:
-    """Add readings to their stream."""
-    batch, points = found.batch, read.streams[found.target.stream]
-    codes = read.codes_of(found.targets)[batch.of_line]
+def _append(read: _Reader, points: Points, found: _Read) -> None:
+    """Add readings to their stream's."""
+    batch = found.batch
+    codes = read.codes_of(points, found.targets)[batch.of_line]
     times, period_ns = batch.times, found.target.map.period_ns
     begin, numbers = len(points), times if period_ns == 1 else times // period_ns
     points.extend(codes, numbers, times, found.values, batch.places)
@@ -722,7 +714,7 @@ _TRUE = frozenset({b"t", b"T", b"true", b"True", b"TRUE"})
 _FALSE = frozenset({b"f", b"F", b"false", b"False", b"FALSE"})
 
 
-def _careful(read: _Reader, body: bytes, at: int, number: int) -> int:
+def _careful(read: _Reader, streams: Sequence[Points], body: bytes, at: int, number: int) -> int:
     """Read, reject or skip one line. Return the start of the next one."""
     limit = min(len(body), at + MAX_LINE_BYTES)
     line_end = body.find(b"\n", at)
@@ -745,22 +737,23 @@ def _careful(read: _Reader, body: bytes, at: int, number: int) -> int:
         fields, line_end, stamp = _fields(body, head.end(), limit)
         read.skip(plan)
     except RefusedError as fault:
-        read.told.refuse(where, str(fault))
+        streams[0].told.refuse(where, str(fault))
         return line_end + 1
     for each in plan.values:
-        told, given = read.streams[each.stream].told, fields.get(each.map.field)
+        points, given = streams[each.stream], fields.get(each.map.field)
         if given is None:
-            told.skip("no value")
+            points.told.skip("no value")
             continue
         try:
-            _add(read, each, fields, given, stamp, number)
+            _add(read, points, each, fields, given, stamp, number)
         except RefusedError as fault:
-            told.refuse(f"{where} {each.map.value}", str(fault))
+            points.told.refuse(f"{where} {each.map.value}", str(fault))
     for each in plan.records:
+        points = streams[each.stream]
         try:
-            _add_columns(read, each, fields, stamp, number)
+            _add_columns(read, points, each, fields, stamp, number)
         except RefusedError as fault:
-            read.streams[each.stream].told.refuse(where, str(fault))
+            points.told.refuse(where, str(fault))
     return line_end + 1
 
 
@@ -812,6 +805,7 @@ def _rest(body: bytes, at: int) -> bytes:
 
 def _add(
     read: _Reader,
+    points: Points,
     target: _Target,
     fields: dict[bytes, bytes],
     given: bytes,
@@ -820,14 +814,18 @@ def _add(
 ) -> None:
     """Add the reading in a field."""
     time_ns = _time(read, target, stamp)
-    _enter(read, target, fields, target.map.value_of(_value(given)), time_ns, number)
+    _enter(read, points, target, fields, target.map.value_of(_value(given)), time_ns, number)
 
 
 def _add_columns(
-    read: _Reader, target: _Target, fields: dict[bytes, bytes], stamp: bytes, number: int
+    read: _Reader,
+    points: Points,
+    target: _Target,
+    fields: dict[bytes, bytes],
+    stamp: bytes,
+    number: int,
 ) -> None:
     """Add a line's observation."""
-    points = read.streams[target.stream]
     shape = read.shape(target, tuple(fields))
     if not shape.columns:
         points.told.skip("no value")
@@ -835,7 +833,7 @@ def _add_columns(
     texts = list(fields.values())
     values = [target.map.present(_value(texts[place])) for place in shape.positions]
     row = len(points)
-    _enter(read, target, fields, None, _time(read, target, stamp), number)
+    _enter(read, points, target, fields, None, _time(read, target, stamp), number)
     points.fill(row, shape.columns, [[value] for value in values])
     for name, reason, count in shape.undeclared:
         drop(points.told.dropped, name, reason, count)
@@ -861,6 +859,7 @@ def _time(read: _Reader, target: _Target, stamp: bytes) -> int:
 
 def _enter(
     read: _Reader,
+    points: Points,
     target: _Target,
     fields: dict[bytes, bytes],
     value: Any,
@@ -868,7 +867,7 @@ def _enter(
     number: int,
 ) -> None:
     """Add a reading by its series, or by the fields that name it."""
-    each, points = target.map, read.streams[target.stream]
+    each = target.map
     weight = 1
     if each.weight is not None:
         found = fields.get(each.weight.encode("utf-8"))
@@ -884,7 +883,7 @@ def _enter(
         code = points.enter(f"{target.series} {','.join(names)}", field, target.layout)
         period = period if each.dedup is not None else 0
     else:
-        code = read.code(target)
+        code = read.code(points, target)
     points.add(code, period, time_ns, value, weight, number)
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from decaysketch.core.hashing import RepeatedKeys
 from decaysketch.core.labels import label_of
 from decaysketch.errors import ParameterError
-from decaysketch.ingest.columns import Batch, Form, Raw, check
+from decaysketch.ingest.columns import Batch, Form, check
 
 __all__ = ["MAX_PART", "MAX_PARTS", "ViewOf", "of_devices"]
 
@@ -67,47 +67,48 @@ class ViewOf:
         )
 
 
-def of_devices(raw: Raw, sound: npt.NDArray[np.int64], view: ViewOf, form: Form) -> Batch:
+def of_devices(batch: Batch, rows: npt.NDArray[np.int64], view: ViewOf, form: Form) -> Batch:
     """Return the rows of a derived stream. O(observations).
 
     Args:
-        raw: observations, with the time unit and, unless the derived stream contains names, the
-            value type of the derived stream.
-        sound: the rows of the body that the stream accepted, in order.
+        batch: checked observations, with the time unit and, unless the derived stream contains
+            names, the value type of the derived stream.
+        rows: numbers of accepted rows, rising.
         view: its definition.
         form: required form of its rows.
 
     Returns:
-        The rows that have a device; the others of ``sound`` have none.
+        Those with a device.
     """
-    places = np.flatnonzero(np.isin(raw.positions, sound))
+    places = batch.sound[rows]
     devices: list[tuple[Any, ...]] | None = None
     columns: tuple[Any, ...] | None = None
     last = max(view.parts)
-    if raw.parts is None:
-        keys = [raw.keys.get(place, ()) for place in places.tolist()]
+    if batch.parts is None:
+        keys = [batch.keys.get(place, ()) for place in places.tolist()]
         has = [len(key) > last for key in keys]
         devices = [
             tuple(key[part] for part in view.parts)
             for key, is_ in zip(keys, has, strict=True)
             if is_
         ]
-        places = places[has]
+        places, rows = places[has], rows[has]
+    elif len(batch.parts) > last:
+        columns = tuple(_rows(batch.parts[part], places) for part in view.parts if len(places))
     else:
-        places = places if len(raw.parts) > last else places[:0]
-        columns = tuple(_rows(raw.parts[part], places) for part in view.parts if len(places))
-    rows = len(places)
-    values, missing = raw.values[places], raw.missing[places]
+        places, rows = places[:0], rows[:0]
+    count = len(places)
+    values, missing = batch.values[places], batch.missing[places]
     if view.names:
-        values, missing = _names(devices, columns, rows), np.zeros(rows, np.bool_)
-    given = Raw(
-        raw.rows,
-        raw.positions[places],
+        values, missing = _names(devices, columns, count), np.zeros(count, np.bool_)
+    given = Batch(
+        batch.rows,
+        batch.positions[rows],
         values,
         missing,
-        np.ones(rows, np.int64),
-        raw.times[places],
-        np.zeros(rows, np.int64),
+        np.ones(count, np.int64),
+        batch.times[places],
+        np.zeros(count, np.int64),
         keys={} if devices is None else dict(enumerate(devices)),
         parts=columns,
     )

@@ -11,7 +11,7 @@ import pytest
 import decaysketch as ds
 from decaysketch.core.row_check import Limit, RowCheck
 from decaysketch.families import recipe_of
-from decaysketch.ingest.columns import Form, Raw, check
+from decaysketch.ingest.columns import Batch, Form, check
 from decaysketch.tables import ColumnMapping
 
 FAULTS = [
@@ -37,7 +37,7 @@ def test_three_presenters_have_the_same_words(
     mapping = ColumnMapping(time="timestamps", value="values", ids=("ids",), time_unit="s")
     [in_table] = mapping.read(pa.table(rows), params, refused="count").refusals.refusals()
     values, times, ids = (np.array(column) for column in rows.values())
-    raw = Raw(2, np.arange(2), values, np.zeros(2, bool), np.ones(2, np.int64), times, ids)
+    raw = Batch(2, np.arange(2), values, np.zeros(2, bool), np.ones(2, np.int64), times, ids)
     [in_body] = check(raw, Form(recipe_of(params), "a", None, 10)).refusals
 
     [name] = fault

@@ -119,20 +119,20 @@ class Taker:
         latest = ahead_ns // NANOSECONDS[recipe.params.time_unit]
         lead = Lead(self._config.max_ahead_s, "max_ahead_s")
         form = Form(recipe, self._config.source, latest, len(readings), lead=lead)
-        raw = to_columns(readings, form)
-        batch = check(raw, form)
+        batch = check(to_columns(readings, form), form)
         for refusal in batch.refusals:
             self._metrics.refused(stream, refusal.field)
             where = readings[refusal.row].where
             owner = found.owners[stream][refusal.row]
             found.refuse(owner, f"{where}: {refusal.field} {refusal.reason}")
         self._tell_suspicions(stream, self._suspicions.count(stream, recipe, batch))
-        self._tell_dropped(stream, raw.dropped)
-        taken = np.array(self._feed(stream, stream, batch, found), np.int64)
+        self._tell_dropped(stream, batch.dropped)
+        fed = np.array(self._feed(stream, stream, batch, found), np.int64)
+        taken = np.flatnonzero(np.isin(batch.positions, fed))
         rows[stream] += len(taken)
         for name, view in self._views.get(stream, {}).items():
             form_of_view = replace(form, recipe=self._sensors[name].recipe)
-            of_view = of_devices(raw, taken, view, form_of_view)
+            of_view = of_devices(batch, taken, view, form_of_view)
             rows[name] += len(self._feed(name, stream, of_view, found))
             without[name] += len(taken) - len(of_view.positions)
 

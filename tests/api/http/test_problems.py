@@ -17,7 +17,7 @@ from api.journal import log
 
 REFUSALS = {
     each
-    for module in (errors, refusals, model)
+    for module in (errors, refusals, log)
     for _, each in inspect.getmembers(module, inspect.isclass)
     if issubclass(each, (errors.ServiceError, log.StorageError, log.ReplayError))
     and each is not errors.ServiceError

@@ -23,14 +23,14 @@ from api.ingest.json_rows import read_json, read_lines
 from decaysketch import DecaySketch, SketchParams
 from decaysketch.asyncwindow import SumParams
 from decaysketch.families import recipe_of
-from decaysketch.ingest.columns import Batch, Form, Raw, check
+from decaysketch.ingest.columns import Batch, Form, check
 from quality.damage import damage
 
 PARAMS = SketchParams(max_weight=99, id_bits=40, capacity=200)
 FORM = Form(recipe_of(PARAMS), "gateway-3", 10**12, 1000)
 MUTATIONS = int(os.environ.get("INGEST_MUTATIONS", "8000"))
 
-Reader = Callable[[bytes, Form], Raw]
+Reader = Callable[[bytes, Form], Batch]
 
 
 def read(reader: Reader, body: bytes, form: Form = FORM) -> Batch:

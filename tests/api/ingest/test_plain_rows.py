@@ -15,7 +15,7 @@ from api.ingest.plain_rows import plain_reader
 from decaysketch import SketchParams
 from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.families import recipe_of
-from decaysketch.ingest.columns import Form, Raw, check
+from decaysketch.ingest.columns import Batch, Form, check
 from quality.damage import damage
 
 FORMS = [
@@ -87,7 +87,7 @@ def lines_of(draw: random.Random) -> Iterator[str]:
         yield draw.choice(SPACES[:7]) + "{" + comma.join(members) + "}" + end
 
 
-def as_with_care(body: bytes, form: Form) -> Raw:
+def as_with_care(body: bytes, form: Form) -> Batch:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_rows, "plain_reader", lambda _form: lambda _lines: None)
         return read_lines(body, form)
