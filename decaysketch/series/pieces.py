@@ -12,7 +12,7 @@ import numpy.typing as npt
 from decaysketch.core.observations import TIME_LIMIT, decode_values
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.series import _native
-from decaysketch.series.restarts import hidden_rises
+from decaysketch.series.restarts import hidden_rises, minus
 from decaysketch.series.state import NO_START, SeriesState
 
 __all__ = ["FAR", "Increases", "Pieces", "after"]
@@ -257,7 +257,7 @@ class Pieces:
         values, _ = decode_values(settled, self.state.params.value_type)
         before = np.maximum(np.arange(len(times)) - 1, 0)
         risen, of_life = np.empty(len(times)), np.empty(len(times), np.int64)
-        rises = np.maximum(_minus(values, values[before]), 0.0)
+        rises = np.maximum(minus(values, values[before]), 0.0)
         risen[order] = np.where(lives, values, rises)
         of_life[order] = np.where(lives, starts[order], times[order][before])
         same = np.empty(len(times), np.bool_)
@@ -274,17 +274,11 @@ class Pieces:
         )
 
 
-def _minus(values: npt.NDArray[Any], before: npt.NDArray[Any]) -> Float64Array:
-    """Return differences as float64. Integer differences are exact, then rounded."""
-    found: Float64Array = (values - before).astype(np.float64)
-    return found
-
-
 def _risen(before: npt.NDArray[Any], after: npt.NDArray[Any], wrap: float | None) -> Float64Array:
     fell = after < before
-    risen = np.where(fell, after.astype(np.float64), _minus(after, before))
+    risen = np.where(fell, after.astype(np.float64), minus(after, before))
     if wrap is not None:
-        round_ = wrap - _minus(before, after)
+        round_ = wrap - minus(before, after)
         risen = np.where(fell & (round_ >= 0.0) & (round_ < wrap / 2.0), round_, risen)
     return np.maximum(risen, 0.0)
 

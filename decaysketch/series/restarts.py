@@ -13,12 +13,13 @@ same.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LARGEST_SHARE", "hidden_rises"]
+__all__ = ["LARGEST_SHARE", "hidden_rises", "minus"]
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -60,5 +61,14 @@ def hidden_rises(
     falls_next = np.append((values[2:] < values[1:-1]) & ~begins[2:], False)
     risen = joined & (values[1:] > values[:-1]) & ~falls_next & long[np.maximum(runs[1:], 0)]
     rows = np.flatnonzero(risen) + 1
-    rises: Float64Array = (values[rows] - values[rows - 1]).astype(np.float64)
-    return rows, rises
+    return rows, minus(values[rows], values[rows - 1])
+
+
+def minus(values: npt.NDArray[Any], before: npt.NDArray[Any]) -> Float64Array:
+    """Return differences as float64, at most the largest float64. Integer differences are exact,
+    then rounded.
+    """
+    with np.errstate(over="ignore"):
+        found = (values - before).astype(np.float64)
+    kept: Float64Array = np.clip(found, -sys.float_info.max, sys.float_info.max)
+    return kept

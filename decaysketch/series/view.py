@@ -32,7 +32,7 @@ Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 _SHARE = (0.0, 1.0)
-_LARGEST_EXPONENT = 256  # of values, so that squares of their sums over time are finite
+_HUGE_EXPONENT = 200  # from which the cube of a value times a length may overflow
 _ALL_BUT = 0.01  # of the weight of a decay, beyond its reach
 _SEGMENTS = 128  # of the history, among which the reach is found
 _DRAW_S = 2e-5  # processor seconds, measured
@@ -244,8 +244,9 @@ class PieceView(SeriesView):
     def increase(self, *, wrap: float | None, guard: float | None, confidence: float) -> Estimate:
         counted, rows, amounts, nearest = self._counted(wrap, guard)
         since = counted.begins[rows] - counted.back
-        found = self._total(counted.rows[rows], since, amounts, nearest, confidence=confidence)
-        return self._with_restarts(found, counted, amounts, nearest)
+        lowered, magnitude = _lowered(amounts)
+        found = self._total(counted.rows[rows], since, lowered, nearest, confidence=confidence)
+        return self._with_restarts(found.over(magnitude), counted, amounts, nearest)
 
     def _with_restarts(
         self, found: Estimate, counted: Increases, amounts: Float64Array, nearest: int
@@ -253,7 +254,9 @@ class PieceView(SeriesView):
         """Return the estimate, with a caveat if the guard may hide much of the increase."""
         past = counted.hidden_at <= self.asked
         weights = self.decay.scaled(self._ages(counted.hidden_at[past]), nearest)
-        if float(counted.hidden[past] @ weights) <= LARGEST_SHARE * float(amounts.sum()):
+        both, _ = _lowered(np.concatenate([counted.hidden[past], amounts]))
+        hidden, shown = both[: len(weights)] @ weights, both[len(weights) :].sum()
+        if float(hidden) <= LARGEST_SHARE * float(shown):
             return found
         return replace(found, caveats=(*found.caveats, "hidden-restarts"))
 
@@ -293,10 +296,7 @@ class PieceView(SeriesView):
 
     def _values(self) -> tuple[Float64Array, int]:
         """Values of all rows over ``2^magnitude``, whose products and sums are finite."""
-        values = self.pieces.values
-        exponent = int(np.frexp(np.abs(values).max(initial=0.0))[1])
-        magnitude = max(exponent - _LARGEST_EXPONENT, 0)
-        return (np.ldexp(values, -magnitude) if magnitude else values), magnitude
+        return _lowered(self.pieces.values)
 
     def _valid(self, validity: float | None) -> tuple[npt.NDArray[np.intp], Float64Array, int]:
         """Rows with a value, their valid time, and the age that it is relative to."""
@@ -487,10 +487,11 @@ class PieceView(SeriesView):
         self, q: float, *, wrap: float | None, guard: float | None, confidence: float
     ) -> Estimate:
         counted, rows, amounts, nearest = self._counted(wrap, guard)
+        lowered, magnitude = _lowered(amounts)
         found = self._over_series(
-            q, counted.rows[rows], amounts, None, float(counted.back), confidence
+            q, counted.rows[rows], lowered, None, float(counted.back), confidence
         )
-        return self._with_restarts(found, counted, amounts, nearest)
+        return self._with_restarts(found.over(magnitude), counted, amounts, nearest)
 
     def _over_series(
         self,
@@ -525,3 +526,11 @@ class PieceView(SeriesView):
 
 def _length(validity: float | None) -> float:
     return math.inf if validity is None else validity
+
+
+def _lowered(values: Float64Array) -> tuple[Float64Array, int]:
+    """Return values over ``2^magnitude``, so that no variance overflows, and the magnitude. It is 0
+    if no value is huge.
+    """
+    exponent = int(np.frexp(np.abs(values).max(initial=0.0))[1])
+    return (np.ldexp(values, -exponent), exponent) if exponent > _HUGE_EXPONENT else (values, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -494,3 +495,21 @@ def test_averages_of_huge_values_are_finite(sign: int, capacity: int) -> None:
         one, huge = map(average, sketches)
         assert huge == one.over(1023)
         assert math.isfinite(huge.value)
+
+
+def test_intervals_of_huge_values_are_those_of_small_ones() -> None:
+    """No variance or skewness overflows, and no difference is infinite."""
+    draw = np.random.default_rng(0)
+    times, series = draw.integers(0, 200, 400), draw.integers(0, 30, 400)
+    window, fading = ds.decay.window(150), ds.decay.exponential(half_life=50)
+    for capacity in (20, 1_000):
+        small, huge = (SeriesSketch(SeriesParams(capacity=capacity)) for _ in range(2))
+        for sketch, exponent in ((small, 0), (huge, 1015)):
+            sketch.update(np.ldexp(np.sin(times), exponent), 1, times, series)
+        for name, arguments in (
+            ("increase", (window,)), ("increase", (fading,)), ("increase_quantile", (0.5, window)),
+            ("time_average", (9, window)), ("average_quantile", (0.5, window)),
+        ):  # fmt: skip
+            one, other = (getattr(each, name)(*arguments, now=200) for each in (small, huge))
+            assert one.over(1015) == other, name
+    assert increase([(0, -1.7e308), (10, 1.7e308), (15, None)]) == sys.float_info.max

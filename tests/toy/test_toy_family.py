@@ -20,10 +20,11 @@ ROOT = HERE.parents[1]
 
 def run(*arguments: str, **environment: str) -> str:
     """A run of tests that has the toy, of which none may fail; what it says."""
+    places = {"PYTHONPATH": os.pathsep.join((str(HERE), str(ROOT)))}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(HERE), str(ROOT)))} | environment,
+        env=os.environ | places | {"PYTEST_ADDOPTS": ""} | environment,  # plugins of this run
         capture_output=True,
         text=True,
         timeout=1800,
