@@ -26,6 +26,7 @@ from sqlalchemy import (
 )
 
 from api.access.keys import KeyRow, Role
+from api.journal.creation import create_missing
 from api.journal.threads import Threads
 from api.journal.urls import driver_url
 
@@ -98,7 +99,7 @@ def _create(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":
         # Two that create one table at the same time fail there, "if not exists" or not.
         connection.execute(select(func.pg_advisory_xact_lock(_CREATION_LOCK)))
-    metadata.create_all(connection)
+    create_missing(connection, metadata)
 
 
 def _all(connection: Connection) -> list[KeyRow]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
+from api.journal.creation import create_missing
+
 if TYPE_CHECKING:
     from api.journal.storage import Reader, Writer
 
@@ -34,7 +36,7 @@ _since = sa.select(_c.stream_id).where(
 
 def prepare(connection: sa.Connection) -> None:
     """Create the table if it is not there, in an exclusive writing transaction."""
-    metadata.create_all(connection)
+    create_missing(connection, metadata)
 
 
 def forget(connection: sa.Connection) -> None:

@@ -15,6 +15,8 @@ import secrets
 
 import sqlalchemy as sa
 
+from api.journal.creation import create_missing
+
 __all__ = ["metadata", "prepare", "renew", "table"]
 
 metadata = sa.MetaData()
@@ -37,14 +39,14 @@ def prepare(connection: sa.Connection) -> str:
     """Return the identity, and draw it if there is none. In an exclusive writing transaction, since
     databases of earlier releases have no such table.
     """
-    metadata.create_all(connection)
+    create_missing(connection, metadata)
     found: str | None = connection.execute(sa.select(table.c.identity)).scalar_one_or_none()
     return renew(connection) if found is None else found
 
 
 def renew(connection: sa.Connection) -> str:
     """Give the database another identity, in the same manner, and return it."""
-    metadata.create_all(connection)
+    create_missing(connection, metadata)
     connection.execute(table.delete())
     identity = secrets.token_hex(16)
     connection.execute(table.insert().values(id=1, identity=identity, proof=b""))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from api.journal.creation import create_missing
 from api.journal.storage import Writer
 
 __all__ = ["metadata", "prepare", "release", "take"]
@@ -32,7 +33,7 @@ def prepare(connection: sa.Connection) -> None:
     """Create the table, in an exclusive writing transaction. Databases from earlier releases
     have none.
     """
-    metadata.create_all(connection)
+    create_missing(connection, metadata)
 
 
 def take(tx: Writer, name: str, holder: str, now_us: int, lasts_us: int) -> bool:

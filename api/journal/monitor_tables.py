@@ -15,6 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from api.journal import tables
+from api.journal.creation import create_missing
 
 __all__ = [
     "accounts",
@@ -175,4 +176,4 @@ questions = sa.Table(
 
 def prepare(connection: sa.Connection) -> None:
     """Create missing tables, in an exclusive writing transaction."""
-    metadata.create_all(connection)
+    create_missing(connection, metadata)

@@ -11,6 +11,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from api.journal.creation import create_missing
+
 __all__ = [
     "VERSION",
     "head",
@@ -131,7 +133,7 @@ revocations = sa.Table(
 
 def create(connection: sa.Connection) -> None:
     """Create the tables, with a head that has written nothing. None may exist."""
-    metadata.create_all(connection, checkfirst=False)
+    create_missing(connection, metadata)
     if connection.dialect.name == "postgresql":
         for table in (journal, snapshots):  # sketches are packed: compressing them gains nothing
             connection.execute(

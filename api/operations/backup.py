@@ -30,6 +30,7 @@ import sqlalchemy as sa
 import decaysketch
 from api.access import store as access
 from api.journal import changes, instance, monitor_tables, tables, versions
+from api.journal.creation import create_missing
 from api.journal.engines import create_private
 
 __all__ = ["BackupError", "Findings", "StreamFindings", "TableCopy", "backup", "check", "restore"]
@@ -181,7 +182,7 @@ def _make_empty(sink: sa.Connection) -> None:
         if tables.streams.name in present:
             raise BackupError("the database is of an older release, and not empty")
         tables.create(sink)
-    access.metadata.create_all(sink)
+    create_missing(sink, access.metadata)
     versions.create_others(sink)
     sink.execute(sa.select(tables.head).with_for_update())
     for table in _ALL:
