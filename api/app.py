@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
-from typing import ParamSpec, TypeVar
+from functools import cache, partial
+from typing import Any, ParamSpec, TypeVar
 
 from fastapi import FastAPI
 
@@ -48,6 +48,12 @@ elements says which numbers a post holds; none of them is taken twice.
 
 Errors are RFC 9457 problems. Times and ages are integers in the `time_unit` of the stream.
 """
+_ABOUT: dict[str, Any] = {
+    "title": "decaysketch aggregator",
+    "version": decaysketch.__version__,
+    "description": _DESCRIPTION,
+    "license_info": {"name": "Apache-2.0"},
+}
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -89,11 +95,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 )
 
     app = FastAPI(
-        title="decaysketch aggregator",
-        version=decaysketch.__version__,
-        description=_DESCRIPTION,
-        license_info={"name": "Apache-2.0"},
-        openapi_tags=routes.TAGS,
+        **_ABOUT,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,  # to an address made of what the client calls this server
@@ -106,8 +108,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     middleware.install(app, chosen)
     middleware.stand_outside(app, RequestLog)
     problems.install(app)
-    app.openapi = lambda: describe(app, routes.REQUESTS)  # type: ignore[method-assign]
+    app.openapi = _description  # type: ignore[method-assign]
     return app
+
+
+@cache
+def _description() -> dict[str, Any]:
+    """The OpenAPI description. No setting changes it, and it takes a second of processor time."""
+    return describe(routes.REQUESTS, **_ABOUT, tags=routes.TAGS, routes=routes.ROUTER.routes)
 
 
 async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggregator:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
@@ -34,35 +33,26 @@ _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _UNCOUNTED = {"/healthz", "/readyz"}
 
 
-def describe(app: FastAPI, requests: Iterable[type[BaseModel]]) -> dict[str, Any]:
-    """Return the description of ``app``, made once.
+def describe(requests: Iterable[type[BaseModel]], **about: Any) -> dict[str, Any]:
+    """Return the description of an application.
 
     Args:
-        app: the application, with all its routes.
         requests: models that routes read from bodies themselves, so that no signature names them.
+        about: of :func:`fastapi.openapi.utils.get_openapi`.
     """
-    if app.openapi_schema is None:
-        schema = get_openapi(
-            title=app.title,
-            version=app.version,
-            description=app.description,
-            license_info=app.license_info,
-            tags=app.openapi_tags,
-            routes=app.routes,
-        )
-        schemas = schema.setdefault("components", {}).setdefault("schemas", {})
-        named: list[type[BaseModel]] = [Problem, *requests]
-        for model in named:
-            definition = model.model_json_schema(ref_template="#/components/schemas/{model}")
-            schemas.update(definition.pop("$defs", {}))
-            schemas[model.__name__] = definition
-        for path, operations in schema["paths"].items():
-            for operation in operations.values():
-                _complete(path, operation)
-        for name in _OF_FASTAPI:
-            schemas.pop(name, None)
-        app.openapi_schema = schema
-    return app.openapi_schema
+    schema = get_openapi(**about)
+    schemas = schema.setdefault("components", {}).setdefault("schemas", {})
+    named: list[type[BaseModel]] = [Problem, *requests]
+    for model in named:
+        definition = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(definition.pop("$defs", {}))
+        schemas[model.__name__] = definition
+    for path, operations in schema["paths"].items():
+        for operation in operations.values():
+            _complete(path, operation)
+    for name in _OF_FASTAPI:
+        schemas.pop(name, None)
+    return schema
 
 
 def _complete(path: str, operation: dict[str, Any]) -> None:
