@@ -18,19 +18,27 @@ class Heard:
 
 def match(
     heard: Heard, salt: int, max_weight: int, in_order: bool
-) -> tuple[tuple[_Int64, _Int64 | None, _Int64, _Int8, _Int32], _Int32, bool]: ...
+) -> tuple[tuple[_Int64, _Int64 | None, _Int64, _Int8, _Int32, _UInt64 | None], _Int32, bool]: ...
 def lags(heard: Heard, latest: _Int64, groups: _Int32) -> tuple[_Int64, _Int64]: ...
 def values(heard: Heard, latest: _Int64, groups: _Int32) -> _Int64: ...
 def latest_first(times: _Int64, levels: _Int8, marks: _Int64) -> _Int64: ...
 def misses(groups: _Int32, offsets: _Int64, degrees: _Int32, rows: _Int64) -> _Int64: ...
 def gather(
     heard: Heard, marks: _Int64, groups: _Int32, start: _Int64, timed: bool
-) -> tuple[_Int32, _Int64, _Int8, _UInt64]: ...
+) -> tuple[_Int32, _Int64, _Int8]: ...
+def square(
+    latest: _Int64,
+    levels: _Int8,
+    histories: _UInt64,
+    decayed: _Float64,
+    units: _Float64,
+    marks: _Int64,
+    cells: _Float64,
+) -> None: ...
 def overlaps(
     start: _Int64,
     sources: _Int32,
     bands: _Int8,
-    histories: _UInt64,
     decayed: _Float64,
     levels: _Int8,
     units: _Float64,

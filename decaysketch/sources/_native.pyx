@@ -20,14 +20,16 @@ cdef extern from "sources/matching.h" nogil:
         int64_t *latest
         int8_t *levels
         int32_t *degrees
+        uint64_t *histories
+
+    ctypedef struct ds_suspect:
+        pass
 
     ctypedef struct ds_lookup:
         uint64_t salt
         int64_t max_weight
-        uint64_t *sieve
-        uint32_t *slots
-        int32_t *suspects
-        int32_t *firsts
+        uint64_t *slots
+        ds_suspect *suspects
         int32_t *renumbered
 
     ctypedef struct ds_incidences:
@@ -36,7 +38,6 @@ cdef extern from "sources/matching.h" nogil:
         const int64_t *times
         const int8_t *bands
         int64_t observations
-        const uint64_t *histories
 
     ctypedef struct ds_sorting:
         uint64_t *keys[2]
@@ -88,11 +89,15 @@ cdef extern from "sources/matching.h" nogil:
         ) noexcept nogil
         void (*gather)(
             const ds_heard *, int64_t, const int64_t *, int64_t, const int32_t *, int32_t *,
-            int32_t *, int64_t *, int8_t *, uint64_t *
+            int32_t *, int64_t *, int8_t *
         ) noexcept nogil
         void (*misses)(
             const int32_t *, const int64_t *, int64_t, const int32_t *, int64_t, const int64_t *,
             int64_t, int32_t *, const ds_misses *
+        ) noexcept nogil
+        void (*square)(
+            const ds_observations *, int64_t, const double *, const double *, const int64_t *,
+            int64_t, int64_t, ds_cells
         ) noexcept nogil
         int (*overlaps)(
             const ds_incidences *, const double *, const int8_t *, const double *, const ds_pairs *
@@ -193,45 +198,50 @@ cdef object _open_block(Heard heard, const int64_t[::1] cuts, int64_t[::1] next_
 
 cdef object _open_lookup(int64_t n, ds_lookup *to):
     """Memory to find duplicates at different times. Pages that are not needed are not touched."""
-    slots_ = 1 << (2 * n + 1).bit_length()
     made = _columns(
-        (n // 2 + 4, np.uint64), (n + 1, np.int32), (n + 1, np.int32), (n + 1, np.int32),
-        (slots_, np.uint32),
+        (1 << (2 * n + 1).bit_length() - 1, np.uint64), (n + 1, np.int64), (n + 1, np.int32)
     )
-    cdef uint64_t[::1] sieve = made[0]
-    cdef int32_t[::1] suspects = made[1], firsts = made[2], renumbered = made[3]
-    cdef uint32_t[::1] slots = made[4]
-    to.sieve, to.slots = &sieve[0], &slots[0]
-    to.suspects, to.firsts, to.renumbered = &suspects[0], &firsts[0], &renumbered[0]
+    cdef uint64_t[::1] slots = made[0]
+    cdef int64_t[::1] suspects = made[1]
+    cdef int32_t[::1] renumbered = made[2]
+    to.slots, to.suspects = &slots[0], <ds_suspect *> &suspects[0]
+    to.renumbered = &renumbered[0]
     return made
 
 
 def match(Heard heard, uint64_t salt, int64_t max_weight, bint in_order):
-    """Columns of the distinct observations: ids, weights (None if all are 1), latest times, levels
-    and degrees. Of each row, over all sources, the number of its observation. Whether duplicates
-    differ in time. ``in_order``: latest first, which is faster for few sources."""
+    """Columns of the distinct observations: ids, weights (None if all are 1), latest times, levels,
+    degrees and the sources as bits (None unless ``in_order``). Of each row, over all sources, the
+    number of its observation. Whether duplicates differ in time. ``in_order``: latest first, for 64
+    sources at most, and faster for few."""
     cdef int64_t n = heard.rows
     cdef int64_t found = 0
     cdef int scattered = 0
     cdef ds_block block
     cdef ds_lookup by
+    cdef ds_observations o
     if not n < 1 << 30:
         raise ValueError(f"{n} rows; expected fewer than {1 << 30}")
-    heavy = n if max_weight > 1 else 0
+    if in_order and heard.count > 64:
+        raise ValueError(f"{heard.count} sources in order; expected at most 64")
+    heavy, few = n if max_weight > 1 else 0, n if in_order else 0
     *made, groups = _columns(
-        (n, np.int64), (heavy, np.int64), (n, np.int64), (n, np.int8), (n, np.int32), (n, np.int32)
+        (n, np.int64), (heavy, np.int64), (n, np.int64), (n, np.int8), (n, np.int32),
+        (few, np.uint64), (n, np.int32),
     )
     cdef int64_t[::1] ids = made[0], weights = made[1 if heavy else 0], latest = made[2]
     cdef int8_t[::1] levels = made[3]
     cdef int32_t[::1] degrees = made[4], numbers = groups
+    cdef uint64_t[::1] histories = made[5]
     cdef int64_t[::1] cuts, next_row
     if n:
         cuts = _cuts(heard, BLOCK_ROWS if in_order else MOST_STEP * heard.count)
         next_row, kept = np.empty(2 * heard.count, np.int64), [_open_lookup(n, &by)]
+        by.salt, by.max_weight = salt, max_weight
+        o = ds_observations(&ids[0], &weights[0], &latest[0], &levels[0], &degrees[0], NULL)
         if in_order:
             kept.append(_open_block(heard, cuts, next_row, &block))
-        by.salt, by.max_weight = salt, max_weight
-        o = ds_observations(&ids[0], &weights[0], &latest[0], &levels[0], &degrees[0])
+            o.histories = &histories[0]
         with nogil:
             if in_order:
                 found = kernels.match(
@@ -245,6 +255,8 @@ def match(Heard heard, uint64_t salt, int64_t max_weight, bint in_order):
                 )
     if not heavy:
         made[1] = None
+    if not in_order:
+        made[5] = None
     columns = tuple(column if column is None else column[:found] for column in made)
     return columns, groups, bool(scattered)
 
@@ -333,20 +345,16 @@ def gather(
     Heard heard, const int64_t[:, ::1] marks, const int32_t[::1] groups, const int64_t[::1] start,
     bint timed,
 ):
-    """Sources by observation, their times (of length 0 unless ``timed``), the level from which each
-    source is complete at its time, and by observation its sources as bits (of length 0 for more
-    than 64 sources)."""
+    """Sources by observation, their times (of length 0 unless ``timed``), and the level from which
+    each source is complete at its time."""
     cdef int64_t n = heard.rows
     cdef int64_t observations = start.shape[0] - 1
     if groups.shape[0] != n or marks.shape[0] != heard.count or start[observations] != n:
         raise ValueError(f"numbers, watermarks or places that are not of {n} rows")
-    by, times, bands, histories, places = _columns(
-        (n, np.int32), (n if timed else 0, np.int64), (n, np.int8),
-        (observations if heard.count <= 64 else 0, np.uint64), (observations, np.int32),
+    by, times, bands, places = _columns(
+        (n, np.int32), (n if timed else 0, np.int64), (n, np.int8), (observations, np.int32)
     )
     places[:] = start[:observations]
-    histories[:] = 0
-    cdef uint64_t[::1] bits = histories
     cdef int32_t[::1] next_place = places
     cdef int32_t[::1] to = by
     cdef int8_t[::1] at = bands
@@ -356,9 +364,37 @@ def gather(
             kernels.gather(
                 heard.c, heard.count, &marks[0, 0], marks.shape[1], &groups[0], &next_place[0],
                 &to[0], &stamps[0] if timed else NULL, &at[0],
-                &bits[0] if bits.shape[0] else NULL,
             )
-    return by, times, bands, histories
+    return by, times, bands
+
+
+def square(
+    const int64_t[::1] latest, const int8_t[::1] levels, const uint64_t[::1] histories,
+    const double[::1] decayed, const double[::1] units, const int64_t[:, ::1] marks,
+    double[:, ::1] cells,
+):
+    """Add observations, latest first, to the cells of all pairs of sources."""
+    cdef int64_t n = latest.shape[0], count = marks.shape[0]
+    cdef ds_observations o
+    if not n == levels.shape[0] == histories.shape[0] == decayed.shape[0]:
+        raise ValueError(f"columns that are not of {n} observations")
+    if count > 64 or cells.shape[0] != count * count or cells.shape[1] != DS_AMOUNTS:
+        raise ValueError(f"{cells.shape[0]} cells for the pairs of {count} sources")
+    if not units.shape[0] == marks.shape[1] <= 64:
+        raise ValueError(f"{units.shape[0]} levels of {marks.shape[1]} watermarks")
+    if n and np.bitwise_or.reduce(histories) >> count:
+        raise ValueError(f"histories that are not of {count} sources")
+    if n:
+        # The kernel reads these columns only.
+        o = ds_observations(
+            NULL, NULL, <int64_t *> &latest[0], <int8_t *> &levels[0], NULL,
+            <uint64_t *> &histories[0],
+        )
+        with nogil:
+            kernels.square(
+                &o, n, &decayed[0], &units[0], &marks[0, 0], marks.shape[1], count,
+                <ds_cells> &cells[0, 0],
+            )
 
 
 cdef int64_t _check(
@@ -379,21 +415,16 @@ cdef int64_t _check(
 
 def overlaps(
     const int64_t[::1] start, const int32_t[::1] sources, const int8_t[::1] bands,
-    const uint64_t[::1] histories, const double[::1] decayed, const int8_t[::1] levels,
-    const double[::1] units, double[:, ::1] cells, uint64_t[::1] keys, int bits, int64_t count, uint64_t salt,
+    const double[::1] decayed, const int8_t[::1] levels, const double[::1] units,
+    double[:, ::1] cells, uint64_t[::1] keys, int bits, int64_t count, uint64_t salt,
 ):
-    """Add observations to the cells of their pairs; whether there was capacity for every pair."""
+    """The same of any number of sources, by incidences; whether there was capacity for every pair."""
     cdef int64_t n = _check(start, sources, bands, levels, units, cells, keys, bits, count)
-    cdef const uint64_t *shared = NULL
-    if histories.shape[0] > 0 and bits == 0:
-        if histories.shape[0] != n or count > 64:
-            raise ValueError(f"{histories.shape[0]} histories of {n} observations")
-        shared = &histories[0]
     cdef ds_incidences by
     cdef ds_pairs pairs
     cdef int done = 1
     if n and sources.shape[0]:
-        by = ds_incidences(&start[0], &sources[0], NULL, &bands[0], n, shared)
+        by = ds_incidences(&start[0], &sources[0], NULL, &bands[0], n)
         pairs = ds_pairs(<ds_cells> &cells[0, 0], &keys[0], bits, count, salt)
         with nogil:
             done = kernels.overlaps(&by, &decayed[0], &levels[0], &units[0], &pairs)
@@ -414,7 +445,7 @@ def scattered_overlaps(
     if times.shape[0] != sources.shape[0] or decayed.shape[0] != sources.shape[0]:
         raise ValueError(f"times or weights that are not of {sources.shape[0]} incidences")
     if n and sources.shape[0]:
-        by = ds_incidences(&start[0], &sources[0], &times[0], &bands[0], n, NULL)
+        by = ds_incidences(&start[0], &sources[0], &times[0], &bands[0], n)
         pairs = ds_pairs(<ds_cells> &cells[0, 0], &keys[0], bits, count, salt)
         with nogil:
             done = kernels.scattered_overlaps(

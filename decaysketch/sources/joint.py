@@ -94,6 +94,7 @@ class Match:
         ids, levels: of each message. With up to :data:`FEW` sources they are sorted by time.
         latest: the latest time of its duplicates.
         degrees: int32, the number of sources that store it.
+        histories: uint64, these sources as bits. None for more than :data:`FEW` sources.
         scattered: whether duplicates of a message differ in time.
 
     Complexity: O(rows), about 15 ns each.
@@ -111,7 +112,7 @@ class Match:
         )
         self.groups: Int32Array = groups
         self.scattered = scattered
-        self.ids, self._weights, self.latest, self.levels, self.degrees = columns
+        self.ids, self._weights, self.latest, self.levels, self.degrees, self.histories = columns
 
     def __len__(self) -> int:
         """Number of messages."""
@@ -221,7 +222,6 @@ class Incidences(NamedTuple):
     sources: Int32Array
     times: Int64Array  # of each duplicate; empty where all duplicates agree
     bands: npt.NDArray[np.int8]  # the level from which its source is complete at that time
-    histories: npt.NDArray[np.uint64]  # by message, its sources as bits; empty for more than 64
 
 
 def guards_of(lags: Int64Array, guard: int | str) -> Guards:

@@ -17,13 +17,15 @@
        variance  E (m - g)^2 ~ g^2 u (u - 1)        skew  variance * (g u - g / 2)
 
    which is what `query/aggregates.py` takes of a row of weight 1 (the half belongs to the gamma variable
-   that it compares with). Every pair so gets the amounts of its own joint sample in one pass. Among
-   64 sources or fewer, observations that the same sources heard are summed before their pairs are. */
+   that it compares with). Every pair so gets the amounts of its own joint sample in one pass.
+
+   square: the same of 64 sources at most, whose levels change with time alone. It reads which sources
+   heard an observation from one word, and sums observations of equal words before their pairs are. */
 #include "sources/matching.h"
 
 #include "core/table.h"
 
-enum { AHEAD = 16, FEW = 8, FIRST_BITS = 12, SHARED_BITS = 9 };
+enum { AHEAD = 16, FEW = 8, CACHED = 1 << 16, FIRST_BITS = 12, SHARED_BITS = 9 };
 
 #define SPREAD 0x9E3779B97F4A7C15ULL /* odd; ids are spread by it, and need not be */
 
@@ -121,20 +123,26 @@ static int64_t one_of_the_last(
 }
 
 /* Number sorted rows; those of an observation at one time are neighbours. No branch hangs on data
-   but for several observations at one time. */
+   but for several observations of one key. */
 static inline __attribute__((always_inline)) void number(
     matching *m, const span *of, const ds_block *block, const uint64_t *keys, const uint32_t *words
 ) {
     const ds_observations *o = m->o;
-    const int heavy = m->max_weight > 1, shift = of->more + (words ? 0 : 32);
+    const int heavy = m->max_weight > 1, shift = words ? 0 : 32, more = of->more;
     int64_t found = m->found - 1, last_id = 0, last_weight = 0, weight = 0;
-    uint64_t last_age = 0;
+    const int beyond = of->rows > CACHED; /* the caches: rows of one time */
+    uint64_t last_key = 0;
     int32_t degree = 0;
     for (int64_t k = 0; k < of->rows; k++) {
         const int64_t place = words ? words[k] : (uint32_t)keys[k], id = block->ids[place];
-        const uint64_t age = keys[k] >> shift;
+        const uint64_t key = keys[k] >> shift;
+        if (beyond && k + AHEAD < of->rows) {
+            const int64_t soon = words ? words[k + AHEAD] : (uint32_t)keys[k + AHEAD];
+            __builtin_prefetch(&block->ids[soon]);
+            __builtin_prefetch(&block->groups[soon], 1);
+        }
         if (heavy) weight = block->weights[place];
-        const int other = (id != last_id) | (weight != last_weight), later = age != last_age;
+        const int other = (id != last_id) | (weight != last_weight), later = key != last_key;
         if (__builtin_expect((k > 0) & other & !later, 0)) {
             const int64_t before = one_of_the_last(o, found, id, weight, heavy);
             if (before >= 0) {
@@ -147,8 +155,8 @@ static inline __attribute__((always_inline)) void number(
         found += is_new;
         o->ids[found] = last_id = id;
         if (heavy) o->weights[found] = last_weight = weight;
-        o->latest[found] = of->newest - (int64_t)age;
-        last_age = age;
+        o->latest[found] = of->newest - (int64_t)(key >> more);
+        last_key = key;
         degree = is_new ? 1 : degree + 1;
         o->degrees[found] = degree;
         block->groups[place] = (int32_t)found;
@@ -159,6 +167,7 @@ static inline __attribute__((always_inline)) void number(
 static void number_block(matching *m, const span *of, const ds_block *block) {
     const ds_sorting *by = &block->sorting;
     const int bits = of->bits + of->more;
+    const int64_t before = m->found;
     if (collect(of, block, m->max_weight > 1)) {
         const int which = ds_radix_sort_packed(by->keys[0], by->keys[1], of->rows, 32, bits);
         number(m, of, block, by->keys[which], NULL);
@@ -166,6 +175,7 @@ static void number_block(matching *m, const span *of, const ds_block *block) {
         const int which = ds_radix_sort(by, of->rows, bits);
         number(m, of, block, by->keys[which], by->words[which]);
     }
+    memset(m->o->histories + before, 0, sizeof *m->o->histories * (size_t)(m->found - before));
 }
 
 /* The numbers of the rows of a block, and of each number its level. */
@@ -178,6 +188,7 @@ static void tell_sources(
         for (int64_t row = next[s]; row < of->stop[s]; row++, number++) {
             groups[row] = *number;
             o->levels[*number] = from->levels[row];
+            o->histories[*number] |= 1ULL << s;
         }
         next[s] = of->stop[s];
     }
@@ -190,22 +201,23 @@ static inline uint64_t hash_of(const matching *m, int64_t number, uint64_t salt)
     return ds_identity_hash(m->o->ids[number], weight, m->max_weight, salt);
 }
 
-/* Observations whose hash another one may have, by two bits for each part of the hashes: one was
-   there, a second one was. */
+/* Observations whose hash another one may have, by two bits for each of 16 times as many parts of the
+   hashes: one was there, a second one was. */
 static int64_t suspects(const matching *m, const ds_lookup *by) {
     const int bits = ds_bit_length((uint64_t)m->found | 3) + 3, shift = 64 - bits;
-    memset(by->sieve, 0, (size_t)1 << (bits - 2));
+    uint64_t *sieve = by->slots;
+    memset(sieve, 0, (size_t)1 << (bits - 2));
     for (int64_t number = 0; number < m->found; number++) {
         const uint64_t part = hash_of(m, number, by->salt) >> shift;
-        uint64_t *word = &by->sieve[part >> 5];
+        uint64_t *word = &sieve[part >> 5];
         const int bit = (int)(part & 31) * 2;
         *word |= (1 + (*word >> bit & 1)) << bit;
     }
     int64_t found = 0;
     for (int64_t number = 0; number < m->found; number++) {
         const uint64_t part = hash_of(m, number, by->salt) >> shift;
-        by->suspects[found] = (int32_t)number;
-        found += by->sieve[part >> 5] >> ((part & 31) * 2 + 1) & 1;
+        by->suspects[found].number = (int32_t)number;
+        found += sieve[part >> 5] >> ((part & 31) * 2 + 1) & 1;
     }
     return found;
 }
@@ -213,19 +225,21 @@ static int64_t suspects(const matching *m, const ds_lookup *by) {
 /* For each suspect the first observation of its id and weight; returns how many have another. */
 static int64_t find_first(const matching *m, const ds_lookup *by, int64_t count) {
     const ds_observations *o = m->o;
-    ds_table table = ds_open_table(by->slots, ds_bit_length((uint64_t)(2 * count + 1)), m->found);
+    ds_table table = ds_open_table(
+        (uint32_t *)by->slots, ds_bit_length((uint64_t)(2 * count + 1)), m->found
+    );
+    ds_suspect *suspect = by->suspects;
     int64_t twins = 0;
-    for (int64_t k = 0; k < count; k++) {
-        if (k + AHEAD < count) ds_prefetch(&table, hash_of(m, by->suspects[k + AHEAD], by->salt));
-        const int64_t number = by->suspects[k];
-        ds_probe at = ds_first_probe(&table, hash_of(m, number, by->salt));
+    for (int64_t k = 0; k < count; k++, suspect++) {
+        if (k + AHEAD < count) ds_prefetch(&table, hash_of(m, suspect[AHEAD].number, by->salt));
+        ds_probe at = ds_first_probe(&table, hash_of(m, suspect->number, by->salt));
         int64_t first;
         while ((first = ds_next(&table, &at)) >= 0)
-            if (o->ids[first] == o->ids[number]
-                && (m->max_weight == 1 || o->weights[first] == o->weights[number]))
+            if (o->ids[first] == o->ids[suspect->number]
+                && (m->max_weight == 1 || o->weights[first] == o->weights[suspect->number]))
                 break;
-        if (first < 0) ds_put(&table, &at, number);
-        by->firsts[k] = (int32_t)(first < 0 ? number : first);
+        if (first < 0) ds_put(&table, &at, suspect->number);
+        suspect->first = first < 0 ? suspect->number : (int32_t)first;
         twins += first >= 0;
     }
     return twins;
@@ -234,12 +248,14 @@ static int64_t find_first(const matching *m, const ds_lookup *by, int64_t count)
 /* Join observations with the first of their id and weight, and number them again. */
 static void join(matching *m, const ds_lookup *by) {
     const ds_observations *o = m->o;
-    int64_t found = 0, k = 0;
+    const ds_suspect *suspect = by->suspects;
+    int64_t found = 0;
     for (int64_t number = 0; number < m->found; number++) {
-        if (by->suspects[k] == number && by->firsts[k++] != number) {
-            const int32_t first = by->renumbered[by->firsts[k - 1]];
+        if (suspect->number == number && suspect++->first != number) {
+            const int32_t first = by->renumbered[suspect[-1].first];
             by->renumbered[number] = first;
             o->degrees[first] += o->degrees[number];
+            o->histories[first] |= o->histories[number];
             m->scattered |= o->latest[first] != o->latest[number];
             continue;
         }
@@ -248,6 +264,7 @@ static void join(matching *m, const ds_lookup *by) {
         if (m->max_weight > 1) o->weights[found] = o->weights[number];
         o->latest[found] = o->latest[number];
         o->levels[found] = o->levels[number];
+        o->histories[found] = o->histories[number];
         o->degrees[found++] = o->degrees[number];
     }
     m->found = found;
@@ -269,7 +286,7 @@ static int64_t match(
         rows += of.rows;
     }
     const int64_t suspected = suspects(&m, by);
-    by->suspects[suspected] = -1;
+    by->suspects[suspected].number = -1;
     if (find_first(&m, by, suspected) > 0) {
         join(&m, by);
         for (int64_t row = 0; row < rows; row++) groups[row] = by->renumbered[groups[row]];
@@ -289,7 +306,7 @@ typedef struct {
 
 static void grow(lookup *l, const matching *m) {
     l->bits = l->bits + 2 < l->most_bits ? l->bits + 2 : l->most_bits;
-    l->table = ds_open_table(l->by->slots, l->bits, l->rows);
+    l->table = ds_open_table((uint32_t *)l->by->slots, l->bits, l->rows);
     for (int64_t number = 0; number < m->found; number++) {
         if (number + AHEAD < m->found) ds_prefetch(&l->table, hash_of(m, number + AHEAD, l->by->salt));
         ds_probe at = ds_first_probe(&l->table, hash_of(m, number, l->by->salt));
@@ -340,7 +357,7 @@ static int64_t match_many(
     }
     l.most_bits = ds_bit_length((uint64_t)(2 * l.rows + 1));
     l.bits = l.bits < l.most_bits ? l.bits : l.most_bits;
-    l.table = ds_open_table(by->slots, l.bits, l.rows);
+    l.table = ds_open_table((uint32_t *)by->slots, l.bits, l.rows);
     for (int64_t cut = 0; cut < blocks; cut++) {
         int32_t *group = groups;
         for (int64_t s = 0; s < count; group += sources[s].rows, s++) {
@@ -460,8 +477,7 @@ static inline int band_at(const int64_t *marks, int64_t levels, int64_t time, in
 
 static void gather(
     const ds_heard *sources, int64_t count, const int64_t *marks, int64_t levels,
-    const int32_t *groups, int32_t *next, int32_t *by, int64_t *times, int8_t *bands,
-    uint64_t *histories
+    const int32_t *groups, int32_t *next, int32_t *by, int64_t *times, int8_t *bands
 ) {
     for (int64_t s = 0; s < count; groups += sources[s].rows, marks += levels, s++) {
         const ds_heard *from = &sources[s];
@@ -472,7 +488,6 @@ static void gather(
             by[at] = (int32_t)s;
             bands[at] = (int8_t)band;
             if (times) times[at] = from->times[row];
-            if (histories) histories[groups[row]] |= 1ULL << s;
         }
     }
 }
@@ -514,25 +529,6 @@ static inline double *cell_of(const ds_pairs *pairs, int64_t *taken, int64_t a, 
     return pairs->cells[slot];
 }
 
-/* Whether all sources of an observation are complete from the same level on, as mostly; few sources
-   without a branch. */
-static inline int agree(const int8_t *bands, int64_t first, int64_t stop, int64_t end) {
-    const int64_t degree = stop - first;
-    if (__builtin_expect(degree <= 8 && first + 8 <= end, 1)) {
-        uint64_t some;
-        memcpy(&some, bands + first, 8);
-        const uint64_t differ = some ^ (uint8_t)bands[first] * 0x0101010101010101ULL;
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-        return differ >> 8 * (8 - degree) == 0;
-#else
-        return differ << 8 * (8 - degree) == 0;
-#endif
-    }
-    int differ = 0;
-    for (int64_t x = first + 1; x < stop; x++) differ |= bands[x] ^ bands[first];
-    return !differ;
-}
-
 /* The amounts of one history, for which observations are summed before its pairs are. */
 typedef struct {
     uint64_t history; /* 0: none yet */
@@ -562,28 +558,69 @@ static inline void add_to_history(
     add_amounts(at->cell, more);
 }
 
+/* The levels from which up to 64 sources are complete, as time goes back. */
+typedef struct {
+    const int64_t *marks;
+    int64_t sources, mark_levels;
+    int64_t until; /* they hold for times after this one */
+    int8_t band[64];
+    uint64_t at[65]; /* by level, the sources that are complete from it on, as bits; the last: none */
+} complete;
+
+static void go_back(complete *c, int64_t time) {
+    c->until = INT64_MIN;
+    memset(c->at, 0, sizeof c->at);
+    for (int64_t s = 0; s < c->sources; s++) {
+        const int64_t *marks = c->marks + s * c->mark_levels;
+        const int band = band_at(marks, c->mark_levels, time, c->band[s]);
+        c->band[s] = (int8_t)band;
+        c->at[band] |= 1ULL << s;
+        if (band < c->mark_levels && marks[band] > c->until) c->until = marks[band];
+    }
+}
+
+static void square(
+    const ds_observations *o, int64_t n, const double *decayed, const double *units,
+    const int64_t *marks, int64_t mark_levels, int64_t sources, ds_cells cells
+) {
+    const ds_pairs pairs = {.cells = cells, .sources = sources};
+    complete c = {.marks = marks, .mark_levels = mark_levels, .sources = sources, .until = INT64_MAX};
+    ds_shared shared[1 << SHARED_BITS];
+    for (int k = 0; k < 1 << SHARED_BITS; k++) shared[k].history = 0;
+    for (int64_t j = 0; j < n; j++) {
+        const double g = decayed[j];
+        const uint64_t history = o->histories[j];
+        if (!(g > 0.0 && history)) continue;
+        if (o->latest[j] <= c.until) go_back(&c, o->latest[j]);
+        const int8_t band = c.band[__builtin_ctzll(history)], level = o->levels[j];
+        if (__builtin_expect((history & ~c.at[band]) == 0, 1)) {
+            if (band <= level) add_to_history(&pairs, shared, history, amounts_of(g, units[band]));
+            continue;
+        }
+        for (uint64_t left = history; left; left &= left - 1) {
+            const int64_t a = __builtin_ctzll(left);
+            for (uint64_t other = left; other; other &= other - 1) {
+                const int64_t b = __builtin_ctzll(other);
+                const int8_t of = c.band[a] > c.band[b] ? c.band[a] : c.band[b];
+                if (of <= level) add_amounts(cells[a * sources + b], amounts_of(g, units[of]));
+            }
+        }
+    }
+    for (int k = 0; k < 1 << SHARED_BITS; k++) add_to_square(&pairs, &shared[k]);
+}
+
 static int overlaps(
     const ds_incidences *by, const double *decayed, const int8_t *levels, const double *units,
     const ds_pairs *pairs
 ) {
-    const int64_t end = by->start[by->observations];
     int64_t taken = 0;
-    ds_shared shared[1 << SHARED_BITS];
-    for (int k = 0; k < 1 << SHARED_BITS; k++) shared[k].history = 0;
     for (int64_t j = 0; j < by->observations; j++) {
-        const int64_t first = by->start[j], stop = by->start[j + 1];
         const double g = decayed[j];
         if (!(g > 0.0)) continue;
-        if (by->histories && agree(by->bands, first, stop, end)) {
-            const int8_t band = by->bands[first];
-            if (band <= levels[j])
-                add_to_history(pairs, shared, by->histories[j], amounts_of(g, units[band]));
-            continue;
-        }
         int of = -1; /* the level that `more` is of: mostly that of the pair before */
         amounts more = {0};
-        for (int64_t x = first; x < stop; x++) {
-            for (int64_t y = x; y < stop; y++) {
+        for (int64_t x = by->start[j]; x < by->start[j + 1]; x++) {
+            for (int64_t y = x; y < by->start[j + 1]; y++) {
                 const int8_t band = by->bands[x] > by->bands[y] ? by->bands[x] : by->bands[y];
                 if (band > levels[j]) continue;
                 if (band != of) more = amounts_of(g, units[of = band]);
@@ -593,7 +630,6 @@ static int overlaps(
             }
         }
     }
-    for (int k = 0; k < 1 << SHARED_BITS; k++) add_to_square(pairs, &shared[k]);
     return 1;
 }
 
@@ -635,6 +671,7 @@ DS_TABLE(ds_matching_kernels, ds_matching) = {
     .latest_first = latest_first,
     .misses = misses,
     .gather = gather,
+    .square = square,
     .overlaps = overlaps,
     .scattered_overlaps = scattered_overlaps,
 };

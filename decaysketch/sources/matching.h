@@ -22,6 +22,7 @@ typedef struct {
     int64_t *latest;  /* the latest time of its duplicates */
     int8_t *levels;   /* top level */
     int32_t *degrees; /* sources that store it */
+    uint64_t *histories; /* these sources as bits; NULL for more than 64 sources */
 } ds_observations;
 
 /* Rows of all sources between two times; each column has capacity for the longest such block. */
@@ -31,13 +32,18 @@ typedef struct {
     int32_t *groups;
 } ds_block;
 
+/* An observation whose hash another one may have, and the first of its id and weight. */
+typedef struct {
+    int32_t number, first;
+} ds_suspect;
+
 /* How duplicates at different times are found. */
 typedef struct {
     uint64_t salt; /* odd */
     int64_t max_weight;
-    uint64_t *sieve; /* 2 bits for each of 16 times the rows, and 8 bytes at least */
-    uint32_t *slots; /* a power of 2, more than twice the rows */
-    int32_t *suspects, *firsts, *renumbered; /* one a row, and one more */
+    uint64_t *slots; /* 32 bits each, a power of 2 of them, more than twice the rows; the sieve first */
+    ds_suspect *suspects; /* one a row, and one more */
+    int32_t *renumbered;  /* one a row */
 } ds_lookup;
 
 /* Sources by observation: those of number j are sources[start[j]] to sources[start[j + 1]]. */
@@ -47,7 +53,6 @@ typedef struct {
     const int64_t *times; /* of each duplicate */
     const int8_t *bands;  /* level from which its source is complete at that time */
     int64_t observations;
-    const uint64_t *histories; /* of 64 sources at most, bits of those of an observation; or NULL */
 } ds_incidences;
 
 /* Of each source, among rows in order of time: how many it heard and another source as well, how many
@@ -119,8 +124,7 @@ typedef struct {
     /* Incidences of the sources; `marks` has one row of `levels` watermarks a source. */
     void (*gather)(
         const ds_heard *sources, int64_t count, const int64_t *marks, int64_t levels,
-        const int32_t *groups, int32_t *next, int32_t *by, int64_t *times, int8_t *bands,
-        uint64_t *histories
+        const int32_t *groups, int32_t *next, int32_t *by, int64_t *times, int8_t *bands
     );
     /* `rows` are some observations in order of time, and so are the rows of each source in `groups`,
        from offsets[s] on. `places` has capacity for a number an observation. */
@@ -128,7 +132,13 @@ typedef struct {
         const int32_t *groups, const int64_t *offsets, int64_t sources, const int32_t *degrees,
         int64_t observations, const int64_t *rows, int64_t n, int32_t *places, const ds_misses *
     );
-    /* Sums over observations with decayed weight above 0; false: the sparse table is full. */
+    /* Add observations of 64 sources at most, n of them and latest first, with decayed weight above 0,
+       to a square of cells: all duplicates of one have its latest time. `marks` as in `gather`. */
+    void (*square)(
+        const ds_observations *, int64_t n, const double *decayed, const double *units,
+        const int64_t *marks, int64_t mark_levels, int64_t sources, ds_cells
+    );
+    /* The same of any number of sources, by incidences; false: the sparse table is full. */
     int (*overlaps)(
         const ds_incidences *, const double *decayed, const int8_t *levels, const double *units,
         const ds_pairs *

@@ -188,20 +188,33 @@ def _add(
     outside: BoolArray | None,
 ) -> bool:  # fmt: skip
     """Sum over messages. Return whether there was capacity for every pair."""
-    match, found = joint.match, joint.incidences
-    count = len(match.states)
+    match, count = joint.match, len(joint.match.states)
     units = 1.0 / match.states[0].params.level_probabilities
     decayed = _weights(fading, match.latest)
     if outside is not None:
         decayed[~outside] = 0.0
     if match.scattered:
         decayed[match.latest != match.earliest] = 0.0  # these come below
-    done = _native.overlaps(
-        found.start, found.sources, found.bands, found.histories, decayed, match.levels, units,
-        cells, keys, bits, count, _SALT,
-    )  # fmt: skip
-    if not done or not match.scattered:
-        return bool(done)
+    pairs = (cells, keys, bits, count, _SALT)
+    if match.histories is not None and not bits:
+        _native.square(
+            match.latest, match.levels, match.histories, decayed, units, joint.marks, cells
+        )
+    else:
+        of = joint.incidences
+        if not _native.overlaps(
+            of.start, of.sources, of.bands, decayed, match.levels, units, *pairs
+        ):
+            return False
+    return not match.scattered or _add_scattered(joint, fading, units, outside, pairs)
+
+
+def _add_scattered(
+    joint: Joint, fading: Fading, units: Float64Array, outside: BoolArray | None,
+    pairs: tuple[Float64Array, npt.NDArray[np.uint64], int, int, int],
+) -> bool:  # fmt: skip
+    """Sum over messages whose duplicates differ in time."""
+    match, found = joint.match, joint.incidences
     apart = match.latest != match.earliest
     loose = np.flatnonzero(apart if outside is None else apart & outside)
     sizes = match.degrees[loose].astype(np.int64)
@@ -211,9 +224,8 @@ def _add(
     times = found.times[index]
     return bool(
         _native.scattered_overlaps(
-            start, found.sources[index], times, found.bands[index],
-            _weights(fading, times), match.levels[loose], units, joint.marks, cells, keys, bits,
-            count, _SALT,
+            start, found.sources[index], times, found.bands[index], _weights(fading, times),
+            match.levels[loose], units, joint.marks, *pairs,
         )
     )  # fmt: skip
 

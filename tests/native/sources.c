@@ -33,10 +33,11 @@ static void match(call *c) {
         room(rows, 8), room(rows, 8), room(rows, 4),
     };
     const ds_lookup by = {
-        SALT, max_weight, room(n + 4, 8), room(1 << 14, 4), room(n + 1, 4), room(n + 1, 4),
-        room(n + 1, 4),
+        SALT, max_weight, room(1 << 13, 8), room(n + 1, sizeof(ds_suspect)), room(n + 1, 4),
     };
-    const ds_observations o = {room(n, 8), room(n, 8), room(n, 8), room(n, 1), room(n, 4)};
+    const ds_observations o = {
+        room(n, 8), room(n, 8), room(n, 8), room(n, 1), room(n, 4), room(n, 8),
+    };
     int32_t *groups = room(n, 4);
     int scattered;
     const int64_t found = matching->match(
@@ -48,6 +49,7 @@ static void match(call *c) {
     give(c, o.latest, found);
     give_narrow(c, o.levels, found, 1);
     give_narrow(c, o.degrees, found, 4);
+    give(c, o.histories, found);
     give_narrow(c, groups, n, 4);
     int64_t *lags = room(count, 8), *earliest = room(found, 8), *values = room(found, 8);
     for (int64_t k = 0; k < found; k++) earliest[k] = o.latest[k], values[k] = INT64_MIN;
@@ -57,7 +59,7 @@ static void match(call *c) {
     give(c, earliest, found);
     give(c, values, found);
     int32_t *others = room(n, 4);
-    const ds_observations p = {room(n, 8), room(n, 8), room(n, 8), room(n, 1), room(n, 4)};
+    const ds_observations p = {room(n, 8), room(n, 8), room(n, 8), room(n, 1), room(n, 4), NULL};
     matching->match_many(sources, count, &cuts[2], 1, &by, &p, next, others, &scattered);
     give_narrow(c, others, n, 4);
 }
@@ -88,14 +90,13 @@ static void misses(call *c) {
 }
 
 /* Inputs: start, sources, times, bands, levels, decayed by message and by incidence, units, marks
-   (levels, then one row a source), (sources, bits of a table), histories. Results: the cells of both
-   kinds. */
+   (levels, then one row a source), (sources, bits of a table). Results: the cells of both kinds. */
 static void overlaps(call *c) {
     const int64_t *of = c->in[9].numbers, mark_levels = c->in[8].numbers[0];
     const int64_t slots = of[1] ? 1LL << of[1] : of[0] * of[0];
     const ds_incidences by = {
         c->in[0].numbers, narrow(&c->in[1], 4), c->in[2].numbers, narrow(&c->in[3], 1),
-        c->in[0].count - 1, of[1] ? NULL : (uint64_t *)c->in[10].numbers,
+        c->in[0].count - 1,
     };
     for (int scattered = 0; scattered < 2; scattered++) {
         const ds_pairs pairs = {
@@ -119,9 +120,26 @@ static void overlaps(call *c) {
     }
 }
 
+/* Inputs: latest times, levels, histories, decayed, units, marks (levels, then one row a source).
+   Result: the cells. */
+static void square(call *c) {
+    const int64_t levels = c->in[5].numbers[0], count = (c->in[5].count - 1) / levels;
+    const ds_observations o = {
+        .latest = (int64_t *)c->in[0].numbers, .levels = narrow(&c->in[1], 1),
+        .histories = (uint64_t *)c->in[2].numbers,
+    };
+    double(*cells)[DS_AMOUNTS] = room(count * count, sizeof *cells);
+    matching->square(
+        &o, c->in[0].count, (double *)c->in[3].numbers, (double *)c->in[4].numbers,
+        c->in[5].numbers + 1, levels, count, cells
+    );
+    give(c, cells, count * count * DS_AMOUNTS);
+}
+
 const adapter sources_adapters[] = {
     {"sources.match", match},
     {"sources.overlaps", overlaps},
+    {"sources.square", square},
     {"sources.latest_first", latest_first},
     {"sources.misses", misses},
     {0},

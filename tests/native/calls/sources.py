@@ -45,6 +45,11 @@ def matches(rng: random.Random) -> Iterator[Call]:
         assert all((a == b).all() for a, b in zip(columns, again, strict=True))
         assert (groups == same).all()
         assert (np.diff(columns[2]) <= 0).all()
+        places = np.searchsorted(np.cumsum(sizes), np.arange(len(groups)), side="right")
+        heard_by = np.zeros(len(columns[0]), np.uint64)
+        np.bitwise_or.at(heard_by, groups, np.left_shift(1, places).astype(np.uint64))
+        assert (columns[5] == heard_by).all()
+        columns[5] = columns[5].view(np.int64)
         joined = [
             np.concatenate([source[place] for source in sources]) if sources else column([])
             for place in range(5)
@@ -107,8 +112,6 @@ def overlaps(rng: random.Random) -> Iterator[Call]:
         decayed = np.array([rng.choice([0.0, 0.25, 1 / 3]) for _ in range(messages)])
         each = np.array([rng.choice([0.0, 0.5, 1 / 7]) for _ in range(n)])
         units = np.array([1.0, 2.1, 4.3])
-        parts = [sources[start[j] : start[j + 1]].tolist() for j in range(messages)]
-        histories = np.array([sum(1 << each for each in part) for part in parts], np.uint64)
         found = []
         for scattered in (False, True):
             slots = 1 << bits if bits else count * count
@@ -119,19 +122,45 @@ def overlaps(rng: random.Random) -> Iterator[Call]:
                     start, sources, times, bands, each, levels, units, marks, *more
                 )
             else:
-                _native.overlaps(start, sources, bands, histories, decayed, levels, units, *more)
+                _native.overlaps(start, sources, bands, decayed, levels, units, *more)
             square = np.zeros((count * count, _native.AMOUNTS))
             met = np.flatnonzero(keys) if bits else np.arange(slots)
             square[keys[met].astype(np.int64) - 1 if bits else met] = cells[met]
             found.append(square)
         inputs = [start, sources, times, bands, levels, decayed, each, units]
-        more = [[3, *marks.ravel().tolist()], [count, bits], histories.view(np.int64)]
+        more = [[3, *marks.ravel().tolist()], [count, bits]]
         yield Call("overlaps", [*inputs, *more], found)
+
+
+def squares(rng: random.Random) -> Iterator[Call]:
+    """As by incidences, of duplicates that all have the latest time."""
+    for messages, count in ((0, 2), (1, 1), (60, 4), (90, 64)):
+        latest = np.sort(column(rng.randint(0, 30) for _ in range(messages)))[::-1].copy()
+        heard = [sorted(rng.sample(range(count), rng.randint(1, count))) for _ in latest]
+        marks = column([[rng.randint(10, 30), rng.randint(0, 9), rng.choice([NO_WATERMARK, -1])]
+                        for _ in range(count)])  # fmt: skip
+        histories = np.array([sum(1 << each for each in part) for part in heard], np.uint64)
+        levels = np.array([rng.randint(0, 2) for _ in latest], np.int8)
+        decayed = np.array([rng.choice([0.0, 0.25, 1 / 3]) for _ in latest])
+        units = np.array([1.0, 2.1, 4.3])
+        cells, expected = np.zeros((2, count * count, _native.AMOUNTS))
+        _native.square(latest, levels, histories, decayed, units, marks, cells)
+        start = column(np.cumsum([0, *map(len, heard)]))
+        by = np.array([each for part in heard for each in part], np.int32)
+        bands = (marks[by] >= np.repeat(latest, np.diff(start))[:, np.newaxis]).sum(axis=1)
+        keys = np.zeros(len(cells), np.uint64)
+        _native.overlaps(
+            start, by, bands.astype(np.int8), decayed, levels, units, expected, keys, 0, count, 3
+        )
+        np.testing.assert_allclose(cells, expected, rtol=1e-12)
+        inputs = [latest, levels, histories.view(np.int64), decayed, units]
+        yield Call("square", [*inputs, [3, *marks.ravel().tolist()]], [cells])
 
 
 def calls() -> Iterator[Call]:
     rng = random.Random(36)
     yield from matches(rng)
     yield from overlaps(rng)
+    yield from squares(rng)
     yield from orders(rng)
     yield from misses(rng)
