@@ -38,7 +38,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -268,6 +268,13 @@ def _heavy_queries(_connection: int, draw: random.Random) -> Iterator[Request]:
         yield Request("POST", f"/v1/streams/{name}/query", body, _typed(_JSON))
 
 
+def _abandoned(connection: int, draw: random.Random) -> Iterator[Request]:
+    """The heaviest questions and downloads, by clients that hang up."""
+    asked = _readers if connection % 2 else _heavy_queries
+    for each in asked(connection, draw):
+        yield replace(each, way="hang-up", hold_s=0.3)
+
+
 def _foreign_page(_connection: int, _draw: random.Random) -> Iterator[Request]:
     """What the script of another site can send to a server on this machine."""
     revoke = f"/v1/streams/{_NEIGHBOUR}/sources/a/revoke"
@@ -335,6 +342,7 @@ ATTACKS: dict[str, Attack] = {
     "readers": Attack("read", _many_streams, _readers, connections=16),
     "json": Attack("write", _json_stream, _json_bombs),
     "queries": Attack("read", _many_streams, _heavy_queries, connections=48),
+    "abandoned": Attack("read", _many_streams, _abandoned, connections=16, leaves=True),
 }
 ATTACKS |= sharing.ATTACKS
 _ATTEMPTS = Attack("write", _no_preparation, _any_body)
@@ -634,17 +642,19 @@ def main(arguments: list[str] | None = None) -> int:
         outcomes.append(
             besiege(name, attack, seconds=seconds, attempts=options.attempts, seed=options.seed)
         )
-        _tell(console, outcomes[-1])
+        _tell(console, outcomes[-1], leaves=attack.leaves)
     console.print(_table(outcomes))
     return 1 if any(outcome.faults for outcome in outcomes) else 0
 
 
-def _tell(console: Console, outcome: Outcome) -> None:
+def _tell(console: Console, outcome: Outcome, *, leaves: bool) -> None:
     answers = ", ".join(f"{count} x {status}" for status, count in outcome.sent.answers.items())
     console.print(
         f"{outcome.name}: {outcome.sent.requests} requests, {outcome.sent.sent_bytes} bytes in "
         f"{outcome.seconds:.0f} s: {answers}; database {outcome.database_bytes >> 20} MiB"
     )
+    if leaves:
+        console.print(f"  busy for {outcome.busy_s:.2f} s of the second second without clients")
     for fault in outcome.faults:
         console.print(f"  FAULT {fault}", markup=False)
 

@@ -24,7 +24,7 @@ import binascii
 import ipaddress
 import re
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -37,11 +37,13 @@ from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
 
 from api.access.keys import Caller, Role
 from api.errors import TooManyStreamsError
 from api.http.refusals import ClientLeftError, ForbiddenError
 from api.service.aggregator import Aggregator
+from api.service.threads import never
 
 __all__ = [
     "INFLUX_PATH",
@@ -62,6 +64,7 @@ __all__ = [
     "check_scope",
     "creates",
     "key_shown",
+    "left_of",
     "reads",
     "reads_body_streams",
     "watches",
@@ -148,6 +151,14 @@ def asker(request: Request) -> str:
     if caller is not None and caller.prefix is not None:
         return f"key {caller.prefix}"
     return address_of("unknown" if request.client is None else request.client.host)
+
+
+def left_of(request: HTTPConnection) -> Callable[[], bool]:
+    """Return the function that tells whether a request's client has left. Costs a system call. See
+    :meth:`~api.http.head_timeout.TimedProtocol.has_left`. On another server it returns False.
+    """
+    has_left: Callable[[], bool] = request.scope.get("state", {}).get("has_left", never)
+    return has_left
 
 
 @asynccontextmanager

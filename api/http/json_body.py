@@ -29,7 +29,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
-from api.http.caller import asker
+from api.http.caller import asker, left_of
 from api.http.middleware import require_media_type
 from api.ingest.json_weight import parts
 from api.service.threads import Turns
@@ -157,7 +157,7 @@ def asked_in_body(model: type[Asked]) -> Callable[[Request], Awaitable[Asked]]:
         if len(body) <= _LONG_BYTES:
             return _checked(fields, model)
         questions: Turns = request.app.state.questions
-        with questions.asked(asker(request)) as compute:
+        with questions.asked(asker(request), left_of(request)) as compute:
             return await compute(_checked, fields, model)
 
     return read

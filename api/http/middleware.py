@@ -33,6 +33,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import schemas
@@ -46,6 +47,7 @@ from api.http.caller import (
     UnauthenticatedError,
     address_of,
     key_shown,
+    left_of,
     writes,
 )
 from api.http.foreign_pages import check_page
@@ -303,6 +305,7 @@ class Body:
         pieces: AsyncIterator[bytes] | None = None
         received = False
         caller = getattr(scope.get("state", {}).get("caller"), "prefix", None)
+        has_left = left_of(HTTPConnection(scope))
         own = {self._long: 0, self._short: 0}
 
         def begin() -> None:
@@ -331,7 +334,7 @@ class Body:
                 return await receive()
             if not sent.begun:
                 begin()
-            message = await (sent.next() if pieces is None else _next(pieces))
+            message = await (sent.next() if pieces is None else _next(pieces, has_left))
             received = not message["more_body"]
             if message["body"]:
                 hold(message["body"])
@@ -410,8 +413,14 @@ class _Sent:
                 yield message["body"]
 
 
-async def _next(pieces: AsyncIterator[bytes]) -> Message:
-    """Return the next piece of an inflated body as the server would return it."""
+async def _next(pieces: AsyncIterator[bytes], has_left: Callable[[], bool]) -> Message:
+    """Return the next piece of an inflated body as the server would return it.
+
+    Raises:
+        ClientLeftError: no client waits for the response.
+    """
+    if has_left():
+        raise refusals.ClientLeftError
     piece = await anext(pieces, None)
     return {"type": "http.request", "body": piece or b"", "more_body": piece is not None}
 

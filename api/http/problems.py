@@ -34,6 +34,7 @@ from api.http.refusals import shortened
 from api.journal.log import ReplayError, StorageError
 from api.logs import Seldom
 from api.schemas import SOURCE
+from api.service.threads import LeftError
 from decaysketch import errors as library
 from decaysketch.ingest.mapping import without_echoes
 from decaysketch.query.query_syntax import meant
@@ -104,6 +105,7 @@ TABLE: dict[type[Exception], _Kind] = {
     library.IncompatibleSketchError: _Kind(
         409, "incompatible-sketch", "The sketch was built with other parameters"
     ),
+    LeftError: _Kind(refusals.CLIENT_LEFT, "client-left", "The client left"),
     refusals.ClientLeftError: _Kind(refusals.CLIENT_LEFT, "client-left", "The client left"),
     library.ConflictingSketchError: _Kind(
         409, "conflicting-sketch", "The sketch contradicts another one"

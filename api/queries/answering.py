@@ -11,7 +11,7 @@ answered, regardless of the machine's load.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -301,10 +301,10 @@ class Answerer:
         *,
         asker: str,
         known: Callable[[str], bool],
-        left: Callable[[], Awaitable[bool]],
+        has_left: Callable[[], bool],
         counted: bool = True,
         form: Form = Form.JSON,
-    ) -> Answers | None:
+    ) -> Answers:
         """Return results as of now, computed in time slices with other work.
 
         Args:
@@ -312,15 +312,13 @@ class Answerer:
             request: the queries.
             asker: the caller that the work is charged to.
             known: whether the caller has the results for an entity tag. Called on another thread.
-            left: whether the client has left. Called between time slices.
+            has_left: whether the client has left. Called before each time slice.
             counted: whether it counts toward the caller's concurrent requests. False where their
                 number is bounded otherwise.
             form: the output form.
 
-        Returns:
-            None if the client has left before the last time slice.
-
         Raises:
+            LeftError: the client has left before the last time slice.
             UnknownStreamError: a name has no stream.
             TooMuchAskedError: the caller has as much under way as may be.
             StaleTokenError, NotCaughtUpError: the post that its ``after`` names is not there.
@@ -331,15 +329,15 @@ class Answerer:
             await self._aggregator.reached(request.after, names)
         streams = [await self._aggregator.find(name) for name in names]
         others = [await self._aggregator.find(name) for name in sorted(request.others)]
-        turns = self._turns.asked(asker) if counted else nullcontext(self._turns.by(asker))
+        uncounted = nullcontext(self._turns.by(asker, has_left))
+        turns = self._turns.asked(asker, has_left) if counted else uncounted
         with turns as compute:
             texts = Texts(request, self._settings, streams[0].recipe.params.time_unit)
             clock_ns = now_ns()
             while (
                 begun := await compute(self._begin, streams, others, texts, clock_ns, known, form)
             ) is None:
-                if await left():
-                    return None
+                pass
             planned, evaluation, body = begun
             tag = tag_of(planned.tag, form)
             if evaluation is None:
@@ -347,8 +345,6 @@ class Answerer:
                     self.hit(request)
                 return Answers(tag, body, planned.now)
             while body is None:
-                if await left():
-                    return None
                 body = await compute(evaluation.work, TURN_S)
             self._answers.put(planned.tag, body)
             if form is not Form.JSON:

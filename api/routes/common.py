@@ -13,16 +13,14 @@ from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
 
 from api import schemas
-from api.http.caller import asker
+from api.http.caller import asker, left_of
 from api.http.json_body import not_json
-from api.http.refusals import CLIENT_LEFT
 from api.service.aggregator import Aggregator
 from api.service.streams import Stream
 from api.service.threads import Compute, Turns
 from api.settings import Settings
 
 __all__ = [
-    "CLIENT_LEFT",
     "WITHOUT_BODY",
     "TheAggregator",
     "TheQuestions",
@@ -62,7 +60,7 @@ async def asked_json(request: Request) -> Any:
 
 async def _questions(request: Request) -> Callable[[], AbstractContextManager[Compute]]:
     questions: Turns = request.app.state.questions
-    return partial(questions.asked, asker(request))
+    return partial(questions.asked, asker(request), left_of(request))
 
 
 #: ``with questions() as compute``: one request of its caller, worked at in turns with others.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Response
 
 from api.http.caller import reads
 from api.http.problems import problems
@@ -17,7 +17,7 @@ from api.queries.coverage import (
     check_cost,
 )
 from api.queries.sources import settle_of
-from api.routes.common import CLIENT_LEFT, TheAggregator, TheQuestions, TheStream
+from api.routes.common import TheAggregator, TheQuestions, TheStream
 from api.service.aggregator import Aggregator
 from api.service.streams import Stream
 from api.service.threads import TURN_S
@@ -115,7 +115,6 @@ async def get_coverage(
     stream: TheStream,
     aggregator: TheAggregator,
     questions: TheQuestions,
-    http: Request,
     asked: Annotated[CoverageAsked, Depends(_asked)],
     source: Annotated[
         list[str] | None,
@@ -133,8 +132,7 @@ async def get_coverage(
         if is_known(evaluation.tag, if_none_match):
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         while (body := await compute(evaluation.work, TURN_S)) is None:
-            if await http.is_disconnected():
-                return Response(status_code=CLIENT_LEFT)
+            pass
     return Response(body, headers=headers, media_type="application/json")
 
 

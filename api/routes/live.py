@@ -20,12 +20,12 @@ from fastapi.responses import StreamingResponse
 from api import schemas
 from api.access.keys import Caller, KeyCache
 from api.http import server_sent
-from api.http.caller import Reads, UnauthenticatedError, asker, check_scope
+from api.http.caller import Reads, UnauthenticatedError, asker, check_scope, left_of
 from api.http.problems import answer_to, problems
 from api.http.server_sent import EventResponse, Places, event, happens
 from api.queries import Answerer, Answers, QueryRequest
-from api.routes.common import CLIENT_LEFT
 from api.routes.queries import AskedInUrl, TheAnswerer
+from api.service.threads import never
 
 __all__ = ["router"]
 
@@ -89,10 +89,8 @@ async def get_live(
         request,
         asker=asker(http),
         known=lambda tag: tag == last_event_id,
-        left=http.is_disconnected,
+        has_left=left_of(http),
     )
-    if answers is None:
-        return Response(status_code=CLIENT_LEFT)
     first = "" if answers.body is None else event("answer", answers.body, answers.tag)
     question = _Question(answerer, name, request, http.app.state.keys, caller, asker(http))
     events = _events(question, interval_s, http.app.state.closing, sent=answers.tag, first=first)
@@ -114,21 +112,14 @@ class _Question(NamedTuple):
         for name in (self.name, *sorted(self.request.others)):
             if not await self.keys.still(self.caller, name):
                 raise UnauthenticatedError
-        answers = await self.answerer.answer(
+        return await self.answerer.answer(
             [self.name],
             self.request,
             asker=self.asker,
             known=lambda tag: tag == sent,
-            left=_never,
+            has_left=never,  # the response notices that, and ends the query
             counted=False,  # a connection has a place
         )
-        assert answers is not None
-        return answers
-
-
-async def _never() -> bool:
-    """The response notices that a client leaves, and ends the query."""
-    return False
 
 
 async def _events(

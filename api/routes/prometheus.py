@@ -14,14 +14,14 @@ from pydantic import BaseModel, Field
 from api import schemas
 from api.access.keys import Caller
 from api.errors import ServiceError, UnanswerableQueriesError, UnknownQuestionError
-from api.http.caller import Reads, administers, asker, check_scope, reads
+from api.http.caller import Reads, administers, asker, check_scope, left_of, reads
 from api.http.json_body import JsonRoute, asked_in_body, body_described, json_only
 from api.http.problems import answer_to, problems
 from api.http.refusals import ForbiddenError
 from api.monitors.saved_queries import Configured, ConfiguredQuestion
 from api.queries import Answerer, QueryRequest
 from api.queries.configured import QuestionDefinition, exposition, read_query
-from api.routes.common import CLIENT_LEFT, TheStream
+from api.routes.common import TheStream
 from api.routes.queries import TheAnswerer
 from api.service.streams import Stream
 from decaysketch.errors import DecaySketchError
@@ -178,25 +178,20 @@ async def get_prometheus(
         found = [each for each in found if each.set_name == chosen]
         if not found:
             raise UnknownQuestionError(stream.name, f"question of the set {chosen!r}")
-    answered = await _answers(answerer, stream, found, http)
-    if answered is None:
-        return Response(status_code=CLIENT_LEFT)
-    text = exposition(stream.name, *answered)
+    text = exposition(stream.name, *await _answers(answerer, stream, found, http))
     headers = {"Cache-Control": "no-store", "Content-Type": CONTENT_TYPE_PLAIN_0_0_4}
     return Response(text, headers=headers)
 
 
 async def _answers(
     answerer: Answerer, stream: Stream, found: list[ConfiguredQuestion], http: Request
-) -> tuple[list[tuple[str, Any]], list[tuple[str, str]]] | None:
-    """Return each query's result, or the reason why it has none. None if the client has left."""
+) -> tuple[list[tuple[str, Any]], list[tuple[str, str]]]:
+    """Return each query's result, or the reason why it has none."""
     if not found:
         return [], []
     queries = [read_query(each.query) for each in found]
     try:
         body = await _ask(answerer, stream, QueryRequest(queries=queries), http)
-        if body is None:
-            return None
         names = [each.name for each in found]
         return list(zip(names, json.loads(body)["answers"], strict=True)), []
     except _REFUSALS as error:
@@ -210,25 +205,22 @@ async def _answers(
         except _REFUSALS as error:
             errors.append((each.name, _reason(error)))
             continue
-        if body is None:
-            return None
         answers += [(each.name, answer) for answer in json.loads(body)["answers"]]
     return answers, errors
 
 
-async def _ask(
-    answerer: Answerer, stream: Stream, request: QueryRequest, http: Request
-) -> bytes | None:
-    """Results as JSON. None if the client has left."""
+async def _ask(answerer: Answerer, stream: Stream, request: QueryRequest, http: Request) -> bytes:
+    """Results as JSON."""
     check_scope(http.scope["state"]["caller"], sorted(request.others))
     answered = await answerer.answer(
         [stream.name],
         request,
         asker=asker(http),
         known=lambda _tag: False,
-        left=http.is_disconnected,
+        has_left=left_of(http),
     )
-    return None if answered is None else answered.body
+    assert answered.body is not None  # nothing is known
+    return answered.body
 
 
 def _reason(error: Exception) -> str:

@@ -12,14 +12,13 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
 
 from api import schemas
-from api.http.caller import asker, check_scope, reads, reads_body_streams
+from api.http.caller import asker, check_scope, left_of, reads, reads_body_streams
 from api.http.json_body import JsonRoute, asked_in_body, body_described, json_only, read_request
 from api.http.problems import problems
 from api.http.ranges import part_of
 from api.queries import Answerer, Answers, GroupRequest, QueryRequest, is_known
 from api.queries.answers import Form, GroupResponse, QueryResponse, media_type_of, preferred
 from api.queries.requests import Time
-from api.routes.common import CLIENT_LEFT
 
 __all__ = ["AskedInUrl", "TheAnswerer", "router"]
 
@@ -237,11 +236,9 @@ async def _respond(
         request,
         asker=asker(http),
         known=lambda tag: is_known(tag, wanted.if_none_match),
-        left=http.is_disconnected,
+        has_left=left_of(http),
         form=wanted.form,
     )
-    if answers is None:
-        return Response(status_code=CLIENT_LEFT)
     headers = {"ETag": answers.tag, "Cache-Control": "no-cache", "Vary": "Accept"}
     if answers.body is None:
         answerer.hit(request)

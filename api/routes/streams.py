@@ -15,7 +15,16 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from api import schemas
 from api.access.keys import Caller, Role
 from api.errors import Fault, InvalidRequestError
-from api.http.caller import Creates, Reads, administers, asker, check_creation, creates, reads
+from api.http.caller import (
+    Creates,
+    Reads,
+    administers,
+    asker,
+    check_creation,
+    creates,
+    left_of,
+    reads,
+)
 from api.http.json_body import JsonRoute, asked_in_body, body_described, json_only
 from api.http.problems import problems
 from api.ingest.checks import (
@@ -30,11 +39,11 @@ from api.ingest.checks import (
 from api.ingest.views import DEVICES, NAMES, ROWS_OF_A_NAME, view_forms
 from api.queries import is_known
 from api.queries.answers import etag
-from api.routes.common import CLIENT_LEFT, WITHOUT_BODY, TheAggregator, TheQuestions, TheStream, utc
+from api.routes.common import WITHOUT_BODY, TheAggregator, TheQuestions, TheStream, utc
 from api.service.aggregator import Aggregator, recipe_of_form
 from api.service.source_stats import Notes, warnings_of
 from api.service.streams import SourceInfo, Stream
-from api.service.threads import Compute, LeftError, Pauses, Turns, in_turns
+from api.service.threads import Compute, Pauses, Turns, in_turns
 from decaysketch.families import FAMILIES, Recipe
 from decaysketch.ingest.formats import Mappings, ingest_of
 
@@ -97,39 +106,36 @@ async def put_stream(
     async def compute_recipe(form: Mapping[str, Any], id_key: bytes | None) -> Recipe:
         if FAMILIES[chosen.family].input.decay == "query":
             return await aggregator.compute(recipe_of_form, form, id_key)
-        with decays.asked(caller) as compute:
-            async with pauses.until(http.is_disconnected):
+        with decays.asked(caller, left_of(http)) as compute:
+            async with pauses.until(left_of(http)):
                 return await compute(recipe_of_form, form, id_key, pauses)
 
     hashed = chosen if isinstance(chosen, schemas.HashedStream) else None
     if hashed is not None and hashed.views is not None:
         # Before the stream is created: of a request that is refused nothing is left.
         _check_views(http, access, name, hashed.views)
-    try:
-        before = await aggregator.maps_of(name)
-        stream, created = await aggregator.create(
-            name,
-            chosen.form(),
-            max_clock_skew_s=chosen.max_clock_skew_s if given else ...,
-            secret_ids=hashed is not None and hashed.secret_ids,
-            bind_keys=hashed is not None and hashed.bind_keys,
-            ingest=None if hashed is None else ingest_of(hashed.ingest),
-            about=chosen.about,
-            from_level=0 if hashed is None else hashed.from_level,
-            may_change=access.role.includes(Role.ADMIN),
-            compute_recipe=compute_recipe,
-            compute=questions.by(caller),
-        )
-        if hashed is not None and hashed.views is not None:
-            await _make_views(aggregator, stream, hashed, questions.by(caller))
-        views = aggregator.views_of(stream)
-        doubts = [
-            *doubts_of_unit(stream.recipe.params.time_unit),
-            *_doubts_of_maps(stream, before, hashed),
-        ]
-        body = await _state_of(stream, http, questions.by(caller), views=views, doubts=doubts)
-    except LeftError:
-        return Response(status_code=CLIENT_LEFT)
+    before = await aggregator.maps_of(name)
+    stream, created = await aggregator.create(
+        name,
+        chosen.form(),
+        max_clock_skew_s=chosen.max_clock_skew_s if given else ...,
+        secret_ids=hashed is not None and hashed.secret_ids,
+        bind_keys=hashed is not None and hashed.bind_keys,
+        ingest=None if hashed is None else ingest_of(hashed.ingest),
+        about=chosen.about,
+        from_level=0 if hashed is None else hashed.from_level,
+        may_change=access.role.includes(Role.ADMIN),
+        compute_recipe=compute_recipe,
+        compute=questions.by(caller),
+    )
+    if hashed is not None and hashed.views is not None:
+        await _make_views(aggregator, stream, hashed, questions.by(caller))
+    views = aggregator.views_of(stream)
+    doubts = [
+        *doubts_of_unit(stream.recipe.params.time_unit),
+        *_doubts_of_maps(stream, before, hashed),
+    ]
+    body = await _state_of(stream, questions.by(caller), views=views, doubts=doubts)
     if created:
         headers = {"Location": f"/v1/streams/{name}"}
         return Response(body, HTTPStatus.CREATED, headers, media_type="application/json")
@@ -216,7 +222,6 @@ async def _make_views(
     },
 )
 async def list_streams(
-    http: Request,
     aggregator: TheAggregator,
     caller: Reads,
     questions: TheQuestions,
@@ -236,10 +241,7 @@ async def list_streams(
             headers["Link"] = f'</v1/streams?limit={limit}&after={page.last}>; rel="next"'
         if is_known(page.tag, if_none_match):
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-        try:
-            summaries = await in_turns(compute, map(_summary, page.streams), http.is_disconnected)
-        except LeftError:
-            return Response(status_code=CLIENT_LEFT)
+        summaries = await in_turns(compute, map(_summary, page.streams))
         body = await compute(_listed, summaries, page)
     return Response(body, headers=headers, media_type="application/json")
 
@@ -256,7 +258,6 @@ async def list_streams(
     },
 )
 async def get_stream(
-    http: Request,
     name: schemas.StreamName,
     stream: TheStream,
     aggregator: TheAggregator,
@@ -278,14 +279,9 @@ async def get_stream(
     headers = {"ETag": tag, "Cache-Control": "no-cache"}
     if is_known(tag, if_none_match):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    try:
-        with questions() as compute:
-            views = aggregator.views_of(stream)
-            body = await _state_of(
-                stream, http, compute, after_source, sources, counts, views=views
-            )
-    except LeftError:
-        return Response(status_code=CLIENT_LEFT)
+    with questions() as compute:
+        views = aggregator.views_of(stream)
+        body = await _state_of(stream, compute, after_source, sources, counts, views=views)
     return Response(body, headers=headers, media_type="application/json")
 
 
@@ -452,7 +448,6 @@ def _summary(stream: Stream) -> schemas.StreamSummary:
 
 async def _state_of(
     stream: Stream,
-    http: Request,
     compute: Compute,
     after_source: str = "",
     sources: int = _SOURCES_LISTED,
@@ -463,7 +458,7 @@ async def _state_of(
 ) -> bytes:
     """Return a stream's state as JSON, computed in time slices."""
     listed = map(partial(_source, replacing), stream.sources(after_source, sources))
-    states = await in_turns(compute, listed, http.is_disconnected)
+    states = await in_turns(compute, listed)
     return await compute(_state, stream, states, [each.name for each in views], doubts)
 
 

@@ -11,7 +11,8 @@ Requested work is done in short pieces on a few threads. A piece is a time slice
 time slices one after another, regardless of their order of arrival and request count: between two
 time slices of one caller, every other waiting caller has one. The work that one caller may have
 under way at a time is bounded, and so is the work of all callers together. Beyond that the server
-rejects a request at once (429), and does not keep it waiting behind others by the same caller.
+rejects a request at once (429), and does not keep it waiting behind others by the same caller. When
+a time slice comes and the client has left, the request ends without it.
 
 A caller is a key, or an address where the request has no key. All methods are called on the event
 loop.
@@ -57,6 +58,7 @@ __all__ = [
     "by_steps",
     "in_turns",
     "lanes_of",
+    "never",
     "pause_s",
     "pools",
     "turns_of",
@@ -264,6 +266,11 @@ _STRETCH_S = 0.005
 _LOOK_S = 0.25
 
 
+def never() -> bool:
+    """Return False, for work without a client, or with one that cannot be watched."""
+    return False
+
+
 class Turns:
     """A fair queue in front of threads.
 
@@ -300,11 +307,16 @@ class Turns:
         return sum(map(len, self._waiting.values()))
 
     @contextmanager
-    def asked(self, caller: str) -> Iterator[Compute]:
+    def asked(self, caller: str, has_left: Callable[[], bool] = never) -> Iterator[Compute]:
         """Enter one request of a caller, and return the way to run its time slices.
+
+        Args:
+            caller: the caller that is charged.
+            has_left: whether its client has left. Called on the event loop before each time slice.
 
         Raises:
             TooMuchAskedError: as much is under way as may be.
+            LeftError: from a time slice. The client has left before it.
         """
         for of, under_way, most in (
             ("caller", self._under_way[caller], self._of_caller),
@@ -315,18 +327,24 @@ class Turns:
                 raise TooMuchAskedError(self._name, most, of_caller=of == "caller")
         self._under_way[caller] += 1
         try:
-            yield self.by(caller)
+            yield self.by(caller, has_left)
         finally:
             self._under_way[caller] -= 1
             if not self._under_way[caller]:
                 del self._under_way[caller]
 
-    def by(self, caller: str) -> Compute:
-        """Return the way to run time slices that count for no request."""
-        return partial(self._turn, caller)
+    def by(self, caller: str, has_left: Callable[[], bool] = never) -> Compute:
+        """Return the way to run time slices that count for no request. See :meth:`asked`."""
+        return partial(self._turn, caller, has_left)
 
     async def _turn(
-        self, caller: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+        self,
+        caller: str,
+        has_left: Callable[[], bool],
+        function: Callable[P, T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> T:
         loop = asyncio.get_running_loop()
 
@@ -337,6 +355,8 @@ class Turns:
         with self._threads.going_first():
             await self._come_to_turn(caller)
             try:
+                if has_left():
+                    raise LeftError
                 running = self._threads.submit(_charged, caller, function, *args, **kwargs)
             except BaseException:
                 self._next()
@@ -444,18 +464,11 @@ def turns_of(
     return asking, computing
 
 
-async def in_turns(
-    compute: Compute, steps: Iterator[T], left: Callable[[], Awaitable[bool]]
-) -> list[T]:
-    """Yield the result of every step, with a few steps in each time slice.
-
-    Raises:
-        LeftError: the client has left before the last time slice.
-    """
+async def in_turns(compute: Compute, steps: Iterator[T]) -> list[T]:
+    """Return the result of every step, with a few steps in each time slice."""
     done: list[T] = []
     while await compute(_some, steps, done):
-        if await left():
-            raise LeftError
+        pass
     return done
 
 
@@ -517,16 +530,16 @@ class Pauses:
             self._began_s = time.thread_time()
 
     @asynccontextmanager
-    async def until(self, left: Callable[[], Awaitable[bool]]) -> AsyncIterator[None]:
+    async def until(self, has_left: Callable[[], bool]) -> AsyncIterator[None]:
         """Check repeatedly whether the client has left, as long as the context lasts."""
-        looking = asyncio.create_task(self._look(left))
+        looking = asyncio.create_task(self._look(has_left))
         try:
             yield
         finally:
             self.left = True  # whoever still works, works for nobody
             looking.cancel()
 
-    async def _look(self, left: Callable[[], Awaitable[bool]]) -> None:
-        while not await left():
+    async def _look(self, has_left: Callable[[], bool]) -> None:
+        while not has_left():
             await asyncio.sleep(_LOOK_S)
         self.left = True

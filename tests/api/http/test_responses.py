@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import threading
 import time
@@ -163,6 +164,33 @@ async def _slowly(scope: Scope, receive: Receive, send: Send) -> None:
             continue
         await asyncio.sleep(0.1)
         await Response(b"accepted")(scope, receive, send)
+
+
+@pytest.mark.skipif(not hasattr(select, "POLLRDHUP"), reason="the system does not report it")
+def test_a_client_that_left_is_noticed_while_its_body_is_unread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server reads no more than the route does."""
+    monkeypatch.setattr(head_timeout, "HALF_CLOSED_S", 0.0)
+    begun, noticed = threading.Event(), threading.Event()
+
+    async def reads_nothing(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            begun.set()
+            while not scope["state"]["has_left"]():
+                await asyncio.sleep(0.01)
+            noticed.set()
+
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 120000\r\n\r\n"
+    with (
+        _serving(reads_nothing) as port,
+        socket.create_connection(("127.0.0.1", port), 60) as client,
+    ):
+        client.sendall(head + bytes(100_000))
+        assert begun.wait(60)
+        client.sendall(bytes(20_000))
+        client.shutdown(socket.SHUT_WR)
+        assert noticed.wait(60)
 
 
 @pytest.mark.parametrize("sent", [4, 2])

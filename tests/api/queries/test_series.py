@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fastapi import Request
 from fastapi.testclient import TestClient
 from httpx2 import Response
 from service import NOW, OCTETS, PARAMS, build, problem
@@ -339,11 +338,8 @@ def test_who_has_left_is_not_computed_for(
     def work(_evaluation: Evaluation, _turn_s: float) -> None:
         turns.append(None)
 
-    async def left(_request: Any) -> bool:
-        return len(turns) == 3
-
     monkeypatch.setattr(Evaluation, "work", work)
-    monkeypatch.setattr(Request, "is_disconnected", left)
+    monkeypatch.setitem(stream.app_state, "has_left", lambda: len(turns) == 3)
     assert ask(stream, SUM | {"now": NOW}).status_code == 499
     assert len(turns) == 3
 

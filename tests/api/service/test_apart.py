@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from api.service import aggregator as core
 from api.service.budget import LARGE_ROWS
 from api.service.merging import MergeBuffer
 from api.service.streams import Stream
+from api.service.threads import LeftError
 from decaysketch import DecaySketch, SketchParams, Snapshot
 from decaysketch.decay.integral import _exact
 from decaysketch.decay.integral._listed import Table
@@ -331,20 +333,19 @@ class TestDecaysOfNewStreams:
     def test_are_given_up_when_the_client_has_left(
         self, client: TestClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from starlette.requests import Request
+        looks, looked = itertools.count(), threading.Event()
 
-        looked = threading.Event()
-
-        async def left(self: Request) -> bool:
-            looked.set()
-            return True
+        def has_left() -> bool:
+            if is_left := next(looks) > 0:  # after its turn has come
+                looked.set()
+            return is_left
 
         def paused(pauses: Any) -> None:
             looked.wait(60)
             if pauses.left:
-                raise streams.LeftError
+                raise LeftError
 
-        monkeypatch.setattr(Request, "is_disconnected", left)
+        monkeypatch.setitem(client.app_state, "has_left", has_left)
         monkeypatch.setattr(streams.Pauses, "__call__", paused)
         assert put(client, "a", {"kind": "polynomial", "exponent": 1.5}).status_code == 499
         monkeypatch.undo()

@@ -194,6 +194,28 @@ def test_an_error_ends_the_turn_and_is_told() -> None:
     assert scene(of).had == ["a"]
 
 
+def test_a_client_that_has_left_gets_no_time_slice() -> None:
+    """The slice goes to the next caller at once."""
+    left: list[None] = []
+
+    async def of(hall: Hall) -> None:
+        async def leaves() -> None:
+            with hall.turns.asked("a", lambda: bool(left)) as compute:
+                while True:
+                    await compute(hall.had.append, "a")
+                    left.append(None)
+
+        holding = await hall.held()
+        gone, stays = asyncio.create_task(leaves()), hall.ask("b", pieces=3)
+        await _settled()
+        hall.open_door.set()
+        with pytest.raises(LeftError):
+            await gone
+        await asyncio.gather(holding, *stays)
+
+    assert "".join(scene(of).had) == "abbb"
+
+
 class TestInTurns:
     async def _direct(self, function: Callable[..., Any], *args: Any) -> Any:
         self.turns_had = getattr(self, "turns_had", 0) + 1
@@ -207,24 +229,9 @@ class TestInTurns:
                 now[0] += fair_queue.TURN_S / 2.5
                 yield number
 
-        async def stays() -> bool:
-            return False
-
         monkeypatch.setattr(fair_queue.time, "monotonic", lambda: now[0])
-        assert asyncio.run(in_turns(self._direct, steps(), stays)) == list(range(10))
+        assert asyncio.run(in_turns(self._direct, steps())) == list(range(10))
         assert self.turns_had == 4
-
-    def test_it_ends_with_who_has_left(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(fair_queue, "TURN_S", 0.0)
-        looked = []
-
-        async def left() -> bool:
-            looked.append(1)
-            return len(looked) == 3
-
-        with pytest.raises(LeftError):
-            asyncio.run(in_turns(self._direct, iter(range(100)), left))
-        assert self.turns_had == 3
 
 
 class TestPauses:
@@ -243,10 +250,6 @@ class TestPauses:
         gone = asyncio.Event()
         working = threading.Event()
 
-        async def left() -> bool:
-            await gone.wait()
-            return True
-
         def work(pauses: Pauses) -> None:
             while True:
                 working.set()
@@ -254,7 +257,7 @@ class TestPauses:
 
         async def played() -> None:
             pauses = Pauses()
-            async with pauses.until(left):
+            async with pauses.until(gone.is_set):
                 running = asyncio.create_task(asyncio.to_thread(work, pauses))
                 await asyncio.to_thread(working.wait)
                 gone.set()
