@@ -40,12 +40,12 @@ from decaysketch.ingest.columns import (
     Columns,
     Form,
     check,
+    of_devices,
     points_to_columns,
     refuse_new_strata,
 )
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import RefusedError, Steps
-from decaysketch.ingest.views import ViewOf, of_devices
 
 __all__ = [
     "READERS",
@@ -183,12 +183,12 @@ class Ingestion:
         of_view = Form(
             view.recipe, form.source, form.latest, form.max_rows, view.row.bind_keys, form.lead
         )
-        definition, sketch = ViewOf.from_dict(view.row.view), view.recipe.empty()
+        sketch = view.recipe.empty()
         rows = 0
         for begin in range(0, accepted, _ROWS_A_STEP):
             yield
             some = np.arange(begin, min(begin + _ROWS_A_STEP, accepted))
-            part = of_devices(self.batch, some, definition, of_view)
+            part = of_devices(self.batch, some, view.view, of_view)
             rows += len(part.positions)
             yield
             _feed(sketch.update, view, form.source, part.columns)

@@ -11,6 +11,7 @@ only the rejected rows that the response reports.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -43,7 +44,6 @@ from decaysketch.ingest.columns import (
     Batch,
     Form,
     Key,
-    fault_of_columns,
     fault_of_key,
     value_column,
 )
@@ -310,7 +310,7 @@ class _Reader:
 
     def _fault_of_value(self, value: Any) -> _Fault | None:
         if self._columns:
-            return fault_of_columns(value, self._columns)
+            return _fault_of_columns(value, self._columns)
         if self._labels:
             if type(value) is str:
                 return None
@@ -455,3 +455,38 @@ def _fault_of_id(name: str, id_: Any) -> _Fault | None:
         )  # fmt: skip
     reason = fault_of_key(tuple(parts))
     return (name, reason, id_) if reason else None
+
+
+def _fault_of_columns(columns: Any, types: Mapping[str, str]) -> tuple[Any, ...] | None:
+    """Return the first fault in a row's columns: field, reason, value and expected form."""
+    if not isinstance(columns, dict):
+        return "columns", "no object", columns, "an object of columns"
+    for name, value in columns.items():
+        kind = types.get(name)
+        if kind is None:
+            return "columns", "unknown column", name, f"one of {', '.join(types)}"
+        if value is not None and not _SUITS[kind](value):
+            return f"columns.{name}", _NOT[kind], value, f"{_SAID[kind]} or null"
+    return None
+
+
+def _is_exact(value: Any) -> bool:
+    if type(value) is float:
+        return math.isfinite(value)
+    return type(value) is int and -EXACT_IN_FLOAT <= value <= EXACT_IN_FLOAT
+
+
+_SUITS: Mapping[str, Callable[[Any], bool]] = {
+    "float64": _is_exact,
+    "int64": lambda value: type(value) is int and -INT64_LIMIT < value < INT64_LIMIT,
+    "bool": lambda value: type(value) is bool,
+    "text": lambda value: fault_of_label(value) is None,
+}
+_NOT = {
+    "float64": "no exact float64", "int64": "no integer of 64 bits", "bool": "no truth value",
+    "text": "no text of at most 1,024 bytes",
+}  # fmt: skip
+_SAID = {
+    "float64": "a finite number", "int64": "an integer above -2^63", "bool": "true, false",
+    "text": "a text",
+}  # fmt: skip

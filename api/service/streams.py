@@ -15,6 +15,7 @@ import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 from api.errors import (
@@ -39,6 +40,7 @@ from decaysketch.core.strata import Stratum, told
 from decaysketch.families import Recipe, recipe_from_dict
 from decaysketch.ingest.formats import Mappings, mappings_of
 from decaysketch.ingest.series import SeriesIndex
+from decaysketch.ingest.views import ViewOf
 
 __all__ = ["Scoped", "SourceInfo", "Stream", "Streams", "table_rows"]
 
@@ -144,6 +146,11 @@ class Stream:
             mappings = mappings_of(self.row.ingest)
             self._mappings = self.row.ingest, mappings
         return mappings
+
+    @cached_property
+    def view(self) -> ViewOf:
+        """Return the definition of a derived stream."""
+        return ViewOf.from_dict(self.row.view)
 
     def series_index(self, format: str) -> SeriesIndex[Any] | None:
         """Return its mappings for a time-series format, compiled once. None: there are none."""

@@ -23,9 +23,8 @@ Numbers
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Any, NamedTuple
@@ -36,7 +35,7 @@ import numpy.typing as npt
 from decaysketch.contract.family import Input
 from decaysketch.core.column_types import ColumnTypes
 from decaysketch.core.hashing import MAX_KEY_BYTES, RepeatedKeys
-from decaysketch.core.labels import MAX_LABEL_BYTES, EncodedLabels, fault_of_label
+from decaysketch.core.labels import MAX_LABEL_BYTES, EncodedLabels, fault_of_label, label_of
 from decaysketch.core.observations import MISSING_KEY, encode_values, observation_ids
 from decaysketch.core.plausible_times import in_another_unit
 from decaysketch.core.ranges import EncodedValues, Range, key_of
@@ -70,6 +69,7 @@ from decaysketch.ingest.series_rows import (
     fields_of_points,
     fields_of_readings,
 )
+from decaysketch.ingest.views import ViewOf
 
 __all__ = [
     "EXACT_IN_FLOAT",
@@ -84,8 +84,8 @@ __all__ = [
     "Refusal",
     "check",
     "check_takes_readings",
-    "fault_of_columns",
     "fault_of_key",
+    "of_devices",
     "points_to_columns",
     "to_columns",
     "value_column",
@@ -471,41 +471,6 @@ def _ahead(form: Form, latest: int, time: int) -> tuple[str, int, int]:
     return reason, time, latest
 
 
-def fault_of_columns(columns: Any, types: Mapping[str, str]) -> tuple[Any, ...] | None:
-    """Return the first fault in a row's columns: field, reason, value and expected form."""
-    if not isinstance(columns, dict):
-        return "columns", "no object", columns, "an object of columns"
-    for name, value in columns.items():
-        kind = types.get(name)
-        if kind is None:
-            return "columns", "unknown column", name, f"one of {', '.join(types)}"
-        if value is not None and not _SUITS[kind](value):
-            return f"columns.{name}", _NOT[kind], value, f"{_SAID[kind]} or null"
-    return None
-
-
-def _is_exact(value: Any) -> bool:
-    if type(value) is float:
-        return math.isfinite(value)
-    return type(value) is int and -EXACT_IN_FLOAT <= value <= EXACT_IN_FLOAT
-
-
-_SUITS: Mapping[str, Callable[[Any], bool]] = {
-    "float64": _is_exact,
-    "int64": lambda value: type(value) is int and -INT64_LIMIT < value < INT64_LIMIT,
-    "bool": lambda value: type(value) is bool,
-    "text": lambda value: fault_of_label(value) is None,
-}
-_NOT = {
-    "float64": "no exact float64", "int64": "no integer of 64 bits", "bool": "no truth value",
-    "text": "no text of at most 1,024 bytes",
-}  # fmt: skip
-_SAID = {
-    "float64": "a finite number", "int64": "an integer above -2^63", "bool": "true, false",
-    "text": "a text",
-}  # fmt: skip
-
-
 def _check_labels(values: npt.NDArray[Any], checks: RowCheck) -> None:
     listed = values.tolist()
     faults = {label: fault for label in set(listed) if (fault := fault_of_label(label))}
@@ -550,6 +515,81 @@ def fault_of_key(key: Key) -> str | None:
             if len(data) > MAX_KEY_BYTES:
                 return f"{len(data)} bytes long, at most {MAX_KEY_BYTES} are allowed"
     return None
+
+
+# ---------------------------------------------------------------------------------- derived streams
+
+
+def of_devices(batch: Batch, rows: npt.NDArray[np.int64], view: ViewOf, form: Form) -> Batch:
+    """Return the rows of a derived stream. O(observations).
+
+    Args:
+        batch: checked observations, with the time unit and, unless the derived stream contains
+            names, the value type of the derived stream.
+        rows: numbers of accepted rows, rising.
+        view: its definition.
+        form: required form of its rows.
+
+    Returns:
+        Those with a device.
+    """
+    places = batch.sound[rows]
+    devices: list[tuple[Any, ...]] | None = None
+    columns: tuple[Any, ...] | None = None
+    last = max(view.parts)
+    if batch.parts is None:
+        keys = [batch.keys.get(place, ()) for place in places.tolist()]
+        has = [len(key) > last for key in keys]
+        devices = [
+            tuple(key[part] for part in view.parts)
+            for key, is_ in zip(keys, has, strict=True)
+            if is_
+        ]
+        places, rows = places[has], rows[has]
+    elif len(batch.parts) > last:
+        columns = tuple(_rows_of(batch.parts[part], places) for part in view.parts if len(places))
+    else:
+        places, rows = places[:0], rows[:0]
+    count = len(places)
+    values, missing = batch.values[places], batch.missing[places]
+    if view.names:
+        values, missing = _names_of(devices, columns, count), np.zeros(count, np.bool_)
+    given = Batch(
+        batch.rows,
+        batch.positions[rows],
+        values,
+        missing,
+        np.ones(count, np.int64),
+        batch.times[places],
+        np.zeros(count, np.int64),
+        keys={} if devices is None else dict(enumerate(devices)),
+        parts=columns,
+    )
+    return check(given, form)
+
+
+def _rows_of(column: Any, places: npt.NDArray[np.intp]) -> Any:
+    if isinstance(column, RepeatedKeys):
+        return RepeatedKeys(column.entries, column.codes[places])
+    return column[places]
+
+
+def _names_of(
+    devices: Sequence[tuple[Any, ...]] | None, columns: tuple[Any, ...] | None, rows: int
+) -> npt.NDArray[Any]:
+    """Return device names as texts."""
+    names = np.empty(rows, object)
+    if columns is not None:
+        listed = [
+            [column.entries[code] for code in column.codes.tolist()]
+            if isinstance(column, RepeatedKeys)
+            else column.tolist()
+            for column in columns
+        ]
+        devices = list(zip(*listed, strict=True))
+    for row, device in enumerate(devices or ()):
+        names[row] = label_of(device[0] if len(device) == 1 else device)
+    return names
 
 
 # ----------------------------------------------------------------------------------------- readings

@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["MARK", "Repeated", "parse", "without_mark"]
+__all__ = ["MARK", "UTF16", "UTF16_MARKS", "Repeated", "parse", "without_mark"]
 
 MARK = b"\xef\xbb\xbf"
+UTF16_MARKS = b"\xff\xfe", b"\xfe\xff"
+UTF16 = "it is UTF-16; expected UTF-8"
 
 _LONGEST_INTEGER = 20  # characters; longer ones are beyond 64 bits
 
@@ -56,6 +58,6 @@ def without_mark(body: bytes) -> bytes:
     Raises:
         UnicodeError: it is UTF-16, which begins with a mark of its own.
     """
-    if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise UnicodeError("it is UTF-16; expected UTF-8")
+    if body.startswith(UTF16_MARKS):
+        raise UnicodeError(UTF16)
     return body[len(MARK) :] if body.startswith(MARK) else body

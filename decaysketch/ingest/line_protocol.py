@@ -47,7 +47,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from decaysketch.ingest._native import FLOAT, INTEGER, OTHER, Lines, Names
-from decaysketch.ingest.json_text import MARK, without_mark
+from decaysketch.ingest.json_text import MARK, UTF16, UTF16_MARKS
 from decaysketch.ingest.mapping import Texts, shown
 from decaysketch.ingest.points import Points, Values, codes_of
 from decaysketch.ingest.readings import RefusedError, Steps, UnreadableError, finished
@@ -219,13 +219,12 @@ def steps(
     readings together are at most ``most``. An unreadable line is rejected once, in the readings
     of the first stream.
     """
-    try:
-        body = without_mark(body)
-    except UnicodeError as fault:
-        raise UnreadableError(f"the body is no line protocol: {fault}") from None
+    if body.startswith(UTF16_MARKS):
+        raise UnreadableError(f"the body is no line protocol: {UTF16}")
     read = _Reader(streams, precision_ns)
     found = [Points(form="influx", entity=each.entity) for each in streams]
-    at, number, size, few = 0, 1, _SMALLEST, 1
+    at = len(MARK) if body.startswith(MARK) else 0
+    number, size, few = 1, _SMALLEST, 1
     while at < len(body) and (most is None or sum(map(len, found)) <= most):
         yield
         end = body.find(b"\n", at + size) + 1 or len(body)

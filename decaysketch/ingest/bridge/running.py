@@ -29,9 +29,8 @@ from decaysketch.ingest.bridge.metrics import Metrics
 from decaysketch.ingest.bridge.tail import Tail
 from decaysketch.ingest.bridge.translating import Arrived, Translated, Translator
 from decaysketch.ingest.bridge.views import Views
-from decaysketch.ingest.columns import Batch, Form, Lead, check, to_columns
+from decaysketch.ingest.columns import Batch, Form, Lead, check, of_devices, to_columns
 from decaysketch.ingest.record_columns import Dropped
-from decaysketch.ingest.views import of_devices
 
 __all__ = ["Bridge", "FileLoop", "Loop", "Taker"]
 
