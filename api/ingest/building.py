@@ -30,8 +30,8 @@ from decaysketch import Snapshot
 from decaysketch.contract.snapshot import Rowed
 from decaysketch.core.duplicates import between, joined, replaced_between, within
 from decaysketch.core.hashing import HashedKeys
-from decaysketch.core.plausible_times import count_undated, dated, doubt, in_another_unit
-from decaysketch.core.row_check import Refusal, Verdict
+from decaysketch.core.plausible_times import dated, doubt, in_another_unit
+from decaysketch.core.row_check import Refusal, Verdict, count_undated
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.families import Sketch
 from decaysketch.ingest.columns import (
@@ -392,7 +392,7 @@ def build(
     Elements that have numbers are named by the source and their number. ``more`` are further
     keywords for ``update``.
     """
-    sketch: Sketch = stream.recipe.empty()
+    sketch = stream.recipe.empty()
     _feed(sketch.update, stream, source, columns, more)
     return sketch
 

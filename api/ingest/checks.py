@@ -40,8 +40,9 @@ import numpy.typing as npt
 
 from api.errors import ClockAheadError, ClockEarlyError, Fault, InvalidRequestError
 from api.journal.log import Interval
+from api.service.streams import latest_time
 from decaysketch import Snapshot
-from decaysketch.core.plausible_times import doubt, latest_time
+from decaysketch.core.plausible_times import doubt
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.ingest.formats import Mappings
 from decaysketch.ingest.mapping import Map
@@ -97,7 +98,7 @@ def check_times(
     Args:
         snapshot: the posted sketch.
         stream: the stream name.
-        max_clock_skew_s, now_ns: see :func:`~decaysketch.core.plausible_times.latest_time`.
+        max_clock_skew_s, now_ns: see :func:`~api.service.streams.latest_time`.
 
     Raises:
         ClockAheadError: naming each such time and the latest accepted time.

@@ -43,10 +43,9 @@ from api.service.aggregator import Aggregator
 from api.service.budget import Hold, Memory
 from api.service.committer import Receipt
 from api.service.source_stats import Notes, notes_of, warnings_of
-from api.service.streams import Stream
+from api.service.streams import Stream, latest_time
 from api.service.threads import Lanes, by_steps
 from api.settings import Settings
-from decaysketch.core.plausible_times import latest_time
 from decaysketch.core.row_check import Verdict
 from decaysketch.ingest.columns import Form, Lead
 from decaysketch.ingest.mapping import Map

@@ -37,12 +37,13 @@ from decaysketch import Snapshot
 from decaysketch.core.params import Form
 from decaysketch.core.row_check import Compared
 from decaysketch.core.strata import Stratum, told
+from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.families import Recipe, recipe_from_dict
 from decaysketch.ingest.formats import Mappings, mappings_of
 from decaysketch.ingest.series import SeriesIndex
 from decaysketch.ingest.views import ViewOf
 
-__all__ = ["Scoped", "SourceInfo", "Stream", "Streams", "table_rows"]
+__all__ = ["Scoped", "SourceInfo", "Stream", "Streams", "latest_time", "table_rows"]
 
 _SCOPES_KEPT = 256
 _JOINS_KEPT = 16  # joins of some of the sources, as long as they are asked for
@@ -807,6 +808,23 @@ class Streams:
 
 def _name(stream: Stream) -> str:
     return stream.name
+
+
+def latest_time(unit: str, max_clock_skew_s: float | None, now_ns: int) -> int | None:
+    """Return the latest accepted time: now and the allowed skew, in whole units.
+
+    Args:
+        unit: the stream's ``time_unit``.
+        max_clock_skew_s: seconds. None allows any.
+        now_ns: this machine's clock, in nanoseconds since 1970.
+
+    Returns:
+        None where any time is accepted: nothing is forbidden, or the unit has no wall clock.
+    """
+    size_ns = NANOSECONDS.get(unit)
+    if max_clock_skew_s is None or size_ns is None:
+        return None
+    return (now_ns + round(max_clock_skew_s * NANOSECONDS["s"])) // size_ns
 
 
 def table_rows(recipe: Recipe) -> int:

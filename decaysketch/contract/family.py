@@ -355,7 +355,7 @@ class Recipe(ABC):
         """
         return None
 
-    def empty(self, now: int | None = None) -> Any:
+    def empty(self, now: int | None = None) -> Sketch:
         """Return an empty sketch, with its clock at ``now`` if given. The sketch does not check
         times.
 
@@ -363,7 +363,7 @@ class Recipe(ABC):
             ParameterError: the parameters do not suit the family, or ``now`` is no time or given to
                 a sketch without a clock.
         """
-        sketch = self._new()
+        sketch: Sketch = self._new()
         sketch.looks_at_times = False
         if now is None:
             return sketch
@@ -371,7 +371,8 @@ class Recipe(ABC):
             name = self.sketch_type.__name__
             article = "an" if name[0] in "AEIO" else "a"
             raise ParameterError(f"now is {now!r}; expected None: {article} {name} has no clock")
-        sketch.advance(now)
+        clocked: Any = sketch
+        clocked.advance(now)
         return sketch
 
     def _new(self) -> Any:

@@ -32,29 +32,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.core.row_check import SINCE_NS, UNTIL_NS
 from decaysketch.core.time_units import NANOSECONDS, spelled
 
 __all__ = [
     "Doubt",
-    "count_undated",
     "dated",
     "doubt",
     "doubts_of_query",
     "in_another_unit",
     "is_dated",
-    "latest_time",
     "left_out_by_age",
     "likely_unit",
     "of_another_clock",
     "span",
     "told",
-    "undated",
     "unit_in_name",
 ]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SINCE_NS = 631_152_000 * 1_000_000_000  # 1990
-_UNTIL_NS = 4_102_444_800 * 1_000_000_000  # 2100
 _BEGINNING_NS = 315_576_000 * 1_000_000_000  # ten years
 _LIKELY = ("s", "ms", "us", "ns")
 _NOTHING = 2.0**-20  # of the weight of the newest instant: no answer shows it
@@ -71,7 +67,7 @@ def _nanoseconds(unit: str, time: int) -> int | None:
 
 def _is_dated(unit: str, time: int) -> bool:
     at = _nanoseconds(unit, time)
-    return at is not None and _SINCE_NS <= at < _UNTIL_NS
+    return at is not None and SINCE_NS <= at < UNTIL_NS
 
 
 def dated(unit: str, time: int) -> str | None:
@@ -83,30 +79,10 @@ def dated(unit: str, time: int) -> str | None:
         ('2023-11-14 22:13:20 UTC', None)
     """
     at = _nanoseconds(unit, time)
-    if at is None or not _SINCE_NS <= at < _UNTIL_NS:
+    if at is None or not SINCE_NS <= at < UNTIL_NS:
         return None
     moment = _EPOCH + timedelta(seconds=at // 1_000_000_000)
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def undated(unit: str, times: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Return the times outside the years 1990 to 2099. No device clock that was set shows them.
-
-    Args:
-        unit: the times' unit. If it has no wall clock, no time is outside.
-        times: int64[n].
-
-    Returns:
-        bool[n]. O(n).
-
-    Example:
-        >>> undated("s", np.array([0, 1_700_000_000])).tolist()
-        [True, False]
-    """
-    size = NANOSECONDS.get(unit)
-    if size is None:
-        return np.zeros(np.shape(times), np.bool_)
-    return (times < -(-_SINCE_NS // size)) | (times >= -(-_UNTIL_NS // size))
 
 
 def of_another_clock(
@@ -120,7 +96,7 @@ def of_another_clock(
 
     Args:
         unit: the times' unit.
-        rows, outside: how many times there were, and how many are :func:`undated`.
+        rows, outside: how many times there were, and how many are ``row_check.undated``.
         ends: the oldest and the newest of these, if they are known.
 
     Returns:
@@ -142,23 +118,9 @@ def of_another_clock(
     )
 
 
-def count_undated(unit: str, times: npt.NDArray[np.int64]) -> int:
-    """Return how many times lie outside the years 1990 to 2100. O(n). 0 if the unit has no wall
-    clock.
-
-    Example:
-        >>> count_undated("s", np.array([0, 315_964_800, 1_700_000_000]))
-        2
-    """
-    size = NANOSECONDS.get(unit)
-    if size is None:
-        return 0
-    return int(np.count_nonzero((times < -(-_SINCE_NS // size)) | (times >= -(-_UNTIL_NS // size))))
-
-
 def is_dated(time_ns: int) -> bool:
     """Return whether nanoseconds since 1970 lie in the years 1990 to 2100."""
-    return _SINCE_NS <= time_ns < _UNTIL_NS
+    return SINCE_NS <= time_ns < UNTIL_NS
 
 
 def told(unit: str, time: int | None) -> str:
@@ -196,23 +158,6 @@ def likely_unit(unit: str, time: int) -> str | None:
     if unit not in NANOSECONDS or _is_dated(unit, time):
         return None
     return next((other for other in _LIKELY if _is_dated(other, time)), None)
-
-
-def latest_time(unit: str, max_clock_skew_s: float | None, now_ns: int) -> int | None:
-    """Return the latest accepted time: now and the allowed skew, in whole units.
-
-    Args:
-        unit: the stream's ``time_unit``.
-        max_clock_skew_s: seconds. None allows any.
-        now_ns: this machine's clock, in nanoseconds since 1970.
-
-    Returns:
-        None where any time is accepted: nothing is forbidden, or the unit has no wall clock.
-    """
-    size_ns = NANOSECONDS.get(unit)
-    if max_clock_skew_s is None or size_ns is None:
-        return None
-    return (now_ns + round(max_clock_skew_s * NANOSECONDS["s"])) // size_ns
 
 
 def in_another_unit(unit: str, time: int) -> str:
@@ -266,7 +211,7 @@ def doubt(unit: str, oldest: int | None, newest: int | None) -> Doubt | None:
     size = NANOSECONDS.get(unit)
     if size is None or oldest is None or newest is None:
         return None
-    for time, is_off in ((newest, newest * size >= _UNTIL_NS), (oldest, oldest * size < _SINCE_NS)):
+    for time, is_off in ((newest, newest * size >= UNTIL_NS), (oldest, oldest * size < SINCE_NS)):
         likely = likely_unit(unit, time) if is_off else None
         if likely is not None:
             return Doubt(int(time), unit, likely)

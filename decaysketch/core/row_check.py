@@ -10,6 +10,9 @@ worded alike everywhere. Three presenters use it:
   (:mod:`decaysketch.ingest.columns`)
 - *quarantine*: the rejected rows of a table, each with a sentence (:mod:`decaysketch.tables`)
 
+An accepted row may have a time that no device clock shows once it is set. Such rows are counted
+(:func:`count_undated`).
+
 An accepted row has a status, a :class:`Verdict`, in the sketch that it is offered to. The *merged*
 state is the state after the complete batch is merged. With it, a row's status is
 
@@ -35,6 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core import _native
+from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ObservationError, ParameterError
 
 __all__ = [
@@ -49,8 +53,10 @@ __all__ = [
     "NO_NUMBER",
     "OUT_OF_BOUNDS",
     "RESERVED",
+    "SINCE_NS",
     "TIMES",
     "TIME_LIMIT",
+    "UNTIL_NS",
     "Batch",
     "Compared",
     "Identified",
@@ -60,7 +66,9 @@ __all__ = [
     "Verdict",
     "VerdictArray",
     "compare",
+    "count_undated",
     "ids_of_bits",
+    "undated",
 ]
 
 Int64Array = npt.NDArray[np.int64]
@@ -69,6 +77,8 @@ VerdictArray = npt.NDArray[np.int8]
 
 TIME_LIMIT: Final = 1 << 62  # |timestamp| <= TIME_LIMIT: ages fit an unsigned 64-bit integer
 EXACT_IN_FLOAT: Final = 1 << 53
+SINCE_NS: Final = 631_152_000 * 1_000_000_000  # 1990
+UNTIL_NS: Final = 4_102_444_800 * 1_000_000_000  # 2100
 
 # Reasons. They are the same words in every interface, and never change.
 OUT_OF_BOUNDS: Final = "out of bounds"
@@ -263,6 +273,37 @@ class RowCheck:
 
     def _refusal(self, row: int, field: str, describe: Callable[[int], Parts]) -> Refusal:
         return Refusal(self.place(row), field, *describe(row))
+
+
+def undated(unit: str, times: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return the times outside the years 1990 to 2099. No device clock that was set shows them.
+
+    Args:
+        unit: the times' unit. If it has no wall clock, no time is outside.
+        times: int64[n].
+
+    Returns:
+        bool[n]. O(n).
+
+    Example:
+        >>> undated("s", np.array([0, 1_700_000_000])).tolist()
+        [True, False]
+    """
+    size = NANOSECONDS.get(unit)
+    if size is None:
+        return np.zeros(np.shape(times), np.bool_)
+    return (times < -(-SINCE_NS // size)) | (times >= -(-UNTIL_NS // size))
+
+
+def count_undated(unit: str, times: npt.NDArray[np.int64]) -> int:
+    """Return how many times lie outside the years 1990 to 2100. O(n). 0 if the unit has no wall
+    clock.
+
+    Example:
+        >>> count_undated("s", np.array([0, 315_964_800, 1_700_000_000]))
+        2
+    """
+    return int(np.count_nonzero(undated(unit, times)))
 
 
 # ----------------------------------------------------------------------------------------- status

@@ -31,7 +31,7 @@ class ECMRecipe(SeededRecipe):
         return ECMParams.from_dict(fields)
 
     def join(self, snapshots: Iterable[Snapshot]) -> Snapshot:
-        merged: ECMCollection = self.empty()
+        merged = self.empty()
         merged.merge(*snapshots)
         return merged.snapshot()
 

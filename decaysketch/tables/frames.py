@@ -25,13 +25,8 @@ import pyarrow.compute as pc
 from decaysketch.core.column_types import ColumnTypes
 from decaysketch.core.duplicates import replaced_readings
 from decaysketch.core.params import BuildParams, SketchParams
-from decaysketch.core.plausible_times import (
-    dated,
-    left_out_by_age,
-    likely_unit,
-    of_another_clock,
-    undated,
-)
+from decaysketch.core.plausible_times import dated, left_out_by_age, likely_unit, of_another_clock
+from decaysketch.core.row_check import undated
 from decaysketch.core.sizing import DEFAULT_ACCURACY, capacity_for
 from decaysketch.core.text_values import Numerals
 from decaysketch.core.time_units import NANOSECONDS

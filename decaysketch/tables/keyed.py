@@ -15,7 +15,8 @@ from decaysketch import families
 from decaysketch.contract.many import HeldByKey, Many
 from decaysketch.core.duplicates import replaced_readings
 from decaysketch.core.params import check_integer
-from decaysketch.core.plausible_times import of_another_clock, undated
+from decaysketch.core.plausible_times import of_another_clock
+from decaysketch.core.row_check import undated
 from decaysketch.errors import (
     DisagreeingCopiesWarning,
     FewSeriesWarning,

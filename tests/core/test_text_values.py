@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.rows import for_each
 
-from decaysketch.core.plausible_times import dated, of_another_clock, undated
+from decaysketch.core.plausible_times import dated, of_another_clock
+from decaysketch.core.row_check import undated
 from decaysketch.core.text_values import (
     MISSING,
     Numerals,

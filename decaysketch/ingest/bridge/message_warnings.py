@@ -25,8 +25,8 @@ import numpy as np
 
 from decaysketch.client.files import write_whole
 from decaysketch.core.duplicates import REMEDY, far_apart
-from decaysketch.core.plausible_times import count_undated
 from decaysketch.core.records import Records
+from decaysketch.core.row_check import count_undated
 from decaysketch.families import Recipe
 from decaysketch.ingest.columns import Batch
 from decaysketch.ingest.documents import LORAWAN, DocumentMap

@@ -14,9 +14,9 @@ from service import NOW, PARAMS, build, problem
 import decaysketch as ds
 from api.errors import ClockAheadError, ClockEarlyError
 from api.ingest.checks import CLOCK_SHARE, check_times, clock_lead_s
+from api.service.streams import latest_time
 from decaysketch import Snapshot
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
-from decaysketch.core.plausible_times import latest_time
 
 NOW_NS = NOW * 1_000_000_000
 
