@@ -17,18 +17,26 @@ import logging
 import multiprocessing
 import os
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import hypothesis
 import pytest
 from _pytest.assertion import rewrite
+from hypothesis.errors import HypothesisSideeffectWarning
 from typer import testing
 from xdist import remote
 from xdist.scheduler import LoadFileScheduling
+
+try:  # not public: without it, each process collects them
+    from hypothesis.internal.constants_ast import constants_from_module
+except ImportError:
+    constants_from_module = None
 
 # First what starts processes of its own, the longest first and in turns what starts Java and what
 # does not, so that no long file is left for the end, when the other processes have nothing to do.
@@ -47,6 +55,22 @@ _FIRST = (
     "tests/test_notebooks.py",
     "tests/quality/",
     "tests/spark/",
+)
+
+# Then what takes longest, so that the last files are short.
+_LONG = (
+    "tests/api/journal/",
+    "tests/api/monitors/test_every_feed.py",
+    "tests/api/operations/",
+    "tests/api/relay/",
+    "tests/api/routes/test_series.py",
+    "tests/api/test_bridge",
+    "tests/laws/",
+    "tests/recorded/",
+    "tests/simulation/",
+    "tests/test_docs.py",
+    "tests/test_packaging.py",
+    "tests/test_wheel.py",
 )
 
 # What needs the session of tests/spark: all of it is run by two of the processes, since a JVM that
@@ -226,6 +250,7 @@ _EVERY = {
     "tests/quality/test_figures.py::test_entries_count_a_row_once": 5,
     "tests/quality/test_monitor.py::test_study_is_written": 7,
     "tests/query/test_groups.py::test_all_groups_at_once": 3,
+    "tests/query/test_groups.py::test_relations_and_comparisons_of_groups": 3,
     "tests/query/test_hard_streams.py::test_a_count_allows_for_the_light": 5,
     "tests/query/test_hard_streams.py::test_intervals_hold_the_truth_where_a_few": 4,
     "tests/query/test_no_change.py::test_no_change_is_seen_in_a_total_of_sparse_values": 22,
@@ -241,7 +266,7 @@ _EVERY = {
     "tests/querytime/test_rows.py::test_any_times_give_the_defined_state": 6,
     "tests/recorded/test_answers.py::test_a_description_that_takes": 3,
     "tests/recorded/test_answers.py::TestTheRecord::test_notices_a_digit": 2,
-    "tests/simulation/test_planted_faults.py::test_a_planted_fault_is_found": 6,
+    "tests/simulation/test_planted_faults.py::test_a_planted_fault_is_found": 12,
     "tests/simulation/test_simulation.py::test_whatever_fails_what_must_hold_does": 6,
     "tests/sources/test_view.py::test_results_are_exact": 3,
     "tests/spark/test_engine.py::TestEqualsOneProcess::test_by_any_key": 3,
@@ -265,7 +290,7 @@ if hasattr(testing, "_get_command"):  # not public: without it, tests take longe
 _SERVER_FIXTURES = {"server", "one_server", "served"}
 
 # Of each hypothesis test ``make test`` runs this share of the examples, and no fewer than a few.
-_EXAMPLES, _FEWEST_EXAMPLES = 0.3, 10
+_EXAMPLES, _FEWEST_EXAMPLES = 0.2, 10
 _SETTINGS = "_hypothesis_internal_use_settings"  # not public: without it, all examples run
 
 _COMPILED = (
@@ -277,14 +302,15 @@ _MEMORY, _DATA_BYTES = "/dev/shm", 2e9  # pytest keeps the data of three runs
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Of ``-n auto``: two for each core, since a test waits for the processes that it starts.
+    """Of ``-n auto``: three for each core, since a test waits for the processes that it starts.
+    Two for each core leave the cores idle.
 
     In ``make check`` none does: one more than there are cores. Each process imports all tests,
-    which takes 8 seconds of processor time.
+    which takes 7 seconds of processor time.
     """
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     cores = os.cpu_count() or 1
-    wanted = cores + 1 if "not process" in config.option.markexpr else 2 * cores
+    wanted = cores + 1 if "not process" in config.option.markexpr else 3 * cores
     return max(1, min(wanted, int(memory / _PROCESS_BYTES)))
 
 
@@ -316,7 +342,11 @@ def _has_room(folder: str) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Compile all modules once, before several processes import them at the same time."""
+    """Compile all modules once, before several processes import them at the same time.
+
+    Hypothesis collects the constants of all modules too, which takes 4 seconds of each process if
+    none has stored them.
+    """
     config = session.config
     if not config.getoption("numprocesses", None) or sys.dont_write_bytecode:
         return
@@ -334,7 +364,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def _compile(config: pytest.Config, files: list[Path]) -> None:
     """Write the bytecode that is not there. Of tests it is pytest's, with rewritten assertions."""
+    warnings.simplefilter("ignore", HypothesisSideeffectWarning)  # in this process
     for path in files:
+        module = ModuleType(path.stem)
+        module.__file__ = str(path)
+        if constants_from_module is not None:
+            constants_from_module(module)
         if not path.match("test_*.py") and path.name != "conftest.py":
             compileall.compile_file(path, quiet=2)
             continue
@@ -479,7 +514,8 @@ def _file(item: pytest.Item) -> str:
 
 
 def _places(files: list[str]) -> dict[str, tuple[int, float]]:
-    """The order of files: those of ``_FIRST``, then in turns files that wait and files that do not.
+    """The order of files: those of ``_FIRST``, then in turns files that wait and files that do not,
+    of either kind those of ``_LONG`` first.
 
     Tests of the aggregator wait for servers and threads, those of the library compute. If all
     processes run one kind at a time, cores are idle for half of the time.
@@ -491,5 +527,6 @@ def _places(files: list[str]) -> dict[str, tuple[int, float]]:
     }
     for waiting in (True, False):
         some = [f for f in files if (f.startswith("tests/api/"), places[f][0]) == (waiting, last)]
+        some.sort(key=lambda file: not file.startswith(_LONG))
         places |= {file: (last, at / len(some)) for at, file in enumerate(some)}
     return places
