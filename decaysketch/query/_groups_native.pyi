@@ -30,6 +30,9 @@ class Rows:
     def sizes(
         self, function: _Float64Array, weights: _Int64Array | None = None
     ) -> _Float64Array: ...
+    def contrast(
+        self, a: _Float64Array, b: _Float64Array, ratio: _Float64Array
+    ) -> tuple[_Float64Array, _Float64Array, _Float64Array, _Float64Array]: ...
 
 def rank(
     group: _Int64Array,

@@ -33,6 +33,13 @@ cdef extern from "query/groups.h" nogil:
         uint64_t *keys[2]
         uint32_t *words[2]
 
+    ctypedef struct ds_contrast:
+        double *terms
+        double *near
+        double *sizes
+        double *amounts
+        double *squares
+
     ctypedef struct ds_group_kernels:
         void (*largest)(const int64_t *, const double *, int64_t, double *) noexcept nogil
         void (*extremes)(
@@ -45,6 +52,10 @@ cdef extern from "query/groups.h" nogil:
         void (*terms)(const ds_group_rows *, const double *, double *, double *) noexcept nogil
         void (*sizes)(
             const ds_group_rows *, const double *, const int64_t *, double *
+        ) noexcept nogil
+        void (*contrast)(
+            const ds_group_rows *, const double *, const double *, const double *,
+            const ds_contrast *
         ) noexcept nogil
         void (*rank)(
             const ds_ranked_rows *, int64_t *, const ds_sorting *, const ds_ranks *
@@ -183,6 +194,28 @@ cdef class Rows:
         with nogil:
             kernels.sizes(&self.rows, &function[0], beside, &to[0, 0])
         return found
+
+    def contrast(self, const double[::1] a, const double[::1] b, const double[::1] ratio):
+        """Sums over masses times ``a - ratio * b``, with a ratio by group: :meth:`terms`,
+        :meth:`sizes`, and sums over masses times distances from 0 and times squares: float64[2, 2
+        groups]. Groups whose ratio is NaN have no sums.
+        """
+        cdef int64_t groups = self.rows.groups
+        found, largest = np.zeros((2 * groups, DS_TERMS)), np.zeros(2 * groups)
+        found[:, DS_LEAST], found[:, DS_MOST] = np.inf, -np.inf
+        shown, drawn = np.zeros((groups, DS_SIZES)), np.zeros((2, 2 * groups))
+        cdef double[:, ::1] terms = found, sizes = shown, sums = drawn
+        cdef double[::1] near = largest
+        cdef ds_contrast to
+        for length in (a.shape[0], b.shape[0]):
+            _same(self.rows.rows, length)
+        _same(groups, ratio.shape[0])
+        if self.rows.rows:
+            to.terms, to.near, to.sizes = &terms[0, 0], &near[0], &sizes[0, 0]
+            to.amounts, to.squares = &sums[0, 0], &sums[1, 0]
+            with nogil:
+                kernels.contrast(&self.rows, &a[0], &b[0], &ratio[0], &to)
+        return found, largest, shown, drawn
 
 
 def rank(

@@ -10,14 +10,15 @@ counts, sums   ``a = f`` and ``b = f``, with the count, weight or value ``f`` pe
 means, ranks   ``a = (v - m1) / A1`` and ``b = (v - m2) / A2``, the linearised difference of
                ratios. ``A`` is a part's decayed weight and ``m`` its mean. Each residual is over
                ``1 - leverage`` (the jackknife)
-ratios         each ``r`` for which the ``A - r B`` interval contains 0 (Fieller 1954). Sums over
-               rows in one part alone are scaled by ``r``, so no search step reads them again
+ratios         each ``r`` for which the ``A - r B`` interval contains 0 (Fieller 1954,
+               :mod:`~decaysketch.query.ratio_bounds`). Sums over rows in one part alone are scaled
+               by ``r``, so no search step reads them again
 ============== =================================================================================
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -45,11 +46,12 @@ from decaysketch.query.group_sums import (
     largest,
 )
 from decaysketch.query.modifiers import Modifiers, bound_to
+from decaysketch.query.ratio_bounds import bounds
 from decaysketch.query.relations import KINDS
 from decaysketch.query.sample import Columns, Sample
 from decaysketch.query.shapes import Question
 
-__all__ = ["ROW_S", "against", "check_given", "compare_parts", "of_repetitions"]
+__all__ = ["ROW_S", "Sides", "against", "check_given", "compare_parts", "of_repetitions"]
 
 BoolArray = npt.NDArray[np.bool_]
 Float64Array = npt.NDArray[np.float64]
@@ -57,10 +59,6 @@ IntArray = npt.NDArray[np.intp]
 
 #: Processor seconds for a row. A ratio may take thirty passes.
 ROW_S: Mapping[Comparison, float] = {"difference": 400e-9, "ratio": 4e-6}
-
-_FARTHEST = 1e12  # times the ratio: an end that lies further off is none
-_STEPS = 60  # of a search
-_CLOSE = 1e-14  # relative
 
 
 class Sides(NamedTuple):
@@ -109,6 +107,12 @@ class Sides(NamedTuple):
             return np.asarray(self.of(SampleTable(sample)).floats)
         return np.where(sample.missing, np.nan, sample.values.astype(np.float64))
 
+    def kept(self, sample: Sample, *, valued: bool) -> BoolArray:
+        """Return the rows in either part, with ``valued`` only those that have a value."""
+        first, second = self.masks(sample)
+        kept = first | second
+        return kept & ~np.isnan(self.values(sample)) if valued else kept
+
 
 class _Rows(NamedTuple):
     """The rows in either part, known masses first.
@@ -130,13 +134,7 @@ class _Rows(NamedTuple):
     @classmethod
     def of(cls, parts: Parts, sides: Sides, *, valued: bool, counted: bool) -> _Rows:
         """Return the rows. With ``counted``, sums are over observations."""
-
-        def read(each: Sample) -> BoolArray:
-            first, second = sides.masks(each)
-            kept = first | second
-            return kept & ~np.isnan(sides.values(each)) if valued else kept
-
-        parts = parts.only(read)
+        parts = parts.only(lambda each: sides.kept(each, valued=valued))
         masks = sides.masks(parts.sample)
         values = sides.values(parts.sample) if valued else None
         if counted:  # after conditions are read, since it has weights of 1
@@ -170,14 +168,13 @@ class _Some(NamedTuple):
             return cls(rows.parts, rows.columns, rows.group)
         return cls(rows.parts, rows.columns.take(chosen), rows.group[chosen])
 
-    def sums(self, x: Float64Array) -> _Sums:
-        """Return the sums over masses times x."""
-        parts, columns, group = self
-        side = group + parts.size * (x < 0.0)
-        distances = np.abs(x)
-        amounts = columns.masses * distances
-        drawn = [np.bincount(side, each, 2 * parts.size) for each in (amounts, amounts * distances)]
-        return _Sums(Terms.of(*self, x), Sizes.of(*self, x), np.array(drawn))
+    def sums(self, a: Float64Array, b: Float64Array, r: Float64Array) -> _Sums:
+        """Return the sums over masses times ``a - r b``."""
+        rows = self.parts.rows(self.columns, self.group)
+        terms, near, sizes, drawn = rows.contrast(
+            *(np.ascontiguousarray(each) for each in (a, b, r))
+        )
+        return _Sums(Terms.of_columns(terms, near), Sizes.of_columns(sizes), drawn)
 
 
 class _Sums(NamedTuple):
@@ -214,7 +211,7 @@ class _Sums(NamedTuple):
 
 
 class _Contrast:
-    """Sums over masses times ``a - r b``, for any ``r >= 0`` by group.
+    """Sums over masses times ``a - r b``, for any ``r >= 0`` by group. Groups at NaN are not read.
 
     Args:
         rows: the rows.
@@ -223,11 +220,11 @@ class _Contrast:
 
     def __init__(self, rows: _Rows, a: Float64Array, b: Float64Array) -> None:
         both, fixed = (a != 0.0) & (b != 0.0), b == 0.0
-        self._fixed = _Some.of(rows, fixed).sums(a[fixed])
-        self._scaled = None
+        one = np.ones(rows.parts.size)
+        self._fixed = _Some.of(rows, fixed).sums(a[fixed], b[fixed], one)
+        self._scaled, self._both = None, None
         if (scaled := ~(both | fixed)).any():
-            self._scaled = _Some.of(rows, scaled).sums(-b[scaled])
-        self._both = None
+            self._scaled = _Some.of(rows, scaled).sums(a[scaled], b[scaled], one)
         if both.any():
             self._both = _Some.of(rows, both), a[both], b[both]
 
@@ -238,8 +235,28 @@ class _Contrast:
             found = found.plus(self._scaled.times(r))
         if self._both is not None:
             some, a, b = self._both
-            found = found.plus(some.sums(a - r[some.group] * b))
+            found = found.plus(some.sums(a, b, r))
         return found
+
+
+def _switches(rows: _Rows, a: Float64Array, b: Float64Array) -> Float64Array:
+    """Return the positive r, up to two by group, at which known rows begin or cease to show much
+    larger terms than sampled ones, see :meth:`~decaysketch.query.group_sums.Sizes.largest`.
+    float64[2, groups], NaN where there is none.
+    """
+    head, tail = slice(0, rows.columns.exact), slice(rows.columns.exact, None)
+    near, far, variances = rows.group[head], rows.group[tail], rows.columns.variances[tail]
+    spread, shown = rows.parts.sum(far, variances), np.bincount(near, minlength=rows.parts.size)
+    larger = aggregates.LARGER * np.maximum(shown, 1)
+    square, linear, constant = (
+        spread * rows.parts.sum(near, term[head])
+        - larger * rows.parts.sum(far, variances * term[tail])
+        for term in (b * b, -2.0 * a * b, a * a)
+    )
+    root = np.sqrt(linear * linear - 4.0 * square * constant)
+    stable = -0.5 * (linear + np.copysign(root, linear))
+    found = np.array([stable / square, constant / stable])
+    return np.where((found > 0.0) & np.isfinite(found), found, np.nan)
 
 
 def compare_parts(
@@ -371,7 +388,7 @@ class _Summed(NamedTuple):
         unequal, larger = np.zeros(parts.size, np.bool_), np.ones(parts.size)
         if self.light is not None:
 
-            def x_of(some: BoolArray) -> Float64Array:
+            def x_of(some: IntArray) -> Float64Array:
                 factors = rows.first[some] - r[rows.group[some]] * rows.second[some]
                 return np.asarray(alpha * self.x[some] * factors)
 
@@ -427,7 +444,7 @@ def _of_sums(rows: _Rows, aggregate: str, how: Comparison) -> Estimates:
         (name, groups & some)
         for name, groups in _caveats(sums, around, unequal, light, factors, aggregate)
     ]
-    ends = _roots(value, ends_at, some & (parts.step > 0.0))
+    ends = bounds(value, ends_at, some & (parts.step > 0.0))
     spread, step = around.spread / below**2, around.step / below
     counts = np.where(some, rows.counts, 0)
     return estimates_of(parts, ends, spread, step, counts, caveats, least=0.0, most=np.inf)
@@ -509,7 +526,9 @@ def _of_means(rows: _Rows, how: Comparison, at_most: float | None) -> Estimates:
     by = np.where(some, 1.0 / m2, 1.0) if ratio else 1.0
     if ratio:
         value = np.where(level, 1.0, middle)
-        ends = _roots(value, lambda r: balance(r).ends, some & ~level & (parts.step > 0.0))
+        searched = some & ~level & (parts.step > 0.0)
+        jumps = np.sort(_switches(rows, one, other), axis=0)
+        ends = bounds(value, lambda r: balance(r).ends, searched, jumps)
     else:
         value = np.where(level, 0.0, around.ends.value)
         ends = Interval(
@@ -525,68 +544,6 @@ def _of_means(rows: _Rows, how: Comparison, at_most: float | None) -> Estimates:
     caveats = [("equal-values", level), ("few-rows", around.few & some & ~level)]
     counts = np.where(some, rows.counts, 0)
     return estimates_of(parts, ends, spread, step, counts, caveats, least=least, most=most)
-
-
-# ------------------------------------------------------------------------------------------- roots
-
-
-def _roots(
-    ratio: Float64Array, ends_at: Callable[[Float64Array], Interval], some: BoolArray
-) -> Interval:
-    """Return the least and the largest r for which the ``A - r B`` interval contains 0.
-
-    Args:
-        ratio: A over B by group.
-        ends_at: the interval for each r.
-        some: the groups to search. Others have the ratio itself.
-    """
-    middle = np.where(some, ratio, 1.0)
-    if not some.any():
-        return Interval(ratio, ratio, ratio)
-    zero = np.zeros(len(middle))
-    around, lowest = ends_at(middle), ends_at(zero).lower
-    positive = some & (lowest > 0.0)
-    least = _crossing(lambda r: ends_at(r).lower, zero, middle, lowest, around.lower, positive)
-    low, high = middle, np.maximum(2.0 * middle, 1e-12)
-    at_low, at_high = around.upper, ends_at(high).upper
-    while (more := some & (at_high >= 0.0) & (high <= _FARTHEST * np.maximum(middle, 1.0))).any():
-        low, at_low = np.where(more, high, low), np.where(more, at_high, at_low)
-        high = np.where(more, 2.0 * high, high)
-        at_high = np.where(more, ends_at(high).upper, at_high)
-    bounded = some & (at_high < 0.0) & (high <= _FARTHEST * np.maximum(middle, 1.0))
-    most = _crossing(lambda r: ends_at(r).upper, low, high, at_low, at_high, bounded)
-    return Interval(
-        ratio, np.where(some, np.where(positive, least, 0.0), ratio),
-        np.where(some, np.where(bounded, most, np.inf), ratio),
-    )  # fmt: skip
-
-
-def _crossing(
-    of: Callable[[Float64Array], Float64Array], low: Float64Array, high: Float64Array,
-    at_low: Float64Array, at_high: Float64Array, some: BoolArray,
-) -> Float64Array:  # fmt: skip
-    """Return the place between two others where a function becomes negative, by group, by
-    inverse quadratic interpolation where it is safe, else by bisection (Chandrupatla 1997).
-    """
-    x1, x2, f1, f2 = high, low, at_high, at_low
-    share = np.full(len(low), 0.5)
-    for _ in range(_STEPS):
-        x = np.where(some, x1 + share * (x2 - x1), x1)
-        found = np.where(some, of(x), f1)
-        same = (found > 0.0) == (f1 > 0.0)
-        x3, f3 = np.where(same, x1, x2), np.where(same, f1, f2)
-        x2, f2 = np.where(same | ~some, x2, x1), np.where(same | ~some, f2, f1)
-        x1, f1 = x, found
-        close = np.abs(_CLOSE * x1 / (x2 - x1))
-        some = some & (close <= 0.5) & (f1 != 0.0)
-        if not some.any():
-            break
-        xi, phi = (x1 - x2) / (x3 - x2), (f1 - f2) / (f3 - f2)
-        safe = (phi * phi < xi) & ((1.0 - phi) * (1.0 - phi) < 1.0 - xi)
-        inner = f1 / (f2 - f1) * (f3 / (f2 - f3))
-        inner += (x3 - x1) / (x2 - x1) * (f1 / (f3 - f1)) * (f2 / (f3 - f2))
-        share = np.clip(np.where(safe, inner, 0.5), close, 1.0 - close)
-    return np.where(np.abs(f2) < np.abs(f1), x2, x1)
 
 
 # ------------------------------------------------------------------------------------------ queries

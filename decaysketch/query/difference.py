@@ -13,7 +13,8 @@ not retained, as large as the largest coefficient with that sign over the sample
 counts, sums   ``c = (g1 - g2) f``, with ``f`` the count, weight or value of a unit of mass
 means, ranks   ``c = g1 (v - m1) / A1 - g2 (v - m2) / A2``, the linearised difference of ratios.
                ``A`` is the decayed weight and ``m`` the mean
-ratios         each ``r`` for which the ``A - r B`` interval contains 0 (Fieller 1954, by bisection)
+ratios         each ``r`` for which the ``A - r B`` interval contains 0 (Fieller 1954,
+               :mod:`~decaysketch.query.ratio_bounds`)
 ============== =================================================================================
 
 ``g1`` and ``g2`` are the decay weights for a row at each result's time. They are 0 for later
@@ -52,6 +53,7 @@ from decaysketch.query.aggregates import (
 from decaysketch.query.columns import SampleTable
 from decaysketch.query.estimate import Estimate, Interval, check_confidence
 from decaysketch.query.modifiers import valued_by
+from decaysketch.query.ratio_bounds import bounds
 from decaysketch.query.sample import Columns, Fading, Sample, pool
 from decaysketch.query.unseen_rows import ApartGrid, Grid, Reach
 
@@ -78,8 +80,6 @@ Filters = tuple[Bound | None, Bound | None]
 """Of either side of a comparison."""
 
 COUNTED = ("count", "rate", "total")  # sums over observations, not over their weights
-_HALVINGS = 50  # of a bisection: 15 digits
-_FARTHEST = 1e12  # times the ratio: an end that lies further off is none
 
 
 class Moment(NamedTuple):
@@ -275,7 +275,7 @@ def compare(
     Raises:
         ParameterError: an unknown ``how``, or a ratio of values that may be negative.
 
-    Complexity: O(n log n). A ratio takes about a hundred times as long as a difference.
+    Complexity: O(n log n). A ratio takes about thirty times as long as a difference.
     """
     confidence = checked(how, confidence)
     valued = aggregate in ("mean", "rank", "total")
@@ -353,7 +353,7 @@ def _of_sums(
         factors = first.weights - ratio * second.weights
         around = around._replace(caveats=of_values(columns, f, factors, around.caveats))
     exact = rows.sample.exact
-    ends = Interval(ratio, ratio, ratio) if exact else _roots(ratio, lambda r: balance(r).ends)
+    ends = Interval(ratio, ratio, ratio) if exact else _bounds(ratio, balance)
     ends = Interval(*(by * end for end in ends))
     return rows.estimate(ends, around, by / below, confidence).over(magnitude)
 
@@ -404,22 +404,16 @@ def _either(size: tuple[float, float], rise: float, fall: float) -> tuple[float,
     return max(times(up, rise), times(down, fall)), max(times(up, fall), times(down, rise))
 
 
-def _roots(ratio: float, balance: Callable[[float], Interval]) -> Interval:
+def _bounds(ratio: float, balance: Callable[[float], _Linear]) -> Interval:
     """Return the least and the largest r for which the ``A - r B`` interval contains 0."""
-    least, high = 0.0, ratio
-    if balance(0.0).lower > 0.0:
-        for _ in range(_HALVINGS):
-            middle = 0.5 * (least + high)
-            least, high = (middle, high) if balance(middle).lower > 0.0 else (least, middle)
-    low, high = ratio, max(2.0 * ratio, 1e-12)
-    while balance(high).upper >= 0.0:
-        high *= 2.0
-        if high > _FARTHEST * max(ratio, 1.0):
-            return Interval(ratio, least, math.inf)
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if balance(middle).upper >= 0.0 else (low, middle)
-    return Interval(ratio, least, high)
+
+    def ends_at(r: Float64Array) -> Interval:
+        at = float(r[0])
+        ends = (math.nan,) * 3 if math.isnan(at) else balance(at).ends
+        return Interval(*(np.array([end]) for end in ends))
+
+    found = bounds(np.array([ratio]), ends_at, np.ones(1, np.bool_))
+    return Interval(ratio, float(found.lower[0]), float(found.upper[0]))
 
 
 def check_positive(values: Float64Array, name: str) -> None:
@@ -494,7 +488,7 @@ def _of_means(rows: _Rows, how: Comparison, confidence: float, at_most: float | 
         around = balance(value)
         ends = Interval(value, value, value)
         if not sample.exact:
-            ends = _roots(value, lambda r: balance(r).ends)
+            ends = _bounds(value, balance)
         return rows.estimate(ends, around, by, confidence)
     around = balance(1.0)
     value, lower, upper = around.ends

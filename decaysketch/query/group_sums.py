@@ -226,7 +226,8 @@ def estimates_of(
     """
     sample = parts.sample
     exact = ~(parts.step > 0.0)
-    stderr = np.sqrt(np.maximum(spread, 0.5 * parts.thinning * step * step))
+    with np.errstate(over="ignore"):
+        stderr = np.sqrt(np.maximum(spread, 0.5 * parts.thinning * step * step))
     value, lower, upper = (np.array(end, np.float64) for end in ends)
     lower[exact] = upper[exact] = value[exact]
     stderr[exact] = 0.0
@@ -276,7 +277,11 @@ class Terms(NamedTuple):
             group: the group of each row.
             x: the summed value per unit weight.
         """
-        terms, near = parts.rows(columns, group).terms(np.ascontiguousarray(x))
+        return cls.of_columns(*parts.rows(columns, group).terms(np.ascontiguousarray(x)))
+
+    @classmethod
+    def of_columns(cls, terms: Float64Array, near: Float64Array) -> Terms:
+        """Return the terms from a kernel's columns."""
         return cls._make([*np.ascontiguousarray(terms.T), near])
 
     def times(self, factor: Float64Array) -> Terms:
@@ -407,7 +412,13 @@ class Sizes(NamedTuple):
     ) -> Sizes:  # fmt: skip
         """Return the sizes. Arguments as in :meth:`Terms.of`."""
         weights = columns.weights if over_weights else None
-        sizes = parts.rows(columns, group).sizes(np.ascontiguousarray(function), weights)
+        return cls.of_columns(
+            parts.rows(columns, group).sizes(np.ascontiguousarray(function), weights)
+        )
+
+    @classmethod
+    def of_columns(cls, sizes: Float64Array) -> Sizes:
+        """Return the sizes from a kernel's columns."""
         return cls(*np.ascontiguousarray(sizes.T))
 
     def times(self, factor: Float64Array) -> Sizes:
@@ -464,6 +475,7 @@ class LightRows:
         self, parts: Parts, columns: Columns, group: IntArray, function: Float64Array
     ) -> None:
         self._parts, self._columns, self._group, self._function = parts, columns, group, function
+        self._taken: dict[int, tuple[IntArray, Columns, Float64Array]] = {}
         whole, size = slice(0, columns.whole), parts.size
         self._shown = np.bincount(group[whole], minlength=size)
         self._near = np.abs(function[whole]) / columns.weights[whole]
@@ -486,7 +498,7 @@ class LightRows:
         return np.where(more, 0.5 * (1.0 + ratio), 1.0)
 
     def unequal(
-        self, terms: Terms, step: Float64Array, x_of: Callable[[BoolArray], Float64Array]
+        self, terms: Terms, step: Float64Array, x_of: Callable[[IntArray], Float64Array]
     ) -> BoolArray:
         """Return the groups. For groups with an outstanding row,
         :func:`~decaysketch.query.aggregates.hinges` decides.
@@ -494,7 +506,7 @@ class LightRows:
         Args:
             terms: the sampled terms.
             step: a hit's mass times the largest coefficient, for each group.
-            x_of: returns some rows' summed values per unit weight.
+            x_of: returns some rows' summed values per unit weight. Rows are numbers.
         """
         bound = aggregates.LIGHTER * np.maximum(*halves(terms.jump))
         suspicious = (self._shown >= aggregates.SOME) & (step * self._nearest > bound)
@@ -507,12 +519,20 @@ class LightRows:
         suspicious |= self._parts.sample.later is not None and not self._parts.grouped
         found = np.zeros(len(suspicious), np.bool_)
         for number in np.flatnonzero(suspicious).tolist():
-            rows = self._group == number
-            columns, x = self._columns.take(rows), x_of(rows)
-            far = x[columns.exact :]
+            rows, columns, function = self._of(number)
+            far = x_of(rows)[columns.exact :]
             variances, jumps = columns.variances[columns.exact :], columns.jumps[columns.exact :]
             found[number] = "unequal-weights" in aggregates.hinges(
-                self._parts.sample, columns, self._function[rows], variances * (far * far),
-                jumps * far, float(step[number]),
+                self._parts.sample, columns, function, variances * (far * far), jumps * far,
+                float(step[number]),
             )  # fmt: skip
         return found
+
+    def _of(self, number: int) -> tuple[IntArray, Columns, Float64Array]:
+        """Return a group's row numbers, rows, and summed values."""
+        if number not in self._taken:
+            mask = self._group == number
+            self._taken[number] = (
+                np.flatnonzero(mask), self._columns.take(mask), self._function[mask]
+            )  # fmt: skip
+        return self._taken[number]

@@ -47,44 +47,68 @@ static void residuals(
     }
 }
 
-static void terms(const ds_group_rows *r, const double *x, double *found, double *near) {
-    for (int64_t k = 0; k < r->exact; k++) {
-        const int64_t side = r->group[k] + (x[k] < 0.0 ? r->groups : 0);
-        const double size = fabs(x[k]);
+/* A term: one row's mass times x. */
+static inline void add_term(
+    const ds_group_rows *r, int64_t k, double x, double *restrict found, double *restrict near
+) {
+    const int64_t side = r->group[k] + (x < 0.0 ? r->groups : 0);
+    const double size = fabs(x);
+    if (k < r->exact) {
         near[side] = size > near[side] ? size : near[side];
+        return;
     }
-    for (int64_t k = r->exact; k < r->rows; k++) {
-        double *of = found + (r->group[k] + (x[k] < 0.0 ? r->groups : 0)) * DS_TERMS;
-        const double size = fabs(x[k]), variance = r->variances[k] * x[k] * x[k];
-        const double hit = r->jumps[k] * size;
-        of[DS_SAMPLED] += r->masses[k] * size;
-        of[DS_SPREAD] += variance;
-        of[DS_SKEW] += variance * (r->jumps[k] - 0.5 * r->decayed[k]) * size;
-        of[DS_SEEN_MASS] += size > 0.0 ? r->masses[k] : 0.0;
-        of[DS_JUMP] = hit > of[DS_JUMP] ? hit : of[DS_JUMP];
-        of[DS_LARGEST_SPREAD] = variance > of[DS_LARGEST_SPREAD] ? variance : of[DS_LARGEST_SPREAD];
-        of[DS_LEAST] = x[k] < of[DS_LEAST] ? x[k] : of[DS_LEAST];
-        of[DS_MOST] = x[k] > of[DS_MOST] ? x[k] : of[DS_MOST];
+    double *of = found + side * DS_TERMS;
+    const double variance = r->variances[k] * x * x, hit = r->jumps[k] * size;
+    of[DS_SAMPLED] += r->masses[k] * size;
+    of[DS_SPREAD] += variance;
+    of[DS_SKEW] += variance * (r->jumps[k] - 0.5 * r->decayed[k]) * size;
+    of[DS_SEEN_MASS] += size > 0.0 ? r->masses[k] : 0.0;
+    of[DS_JUMP] = hit > of[DS_JUMP] ? hit : of[DS_JUMP];
+    of[DS_LARGEST_SPREAD] = variance > of[DS_LARGEST_SPREAD] ? variance : of[DS_LARGEST_SPREAD];
+    of[DS_LEAST] = x < of[DS_LEAST] ? x : of[DS_LEAST];
+    of[DS_MOST] = x > of[DS_MOST] ? x : of[DS_MOST];
+}
+
+static void terms(const ds_group_rows *r, const double *x, double *found, double *near) {
+    for (int64_t k = 0; k < r->rows; k++) add_term(r, k, x[k], found, near);
+}
+
+static inline void add_size(
+    const ds_group_rows *r, int64_t k, double f, const int64_t *weights, double *found
+) {
+    double *of = found + r->group[k] * DS_SIZES;
+    of[DS_UP] = f > of[DS_UP] ? f : of[DS_UP];
+    of[DS_DOWN] = -f > of[DS_DOWN] ? -f : of[DS_DOWN];
+    if (k < r->exact) {
+        of[DS_SHOWN] += 1.0;
+        of[DS_SHOWN_SQUARE] += f * f;
+    } else {
+        of[DS_FAR_SPREAD] += r->variances[k];
+        of[DS_FAR_SQUARE] += r->variances[k] * f * f;
+        of[DS_MASS] += r->masses[k];
+        if (weights) of[DS_COUNTED] += r->masses[k] / (double)weights[k];
     }
 }
 
 static void sizes(
     const ds_group_rows *r, const double *function, const int64_t *weights, double *found
 ) {
+    for (int64_t k = 0; k < r->rows; k++) add_size(r, k, function[k], weights, found);
+}
+
+static void contrast(
+    const ds_group_rows *r, const double *a, const double *b, const double *ratio,
+    const ds_contrast *to
+) {
     for (int64_t k = 0; k < r->rows; k++) {
-        double *of = found + r->group[k] * DS_SIZES;
-        const double f = function[k];
-        of[DS_UP] = f > of[DS_UP] ? f : of[DS_UP];
-        of[DS_DOWN] = -f > of[DS_DOWN] ? -f : of[DS_DOWN];
-        if (k < r->exact) {
-            of[DS_SHOWN] += 1.0;
-            of[DS_SHOWN_SQUARE] += f * f;
-        } else {
-            of[DS_FAR_SPREAD] += r->variances[k];
-            of[DS_FAR_SQUARE] += r->variances[k] * f * f;
-            of[DS_MASS] += r->masses[k];
-            if (weights) of[DS_COUNTED] += r->masses[k] / (double)weights[k];
-        }
+        const int64_t g = r->group[k];
+        if (isnan(ratio[g])) continue;
+        const double x = a[k] - ratio[g] * b[k], amount = r->masses[k] * fabs(x);
+        const int64_t side = g + (x < 0.0 ? r->groups : 0);
+        add_term(r, k, x, to->terms, to->near);
+        add_size(r, k, x, 0, to->sizes);
+        to->amounts[side] += amount;
+        to->squares[side] += amount * fabs(x);
     }
 }
 
@@ -184,6 +208,7 @@ DS_TABLE(ds_group_kernels, ds_group) = {
     .residuals = residuals,
     .terms = terms,
     .sizes = sizes,
+    .contrast = contrast,
     .rank = rank,
     .reach = reach,
 };

@@ -28,6 +28,12 @@ enum {
     DS_SIZES
 };
 
+/* Results over masses times x: terms[2 groups][DS_TERMS] and near[2 groups], sizes[groups][DS_SIZES],
+   and sums over masses times |x| and times x * x: amounts[2 groups], squares[2 groups]. */
+typedef struct {
+    double *terms, *near, *sizes, *amounts, *squares;
+} ds_contrast;
+
 /* Rows with a value by group and value. */
 typedef struct {
     const int64_t *group;
@@ -64,6 +70,11 @@ typedef struct {
     /* found[groups][DS_SIZES] */
     void (*sizes)(
         const ds_group_rows *, const double *function, const int64_t *weights, double *found
+    );
+    /* all of these for x = a - ratio of its group * b, except in groups whose ratio is NaN */
+    void (*contrast)(
+        const ds_group_rows *, const double *a, const double *b, const double *ratio,
+        const ds_contrast *
     );
     /* sort and sum rows by group and value. next: a number for each group. room: for the largest */
     void (*rank)(

@@ -14,7 +14,7 @@ from decaysketch.core.text.expression import Bound, Kind, Schema
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 from decaysketch.query import aggregates, grouped, relations
 from decaysketch.query.buckets import ENDS, by_group, reads_ranges
-from decaysketch.query.comparisons import against
+from decaysketch.query.comparisons import Sides, against
 from decaysketch.query.dispatch import given_to
 from decaysketch.query.estimate import Estimate, check_confidence
 from decaysketch.query.group_keys import Keys, number_groups
@@ -347,7 +347,7 @@ class GroupedView:
         sample, group = parts.sample, keys.numbers[0]
         if sample.redraw is None or float(sample.decayed.min(initial=1.0)) >= FAINT:
             return found
-        counted = ~sample.missing if "values" in question.needs else np.ones(len(group), np.bool_)
+        counted = self._counted(question, sample)
         newest = np.full(keys.size, math.inf)
         newest[group[counted]] = 0.0
         np.maximum.at(newest, group[counted], sample.decayed[counted])
@@ -362,12 +362,22 @@ class GroupedView:
             for each, estimate in zip(lists, answer if several else [answer], strict=True):
                 each.value[number], each.stderr[number] = estimate.value, estimate.stderr
                 each.lower[number], each.upper[number] = estimate.lower, estimate.upper
+                each.rows[number] = estimate.rows
+                if each.changed is not None:
+                    each.changed[number] = estimate.changed
         lost = np.zeros(keys.size, np.bool_)
         lost[faint] = True
         marked = [
             replace(each, caveats=(*each.caveats, ("faded", lost & ~each.exact))) for each in lists
         ]
         return EstimateLists(tuple(marked)) if several else marked[0]
+
+    def _counted(self, question: Question[Any], sample: Sample) -> npt.NDArray[np.bool_]:
+        """Return the rows that an aggregate reads."""
+        valued = "values" in question.needs
+        if self._modifiers.versus is not None:
+            return Sides.of_modifiers(self._modifiers, self._schema).kept(sample, valued=valued)
+        return ~sample.missing if valued else np.ones(len(sample), np.bool_)
 
     # ------------------------------------------------------------------------------- one by one
 

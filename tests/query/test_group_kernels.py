@@ -100,6 +100,28 @@ def test_sizes(
     assert np.array_equal(found.T, expected)
 
 
+def test_a_contrast_is_terms_and_sizes_of_its_difference(
+    rng: np.random.Generator, columns: dict[str, Column], group: npt.NDArray[np.int64]
+) -> None:
+    a, b = rng.normal(0.0, 1.0, ROWS), rng.normal(0.0, 1.0, ROWS)
+    ratio = rng.random(GROUPS)
+    ratio[2] = np.nan  # not read
+    rows = native.Rows(group, **columns, exact=EXACT, groups=GROUPS)
+    terms, near, sizes, drawn = rows.contrast(a, b, ratio)
+    x = a - ratio[group] * b
+    x[group == 2] = 0.0
+    expected, expected_near = rows.terms(x)
+    others, both = np.arange(GROUPS) != 2, np.arange(2 * GROUPS) % GROUPS != 2
+    assert np.array_equal(terms[both], expected[both])
+    assert np.array_equal(near, expected_near)
+    assert np.array_equal(sizes[others], rows.sizes(x)[others])
+    side, amounts = group + GROUPS * (x < 0.0), columns["masses"] * np.abs(x)
+    assert np.array_equal(drawn, [by_side(side, amounts), by_side(side, amounts * np.abs(x))])
+    assert not terms[[2, 2 + GROUPS], :6].any()
+    with pytest.raises(ValueError, match="columns of 7 and 6 rows"):
+        rows.contrast(a, b, ratio[1:])
+
+
 @pytest.mark.parametrize("kind", ["ties", "distinct", "integers"])
 def test_ranks(
     rng: np.random.Generator, columns: dict[str, Column], group: npt.NDArray[np.int64], kind: str

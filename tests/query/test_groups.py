@@ -203,6 +203,28 @@ def test_faint_groups_are_scaled_for_themselves() -> None:
     assert table[0].answer.value == pytest.approx(alone.value)
 
 
+@pytest.mark.parametrize("how", ["difference", "ratio"])
+def test_faint_groups_are_compared_by_their_own_scale(how: Any) -> None:
+    """Parts name their rows, so a newer row in neither part does not hide that both are faint. In a
+    stream with several number columns, this rejected the query.
+    """
+    ids = np.arange(300)
+    params = ds.SketchParams(max_weight=1, id_bits=40, capacity=100, columns="x float64, z int64")
+    sketch = ds.DecaySketch(params)
+    x, z = 5.0 + ids % 4, np.where(ids < 200, ids % 2, 2)
+    sketch.update({"x": x, "z": z}, 1, np.where(ids < 200, ids, 2_000 + ids), ids)
+    decay = "exponential(half_life=2)"
+    asked: dict[str, Any] = {"of": "x", "where": "z == 1", "versus": "z == 0", "how": how}
+    table = sketch.at(decay).modified(Modifiers(**asked, by=("z >= 0",))).ask("mean")
+    alone = sketch.at(decay, 199).modified(Modifiers(**asked)).ask("mean")
+    found = table[0].answer
+    assert (found.value, found.lower, found.upper) == pytest.approx(
+        (alone.value, alone.lower, alone.upper), rel=1e-9
+    )
+    assert (found.changed, found.rows) == (alone.changed, alone.rows)
+    assert not math.isnan(alone.value)
+
+
 def test_a_group_of_null_is_one_of_its_own() -> None:
     sketch = build(capacity=ROWS)
     for keys in (["v", "w"], "v, w"):
