@@ -38,6 +38,7 @@ from decaysketch.errors import ObservationError
 
 __all__ = [
     "MAX_TEXTS",
+    "Dictionaries",
     "Record",
     "Records",
     "RecordsOfEach",
@@ -331,7 +332,37 @@ def comparable_keys(parts: Sequence[Records]) -> list[Int64Array]:
 # ---------------------------------------------------------------------------------------- encoding
 
 
-def encode_records(given: Any, types: ColumnTypes, rows: int) -> Records:
+class Dictionaries:
+    """The last Arrow dictionary in each text column, with its texts.
+
+    Batches from one source mostly have equal dictionaries. To compare their bytes costs far less
+    than to read and check each text again. Equal dictionaries give the same tuple, so that other
+    code recognizes them too.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[Any, tuple[str, ...]]] = {}
+
+    def texts(self, name: str, dictionary: Any) -> tuple[str, ...]:
+        """Return the texts in a column's Arrow dictionary. O(bytes)."""
+        known = self._last.get(name)
+        if known is not None and known[0].equals(dictionary):
+            return known[1]
+        return tuple(dictionary.to_pylist())
+
+    def checked(self, name: str, texts: Sequence[str]) -> bool:
+        """Return whether these are the column's last texts, which are all in bounds."""
+        return name in self._last and self._last[name][1] is texts
+
+    def remember(self, name: str, dictionary: Any, texts: Sequence[str]) -> None:
+        """Store texts that are all in bounds."""
+        if isinstance(texts, tuple):
+            self._last[name] = dictionary, texts
+
+
+def encode_records(
+    given: Any, types: ColumnTypes, rows: int, dictionaries: Dictionaries | None = None
+) -> Records:
     """Return columns in the form that kernels accept.
 
     Args:
@@ -339,6 +370,7 @@ def encode_records(given: Any, types: ColumnTypes, rows: int) -> Records:
             mapping for each row. A single value serves all rows. A missing column is null.
         types: declared columns.
         rows: row count.
+        dictionaries: the Arrow dictionaries in the batches before, to which this batch's are added.
 
     Raises:
         ObservationError: a column is not declared, has another length, or has a value that its type
@@ -349,8 +381,8 @@ def encode_records(given: Any, types: ColumnTypes, rows: int) -> Records:
     if isinstance(given, Records) and given.types == types:
         columns = given.columns
     else:
-        named = _by_name(given, types, rows)
-        columns = tuple(_encoded(name, kind, named.get(name), rows) for name, kind in types)
+        named, known = _by_name(given, types, rows), dictionaries or Dictionaries()
+        columns = tuple(_encoded(name, kind, named.get(name), rows, known) for name, kind in types)
     for (name, _), column in zip(types, columns, strict=True):
         if len(column.keys) != rows:
             raise ObservationError(
@@ -412,14 +444,20 @@ def _nearest(name: object, known: Sequence[str]) -> str:
     return f": did you mean {near[0]!r}?" if near else ""
 
 
-def _encoded(name: str, kind: ColumnType, given: Any, rows: int) -> Record:
+def _encoded(
+    name: str, kind: ColumnType, given: Any, rows: int, dictionaries: Dictionaries
+) -> Record:  # fmt: skip
     if given is None:
         return Record(np.full(rows, MISSING_KEY, np.int64))
     if isinstance(given, Record):  # encoded and checked already
         return given
-    given = _plain(given, kind)
+    dictionary, given = _plain(given, kind)
+    if dictionary is not None:
+        given = EncodedLabels(dictionaries.texts(name, dictionary), given)
     try:
-        if kind == "text":
+        if dictionary is not None and dictionaries.checked(name, given.texts):
+            found = _of_checked(given)
+        elif kind == "text":
             found = _texts(given)
         elif kind == "bool":
             found = Record(_truths(given))
@@ -434,14 +472,16 @@ def _encoded(name: str, kind: ColumnType, given: Any, rows: int) -> Record:
     return found
 
 
-def _plain(given: Any, kind: ColumnType) -> Any:
-    """Return Arrow, pandas or polars columns as NumPy columns, other ones unchanged."""
+def _plain(given: Any, kind: ColumnType) -> tuple[Any, Any]:
+    """Return Arrow, pandas or polars columns as NumPy columns, other ones unchanged. Text columns
+    of Arrow are positions, after their Arrow dictionary. It is None for all others.
+    """
     if type(given).__module__.startswith("pandas"):
-        return given.astype(object).where(given.notna(), None).to_numpy()
+        return None, given.astype(object).where(given.notna(), None).to_numpy()
     if type(given).__module__.startswith("polars"):
         given = given.to_arrow()
     if not type(given).__module__.startswith("pyarrow"):
-        return given
+        return None, given
     import pyarrow as pa  # only where it is there already
 
     if isinstance(given, pa.ChunkedArray):
@@ -449,18 +489,20 @@ def _plain(given: Any, kind: ColumnType) -> Any:
     if kind == "text" and not pa.types.is_null(given.type):
         if not pa.types.is_dictionary(given.type):
             given = given.dictionary_encode()
-        numbers = given.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-        return EncodedLabels(given.dictionary.to_pylist(), numbers)
+        numbers = given.indices.cast(pa.int64())
+        if numbers.null_count:
+            numbers = numbers.fill_null(-1)
+        return given.dictionary, numbers.to_numpy(zero_copy_only=False)
     if pa.types.is_dictionary(given.type):
         given = given.dictionary_decode()
     if pa.types.is_null(given.type):
-        return [None] * len(given)
+        return None, [None] * len(given)
     if pa.types.is_decimal(given.type):
         given = given.cast(pa.float64())
     gaps = given.is_null().to_numpy(zero_copy_only=False) if given.null_count else None
     data = given.fill_null(False if kind == "bool" else 0) if given.null_count else given
     column = data.to_numpy(zero_copy_only=False)
-    return column if gaps is None else np.ma.MaskedArray(column, gaps)
+    return None, column if gaps is None else np.ma.MaskedArray(column, gaps)
 
 
 def _without_nan(given: Any) -> Any:
@@ -508,10 +550,24 @@ def _no_truth(row: int, value: Any) -> ObservationError:
     )  # fmt: skip
 
 
+def _keys_of(given: EncodedLabels) -> Int64Array:
+    """Return positions, ``MISSING_KEY`` where null."""
+    keys = np.asarray(given.numbers, np.int64)
+    if keys.min(initial=0) >= 0:
+        return keys
+    return np.where(keys < 0, np.int64(MISSING_KEY), keys)
+
+
+def _of_checked(given: EncodedLabels) -> Record:
+    """Return texts that are all in bounds."""
+    if len(given.texts) > len(given.numbers):  # many that no row has
+        return _some_texts(given.texts, _keys_of(given))
+    return Record(_keys_of(given), given.texts)
+
+
 def _texts(given: Any) -> Record:
     if isinstance(given, EncodedLabels):
-        texts, keys = given.texts, np.asarray(given.numbers, np.int64)
-        keys = np.where(keys < 0, np.int64(MISSING_KEY), keys)
+        texts, keys = given.texts, _keys_of(given)
         if len(texts) > len(keys) or None in texts:  # many that no row has
             return _some_texts(texts, keys)
         _check_texts(texts, lambda place: int(np.argmax(keys == place)))
@@ -578,9 +634,10 @@ def _refuse_text(row: int, text: Any) -> NoReturn:
 
 
 def prepare_records(
-    params: SketchParams, values: Any, weights: Any, timestamps: Any, ids: Any
-) -> tuple[Records, Observations]:
-    """Validate a batch with columns.
+    params: SketchParams, values: Any, weights: Any, timestamps: Any, ids: Any,
+    dictionaries: Dictionaries | None = None,
+) -> tuple[Records, Observations]:  # fmt: skip
+    """Validate a batch with columns. Arguments as in :func:`encode_records`.
 
     Returns:
         The columns, and the others as :func:`~decaysketch.core.observations.prepare` returns them,
@@ -591,5 +648,5 @@ def prepare_records(
     """
     batch = prepare(params, None, weights, timestamps, ids)
     rows = len(batch.ids)
-    records = encode_records(values, params.columns, rows)
+    records = encode_records(values, params.columns, rows, dictionaries)
     return records, batch._replace(value_keys=np.arange(rows, dtype=np.int64))

@@ -11,7 +11,7 @@ import secrets
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from itertools import islice, repeat
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -180,6 +180,7 @@ class RetainedRecords(_Retained, RecordRows):
         self._ranked = [0] * len(params.columns)  # texts that have a rank
         self._rising: list[tuple[str, ...]] = [()] * len(params.columns)  # these, by rank
         self._measured = [(0, 0)] * len(params.columns)  # texts, and the bytes that they take
+        self._mapped: list[_Mapped | None] = [None] * len(params.columns)
         super().__init__(params, copy)
         self._ranks: list[Int64Array | None] = [None] * len(params.columns)
 
@@ -205,13 +206,13 @@ class RetainedRecords(_Retained, RecordRows):
         """Admit valid rows, in parts: a compaction may renumber texts, so it must not run between
         numbering texts and storing a part's rows. It then has dictionaries of its own.
         """
-        maps, numbered = self._maps(records.columns), list(self._texts)
+        maps, numbered = self._batch_maps(records.columns), list(self._texts)
         for stop in range(len(ids), 0, -_RECORDS_AT_ONCE):  # the last rows are mostly the latest
             part = slice(max(stop - _RECORDS_AT_ONCE, 0), stop)
             count = part.stop - part.start
             self.expect(count)
             if any(known is not each for known, each in zip(numbered, self._texts, strict=True)):
-                maps, numbered = self._maps(records.columns), list(self._texts)
+                maps, numbered = self._batch_maps(records.columns), list(self._texts)
             first = self.gathered
             self.admit(
                 np.arange(count, dtype=np.int64), weights[part], times[part], ids[part],
@@ -225,6 +226,23 @@ class RetainedRecords(_Retained, RecordRows):
             None if known is None else _numbers(known, column.texts)
             for known, column in zip(self._texts, columns, strict=True)
         ]
+
+    def _batch_maps(self, columns: Sequence[Record]) -> list[Int64Array | None]:
+        """Return the same for a batch. Often its texts are those of the batch before, see
+        :class:`~decaysketch.core.records.Dictionaries`.
+        """
+        maps: list[Int64Array | None] = []
+        for number, (known, column) in enumerate(zip(self._texts, columns, strict=True)):
+            last, texts = self._mapped[number], column.texts
+            if known is None:
+                maps.append(None)
+            elif last is not None and last.known is known and last.texts is texts:
+                maps.append(last.numbers)
+            else:
+                maps.append(found := _numbers(known, texts))
+                if isinstance(texts, tuple):  # which never changes
+                    self._mapped[number] = _Mapped(known, texts, found)
+        return maps
 
     def check_texts(self, records: Records) -> None:
         """Reject a batch that would make a dictionary too large.
@@ -314,6 +332,14 @@ class RetainedRecords(_Retained, RecordRows):
             return Record(keys)
         by_rank = np.append(ranks, MISSING_KEY)[np.maximum(keys, -1)]
         return with_used_texts(by_rank, self._rising[number])
+
+
+class _Mapped(NamedTuple):
+    """The texts of a batch's column, and their numbers in this dictionary."""
+
+    known: dict[str, int]
+    texts: tuple[str, ...]
+    numbers: Int64Array
 
 
 def _numbers(known: dict[str, int], texts: Collection[str]) -> Int64Array:

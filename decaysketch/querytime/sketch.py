@@ -42,7 +42,7 @@ from decaysketch.core.labels import LabelBook, codes_of
 from decaysketch.core.observations import Observations, prepare
 from decaysketch.core.params import SketchParams
 from decaysketch.core.plausible_times import span, told
-from decaysketch.core.records import prepare_records
+from decaysketch.core.records import Dictionaries, prepare_records
 from decaysketch.core.row_check import Compared
 from decaysketch.core.time_units import Instant, in_units
 from decaysketch.core.withdrawals import revised, withdrawn_rows
@@ -141,6 +141,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         self._zero_weight = 0
         self._columns = bool(params.columns)
         self._pending = PendingRows(params)
+        self._dictionaries = Dictionaries()
         # Of each its own, also where it is None: it is looked at for each row.
         self._labels = LabelBook(params.id_key) if params.value_type == "label" else None
 
@@ -221,7 +222,9 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         self, values: Any, weights: Any, timestamps: Any, ids: Any, not_after: Instant | None
     ) -> None:
         """See :meth:`update`, for a stream with columns."""
-        records, batch = prepare_records(self.params, values, weights, timestamps, ids)
+        records, batch = prepare_records(
+            self.params, values, weights, timestamps, ids, self._dictionaries
+        )
         records = revised(self.params, records)
         for bag in self._record_bags:
             bag.check_texts(records)
