@@ -1,9 +1,9 @@
 """Bodies that nobody's encoder wrote, made from sound ones: for the study of them and for tests.
 
-Sound sketches are those of every family of :data:`quality.examples.EXAMPLES` and of its variants. A
-change at random flips bits, cuts an end off, splices in a piece of another body, makes a number
-extreme, repeats or invents bytes. Changes one after the other (every bit, every length) are for
-bodies that are small enough.
+Sound sketches are those of every family of :data:`quality.examples.EXAMPLES` and of its variants,
+and those with columns, strata and withdrawals. A change at random flips bits, cuts an end off,
+splices in a piece of another body, makes a number extreme, repeats or invents bytes. Changes one
+after the other (every bit, every length) are for bodies that are small enough.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from decaysketch.families import Recipe
-from quality.examples import EXAMPLES, feed, forms, stream, variants
+from quality.examples import EXAMPLES, Row, feed, forms, stream, variants, with_fields
 
 __all__ = ["cuts", "damage", "damaged", "flips", "recipes", "sealed", "sound"]
 
@@ -30,6 +30,16 @@ _EXTREMES: Final = [
     *(struct.pack("<q", number) for number in (-(1 << 63), 1, -1, 1 << 62, -(1 << 62), 1 << 40)),
     *(struct.pack("<I", number) for number in (1 << 31, (1 << 31) - 1)),
 ]
+
+
+_COLUMNS: Final = "level int64, ok bool, rev int64, site text, temp float64"
+_WITH_COLUMNS: Final[dict[str, dict[str, Any]]] = {
+    "columns": {"capacity": 40},
+    "columns-copies": {"copies": 2, "capacity": 8},
+    "columns-withdrawn": {"revision": "rev"},
+    "strata": {"strata": "site", "capacity": 4},
+    "strata-two": {"strata": "site, level", "columns": "level text, site text, temp float64"},
+}
 
 
 def sealed(body: bytes) -> bytes:
@@ -88,6 +98,16 @@ def damage(
 
 
 @cache
+def _with_columns() -> dict[str, Recipe]:
+    """Streams with columns, by name."""
+    found = {
+        f"decay-{name}": with_fields(EXAMPLES["decay"].recipe, **({"columns": _COLUMNS} | more))
+        for name, more in _WITH_COLUMNS.items()
+    }
+    return {name: recipe for name, recipe in found.items() if recipe is not None}
+
+
+@cache
 def recipes() -> dict[str, Recipe]:
     """A stream of each family and of each of its variants that can be told in JSON."""
     return {
@@ -95,7 +115,7 @@ def recipes() -> dict[str, Recipe]:
         for family, example in EXAMPLES.items()
         for name, recipe in variants(example).items()
         if getattr(recipe.params, "id_key", None) is None
-    }
+    } | _with_columns()
 
 
 @cache
@@ -105,9 +125,36 @@ def sound() -> list[tuple[str, bytes]]:
     for name, recipe in recipes().items():
         example = EXAMPLES[recipe.family]
         for rows in _ROWS:
-            sketch = feed(recipe.empty(), example, recipe, stream(example, recipe, rows))
+            if name in _with_columns():
+                sketch = _fed_columns(recipe, stream(example, example.recipe, rows))
+            else:
+                sketch = feed(recipe.empty(), example, recipe, stream(example, recipe, rows))
             bodies += [(name, blob) for blob in forms(sketch)]
     return bodies
+
+
+def _fed_columns(recipe: Recipe, rows: Sequence[Row]) -> Any:
+    """A sketch of rows with columns, of which some are null. Some rows are withdrawn."""
+    made: dict[str, Any] = {
+        "level": lambda k: k % 7 if k % 5 else None,
+        "ok": lambda k: k % 2 == 0 if k % 3 else None,
+        "rev": lambda k: k % 2,
+        "site": lambda k: f"site-{k % 9}" if k % 11 else None,
+        "temp": lambda k: rows[k].value if k % 4 else None,
+    }
+    sketch, numbers = recipe.empty(), range(len(rows))
+    texts = {name for name, kind in recipe.params.columns if kind == "text"}
+    columns = {
+        name: [None if (each := made[name](k)) is None else str(each) if name in texts else each
+               for k in numbers]
+        for name, _ in recipe.params.columns
+    }  # fmt: skip
+    weights, times, ids = ([row[at] for row in rows] for at in (1, 2, 3))
+    if rows:
+        sketch.update(columns, weights, times, ids)
+        if recipe.params.revision:
+            sketch.withdraw(where="site == 'site-3'")
+    return sketch
 
 
 def damaged(seed: int, names: Sequence[str] | None = None) -> Iterator[tuple[str, bytes]]:

@@ -246,10 +246,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--family", choices=FAMILIES, help="decoded alone (all)")
+    parser.add_argument("--only", nargs="+", choices=recipes(), help="streams decoded alone (all)")
     options = parser.parse_args(arguments)
     faults, names = 0, None
     if options.family is not None:
         names = [name for name, recipe in recipes().items() if recipe.family == options.family]
+    names = options.only or names
     for title, bodies, run in (
         ("decoder", options.bodies, partial(decode_all, processes=options.processes, names=names)),
         ("server", options.posts, post_all),
