@@ -261,7 +261,7 @@ async def _write(
         raise InvalidRequestError(reason, [Fault(field="bucket", reason=reason)])
     # All is looked at before anything is stored.
     streams = [await aggregator.find(name) for name in chosen]
-    read = [(stream, index_of(stream, "influx", LineMap, _EXAMPLE)) for stream in streams]
+    read = [(stream, index_of(stream, "influx", _EXAMPLE)) for stream in streams]
     for stream in streams:
         stream.admit(source)
     body = await request.body()

@@ -50,7 +50,7 @@ from decaysketch.core.row_check import Verdict
 from decaysketch.ingest.columns import Form, Lead
 from decaysketch.ingest.mapping import Map
 from decaysketch.ingest.readings import Steps
-from decaysketch.ingest.series import SeriesIndex, SeriesMap
+from decaysketch.ingest.series import SeriesIndex
 
 __all__ = [
     "BAD",
@@ -78,7 +78,6 @@ _PATIENCE_S, _STEP_S = 0.01, 0.001
 COST = 32  # to read one takes as long as to decode so many rows of a sketch
 
 M = TypeVar("M", bound=Map)
-S = TypeVar("S", bound=SeriesMap)
 T = TypeVar("T")
 
 
@@ -125,9 +124,9 @@ def maps_of(stream: Stream, format: str, kind: type[M], example: str) -> list[M]
     return maps
 
 
-def index_of(stream: Stream, format: str, _kind: type[S], example: str) -> SeriesIndex[S]:
+def index_of(stream: Stream, format: str, example: str) -> SeriesIndex[Any]:
     """Return a stream's compiled mappings for a time-series format. See :func:`maps_of`."""
-    found: SeriesIndex[S] | None = stream.series_index(format)
+    found = stream.series_index(format)
     if found is None:
         raise _without_maps(stream, format, example)
     return found

@@ -138,7 +138,7 @@ async def post_metrics(
     """
     as_json = require_media_type(request, _PROTOBUF, _JSON) == _JSON
     stream.admit(source)
-    maps = index_of(stream, "otlp", OtlpMap, _EXAMPLE)
+    maps: SeriesIndex[OtlpMap] = index_of(stream, "otlp", _EXAMPLE)
     body = await request.body()
     if not as_json and (most := settings.max_json_bytes * _JSON_GROWTH // _GROWTH) < len(body):
         raise BodyTooLargeError(most)

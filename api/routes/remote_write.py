@@ -104,7 +104,7 @@ async def write_samples(
     """Give a Prometheus server this URL under `remote_write`."""
     version = _version(request)
     stream.admit(source)
-    maps = index_of(stream, "prometheus", RemoteWriteMap, '"metric": ...')
+    maps: SeriesIndex[RemoteWriteMap] = index_of(stream, "prometheus", '"metric": ...')
     body = await request.body()
     if request.headers.get("content-encoding", "").strip().lower() == "snappy":
         body = await aggregator.compute(_plain, body, settings.max_json_bytes)

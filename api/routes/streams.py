@@ -40,7 +40,8 @@ from api.ingest.views import DEVICES, NAMES, ROWS_OF_A_NAME, view_forms
 from api.queries import is_known
 from api.queries.answers import etag
 from api.routes.common import WITHOUT_BODY, TheAggregator, TheQuestions, TheStream, utc
-from api.service.aggregator import Aggregator, recipe_of_form
+from api.service.aggregator import Aggregator
+from api.service.catalog import recipe_of_form
 from api.service.source_stats import Notes, warnings_of
 from api.service.streams import SourceInfo, Stream
 from api.service.threads import Compute, Pauses, Turns, in_turns
@@ -115,7 +116,7 @@ async def put_stream(
         # Before the stream is created: of a request that is refused nothing is left.
         _check_views(http, access, name, hashed.views)
     before = await aggregator.maps_of(name)
-    stream, created = await aggregator.create(
+    stream, created = await aggregator.catalog.create(
         name,
         chosen.form(),
         max_clock_skew_s=chosen.max_clock_skew_s if given else ...,
@@ -200,7 +201,7 @@ async def _make_views(
                 "view already",
                 [Fault(field="views", reason="no name for a view", value=name)],
             )
-        await aggregator.create(
+        await aggregator.catalog.create(
             name,
             form,
             max_clock_skew_s=stream.row.max_clock_skew_s,
@@ -299,7 +300,7 @@ async def get_stream(
 )
 async def delete_stream(name: schemas.StreamName, aggregator: TheAggregator) -> None:
     """Deletes everything posted to it. A new stream with the same name is another stream."""
-    await aggregator.delete(name)
+    await aggregator.catalog.delete(name)
 
 
 @router.post(
@@ -321,7 +322,7 @@ async def revoke_source(
     """Drop every post from the source, and reject it from now on. The stream is as if the source
     had never posted.
     """
-    await aggregator.revoke(name, source)
+    await aggregator.catalog.revoke(name, source)
 
 
 @router.post(
@@ -341,7 +342,7 @@ async def reinstate_source(
     name: schemas.StreamName, source: SourcePath, aggregator: TheAggregator
 ) -> None:
     """Admit a revoked source again. Its earlier posts stay dropped."""
-    await aggregator.reinstate(name, source)
+    await aggregator.catalog.reinstate(name, source)
 
 
 @router.delete(
@@ -374,7 +375,7 @@ async def release_interval(
             "first and next are missing: which interval is to be released",
             [Fault(field=field, reason="missing") for field in ("first", "next")],
         )
-    await aggregator.release(name, source, interval)
+    await aggregator.catalog.release(name, source, interval)
 
 
 class _Page(NamedTuple):

@@ -107,7 +107,7 @@ async def withdraw(
         if asked.lasting is not None:
             until_us = aggregator.now_us() + _lasting_us(asked)
             standing = await compute(_checked, stream, asked, until_us)
-            await aggregator.stand(stream, standing.where, until_us)
+            await aggregator.catalog.stand(stream, standing.where, until_us)
         made, body = await compute(_tombstones, stream, asked)
     if not len(made):
         return Withdrawal(stream=name, withdrawn=0, token=None, standing=standing)
@@ -153,7 +153,7 @@ async def end_withdrawal(
     stream = await aggregator.find(name)
     if where not in stream.row.standing_at(aggregator.now_us()):
         raise UnknownStandingError(name, where)
-    await aggregator.stand(stream, where, 0)
+    await aggregator.catalog.stand(stream, where, 0)
 
 
 def _lasting_us(asked: WithdrawalRequest) -> int:

@@ -53,7 +53,7 @@ from api.ingest.building import count
 from api.ingest.json_rows import read_lines
 from api.journal.log import Post, StorageError
 from api.service import aggregator as service
-from api.service import committer, compactor, follower
+from api.service import catalog, committer, compactor, follower
 from api.service import local_sources as sites
 from api.service.aggregator import Aggregator, Limits
 from api.service.committer import Receipt
@@ -789,10 +789,10 @@ class World:
 
     async def _revoke_source(self, name: str, source: str) -> None:
         async def revoke(aggregator: Aggregator) -> None:
-            await aggregator.revoke(name, source)
+            await aggregator.catalog.revoke(name, source)
 
         async def reinstate(aggregator: Aggregator) -> None:
-            await aggregator.reinstate(name, source)
+            await aggregator.catalog.reinstate(name, source)
 
         began_s = self.loop.time()
         if await self._ask(revoke, f"revoke {name}/{source}", 8):
@@ -816,7 +816,7 @@ class World:
         name = self.draw.choice(self.plan.kinds)
 
         async def delete(aggregator: Aggregator) -> None:
-            await aggregator.delete(name)
+            await aggregator.catalog.delete(name)
 
         with self._behind(self.draw.choice(self.servers)):
             await self._ask(delete, f"delete {name}", 8)
@@ -827,7 +827,7 @@ class World:
 
     async def _create(self, name: str) -> None:
         async def create(aggregator: Aggregator) -> None:
-            await aggregator.create(name, KINDS[name].recipe.to_dict())
+            await aggregator.catalog.create(name, KINDS[name].recipe.to_dict())
 
         await self._ask(create, f"create {name}", 100)
 
@@ -981,7 +981,7 @@ def _scaled(plan: Plan) -> Iterator[None]:
         mock.patch.object(committer, "_TRANSACTION_BYTES", plan.chunk_bytes),
         mock.patch.object(compactor, "_SOURCES_AT_ONCE", 1 + plan.chunk_bytes // 300),
         mock.patch.object(service, "_FOLD_PAUSE_S", plan.fold_pause_s),
-        mock.patch.object(service, "secrets", SimpleNamespace(token_hex=_words(plan.duration_s))),
+        mock.patch.object(catalog, "secrets", SimpleNamespace(token_hex=_words(plan.duration_s))),
         mock.patch.object(sites, "secrets", SimpleNamespace(randbits=_bits(plan.duration_s))),
     ):
         yield

@@ -159,7 +159,7 @@ def test_bad_withdrawals_are_one_clear_error(
     ):
         answer = stream.post(f"{url}/withdrawals", json=body)
         assert (answer.status_code, says in answer.text) == (422, True), answer.text
-    monkeypatch.setattr("api.service.aggregator.MOST_STANDING", 1)
+    monkeypatch.setattr("api.service.catalog.MOST_STANDING", 1)
     for status, where in ((200, "temp == -1"), (200, "temp == -1"), (409, "temp == -2")):
         answer = stream.post(f"{URL}/withdrawals", json={"where": where, "for": "1d"})
         assert answer.status_code == status

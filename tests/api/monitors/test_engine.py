@@ -120,7 +120,7 @@ async def run(database: Database, clock: list[int]) -> AsyncIterator[Run]:
             webhooks = Webhooks(frozenset({Origin.of(HOOK)}))
             monitors = Monitors(aggregator, storage, outbox, webhooks, settings)
             if "s" not in [each.name for each in aggregator.streams()]:
-                await aggregator.create("s", recipe_of(PARAMS).to_dict())
+                await aggregator.catalog.create("s", recipe_of(PARAMS).to_dict())
             return Replica(aggregator, monitors, outbox, sent)
 
         yield start
@@ -167,7 +167,7 @@ async def test_from_calm_to_firing_and_told_once_by_two(run: Run, clock: list[in
     assert message["version"] == "4"
     # Silence ends no alert; what is known to be over does, and is told once as well.
     clock[0] += 60_000_000
-    await one.aggregator.revoke("s", "a")
+    await one.aggregator.catalog.revoke("s", "a")
     for replica in (two, one):
         assert (await replica.state()).verdict == "calm"
     assert sorted(await one.tell() + await two.tell()) == [("firing", 1), ("resolved", 2)]
@@ -301,7 +301,7 @@ async def test_there_are_no_more_than_may_be(run: Run) -> None:
         await one.monitors.define(one.stream, name, spec)
     with pytest.raises(TooManyMonitorsError, match="2 monitors; there may be 2"):
         await one.monitors.define(one.stream, "c", spec)
-    await one.aggregator.delete("s")  # and all that belongs to it
+    await one.aggregator.catalog.delete("s")  # and all that belongs to it
     await one.monitors.look()
     assert await accounts(one) == {}
 

@@ -107,7 +107,7 @@ async def run(
             settings = Settings(max_stream_lists=max_stream_lists)
             lists = Lists(aggregator, storage, Mailboxes(), settings)
             if not aggregator.streams():
-                await aggregator.create("s", recipe_of(PARAMS).to_dict())
+                await aggregator.catalog.create("s", recipe_of(PARAMS).to_dict())
             await lists.look()
             return Replica(aggregator, lists)
 
@@ -281,7 +281,7 @@ async def test_without_names_all_that_post_take_part_until_there_are_too_many(
     with pytest.raises(ForeignSiteError, match="3 at most"):
         await replica.exchange(TopKSite("d", 1), {"d": 1})
     # What was revoked takes part no more, in the round that is open either.
-    await replica.aggregator.revoke("s", "c")
+    await replica.aggregator.catalog.revoke("s", "c")
     with pytest.raises(RevokedSourceError):
         await replica.lists.take(replica.stream, "m", "c", {})
     await replica.lists.look()

@@ -67,10 +67,10 @@ async def post(aggregator: Aggregator, sketch: DecaySketch, source: str = "a") -
 async def test_a_stream_deleted_since_it_was_found_concerns_nobody_else(aggregate: Open) -> None:
     here, there = await aggregate(), await aggregate()
     for name in ("s", "t"):
-        await here.create(name, FORM)
+        await here.catalog.create(name, FORM)
     await there.find("t")
     old, kept = there.stream("s"), there.stream("t")
-    await here.delete("s")
+    await here.catalog.delete("s")
     body = build(1).to_bytes()
     found = [
         asyncio.ensure_future(there.post({stream: [decoded(stream, "a", body)]}))
@@ -89,7 +89,7 @@ async def test_who_posts_little_is_taken_while_who_posts_much_is_sent_away(
     aggregate: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = await aggregate(backlog_rows=1000)
-    await here.create("s", FORM)
+    await here.catalog.create("s", FORM)
     little, much = build(1, rows=100), build(2, rows=400)
     monkeypatch.setattr("api.service.aggregator._MUCH_ROWS", len(much))
     for backlog, refused in ((500, []), (501, [much]), (1000, [much]), (1001, [little, much])):
@@ -107,7 +107,7 @@ async def test_a_request_of_many_posts_takes_the_place_of_nobody_who_brings_one(
     aggregate: Open,
 ) -> None:
     here = await aggregate(queue_posts=40)
-    await here.create("s", FORM)
+    await here.catalog.create("s", FORM)
     stream = here.stream("s")
     bodies = [build(seed).to_bytes() for seed in range(30)]
     many = [decoded(stream, "many", body) for body in bodies]
@@ -128,7 +128,7 @@ async def test_requests_of_many_bytes_take_the_place_of_nobody_who_brings_few(
     aggregate: Open,
 ) -> None:
     here = await aggregate(queue_bytes=2 << 20)
-    await here.create("s", FORM)
+    await here.catalog.create("s", FORM)
     stream = here.stream("s")
     few = [decoded(stream, "few", build(seed).to_bytes()) for seed in range(20)]
     sketch = few[0].snapshot
@@ -144,17 +144,17 @@ async def test_requests_of_many_bytes_take_the_place_of_nobody_who_brings_few(
 @pytest.mark.anyio
 async def test_revoking_in_a_stream_that_was_deleted_elsewhere(aggregate: Open) -> None:
     here, there = await aggregate(), await aggregate()
-    await here.create("s", FORM)
+    await here.catalog.create("s", FORM)
     await there.find("s")
-    await here.delete("s")
+    await here.catalog.delete("s")
     with pytest.raises(UnknownStreamError):
-        await there.revoke("s", "a")
+        await there.catalog.revoke("s", "a")
 
 
 @pytest.mark.anyio
 async def test_a_stream_of_a_later_release_fails_posts_and_stops_nothing(aggregate: Open) -> None:
     here = await aggregate()
-    await here.create("s", FORM)
+    await here.catalog.create("s", FORM)
     async with writing(here._storage) as tx:
         row = StreamRow(0, "later", "x", {"family": "later"}, 0)
         assert await tx.do(log.create, row) is not None
@@ -172,7 +172,7 @@ async def test_a_stream_of_a_later_release_fails_posts_and_stops_nothing(aggrega
 async def test_a_database_that_went_back_is_not_followed(aggregate: Open) -> None:
     """As after a restore under a running process, or a fail-over to a copy that lagged."""
     here = await aggregate(lag_s=0.0)
-    await here.create("s", FORM)
+    await here.catalog.create("s", FORM)
     for seed in range(3):
         await post(here, build(seed))
     async with writing(here._storage) as tx:
@@ -191,7 +191,7 @@ async def test_own_posts_that_cannot_be_taken_yet_are_bounded(
 ) -> None:
     monkeypatch.setattr("api.service.follower._OWN_BYTES", 2_000)
     here, there = await aggregate(), await aggregate()
-    await here.create("s", FORM)
+    await here.catalog.create("s", FORM)
     await there.find("s")
     sketches = [build(seed, 50, first_id=40 * seed) for seed in range(20)]
     await post(there, sketches[0])  # not read here, so nothing after it can be taken
@@ -206,7 +206,7 @@ async def test_own_posts_that_cannot_be_taken_yet_are_bounded(
 @pytest.mark.anyio
 async def test_rows_left_by_short_lives_are_compacted(aggregate: Open) -> None:
     first = await aggregate()
-    await first.create("s", FORM)
+    await first.catalog.create("s", FORM)
     for seed in range(6):
         await post(first, build(seed, 20))
     second = await aggregate(compact_rows=5)
@@ -235,7 +235,7 @@ async def test_many_who_look_share_one_reading(
 @pytest.mark.anyio
 async def test_a_post_is_not_taken_twice_by_its_digest(aggregate: Open) -> None:
     here = await aggregate()
-    stream, _ = await here.create("s", FORM)
+    stream, _ = await here.catalog.create("s", FORM)
     body = build(1).to_bytes()
     several = [decoded(stream, "a", body) for _ in range(3)]
     receipt = await here.post({stream: several})
@@ -247,11 +247,11 @@ async def test_a_post_is_not_taken_twice_by_its_digest(aggregate: Open) -> None:
 @pytest.mark.anyio
 async def test_texts_of_a_stream_reach_replicas_and_are_its_admins(aggregate: Open) -> None:
     here, there = await aggregate(), await aggregate()
-    await here.create("s", FORM, about={"unit": "m", "description": ""})
+    await here.catalog.create("s", FORM, about={"unit": "m", "description": ""})
     assert dict((await there.find("s")).row.about) == {"unit": "m"}
     with pytest.raises(StreamConflictError, match="unit is 'm', not 'km'"):
-        await here.create("s", FORM, about={"unit": "km"}, may_change=False)
-    await here.create("s", FORM, about={"unit": "m"}, may_change=False)
-    await here.create("s", FORM, about={"unit": "km"})
+        await here.catalog.create("s", FORM, about={"unit": "km"}, may_change=False)
+    await here.catalog.create("s", FORM, about={"unit": "m"}, may_change=False)
+    await here.catalog.create("s", FORM, about={"unit": "km"})
     await there._follower.catch_up()
     assert dict(there.stream("s").row.about) == {"unit": "km"}

@@ -17,7 +17,7 @@ from service import OCTETS, PARAMS, build, problem
 
 from api.ingest import building
 from api.routes import decays, streams
-from api.service import aggregator as core
+from api.service import catalog as core
 from api.service.budget import LARGE_ROWS
 from api.service.merging import MergeBuffer
 from api.service.streams import Stream

@@ -73,19 +73,19 @@ def test_another_process_sees_every_change(
             Aggregator(await sql.SqlStorage.open(url), _at_once, limits=limits) for _ in range(2)
         ]
         form = {"family": "decay", "params": PARAMS.to_dict()}
-        await here.create("first", form)
+        await here.catalog.create("first", form)
         await there.start()
         await here.start()
         for name in ("b", "a", "c"):
-            await here.create(name, form)
-        await here.delete("b")
-        await here.revoke("a", "x")
-        await here.create("b", form)
+            await here.catalog.create(name, form)
+        await here.catalog.delete("b")
+        await here.catalog.revoke("a", "x")
+        await here.catalog.create("b", form)
         assert (await there.find("b")).row.incarnation == here.stream("b").row.incarnation
         assert [each.name for each in there.streams()] == ["a", "b", "c", "first"]
         assert there.stream("a").revoked == ["x"]
-        await here.delete("first")
-        await there.create("d", form)
+        await here.catalog.delete("first")
+        await there.catalog.create("d", form)
         assert [each.name for each in there.streams()] == ["a", "b", "c", "d"]
         await asyncio.gather(here.close(), there.close())
 

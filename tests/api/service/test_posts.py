@@ -93,7 +93,7 @@ async def test_who_brings_what_cannot_be_decoded_is_told_and_the_others_are_comm
     aggregate: Open,
 ) -> None:
     here = await aggregate()
-    stream, _ = await here.create("s", FORM)
+    stream, _ = await here.catalog.create("s", FORM)
     bodies = [build(seed).to_bytes() for seed in range(6)]
     sent = [Sent(stream, damaged(b) if k % 3 == 1 else b) for k, b in enumerate(bodies)]
     outcomes = await asyncio.gather(
@@ -113,7 +113,7 @@ async def test_not_too_much_is_decoded_before_a_transaction(
     aggregate: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = await aggregate()
-    stream, _ = await here.create("s", FORM)
+    stream, _ = await here.catalog.create("s", FORM)
     monkeypatch.setattr(committer, "_DECODED_ROWS", 700)
     sent = [Sent(stream, build(seed).to_bytes()) for seed in range(5)]
     posts = [each.post() for each in sent]
@@ -129,7 +129,7 @@ async def test_where_nothing_can_be_decoded_nothing_is_begun(
     aggregate: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = await aggregate()
-    stream, _ = await here.create("s", FORM)
+    stream, _ = await here.catalog.create("s", FORM)
 
     def append(*_arguments: Any) -> Any:
         raise StorageError("it was asked")
@@ -146,7 +146,7 @@ async def test_a_fault_is_told_even_if_the_others_cannot_be_written(
     aggregate: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = await aggregate()
-    stream, _ = await here.create("s", FORM)
+    stream, _ = await here.catalog.create("s", FORM)
 
     def append(*_arguments: Any) -> Any:
         raise StorageError("the disk is full")
@@ -164,9 +164,9 @@ async def test_a_fault_is_told_even_if_the_others_cannot_be_written(
 async def test_a_source_revoked_between_check_and_commit_is_refused(aggregate: Open) -> None:
     """By another process, which this one has not heard of: the catalog of the commit tells."""
     here, there = await aggregate(), await aggregate()
-    await here.create("s", FORM)
+    await here.catalog.create("s", FORM)
     stream = await there.find("s")
-    await here.revoke("s", "a")
+    await here.catalog.revoke("s", "a")
     sent = [Sent(stream, build(seed).to_bytes()) for seed in (1, 2)]
     outcomes = await asyncio.gather(
         there.post(sent[0].post("a")),
@@ -180,7 +180,7 @@ async def test_a_source_revoked_between_check_and_commit_is_refused(aggregate: O
 
 async def test_what_is_drained_is_decoded_and_committed(aggregate: Open) -> None:
     here = await aggregate()
-    stream, _ = await here.create("s", FORM)
+    stream, _ = await here.catalog.create("s", FORM)
     bodies = [build(seed).to_bytes() for seed in range(5)]
     posts = [asyncio.ensure_future(here.post(Sent(stream, body).post())) for body in bodies]
     await asyncio.sleep(0)  # each is in the queue
@@ -191,7 +191,7 @@ async def test_what_is_drained_is_decoded_and_committed(aggregate: Open) -> None
 
 async def test_who_leaves_before_the_transaction_is_not_decoded(aggregate: Open) -> None:
     here = await aggregate()
-    stream, _ = await here.create("s", FORM)
+    stream, _ = await here.catalog.create("s", FORM)
     gone, stays = (Sent(stream, build(seed).to_bytes()) for seed in (1, 2))
     leaving = asyncio.ensure_future(here.post(gone.post("a")))
     await asyncio.sleep(0)
@@ -203,7 +203,7 @@ async def test_who_leaves_before_the_transaction_is_not_decoded(aggregate: Open)
 
 async def test_near_a_limit_it_is_decoded_before_and_only_once(aggregate: Open) -> None:
     here = await aggregate(rows=RowLimits(max_sketch_rows=400))
-    stream, _ = await here.create("s", FORM)
+    stream, _ = await here.catalog.create("s", FORM)
     body = build(1).to_bytes()
     first, again, more = (Sent(stream, b) for b in (body, body, build(2).to_bytes()))
     assert (await here.post(first.post("a"))).duplicates == [False]

@@ -114,7 +114,7 @@ async def test_a_stream_that_cannot_be_folded_stays_in_the_backlog_and_holds_up_
 ) -> None:
     here = await aggregate()
     for name in ("broken", "sound"):
-        await here.create(name, FORM)
+        await here.catalog.create(name, FORM)
     broken, fold, planted = here.stream("broken"), MergeBuffer.fold, [True]
 
     def fold_others(self: MergeBuffer) -> None:
@@ -143,11 +143,11 @@ async def test_a_broken_stream_that_is_deleted_is_of_no_concern_any_more(
     aggregate: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = await aggregate()
-    await here.create("broken", FORM)
+    await here.catalog.create("broken", FORM)
     failing("fold", monkeypatch, MergeBuffer)
     await post(here, "broken", 1)
     await until(lambda: failures(here, "fold") >= 1)
-    await here.delete("broken")
+    await here.catalog.delete("broken")
     await until(lambda: not here.backlog)
     assert (await here.ready())["running"] is True
 
@@ -156,7 +156,7 @@ async def test_a_source_that_cannot_be_merged_stays_in_the_journal_and_the_other
     aggregate: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     here = await aggregate(compact_rows=10_000)
-    await here.create("s", FORM)
+    await here.catalog.create("s", FORM)
     write, planted = compactor._snapshot_row, [True]
 
     def write_others(stream: Stream, source: str, *rest: Any) -> Any:
@@ -201,7 +201,7 @@ async def test_no_task_ends_for_what_it_raises(
 ) -> None:
     """While nothing is compacted every answer is right, so that alone does not make it unready."""
     here, there = await aggregate(), await aggregate()
-    await here.create("s", FORM)
+    await here.catalog.create("s", FORM)
     await there.find("s")
     planted = failing(name, monkeypatch, owner)
     posted = asyncio.ensure_future(post(here, "s", 1))
@@ -226,7 +226,7 @@ async def test_what_was_taken_before_a_row_that_fails_is_counted_once(
     """Rows are read many at a time; which were taken is known when one of them fails."""
     here = await aggregate()
     there = await aggregate(poll_s=3600.0)
-    await here.create("s", FORM)
+    await here.catalog.create("s", FORM)
     await there.find("s")
     for seed in range(3):
         await post(here, "s", seed)
