@@ -402,21 +402,23 @@ def hits_of(
     tail = slice(columns.exact, None)
     masses, near, far = columns.masses[tail], x[: columns.exact], x[tail]
     extreme = _extremes(x if function is None else function, others)
-    mass = float(masses.sum())
+    mass, terms = float(masses.sum()), masses * far
     usual = 1.0
     if others is None or not show_larger(columns, x if function is None else function, others):
         usual = 0.0
     elif function is not None and mass > 0.0:
         usual = float((masses / columns.weights[tail]).sum()) / mass
-    blank = not np.any(x)
+    blank, equal = not np.any(x), _all_equal(far)
     sizes = []
     for sign, bound, most in zip((1.0, -1.0), (unseen[1], -unseen[0]), extreme, strict=True):
-        of_sign = sign * far > 0.0
+        of_sign = far > 0.0 if sign > 0.0 else far < 0.0
         size = bound if blank else usual * most
-        if not of_sign.any() or _all_equal(far):
+        if equal or not of_sign.any():
             size = max(size, float(np.max(sign * near, initial=0.0)))
-        if of_sign.any():
-            mean = float((masses * far * of_sign).sum()) / float((masses * of_sign).sum())
+        if of_sign.all():
+            size = max(size, sign * float(terms.sum()) / mass) if len(far) else size
+        elif of_sign.any():
+            mean = float((terms * of_sign).sum()) / float((masses * of_sign).sum())
             size = max(size, sign * mean)
         sizes.append(sample.step * size)
     lightest = sample.step * extreme[0], sample.step * extreme[1]
@@ -433,7 +435,9 @@ def show_larger(columns: Columns, function: Float64Array, others: Float64Array) 
     if not shown or not sampled > 0.0:
         return True
     square = (float((near * near).sum()) + float((others * others).sum())) / shown
-    return square * sampled > LARGER * float((spread * (far * far)).sum())
+    squares = far * far
+    squares *= spread
+    return square * sampled > LARGER * float(squares.sum())
 
 
 def _extremes(function: Float64Array, others: Float64Array | None) -> tuple[float, float]:
@@ -460,7 +464,8 @@ class _Terms(NamedTuple):
         """Return the terms for x."""
         tail = slice(columns.exact, None)
         far = x[tail]
-        variances = columns.variances[tail] * (far * far)
+        variances = far * far
+        variances *= columns.variances[tail]
         thirds = _skew_lengths(columns, tail)
         thirds *= variances
         thirds *= far
@@ -478,22 +483,24 @@ class _Terms(NamedTuple):
             thinning: thinning of a hit.
             confidence: confidence of the interval.
         """
-        seen = sign * self.jumps
-        largest_seen = float(seen.max(initial=0.0))
+        highest, lowest = float(self.jumps.max(initial=0.0)), float(self.jumps.min(initial=0.0))
+        largest_seen, other = (highest, lowest) if sign > 0.0 else (-lowest, highest)
         step = max(largest, largest_seen)
-        # Where all are of one sign, or 0, all stand for those of that sign: no row is copied.
-        rows = slice(None) if seen.min(initial=0.0) >= 0.0 else np.flatnonzero(seen > 0.0)
-        sampled = sign * float(self.sizes[rows].sum())
-        certain = 0.0 if self.certain is None or not largest_seen else self.certain[rows].sum()
-        if not largest_seen:
-            rows, sampled = slice(0), 0.0
+        rows: Any = slice(None if largest_seen else 0)
+        if largest_seen and other:  # else all rows have this sign, or are 0, and none is copied
+            rows = np.flatnonzero(self.jumps > 0.0 if sign > 0.0 else self.jumps < 0.0)
+
+        def total(column: Float64Array) -> float:
+            return float((column[rows] if isinstance(rows, slice) else column.take(rows)).sum())
+
+        sampled = sign * total(self.sizes)
+        certain = 0.0 if self.certain is None else total(self.certain)
         if math.isinf(step):
-            return Interval(sampled, float(certain), math.inf), step
-        third = sign * float(self.thirds[rows].sum())
-        spread = float(self.variances[rows].sum())
+            return Interval(sampled, certain, math.inf), step
+        third, spread = sign * total(self.thirds), total(self.variances)
         unequal = inequality(sampled, spread, third, step if step > largest_seen else 0.0)
         found = part_interval(
-            0.0, sampled, self.larger * spread, step, thinning, float(certain), confidence,
+            0.0, sampled, self.larger * spread, step, thinning, certain, confidence,
             unequal=unequal, seen=largest_seen,
         )  # fmt: skip
         return found, step
@@ -697,7 +704,8 @@ def _skew_lengths(columns: Columns, rows: slice) -> Float64Array:
     and one is seen. The number of others has the variance (1 - p) / p^2 and the third moment (1 -
     p) (2 - p) / p^3. Half of it belongs to the gamma variable in the comparison.
     """
-    return columns.jumps[rows] - 0.5 * columns.decayed[rows]
+    lengths = 0.5 * columns.decayed[rows]
+    return np.subtract(columns.jumps[rows], lengths, out=lengths)
 
 
 # ------------------------------------------------------------------------------ mean and variance
@@ -790,7 +798,10 @@ def _ratio(
     if is_outweighed(sample, weight):
         return unbounded(sample, value, least, math.inf, confidence, len(numbers), "faded")
     # The residuals of all rows, exact ones included, have mean 0: only distances matter.
-    residuals = (numbers - value) / np.maximum(1.0 - columns.masses / weight, LEAST_REST)
+    rest = columns.masses / weight
+    np.maximum(np.subtract(1.0, rest, out=rest), LEAST_REST, out=rest)
+    residuals = numbers - value
+    residuals /= rest
     hits = hits_of(
         sample, columns, residuals, None, (0.0, 0.0), of(_of_later(sample, None)) - value
     )
