@@ -44,7 +44,8 @@ def _fleet(groups: int, rows: int = 400_000) -> ds.DecaySketch:
     """A sketch with columns: a host as group, two numbers, and a part of each row."""
     rng = np.random.default_rng(1)
     hosts = np.array([f"h{k:03d}" for k in range(groups)], object)
-    columns = {"host": hosts[rng.integers(0, groups, rows)], "x": rng.lognormal(0.0, 1.0, rows)}
+    columns: Any = {"host": hosts[rng.integers(0, groups, rows)]}
+    columns["x"] = rng.lognormal(0.0, 1.0, rows)
     columns["y"] = 3.0 + 2.0 * columns["x"] + np.abs(rng.normal(0.0, 2.0, rows))
     columns["part"] = rng.integers(0, 2, rows)
     sketch = ds.DecaySketch(

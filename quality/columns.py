@@ -1,6 +1,6 @@
 """Columns beside one value: rows a second, and bytes a row beside Parquet.
 
-    python -m quality.columns [--rows 400000] [--capacity 24000] [--only rates bytes]
+    python -m quality.columns [--rows 1400000] [--capacity 24000] [--only rates bytes]
 
 *Rates*: one number and two texts, and four of each, in batches, beside a sketch of one value in the
 same run. Both take turns, and the best turn counts. Texts come as one Arrow dictionary, as an equal
@@ -29,7 +29,7 @@ import decaysketch as ds
 __all__ = ["main"]
 
 _DATA: Final = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
-_TURNS: Final = 5
+_TURNS: Final = 3
 _LOG_ROWS: Final = 400_000
 
 Column = npt.NDArray[Any]
@@ -152,20 +152,22 @@ def _bytes(capacity: int) -> None:
             continue
         times, columns = read(pq.read_table(_DATA / file).slice(0, _LOG_ROWS))
         times = times.astype(np.int64)
-        plain = {key: pa.chunked_array([each]) if isinstance(each, pa.Array) else pa.chunked_array(
-            each.chunks) if isinstance(each, pa.ChunkedArray) else pa.array(each)
-            for key, each in columns.items()}  # fmt: skip
+        plain = {
+            key: each if isinstance(each, pa.ChunkedArray | pa.Array) else pa.array(each)
+            for key, each in columns.items()
+        }
         types = ", ".join(
             f"{key} {'text' if pa.types.is_string(each.type) else 'float64'}"
             for key, each in plain.items()
         )
         ids = ds.observation_ids(np.arange(len(times)), params=_params(capacity))
-        sizes, kept = [], None
-        for given, more in ((plain, {"columns": types}), (None, {})):
+        both: tuple[tuple[Any, dict[str, Any]], ...] = ((plain, {"columns": types}), (None, {}))
+        sizes = []
+        for given, more in both:
             sketch = ds.DecaySketch(_params(capacity, time_unit=unit, **more))
             sketch.update(given, 1, times, ids)
             sizes.append(len(sketch.to_bytes()) / len(sketch))
-            kept = sketch.snapshot().states[0].ids if kept is None else kept
+        kept = sketch.snapshot().states[0].ids
         held = np.isin(ids, kept)
         rows = {key: each.filter(pa.array(held)) for key, each in plain.items()}
         whole = {"time": times[held], "id": ids[held], **rows}
@@ -178,7 +180,7 @@ def _bytes(capacity: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the study and print its tables."""
     parser = argparse.ArgumentParser(prog="python -m quality.columns", description=__doc__)
-    parser.add_argument("--rows", type=int, default=400_000)
+    parser.add_argument("--rows", type=int, default=1_400_000)
     parser.add_argument("--capacity", type=int, default=24_000)
     parser.add_argument("--only", nargs="+", choices=("rates", "bytes"))
     options = parser.parse_args(arguments)

@@ -13,8 +13,9 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from decaysketch.core.params import SketchParams
 from decaysketch.families import Recipe
 from quality.examples import EXAMPLES, Row, feed, forms, stream, variants, with_fields
 
@@ -142,17 +143,17 @@ def _fed_columns(recipe: Recipe, rows: Sequence[Row]) -> Any:
         "site": lambda k: f"site-{k % 9}" if k % 11 else None,
         "temp": lambda k: rows[k].value if k % 4 else None,
     }
-    sketch, numbers = recipe.empty(), range(len(rows))
-    texts = {name for name, kind in recipe.params.columns if kind == "text"}
+    sketch, numbers, params = recipe.empty(), range(len(rows)), cast("SketchParams", recipe.params)
+    texts = {name for name, kind in params.columns if kind == "text"}
     columns = {
         name: [None if (each := made[name](k)) is None else str(each) if name in texts else each
                for k in numbers]
-        for name, _ in recipe.params.columns
+        for name, _ in params.columns
     }  # fmt: skip
     weights, times, ids = ([row[at] for row in rows] for at in (1, 2, 3))
     if rows:
         sketch.update(columns, weights, times, ids)
-        if recipe.params.revision:
+        if params.revision:
             sketch.withdraw(where="site == 'site-3'")
     return sketch
 

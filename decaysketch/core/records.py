@@ -467,6 +467,8 @@ def _encoded(
         raise ObservationError(
             f"column {name!r}: {fault}", column=name, row=fault.row, value=fault.value
         ) from None
+    if dictionary is not None and found.texts is given.texts:
+        dictionaries.remember(name, dictionary, given.texts)
     if len(found.keys) == 1 and rows != 1 and (isinstance(given, str) or np.ndim(given) == 0):
         found = found._replace(keys=np.full(rows, found.keys[0], np.int64))
     return found

@@ -211,8 +211,8 @@ def test_faint_groups_are_compared_by_their_own_scale(how: Any) -> None:
     ids = np.arange(300)
     params = ds.SketchParams(max_weight=1, id_bits=40, capacity=100, columns="x float64, z int64")
     sketch = ds.DecaySketch(params)
-    x, z = 5.0 + ids % 4, np.where(ids < 200, ids % 2, 2)
-    sketch.update({"x": x, "z": z}, 1, np.where(ids < 200, ids, 2_000 + ids), ids)
+    columns: Any = {"x": 5.0 + ids % 4, "z": np.where(ids < 200, ids % 2, 2)}
+    sketch.update(columns, 1, np.where(ids < 200, ids, 2_000 + ids), ids)
     decay = "exponential(half_life=2)"
     asked: dict[str, Any] = {"of": "x", "where": "z == 1", "versus": "z == 0", "how": how}
     table = sketch.at(decay).modified(Modifiers(**asked, by=("z >= 0",))).ask("mean")

@@ -77,7 +77,7 @@ def test_no_ratio_outside_the_bounds_is_accepted(monkeypatch: pytest.MonkeyPatch
     rows = 3_000
     host = np.array([f"h{k:02d}" for k in range(30)], object)
     host = host[np.minimum(rng.zipf(1.4, rows), 29)]
-    columns = {"host": host, "y": rng.lognormal(1.0, 1.0, rows), "z": rng.integers(0, 4, rows)}
+    columns: Any = {"host": host, "y": rng.lognormal(1.0, 1.0, rows), "z": rng.integers(0, 4, rows)}
     params = ds.SketchParams(
         max_weight=1000, id_bits=40, capacity=200, columns="host text, y float64, z int64"
     )

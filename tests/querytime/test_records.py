@@ -18,6 +18,7 @@ from support.rows import for_each
 import decaysketch as ds
 from decaysketch import minhit
 from decaysketch.core.labels import EncodedLabels
+from decaysketch.core.records import Dictionaries, encode_records
 from decaysketch.core.row_check import Verdict
 from decaysketch.tables import ColumnMapping, sketches_by_key
 
@@ -330,6 +331,20 @@ def test_dictionaries_that_come_again_give_the_same_bytes() -> None:
         with pytest.raises(ds.ObservationError, match="has 2000 bytes"):
             by_dictionary.update({"site": long}, 1, 1, 1)
     assert by_dictionary.to_bytes() == by_list.to_bytes()
+
+
+def test_equal_dictionaries_are_read_once() -> None:
+    texts, rows = [f"site-{k}" for k in range(9)], np.arange(20)
+    known = Dictionaries()
+    first, second, other = (
+        encode_records(
+            {"site": pa.DictionaryArray.from_arrays(pa.array(rows % 9), pa.array(each))},
+            (("site", "text"),), 20, known,
+        ).columns[0].texts
+        for each in (texts, list(texts), texts[::-1])
+    )  # fmt: skip
+    assert first is second
+    assert other == tuple(texts[::-1])
 
 
 def test_upgrading_commutes_with_merging() -> None:
