@@ -15,6 +15,7 @@ import { Watching } from "./watching.js";
 
 const SHOWN = 20;
 const MOST_SQUARES = 24; // of the heatmap, to a side
+const MOST_LEVEL = 5; // names below the columns; more stand upright
 
 const at = (part) => `${(100 * Math.min(1, Math.max(0, part))).toFixed(2)}%`;
 
@@ -96,10 +97,10 @@ function showHeat(host, { sources, overlaps }) {
     const square = svg("rect", { x: x * side + 0.2, y: y * side + 0.2, width: side - 0.4, height: side - 0.4, rx: 0.6, "fill-opacity": (0.06 + 0.94 * part).toFixed(3), "data-pair": `${row.source} ${column.source}`, "data-share": part });
     square.append(svg("title", {}, x === y ? row.source : `${row.source} heard ${percent(part)} of ${column.source}`));
     squares.append(square);
-    if (n <= 12 && x !== y) squares.append(svg("text", { x: (x + 0.5) * side, y: (y + 0.5) * side, "font-size": Math.min(4.2, side / 2.6), class: part > 0.55 ? "on" : "" }, short(100 * part)));
+    if (n <= 12 && x !== y) squares.append(svg("text", { x: (x + 0.5) * side, y: (y + 0.5) * side, "font-size": Math.min(4.2, side / 2.6), class: part > 0.82 ? "on" : part > 0.6 ? "mid" : "" }, short(100 * part)));
   }));
   const names = (cls) => element("div", { class: cls, "aria-hidden": "true" }, ...shown.map(({ source }) => element("span", { title: source }, source)));
-  host.replaceChildren(names("heat-rows"), squares, names("heat-columns"));
+  host.replaceChildren(names("heat-rows"), squares, names(n > MOST_LEVEL ? "heat-columns tall" : "heat-columns"));
 }
 
 // The fewest sources that hear a share: a curve inside its intervals.
