@@ -246,8 +246,10 @@ def _caption(asked: dict[str, Any], unit: str) -> str:
             f"{told(unit, since['after'])} and {told(unit, since['before'])}"
         )
     if asked["unsettled"]:
+        late = asked["unsettled"]
+        more = f" and {len(late) - _NAMED:,} more" if len(late) > _NAMED else ""
         lines.append(
-            f"not posted since: {', '.join(asked['unsettled'][:8])}; messages may still come "
+            f"not posted since: {', '.join(late[:_NAMED])}{more}; messages may still come "
             "(--settle looks back)"
         )
     return "\n".join([*lines, *(f"{name}: {text}" for name, text in asked["caveats"].items())])
@@ -256,7 +258,7 @@ def _caption(asked: dict[str, Any], unit: str) -> str:
 def _tables(found: dict[str, Any], unit: str) -> list[Table]:
     return [
         _sources(found, unit),
-        _listed("both heard", found["overlaps"] or [], lambda e: f"{e['source']} & {e['other']}"),
+        _overlaps(found["overlaps"] or []),
         _cover(found),
         _listed("heard by exactly", found["histories"], lambda e: ", ".join(e["sources"])),
         *_reasons(found, unit),
@@ -275,12 +277,28 @@ def _sources(found: dict[str, Any], unit: str) -> Table:
 
 
 _SHOWN = 20
+_NAMED = 8
+
+
+def _overlaps(rows: list[dict[str, Any]]) -> Table:
+    """Return the pairs that may share a message."""
+    shared = [each for each in rows if each["estimate"]["upper"] != 0]
+    table = _listed("both heard", shared, lambda each: f"{each['source']} & {each['other']}")
+    if len(shared) < len(rows):
+        table.caption = "\n".join(
+            [*filter(None, [table.caption]), f"{len(rows) - len(shared):,} pairs share no message"]
+        )
+    return table
 
 
 def _listed(title: str, rows: list[dict[str, Any]], name: Any) -> Table:
     table = Table(title, *_ENDS)
     for each in rows[:_SHOWN]:
         table.add_row(name(each), *_cells(each["estimate"]))
+    return _cut(table, rows)
+
+
+def _cut(table: Table, rows: list[Any]) -> Table:
     if len(rows) > _SHOWN:
         table.caption = f"{len(rows) - _SHOWN:,} more rows with --json"
     return table
@@ -291,16 +309,16 @@ def _cover(found: dict[str, Any]) -> Table:
     for place, each in enumerate(found["cover"][:_SHOWN], 1):
         covered = _cells(each["covered"])[:3]
         table.add_row(f"{place}. {each['source']}", f"{each['gain']:.4g}", *covered)
-    return table
+    return _cut(table, found["cover"])
 
 
 def _reasons(found: dict[str, Any], unit: str) -> list[Table]:
     tables = []
     if found["silences"]:
         silent = Table("silent source", "after", "before")
-        for each in found["silences"]:
+        for each in found["silences"][:_SHOWN]:
             silent.add_row(each["source"], told(unit, each["after"]), told(unit, each["before"]))
-        tables.append(silent)
+        tables.append(_cut(silent, found["silences"]))
     if (unheard := found["unheard"]) is not None:
         table = Table("heard by none", "value", "lower", "upper", caption=UNHEARD_NOTE)
         for each in unheard["models"]:

@@ -48,7 +48,10 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\(.)")
 _WORDS = ("any", "all", "exactly", "at_least")
-_EXPECTED = "a source, ~, (, any, all, exactly(j) or at_least(j)"
+_EXPECTED = (
+    'a source (in quotes if its name is no identifier, such as "gw-1"), ~, (, any, all, exactly(j) '
+    "or at_least(j)"
+)
 
 
 class Histories(Protocol):

@@ -138,7 +138,7 @@ class Match:
 
     def misses(self, messages: Int64Array) -> Int64Array:
         """Return int64[3, sources]: messages that a source heard with others, messages that it
-        heard alone, and the longest run that others heard and it did not.
+        heard alone, and the longest run that others heard, between two that it heard.
 
         Args:
             messages: latest first.

@@ -452,11 +452,9 @@ static void misses(
         for (int64_t row = offsets[s]; row < offsets[s + 1]; row++) {
             const int64_t place = places[groups[row]];
             if (place < 0) continue;
-            /* Whether others heard it changes from row to row: masks, where a branch would guess. */
-            const int64_t others = place & 1, number = (place >> 1) - alone;
-            const int64_t run = (number - next) & -others;
+            const int64_t others = place & 1, number = (place >> 1) - alone, run = number - next;
             longest = run > longest ? run : longest;
-            next += (number + 1 - next) & -others;
+            next = number + others;
             shared += others;
             alone += 1 - others;
         }

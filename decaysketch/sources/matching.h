@@ -56,7 +56,8 @@ typedef struct {
 } ds_incidences;
 
 /* Of each source, among rows in order of time: how many it heard and another source as well, how many
-   it heard alone, and the longest run that others heard and it did not. */
+   it heard alone, and the longest run that others heard and it did not, without one that it heard
+   alone in between. */
 typedef struct {
     int64_t *shared, *alone, *longest;
 } ds_misses;

@@ -260,7 +260,12 @@ def _disagreement(joint: Joint, names: Sequence[str]) -> Disagreement:
 
 def _length(name: str, given: Any, unit: str) -> int:
     """Return a length of time in complete units, rounded up."""
-    found = duration(given, unit, name=name)
+    try:
+        found = duration(given, unit, name=name)
+    except ParameterError as fault:
+        if name != "guard":
+            raise
+        raise ParameterError(f"{fault}, 'auto' or 'unbounded'") from None
     if isinstance(found, bool) or not 0 <= found < 1 << 62:
         raise ParameterError(
             f"{name} is {given!r}; expected a length of time, 0 or more"

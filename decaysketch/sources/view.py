@@ -38,7 +38,7 @@ from decaysketch.errors import ParameterError
 from decaysketch.query.catalog import SampleView
 from decaysketch.query.difference import Moment, Pair
 from decaysketch.query.dispatch import QUESTIONS, View
-from decaysketch.query.estimate import Estimate
+from decaysketch.query.estimate import Estimate, check_confidence
 from decaysketch.query.modifiers import Modifiers
 from decaysketch.query.pair_view import PairView
 from decaysketch.query.sample import Sample, changed
@@ -603,10 +603,12 @@ class CoverageView(View):
         only pairs that share a row are included.
 
         Raises:
-            ParameterError: weights above 1, or several hash functions.
+            ParameterError: weights above 1, several hash functions, or a negative limit.
 
         Complexity: O(rows + squared degrees).
         """
+        _check_limit(limit)
+        check_confidence(confidence)
         if not self.sources.by_level and len(self.names) <= _FEW:
             return self._pair_by_pair(limit, confidence)
         found = self._pairs
@@ -683,7 +685,11 @@ class CoverageView(View):
     ) -> list[History]:
         """Return the sets of sources that heard most messages, each exactly these, heaviest
         first.
+
+        Raises:
+            ParameterError: the limit is negative.
         """
+        _check_limit(limit)
         read = self._read(self._everyone)
         words = _words(read)
         counted = self._kept(read, [np.ones(len(joint), np.bool_) for joint in read.joints])
@@ -742,6 +748,7 @@ class CoverageView(View):
         Raises:
             ParameterError: fewer than two sources.
         """
+        check_confidence(confidence)
         read = self._read(self._everyone)
         sample = read.samples[0]
         _, rows = number_of(sample)
@@ -755,7 +762,11 @@ class CoverageView(View):
 
         Integer ids are unchanged. For hashed keys, hash the keys in your log again with
         :func:`decaysketch.observation_ids` and search for these ids.
+
+        Raises:
+            ParameterError: the expression is invalid, or the limit is negative.
         """
+        _check_limit(limit)
         wanted = read_expression(expression)
         read = self._read(self._among(wanted))
         joint, (_, rows) = read.joints[0], number_of(read.samples[0])
@@ -823,7 +834,7 @@ class CoverageView(View):
     # ------------------------------------------------------------------------ reasons for not heard
 
     def silences(self) -> list[silence.Silence]:
-        """Return the times in which a source missed all messages of others, by source and time."""
+        """Return the times in which a source heard nothing and others did, by source and time."""
         read = self._read(self._everyone)
         return [
             silence.Silence(name, *spell)
@@ -893,6 +904,11 @@ class _Choice:
         for source, _ in order:
             mask[self._rows[source]] = True
         return mask
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 0:
+        raise ParameterError(f"limit is {limit}; expected 0 or more")
 
 
 def _count(view: SampleView, confidence: float, combine: Combine) -> Estimate:
@@ -978,8 +994,8 @@ def _spells(joint: Joint, rows: slice | npt.NDArray[np.integer]) -> list[list[tu
     messages = np.ascontiguousarray(joint.messages[rows][::-1])  # latest first
     shared, alone, longest = match.misses(messages)
     found: list[list[tuple[int, int]]] = [[] for _ in match.states]
-    for place in np.flatnonzero(silence.suspected(len(messages) - alone, shared, longest)).tolist():
+    others = len(messages) - alone
+    for place in np.flatnonzero(silence.suspected(others, shared, alone, longest)).tolist():
         heard = joint.heard(place)[rows]
-        others = joint.degrees[rows] > heard
-        found[place] = silence.spells(joint.times[rows][others], heard[others])
+        found[place] = silence.spells(joint.times[rows], heard, joint.degrees[rows] > heard)
     return found

@@ -48,6 +48,21 @@ def test_tables_show_the_range_of_unheard_messages_with_its_caveat(folder: Path)
         assert words in shown
 
 
+def test_long_tables_say_how_much_they_leave_out(tmp_path: Path) -> None:
+    """Of 24 sources, each with messages of its own, none that two of them share."""
+    for source in range(24):
+        sketch = ds.DecaySketch(ds.SketchParams(capacity=50, seed=1))
+        sketch.update(
+            None, 1, 10 * np.arange(5) + 1_700_000_000 + source, 100 * source + np.arange(5)
+        )
+        (tmp_path / f"{source}.sketch").write_bytes(sketch.to_bytes())
+    shown = " ".join(run(tmp_path).stdout.split())
+    for words in ("and 15 more", "4 more rows with --json", "276 pairs share no message"):
+        assert words in shown
+    message = "set has '3' at character 0; expected a source (in quotes if"
+    assert message in " ".join(run(tmp_path, "--set", "3", status=1).stderr.split())
+
+
 def test_one_set_has_a_count_a_share_and_ids(folder: Path) -> None:
     command = [folder / "a.sketch", f"second={folder / 'b.sketch'}", "--set", "second - a"]
     found = json.loads(run(*command, "--of", "second", "--missing", 2, "--json").stdout)

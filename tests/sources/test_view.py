@@ -268,6 +268,17 @@ def test_every_part_leaves_out_the_same_spells() -> None:
             assert all(pairs[pair].value == truth for pair, truth in truths.items())
 
 
+def test_a_source_that_hears_messages_alone_is_not_silent() -> None:
+    """Two sources move apart; a third one is down from then on."""
+    times = np.arange(3000)
+    heard = np.ones((3000, 3), bool)
+    heard[1000:] = np.stack([times % 2 == 0, times % 2 == 1, times < 0], axis=1)[1000:]
+    stream = Heard(heard, np.repeat(times[:, np.newaxis], 3, 1), np.ones(3000, np.int64))
+    for capacity in (10_000, 150):
+        view = ds.SourceSet(stream.sketches(capacity), guard=0).at("none", 3000)
+        assert {each.source for each in view.silences()} == {"c"}
+
+
 def test_sources_that_miss_messages_at_random_are_not_silent() -> None:
     false = 0
     for seed in range(60):
@@ -374,6 +385,17 @@ def test_sketches_snapshots_and_bytes_are_equal(stream: Heard) -> None:
     }
     first, second = (ds.SourceSet(each).at(HALF_LIFE, NOW) for each in (sketches, forms))
     assert first.overlaps() == second.overlaps()
+
+
+def test_numbers_out_of_range_are_refused(stream: Heard) -> None:
+    view = ds.SourceSet(stream.sketches(60)).at(HALF_LIFE, NOW)
+    for ask in (view.overlaps, view.histories, lambda limit: view.missing("a", limit)):
+        with pytest.raises(ParameterError, match="limit is -1; expected 0 or more"):
+            ask(limit=-1)
+    for confident in (view.overlaps, view.unheard, view.histories, view.heard, view.cover):
+        for confidence in (0.0, 2.0, math.nan):
+            with pytest.raises(ParameterError, match="confidence is"):
+                confident(confidence=confidence)
 
 
 def test_sources_that_cannot_be_joined_are_refused() -> None:

@@ -76,7 +76,8 @@ def orders(rng: random.Random) -> Iterator[Call]:
 
 def misses(rng: random.Random) -> Iterator[Call]:
     for messages, count in ((1, 1), (12, 3), (200, 4)):
-        heard = [sorted(rng.sample(range(count), rng.randint(1, count))) for _ in range(messages)]
+        many = [rng.choice((1, 1, rng.randint(1, count))) for _ in range(messages)]
+        heard = [sorted(rng.sample(range(count), each)) for each in many]
         by = [[row for row in range(messages) if source in heard[row]] for source in range(count)]
         groups = np.array([row for rows in by for row in rows], np.int32)
         offsets = column(np.cumsum([0, *map(len, by)]))
@@ -90,9 +91,9 @@ def misses(rng: random.Random) -> Iterator[Call]:
 def _missed(heard: list[list[int]], rows: list[int], count: int) -> Iterator[tuple[int, ...]]:
     """Rows shared with another source, rows alone, and the longest run missed, by source."""
     for source in range(count):
-        others = [source in heard[row] for row in rows if heard[row] != [source]]
-        runs = "".join("x" if each else "-" for each in others).split("x")
-        yield sum(others), len(rows) - len(others), max(map(len, runs))
+        alone = [heard[row] == [source] for row in rows]
+        text = "".join("x" if source in heard[row] else "-" for row in rows)
+        yield text.count("x") - sum(alone), sum(alone), max(map(len, text.split("x")))
 
 
 def overlaps(rng: random.Random) -> Iterator[Call]:
