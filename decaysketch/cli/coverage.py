@@ -285,9 +285,8 @@ def _overlaps(rows: list[dict[str, Any]]) -> Table:
     shared = [each for each in rows if each["estimate"]["upper"] != 0]
     table = _listed("both heard", shared, lambda each: f"{each['source']} & {each['other']}")
     if len(shared) < len(rows):
-        table.caption = "\n".join(
-            [*filter(None, [table.caption]), f"{len(rows) - len(shared):,} pairs share no message"]
-        )
+        without = f"{len(rows) - len(shared):,} pairs share no message"
+        table.caption = f"{table.caption}\n{without}" if table.caption else without
     return table
 
 

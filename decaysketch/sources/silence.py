@@ -54,8 +54,11 @@ def suspected(
         alone: int64[k], rows that this source alone heard.
         longest: int64[k], the longest run that it missed, without a row that it heard.
     """
-    found: npt.NDArray[np.bool_] = longest > _longest_by_chance(rows, shared)
-    return (rows > 0) & (found | (shared + alone == 0))
+    never = shared + alone == 0
+    found: npt.NDArray[np.bool_] = (rows > 0) & (
+        never | (longest > _longest_by_chance(rows, shared))
+    )
+    return found
 
 
 def _longest_by_chance(rows: Int64Array, shared: Int64Array) -> npt.NDArray[np.float64]:
@@ -86,7 +89,7 @@ def spells(
     at = np.flatnonzero(heard)
     if not len(at):
         return [(first, last)]
-    before = np.cumsum(others) - others  # rows of others before each row
+    before: Int64Array = np.cumsum(others) - others  # rows of others before each row
     starts = np.concatenate([[0], (before + others)[at]])
     runs = np.append(before[at], n) - starts
     limit = float(_longest_by_chance(np.array(n), np.array((heard & others).sum())))
