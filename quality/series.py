@@ -17,8 +17,9 @@ scrapes, an outage, late rows and resets, and compares the increase of the last 
 the counters themselves, for clocks that agree, that are 2 s apart, and where one is 28 s behind.
 
 ``joins`` compares the correlation, covariance and slope of two gauges of 3,000 devices, read at
-different times, with the result of all rows: where all devices have as many rows, and where row
-counts are log-normal and a third of the devices is in one stream alone.
+different times, with the result of all rows: where all devices have as many rows, where row
+counts are log-normal and a third of the devices is in one stream alone, and where one of the levels
+has a heavy tail.
 
 ``weights`` compares equal sampling with declared weights, for Pareto rates. ``sizes`` prints bytes
 a row. Seeds are 0, 1, 2, ...: nothing was chosen.
@@ -331,12 +332,14 @@ def paired(kind: str, devices: int = 3_000, seed: int = 3) -> tuple[Stream, Stre
     """Two gauges of the same devices, which rise and fall together, read at different times.
 
     Args:
-        kind: "even" or "uneven".
+        kind: "even", "uneven", or "tail", where one level is Pareto 1.5.
         devices: their number.
         seed: of the draws.
     """
     draw = np.random.default_rng(seed)
     level = draw.normal(20, 3, devices)
+    if kind == "tail":
+        level = 20 + 3 * draw.pareto(1.5, devices)
     wave = np.cumsum(draw.normal(0, 1, (devices, 30)), 1)
     against = -0.7 * wave + np.cumsum(draw.normal(0, 0.5, (devices, 30)), 1)
     sides = (
@@ -384,7 +387,7 @@ def joins(hashes: int) -> int:
     print("| population | capacity | query | result of all rows | covered | flagged | "
           "silent misses | rms error | bias |")  # fmt: skip
     print("|---" * 9 + "|")
-    for kind in ("even", "uneven"):
+    for kind in ("even", "uneven", "tail"):
         for capacity, name, truth, cell in joined(kind, hashes):
             held, flagged, _, missed, error, bias = cell.figures
             print(

@@ -74,7 +74,9 @@ class TwoColumns:
         own = shares * self.clusters.probabilities  # of a piece, as if it were sampled surely
         fitted = self.clusters.covariance(own * dx, own * dy)
         influence = own * (dx * dy - value)
-        return self.clusters.smooth(value + fitted, influence, own, confidence=confidence)
+        return self.clusters.smooth(
+            value + fitted, influence, own, confidence=confidence, few=self._few(own, dx, dy)
+        )
 
     def correlation(self, confidence: float) -> Estimate:
         """Return Pearson's correlation. Errors: as :meth:`covariance`."""
@@ -95,7 +97,7 @@ class TwoColumns:
         squares = 0.5 * (u * u + v * v)
         found = self.clusters.smooth(
             math.atanh(value), own * (u * v - value * squares) / rest, own * (1.0 + squares),
-            confidence=confidence,
+            confidence=confidence, few=self._few(own, dx, dy),
         )  # fmt: skip
         return replace(
             found, value=value, lower=min(math.tanh(found.lower), value),
@@ -122,8 +124,12 @@ class TwoColumns:
         own = shares * self.clusters.probabilities
         return self.clusters.smooth(
             value, own * dy * residuals / spread, own * (1.0 + dy * dy / spread),
-            confidence=confidence,
+            confidence=confidence, few=self._few(own, dx, dy),
         )  # fmt: skip
+
+    def _few(self, masses: Float64Array, *distances: Float64Array) -> bool:
+        """Return whether a few entities decide a deviation."""
+        return any(self.clusters.decided_by_few(each, masses) for each in distances)
 
     @property
     def _level(self) -> bool:

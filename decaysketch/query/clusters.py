@@ -54,6 +54,8 @@ FEW = 10
 """Entities below which a result says ``few-series``."""
 
 _LARGEST_SHARE = 0.15  # of the variance, that one entity may make
+_FARTHER = 4.0  # distance of an exact piece than of any sampled one
+_UNUSUAL = 1.5  # times the largest share among normal values
 _LARGER = 2.0  # in the mean square: exact pieces than sampled ones
 _ROUNDING = 1e-12
 _FEWEST_OF_TAIL = 3  # sizes from which a tail is read
@@ -272,6 +274,7 @@ class Clusters:
         *,
         confidence: float,
         bounds: tuple[float, float] = (-math.inf, math.inf),
+        few: bool = False,
     ) -> Estimate:
         """Return the estimate for a smooth function over sums, from its linearisation.
 
@@ -288,6 +291,7 @@ class Clusters:
                 probability.
             confidence: confidence of the interval.
             bounds: bounds of the result, for any data.
+            few: whether a few entities decide a sum that the function is of.
         """
         own = self._by_entity(self._by_cell(leverage) * self._inverse)
         carrying = int(np.count_nonzero(own > 0.0))
@@ -305,7 +309,30 @@ class Clusters:
         )
         if self.reach.complete < _FEWEST:
             found = Interval(value, *bounds)
-        return self._said(found, variances, carrying, confidence)
+        return self._said(found, variances, carrying, confidence, few=few)
+
+    def decided_by_few(self, distances: Float64Array, masses: Float64Array) -> bool:
+        """Return whether a few entities decide a mean square, or an exact piece shows a much larger
+        distance than any sampled one.
+
+        Args:
+            distances: float64[n], from a mean.
+            masses: float64[n], before they are divided by the probability.
+        """
+        squares = distances * distances
+        shares = masses / self.probabilities
+        mean = float((shares * squares).sum()) / float(shares.sum())
+        variances = self._spread(self._by_cell(masses * (squares - mean)))[1]
+        of_masses = self._spread(self._by_cell(masses))[1]
+        n = max(float(of_masses.sum()) ** 2 / max(float(of_masses @ of_masses), 1e-300), 2.0)
+        # The largest of n normal squares is about 2 log n, and they have the variance 2.
+        usual = (2.0 * math.log(n) - 1.0) ** 2 / (2.0 * n)
+        most = min(max(_LARGEST_SHARE, _UNUSUAL * usual), 1.0)
+        if float(variances.max(initial=0.0)) >= most * float(variances.sum()) > 0.0:
+            return True
+        chosen, sizes = self.probabilities < 1.0, np.abs(distances)
+        near, far = (float(sizes[part].max(initial=0.0)) for part in (~chosen, chosen))
+        return near > _FARTHER * far
 
     def covariance(self, one: Float64Array, other: Float64Array) -> float:
         """Return the estimated covariance of two sums, from the variances of their sum and their

@@ -381,12 +381,14 @@ class _Fit(NamedTuple):
         influences: float64[k + 1, n].
         leverage: float64[n].
         residuals: float64[n].
+        squares: float64[n] for each explaining column, in variances around its mean.
     """
 
     coefficients: Float64Array
     influences: Float64Array
     leverage: Float64Array
     residuals: Float64Array
+    squares: list[Float64Array]
 
     @classmethod
     def of(cls, rows: _Rows) -> _Fit:
@@ -419,7 +421,8 @@ class _Fit(NamedTuple):
         influences = np.array(
             [_times(design, turned[:, :, place], group) * residuals for place in range(width)]
         )
-        return cls(coefficients, influences, leverage, residuals)
+        squares = [design[:, place] * design[:, place] for place in range(1, width)]
+        return cls(coefficients, influences, leverage, residuals, squares)
 
 
 def _times(design: Float64Array, by: Float64Array, group: IntArray) -> Float64Array:
@@ -486,8 +489,9 @@ def regression(parts: Parts, columns: Sequence[str]) -> EstimateLists:
     flat = some & ~planes & ~(farthest > _NEARLY * (high - low))
     faded = some & ~planes & ~flat & rows.faded(weight)
     unbounded = [("equal-values", planes | flat), ("faded", faded)]
+    within = [(each - 1.0) / weight[group] for each in fit.squares]
     found = [
-        rows.estimates(value, influence, fit.leverage, unbounded)
+        rows.estimates(value, influence, fit.leverage, unbounded, within=within)
         for value, influence in zip(fit.coefficients, fit.influences, strict=True)
     ]
     return EstimateLists(tuple(found))

@@ -108,21 +108,28 @@ def test_groups_and_copies() -> None:
     assert median[1].lower < average[1].value < median[1].upper
 
 
-def test_a_correlation_warns_where_a_heavy_tail_decides_a_deviation() -> None:
+def test_relations_warn_where_a_heavy_tail_decides_a_deviation() -> None:
     """The largest of these values decide the deviation, and most samples lack them."""
     rng = np.random.default_rng(1)
     heavy, even = rng.pareto(2.2, 20_000), rng.normal(0.0, 1.0, 20_000)
     x = np.concatenate([even + 5.0, 5.0 + heavy])
     data = {"x": x, "y": np.concatenate([even, rng.normal(0.0, 1.0, 20_000)])}
+    data["z"] = np.where(x > 10.0, 0.0, rng.normal(0.0, 1.0, 40_000))  # far rows lie on the line
     for seed in range(8):
         sketch = ds.DecaySketch(
             ds.SketchParams(
-                max_weight=1, id_bits=40, capacity=400, seed=seed, columns="x float64, y float64"
+                max_weight=1,
+                id_bits=40,
+                capacity=400,
+                seed=seed,
+                columns="x float64, y float64, z float64",
             )
         )
         sketch.update(data, 1, np.zeros(40_000, np.int64), np.arange(40_000))
         assert "few-rows" in sketch.stddev("none", of="x").caveats
         assert "few-rows" in sketch.correlation("x", "y", "none").caveats
+        for found in sketch.regression(["z", "x"], "none"):
+            assert "few-rows" in found.caveats
 
 
 def test_equal_values_bound_nothing() -> None:

@@ -122,6 +122,20 @@ def test_samples_are_unbiased_and_intervals_contain_the_result() -> None:
         assert abs(bias) < 4 * error / math.sqrt(20) + 0.02, (name, truth)
 
 
+@pytest.mark.parametrize(("far", "probability"), [(False, 0.1), (True, 0.1), (True, 1.0)])
+def test_an_entity_that_decides_a_deviation_is_reported(far: bool, probability: float) -> None:
+    """Its products show nothing, since its other value is the mean. It may be sampled or exact."""
+    draw = np.random.default_rng(4)
+    x, y = draw.normal(0, 1, (2, 400))
+    x[0], y[0] = (50.0, 0.0) if far else (0.0, 0.0)
+    probabilities = np.full(400, 0.1)
+    probabilities[0] = probability
+    clusters = Clusters(np.arange(400), np.zeros(400, int), probabilities, Reach(False, 0.1, 400))
+    columns = TwoColumns.of(clusters, x, y, np.ones(400))
+    for ask in (columns.covariance, columns.correlation, columns.slope):
+        assert ask(0.95).caveats == (("few-series",) if far else ())
+
+
 def test_a_decay_of_each_kind_a_where_and_groups_apply() -> None:
     draw = random.Random(8)
     params = SeriesParams(seed=7, attributes="part")
