@@ -141,7 +141,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         self._zero_weight = 0
         self._columns = bool(params.columns)
         self._pending = PendingRows(params)
-        self._dictionaries = Dictionaries()
+        self._dictionaries = Dictionaries() if params.columns else None
         # Of each its own, also where it is None: it is looked at for each row.
         self._labels = LabelBook(params.id_key) if params.value_type == "label" else None
 
