@@ -614,7 +614,8 @@ class StreamState(BaseModel):
     )
     revoked: list[str] = Field(description="Sources that are refused, in order of name.")
     warnings: list[str] = Field(
-        default=[], description="What is hardly meant, such as times of another unit; often none."
+        default=[],
+        description="What is probably a mistake, such as times in another unit. Often empty.",
     )
 
 
@@ -671,7 +672,8 @@ class PostedSketches(BaseModel):
     )
     sketches: list[PostedSketch] = Field(description="In the order of the body.")
     warnings: list[str] = Field(
-        default=[], description="What is hardly meant, such as times of another unit; often none."
+        default=[],
+        description="What is probably a mistake, such as times in another unit. Often empty.",
     )
     grants: list[GrantModel] | None = Field(
         default=None,

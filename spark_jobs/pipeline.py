@@ -287,7 +287,7 @@ def each_row_counts(spec: BuildSpec, recipe: Recipe) -> bool:
 
 def _doubts(unit: str, oldest: int | None, newest: int | None) -> list[str]:
     found = doubt(unit, oldest, newest)
-    return [] if found is None else [f"times are hardly in {unit}: {found}"]
+    return [] if found is None else [f"times are probably not in {unit}: {found}"]
 
 
 def _notes(

@@ -329,7 +329,7 @@ def refuse_other_unit(
             return
     expected = f"times in {unit}, or {cure}"
     raise InvalidRequestError(
-        f"times are hardly in {unit}: {found}; expected {expected}",
+        f"times are probably not in {unit}: {found}; expected {expected}",
         [Fault(field="time", reason=str(found), value=found.time, expected=expected)],
     )
 

@@ -316,4 +316,4 @@ def _same(one: Map, other: Map, names: Iterable[str]) -> bool:
 
 def _said(unit: str, oldest: int | None, newest: int | None) -> list[str]:
     found = doubt(unit, oldest, newest)
-    return [] if found is None else [f"times are hardly in {unit}: {found}"]
+    return [] if found is None else [f"times are probably not in {unit}: {found}"]

@@ -241,8 +241,8 @@ class _Response(BaseModel):
     )
     warnings: list[str] = Field(
         default=[],
-        description="Why answers are hardly what was asked for, such as a `now` of another unit; "
-        "often none.",
+        description="Why results probably do not fit the query, such as a `now` in another unit. "
+        "Often empty.",
     )
 
 

@@ -80,7 +80,8 @@ class PostedObservations(BaseModel):
         description=f"Observations that were refused, the first {REFUSALS_LISTED} of them."
     )
     warnings: list[str] = Field(
-        default=[], description="What is hardly meant, such as times of another unit; often none."
+        default=[],
+        description="What is probably a mistake, such as times in another unit. Often empty.",
     )
 
 
@@ -152,7 +153,7 @@ _EXAMPLE = {"observations": [{"value": 21.5, "weight": 3, "time": 1700000000, "i
         s413="The body is too long, or has too many observations.",
         s415="The body is neither JSON, NDJSON nor an Arrow stream.",
         s422="The body as a whole cannot be read, or `source`, `first` or `next` is missing or "
-        "outside its domain; or the stream is empty and the times are hardly of its unit; or "
+        "outside its domain; or the stream is empty and the times are probably not in its unit; or "
         "every observation was refused, which is told beside the members of any problem as in the "
         "answer to a post.",
         s429="Too much waits to be written, or too many rows are being taken; send it again after "

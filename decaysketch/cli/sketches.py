@@ -133,7 +133,7 @@ def inspect(
 def _warn_of(facts: dict[str, Any]) -> None:
     unit = facts["params"]["time_unit"]
     if (found := doubt(unit, facts["oldest"], facts["newest"])) is not None:
-        warn(f"{facts['file']} holds times that are hardly in {unit}: {found}")
+        warn(f"{facts['file']} holds times that are probably not in {unit}: {found}")
 
 
 def _facts(path: Path, id_key: bytes | None) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class Store:
         self._oldest: float | None = None  # when the first of what is not sealed was given
         self._next = self._sealed = self._carded = 0  # _carded: what sensor.json says of _sealed
         self.repaired: tuple[str, ...] = ()
-        self._doubted = False  # whether it was said that times are hardly of their unit
+        self._doubted = False  # whether it was said that times are probably not in their unit
         self.spool = Spool(spool, self._mended)
         try:
             self.waiting = Waiting(self.spool, policy.max_post_bytes, note, self._keep_numbers)
@@ -298,7 +298,7 @@ class Store:
         if found is not None:
             self._doubted = True
             warnings.warn(
-                f"stream {self.stream!r}: the times are hardly in {unit}: {found}",
+                f"stream {self.stream!r}: the times are probably not in {unit}: {found}",
                 TimeUnitWarning, stacklevel=6,
             )  # fmt: skip
 

@@ -164,8 +164,8 @@ class Held(Views, Summarized):
 class Sketch(Held):
     """A mergeable summary of the observations of a stream. Not safe to use from two threads."""
 
-    #: Whether the next times are looked at, and a warning says that they are hardly of their unit:
-    #: the first ones of a sketch that was made by hand. Who builds by a recipe looks himself.
+    #: Whether the next times are checked, with a warning if they are probably in another unit. Only
+    #: the first times of a sketch built by hand are. Builds by a recipe check for themselves.
     looks_at_times = True
 
     #: Class of the snapshots. Sketches of one such class and one class of parameters merge.
@@ -300,7 +300,9 @@ class Sketch(Held):
             return
         unit = self.params.time_unit
         if found := doubt(unit, int(times.min()), int(times.max())):
-            warnings.warn(f"the times are hardly in {unit}: {found}", TimeUnitWarning, stacklevel=3)
+            warnings.warn(
+                f"the times are probably not in {unit}: {found}", TimeUnitWarning, stacklevel=3
+            )
 
     @abstractmethod
     def stats(self) -> Stats:

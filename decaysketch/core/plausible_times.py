@@ -230,19 +230,19 @@ def doubts_of_query(
     """
     found = []
     if (held := doubt(unit, oldest, newest)) is not None:
-        found.append(f"the sketch holds times that are hardly in {unit}: {held}")
+        found.append(f"the sketch holds times that are probably not in {unit}: {held}")
     nows = list(nows)
     if not nows:
         return found
     first, last = min(nows), max(nows)
     if (asked := doubt(unit, first, last)) is not None:
-        found.append(f"now is hardly in {unit}: {asked}")
+        found.append(f"now is probably not in {unit}: {asked}")
     elif held is None and newest is not None and unit in NANOSECONDS:
         for now in (last, first):
             if _of_two_clocks(unit, now, newest) or _of_two_clocks(unit, newest, now):
                 found.append(
                     f"now is {told(unit, now)} and the newest observation is of "
-                    f"{told(unit, newest)}: they are hardly by one clock"
+                    f"{told(unit, newest)}: they are probably not by one clock"
                 )
                 break
     return found

@@ -189,7 +189,7 @@ def doubt_of_log(
         return None
     source = f"the times of column {mapping.time!r}"
     if (found := doubt(unit, oldest, newest)) is not None:
-        return f"{source} are hardly in {unit}: {found}"
+        return f"{source} are probably not in {unit}: {found}"
     named = unit_in_name(mapping.time) if numbers and but is None else None
     if named in (None, unit) or mapping.time_unit is not None or dated(unit, newest) is not None:
         return None

@@ -91,8 +91,8 @@ def test_units_without_a_clock_are_never_doubted() -> None:
 @pytest.mark.parametrize(
     ("newest", "now", "message"),
     [
-        (S * 1000, S, "the sketch holds times that are hardly in s"),
-        (S, S * 1000, "now is hardly in s: .* in ms it would be 2023"),
+        (S * 1000, S, "the sketch holds times that are probably not in s"),
+        (S, S * 1000, "now is probably not in s: .* in ms it would be 2023"),
         (10**5, S, r"now is 1700000000 s \(2023-.*\) and the newest observation is of 100000 s"),
         (S, 10**5, r"now is 100000 s and the newest observation is of 1700000000 s \(2023"),
     ],
@@ -148,7 +148,9 @@ def test_a_batch_of_another_unit_is_warned_of_once() -> None:
 
 def test_advice_is_about_the_numbers_as_they_stand() -> None:
     """The column is read in ms and holds us; the sketch is of seconds."""
-    with pytest.warns(ds.TimeUnitWarning, match="hardly in ms: .*; in us it would be 2023-11-14"):
+    with pytest.warns(
+        ds.TimeUnitWarning, match="probably not in ms: .*; in us it would be 2023-11-14"
+    ):
         built(log([S * 10**6]), time_unit="ms")
 
 

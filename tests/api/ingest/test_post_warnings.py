@@ -53,17 +53,17 @@ def test_refusals_of_the_future_name_the_likely_unit(client: TestClient) -> None
     assert f"; in us it would be {DATE}" in content["errors"][0]["reason"]
 
 
-def test_what_is_taken_and_hardly_meant_is_said(client: TestClient) -> None:
+def test_accepted_input_that_is_probably_a_mistake_has_a_warning(client: TestClient) -> None:
     """Seconds, to a stream that counts in milliseconds."""
     params = create(client, "ms")
     refused = observe(client, S, S + 5)  # the first one
-    assert refused["detail"].startswith("times are hardly in ms: ")
+    assert refused["detail"].startswith("times are probably not in ms: ")
     assert "check_units=false" in refused["detail"]
     assert client.get("/v1/streams/s").json()["sources"] == []
     first = observe(client, S, S + 5, how="&check_units=false")
     for answer in (first, observe(client, S), post(client, params, S, S + 5).json()):
         [said] = answer["warnings"]
-        assert said.startswith("times are hardly in ms: ")
+        assert said.startswith("times are probably not in ms: ")
         assert f"in s it would be {DATE}" in said
     [said] = client.get("/v1/streams/s").json()["warnings"]
     assert f"in s it would be {DATE}" in said
@@ -74,12 +74,12 @@ def test_nearly_all_of_another_unit_are_refused_where_dates_are_held(client: Tes
     observe(client, S * 1000)
     seconds = [S + each for each in range(99)]
     refused = observe(client, *seconds)
-    assert refused["detail"].startswith("times are hardly in ms: ")
+    assert refused["detail"].startswith("times are probably not in ms: ")
     assert client.get("/v1/streams/s").json()["rows"] == 1
     # One device among others, whose clock is of another unit, holds up nobody.
     mixed = observe(client, *(S * 1000 + each for each in range(90)), *seconds[:9])
     assert mixed["refused"] == 0
-    assert mixed["warnings"][0].startswith("times are hardly in ms: ")
+    assert mixed["warnings"][0].startswith("times are probably not in ms: ")
     assert mixed["warnings"][1].startswith("9 readings outside the years 1990 to 2100")
     assert observe(client, *seconds, how="&check_units=false")["refused"] == 0
     assert observe(client, *(each // 1000 for each in seconds))["refused"] == 0  # of no unit
@@ -167,14 +167,18 @@ def test_readings_that_posted_sketches_replace_are_told(client: TestClient) -> N
 @pytest.mark.parametrize(
     ("times", "now", "message"),
     [
-        ((S, S + 5), (S + 5) * 1000, f"now is hardly in s: .*in ms it would be {DATE}"),
-        ((S * 1000, S * 1000 + 5), S, f"holds times that are hardly in s: .*in ms .* {DATE}"),
-        ((0, 10**5), None, "the newest observation is of 100000 s: they are hardly by one clock"),
+        ((S, S + 5), (S + 5) * 1000, f"now is probably not in s: .*in ms it would be {DATE}"),
+        ((S * 1000, S * 1000 + 5), S, f"holds times that are probably not in s: .*in ms .* {DATE}"),
+        (
+            (0, 10**5),
+            None,
+            "the newest observation is of 100000 s: they are probably not by one clock",
+        ),
         ((S, S + 5), S + 5, None),
         ((0, 10**5), 10**5, None),
     ],
 )
-def test_answers_that_are_hardly_what_was_asked_for_say_so(
+def test_results_that_probably_do_not_fit_the_query_have_a_warning(
     start: Callable[..., TestClient], times: tuple[int, int], now: int | None, message: str | None
 ) -> None:
     client = start(max_clock_skew_s=None)
