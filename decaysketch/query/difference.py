@@ -31,6 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -133,11 +134,10 @@ class _Side(NamedTuple):
     def at(self, times: Int64Array) -> Float64Array:
         """Return weights for any times on that scale, infinite beyond float64."""
         counted = times <= self.fading.now
-        there = times[counted]
-        weights, decayed = np.zeros(len(times)), np.empty(len(there))
-        order = np.argsort(-there, kind="stable")  # as they are asked for: latest first
-        decayed[order] = self.fading(there[order])
-        weights[counted] = decayed
+        if counted.all():
+            return self.fading.at(times)
+        weights = np.zeros(len(times))
+        weights[counted] = self.fading.at(times[counted])
         return weights
 
 
@@ -148,8 +148,7 @@ class _Rows:
     Attributes:
         sample, columns, values: the rows. Values are None if an aggregate has none.
         first, second: their weights.
-        grid: weights over all sampled bands, for the largest hit that no row shows.
-        gaps: the same where rows are missing for so long that they may be too light to be seen.
+        apart: whether the sides have different filters.
     """
 
     sample: Sample
@@ -157,8 +156,7 @@ class _Rows:
     columns: Columns
     first: _Side
     second: _Side
-    grid: Grid
-    gaps: Grid
+    apart: bool
 
     @classmethod
     def of(
@@ -176,16 +174,28 @@ class _Rows:
             _Side.of(moment, times, _kept(plain, sample, moment, where, valued=valued))
             for moment, where in zip((now, then), filters, strict=True)
         )
-        assert sample.reach is not None, "of an estimator by bands"
-        reach = sample.reach().cut(now.now).cut(then.now)
-        apart = ApartGrid if filters[0] != filters[1] else Grid
-        grid, gaps = (
-            apart.over(part, first.at, second.at) for part in (reach, _gaps(sample, reach))
-        )
         values, columns = sample.valued if valued else (None, sample.columns)
         if values is not None:
             values = values.astype(np.float64, copy=False)
-        return cls(sample, values, columns, first, second, grid, gaps)
+        return cls(sample, values, columns, first, second, filters[0] != filters[1])
+
+    @cached_property
+    def _reach(self) -> Reach:
+        assert self.sample.reach is not None, "of an estimator by bands"
+        return self.sample.reach().cut(self.first.fading.now).cut(self.second.fading.now)
+
+    @cached_property
+    def grid(self) -> Grid:
+        """Weights over all sampled bands, for the largest hit that no row shows."""
+        return self._over(self._reach)
+
+    @cached_property
+    def gaps(self) -> Grid:
+        """The same where rows are missing for so long that they may be too light to be seen."""
+        return self._over(_gaps(self.sample, self._reach))
+
+    def _over(self, reach: Reach) -> Grid:
+        return (ApartGrid if self.apart else Grid).over(reach, self.first.at, self.second.at)
 
     def linear(
         self, c: Float64Array, confidence: float, hits: Hits, function: Float64Array | None = None
