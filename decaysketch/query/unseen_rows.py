@@ -24,6 +24,7 @@ Weights = Callable[[Int64Array], Float64Array]
 
 _FINE = 0.02  # of the largest hit: a cell in which a decay changes by more is divided
 _PARTS = 8  # of a divided cell
+_INSIDE = np.arange(1, _PARTS, dtype=np.uint64)
 _ROUNDS = 22  # 8^22 > 2^63: enough for time units
 _MOST = 1 << 14  # times of a grid
 _CHANCE = 4.0  # a gap is longer than that of chance with probability e^-4
@@ -74,21 +75,25 @@ class Reach(NamedTuple):
         if not len(self.hits):
             return self
         seen = -np.expm1(-weight / self.hits)  # the chance, by band
-        distinct = np.unique(times)
-        ends = np.concatenate([distinct, [self.last.max()]])[:, None] - self.first + 1.0
+        ordered = np.sort(times)
+        distinct = ordered[np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))]
+        until = np.concatenate([distinct, [self.last.max()]])[:, None] - self.first + 1.0
         lengths = self.last - self.first + 1.0
-        places = np.clip(ends, 0.0, lengths) @ seen
+        np.minimum(np.maximum(until, 0.0, out=until), lengths, out=until)
+        places = until @ seen
         widths = np.diff(places, prepend=0.0)
         order = np.argsort(widths)
         shorter = np.cumsum(widths[order]) - widths[order]
         count = max(len(distinct), 1)
         usual = count * widths[order] <= (np.log(len(widths)) + _CHANCE) * shorter
-        longest = order[max(np.flatnonzero(usual), default=-1) + 1 :]
-        starts = np.concatenate([[self.first.min()], distinct + 1])
-        stops = np.concatenate([distinct - 1, [self.last.max()]])
-        parts = [self.within(int(starts[k]), int(stops[k])) for k in longest if widths[k] > 0.0]
-        parts.append(self.within(1, 0))
-        return Reach(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        longest = order[int(np.flatnonzero(usual).max(initial=-1)) + 1 :]
+        longest = longest[widths[longest] > 0.0]
+        starts = np.concatenate([[self.first.min()], distinct + 1])[longest]
+        stops = np.concatenate([distinct - 1, [self.last.max()]])[longest]
+        begins = np.maximum(self.first, starts[:, None])
+        ends = np.minimum(self.last, stops[:, None])
+        met = begins <= ends
+        return Reach(begins[met], ends[met], np.broadcast_to(self.hits, met.shape)[met])
 
     @classmethod
     def pooled(cls, reaches: list[Reach]) -> Reach:
@@ -117,26 +122,22 @@ class Grid(NamedTuple):
             reach: the bands. Within a band the decays rise with the time.
             one, other: decay weights of times, in any order.
 
-        Complexity: O(k log k) for k times, some hundreds for smooth decays.
+        Complexity: O(k) for k times, some hundreds for smooth decays.
         """
-        band = np.tile(np.arange(len(reach.hits)), 2)
-        times = np.concatenate([reach.first, reach.last])
-        found = cls(reach.hits[band], one(times), other(times))
-        most = [float((side * found.hits).max(initial=0.0)) for side in found[1:]]
+        cells = _Cells.of(reach, one, other)
+        found = [cells.starts, cells.stops]
+        most = np.maximum(*(np.max(each.values * each.hits, 1, initial=0.0) for each in found))
+        count = 2 * len(reach.hits)
         for _ in range(_ROUNDS):
-            order = np.lexsort((times, band))
-            band, times, found = band[order], times[order], cls(*(c[order] for c in found))
-            steep = np.zeros(max(len(times) - 1, 0), np.bool_)
-            for side, largest in zip(found[1:], most, strict=True):
-                steep |= np.diff(side) * found.hits[1:] > _FINE * largest
-            cells = np.flatnonzero(steep & (band[1:] == band[:-1]))
-            new, of = _between(times[cells], times[cells + 1], band[cells])
-            if not len(new) or len(times) + len(new) > _MOST:
+            cells = cells.steep(_FINE * most)
+            new = cells.between()
+            count += int(np.count_nonzero(new < cells.stops.times[:, None]))
+            if not new.size or count > _MOST:
                 break
-            band, times = np.concatenate([band, of]), np.concatenate([times, new])
-            added = cls(reach.hits[of], one(new), other(new))
-            found = cls(*(np.concatenate(pair) for pair in zip(found, added, strict=True)))
-        return found
+            cells = cells.divided(new, one, other)
+            found.append(cells.starts)
+        hits = np.concatenate([each.hits for each in found])
+        return cls(hits, *np.concatenate([each.values for each in found], axis=1))
 
     def largest(self, alpha: float, beta: float) -> float:
         """Return the largest ``(alpha one - beta other) / p``, or 0 if none is above 0. Either
@@ -157,13 +158,63 @@ class ApartGrid(Grid):
         return max(super().largest(alpha, 0.0), super().largest(0.0, beta))
 
 
-def _between(
-    starts: Int64Array, stops: Int64Array, band: npt.NDArray[np.intp]
-) -> tuple[Int64Array, npt.NDArray[np.intp]]:
-    """Return times that divide cells into about eight parts, and the band of each."""
-    widths = (stops - starts).view(np.uint64)  # up to 2^63
-    steps = np.maximum(widths // np.uint64(_PARTS), np.uint64(1))
-    offsets = steps[:, None] * np.arange(1, _PARTS, dtype=np.uint64)
-    inside = offsets < widths[:, None]
-    times = starts[:, None] + offsets.view(np.int64)
-    return times[inside], np.repeat(band, np.count_nonzero(inside, axis=1))
+class _Ends(NamedTuple):
+    """One end of each of some cells."""
+
+    times: Int64Array
+    values: Float64Array  # float64[2, k], decay weights on either side
+    hits: Float64Array
+
+    def take(self, chosen: npt.NDArray[np.bool_]) -> _Ends:
+        return _Ends(self.times[chosen], self.values[:, chosen], self.hits[chosen])
+
+
+class _Cells(NamedTuple):
+    """Pairs of times, both in one band, that the grid has no time between."""
+
+    starts: _Ends
+    stops: _Ends
+
+    @classmethod
+    def of(cls, reach: Reach, one: Weights, other: Weights) -> _Cells:
+        """Return a cell for each band."""
+        ends = (
+            _Ends(times, np.array([one(times), other(times)]), reach.hits) for times in reach[:2]
+        )
+        return cls(*ends)
+
+    def steep(self, least: Float64Array) -> _Cells:
+        """Return the cells that can be divided and in which a hit changes by more on either side.
+
+        Args:
+            least: float64[2], the change by side.
+        """
+        starts, stops = self
+        changes = (stops.values - starts.values) * stops.hits
+        wide = stops.times - starts.times != 1
+        chosen = wide & (changes > least[:, None]).any(axis=0)
+        return _Cells(*(each.take(chosen) for each in self))
+
+    def between(self) -> Int64Array:
+        """Return times that divide each cell into about eight parts: int64[k, 7]. Where a cell has
+        fewer times, the last is its end.
+        """
+        starts, stops = self.starts.times, self.stops.times
+        widths = (stops - starts).view(np.uint64)  # up to 2^63
+        steps = np.maximum(widths // np.uint64(_PARTS), np.uint64(1))
+        offsets = np.minimum(steps[:, None] * _INSIDE, widths[:, None])
+        return starts[:, None] + offsets.view(np.int64)
+
+    def divided(self, new: Int64Array, one: Weights, other: Weights) -> _Cells:
+        """Return the parts of each cell between times that divide it."""
+        at = new.ravel()
+        values = np.array([one(at), other(at)]).reshape(2, *new.shape)
+        hits = np.repeat(self.stops.hits, _PARTS)
+        times = np.concatenate([self.starts.times[:, None], new, self.stops.times[:, None]], axis=1)
+        sides = np.concatenate(
+            [self.starts.values[:, :, None], values, self.stops.values[:, :, None]], axis=2
+        )
+        return _Cells(
+            _Ends(times[:, :-1].ravel(), sides[:, :, :-1].reshape(2, -1), hits),
+            _Ends(times[:, 1:].ravel(), sides[:, :, 1:].reshape(2, -1), hits),
+        )
