@@ -39,6 +39,7 @@ from decaysketch.query.estimate import (
     check_confidence,
     contrast,
     inequality,
+    part_half,
     part_interval,
     rank_balance,
     share_interval,
@@ -1174,23 +1175,25 @@ def _quantile(sample: Sample, q: float, confidence: float) -> Estimate:
     if is_outweighed(sample, weight):
         return unbounded(sample, value, -math.inf, math.inf, confidence, rows, "faded")
 
-    def balance(k: npt.NDArray[np.intp]) -> Interval:
-        """Return intervals for ``(1 - q) A - q C``. A is the mass up to the k-th value, and C
-        the rest.
+    def balance(k: npt.NDArray[np.intp], end: Literal["lower", "upper"]) -> Float64Array:
+        """Return one end of intervals for ``(1 - q) A - q C``. A is the mass up to the k-th value,
+        and C the rest.
         """
-        part = _Amount(below.exact[k], below.sampled[k], below.variance[k])
-        rest = _Amount(
+        part = below.exact[k], below.sampled[k], below.variance[k]
+        rest = (
             below.exact[-1] - below.exact[k],
             below.sampled[-1] - below.sampled[k],
             below.variance[-1] - below.variance[k],
         )
-        a, c = (_gamma(sample, amount, confidence) for amount in (part, rest))
-        return rank_balance(a, c, q)
+        size = sample.step, sample.thinning, confidence
+        a = part_half(end, *part, *size)
+        c = part_half("lower" if end == "upper" else "upper", *rest, *size)
+        return np.asarray(getattr(rank_balance(a, c, q), end))
 
     # The rank of the k-th value may reach q from `lowest` on, and surely does from `highest` on.
-    slack = TIE * weight
-    lowest = _first_true(0, place + 1, lambda k: balance(k).upper >= -slack)
-    highest = _first_true(place + 1, len(ranking.values) + 1, lambda k: balance(k).lower >= -slack)
+    slack, many = TIE * weight, len(ranking.values)
+    lowest = _first_true(0, place + 1, lambda k: balance(k, "upper") >= -slack)
+    highest = _first_true(place + 1, many + 1, lambda k: balance(k, "lower") >= -slack)
     lower = float(ranking.values[lowest - 1]) if lowest > 0 else -math.inf
     upper = float(ranking.values[highest - 1]) if highest <= len(ranking.values) else math.inf
     z = ndtri(0.5 + 0.5 * confidence)

@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ __all__ = [
     "first_true",
     "gamma_quantile",
     "inequality",
+    "part_half",
     "part_interval",
     "rank_balance",
     "share_interval",
@@ -346,16 +347,53 @@ def part_interval(
     known, y, k = (np.asarray(column, dtype=np.float64) for column in (exact, sampled, step))
     spread = np.maximum(variance, 0.0)
     tail = 0.5 * (1.0 - confidence)
-    # A hit that was seen is no larger than all that was seen: without this, a step far beyond the
-    # sampled mass would lift the lower end up to the estimate.
-    least = np.minimum(k if seen is None else np.asarray(seen, dtype=np.float64), y)
-    lower = gamma_quantile(y, spread, least, 0.5, thinning, tail)
+    least = k if seen is None else np.asarray(seen, dtype=np.float64)
     if unequal is None:
         unequal = 1.0 if skew is None else inequality(y, spread, skew)
     unseen = np.clip(0.5 * np.asarray(unequal) / _MILD, 0.5, 1.0)
-    upper = gamma_quantile(y, spread, k, unseen, thinning, 1.0 - tail)
-    lower = np.minimum(np.maximum(lower, certain), y)
-    return Interval(known + y, known + lower, known + np.maximum(upper, y))
+    lower = _lower_end(y, spread, least, thinning, tail, certain)
+    upper = _upper_end(y, spread, k, thinning, tail, unseen)
+    return Interval(known + y, known + lower, known + upper)
+
+
+def part_half(
+    end: Literal["lower", "upper"],
+    exact: npt.ArrayLike,
+    sampled: npt.ArrayLike,
+    variance: npt.ArrayLike,
+    step: npt.ArrayLike,
+    thinning: Any,
+    confidence: float,
+) -> Interval:
+    """Return :func:`part_interval` with one of its ends alone, in half the time. The other end is
+    the estimate.
+    """
+    known, y, k = (np.asarray(column, dtype=np.float64) for column in (exact, sampled, step))
+    spread, tail = np.maximum(variance, 0.0), 0.5 * (1.0 - confidence)
+    if end == "lower":
+        return Interval(known + y, known + _lower_end(y, spread, k, thinning, tail, 0.0), known + y)
+    return Interval(known + y, known + y, known + _upper_end(y, spread, k, thinning, tail, 0.5))
+
+
+def _lower_end(
+    y: Float64Array,
+    spread: Float64Array,
+    step: Float64Array,
+    thinning: Any,
+    tail: float,
+    certain: npt.ArrayLike,
+) -> Any:
+    # A hit that was seen is no larger than all that was seen: without this, a step far beyond the
+    # sampled mass would lift the lower end up to the estimate.
+    lower = gamma_quantile(y, spread, np.minimum(step, y), 0.5, thinning, tail)
+    return np.minimum(np.maximum(lower, certain), y)
+
+
+def _upper_end(
+    y: Float64Array, spread: Float64Array, step: Float64Array, thinning: Any, tail: float,
+    unseen: Any,
+) -> Any:  # fmt: skip
+    return np.maximum(gamma_quantile(y, spread, step, unseen, thinning, 1.0 - tail), y)
 
 
 def inequality(

@@ -203,7 +203,8 @@ class _Cells(NamedTuple):
         widths = (stops - starts).view(np.uint64)  # up to 2^63
         steps = np.maximum(widths // np.uint64(_PARTS), np.uint64(1))
         offsets = np.minimum(steps[:, None] * _INSIDE, widths[:, None])
-        return starts[:, None] + offsets.view(np.int64)
+        times: Int64Array = starts[:, None] + offsets.view(np.int64)
+        return times
 
     def divided(self, new: Int64Array, one: Weights, other: Weights) -> _Cells:
         """Return the parts of each cell between times that divide it."""
