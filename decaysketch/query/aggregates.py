@@ -92,7 +92,7 @@ LARGER = 2.0  # by this factor, in the mean square
 #: Points of a distribution whose intervals are made joint one by one; more have a band.
 MOST_BY_POINT = 20
 LEAST_REST = 0.1  # of a weight without one of its rows
-_PROBES = 32  # places of a search looked at together: one costs almost as much as all of them
+_PROBES = 256  # places of a search looked at together: one costs almost as much as all of them
 
 
 class HeavyHitter(NamedTuple):
