@@ -95,6 +95,28 @@ class Reach(NamedTuple):
         met = begins <= ends
         return Reach(begins[met], ends[met], np.broadcast_to(self.hits, met.shape)[met])
 
+    def weighty(self, one: Weights, other: Weights) -> Reach:
+        """Return the same bands. One that begins where both decays have weight 0 begins later, at
+        a time that also has. The oldest band often begins at the first of all times, and a grid
+        would divide it twenty times.
+
+        Args:
+            one, other: decay weights of times. Within a band they rise with the time.
+        """
+
+        def is_light(times: Int64Array) -> npt.NDArray[np.bool_]:
+            return (one(times) == 0.0) & (other(times) == 0.0)
+
+        late = np.flatnonzero(is_light(self.first) & ~is_light(self.last))
+        last_parts = [_last_parts(int(self.first[k]), int(self.last[k])) for k in late]
+        light = is_light(np.array([time for times in last_parts for time in times], np.int64))
+        first, done = self.first.copy(), 0
+        for k, times in zip(late, last_parts, strict=True):
+            weightless = int(np.count_nonzero(light[done : done + len(times)]))
+            done += len(times)
+            first[k] = times[weightless - 1] if weightless else first[k]
+        return self._replace(first=first)
+
     @classmethod
     def pooled(cls, reaches: list[Reach]) -> Reach:
         """Pool several hash functions, whose masses count ``1 / k`` each."""
@@ -124,7 +146,7 @@ class Grid(NamedTuple):
 
         Complexity: O(k) for k times, some hundreds for smooth decays.
         """
-        cells = _Cells.of(reach, one, other)
+        cells = _Cells.of(reach.weighty(one, other), one, other)
         found = [cells.starts, cells.stops]
         most = np.maximum(*(np.max(each.values * each.hits, 1, initial=0.0) for each in found))
         count = 2 * len(reach.hits)
@@ -156,6 +178,15 @@ class ApartGrid(Grid):
 
     def largest(self, alpha: float, beta: float) -> float:
         return max(super().largest(alpha, 0.0), super().largest(0.0, beta))
+
+
+def _last_parts(start: int, stop: int) -> list[int]:
+    """Return the start of the last part of a cell, of the last part of that, and so on."""
+    found = []
+    while step := (stop - start) // _PARTS:
+        start += (_PARTS - 1) * step
+        found.append(start)
+    return found
 
 
 class _Ends(NamedTuple):
