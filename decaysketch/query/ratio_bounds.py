@@ -151,9 +151,10 @@ def _crossing(of: _Bound, bracket: _Bracket, some: BoolArray) -> Float64Array:
         x1, f1 = x, found
         close = np.abs(_CLOSE * x1 / (x2 - x1))
         some = some & (close <= 0.5) & (f1 != 0.0)
-        xi, phi = (x1 - x2) / (x3 - x2), (f1 - f2) / (f3 - f2)
-        safe = (phi * phi < xi) & ((1.0 - phi) * (1.0 - phi) < 1.0 - xi)
-        inner = f1 / (f2 - f1) * (f3 / (f2 - f3))
-        inner += (x3 - x1) / (x2 - x1) * (f1 / (f3 - f1)) * (f2 / (f3 - f2))
+        with np.errstate(divide="ignore", invalid="ignore"):  # of equal values: not safe
+            xi, phi = (x1 - x2) / (x3 - x2), (f1 - f2) / (f3 - f2)
+            safe = (phi * phi < xi) & ((1.0 - phi) * (1.0 - phi) < 1.0 - xi)
+            inner = f1 / (f2 - f1) * (f3 / (f2 - f3))
+            inner += (x3 - x1) / (x2 - x1) * (f1 / (f3 - f1)) * (f2 / (f3 - f2))
         share = np.clip(np.where(safe, inner, 0.5), close, 1.0 - close)
     return np.where(np.abs(f2) < np.abs(f1), x2, x1)
