@@ -104,7 +104,8 @@ class Reach(NamedTuple):
         """
 
         def is_light(times: Int64Array) -> npt.NDArray[np.bool_]:
-            return np.logical_and(one(times) == 0.0, other(times) == 0.0)
+            light: npt.NDArray[np.bool_] = (one(times) == 0.0) & (other(times) == 0.0)
+            return light
 
         late = np.flatnonzero(is_light(self.first) & ~is_light(self.last))
         last_parts = [_last_parts(int(self.first[k]), int(self.last[k])) for k in late]
