@@ -96,7 +96,7 @@ class Reach(NamedTuple):
 
     def weighty(self, one: Weights, other: Weights) -> Reach:
         """Return the same bands. One that begins where both decays have weight 0 begins later, at
-        a time that also has. The oldest band often begins at the first of all times, and a grid
+        a time that also has. The oldest band often begins at the first possible time, and a grid
         would divide it twenty times.
 
         Args:
@@ -181,7 +181,7 @@ class ApartGrid(Grid):
 
 
 def _last_parts(start: int, stop: int) -> list[int]:
-    """Return the start of the last part of a cell, of the last part of that, and so on."""
+    """Return where a cell's last part starts, then the last part in that, and so on."""
     found = []
     while step := (stop - start) // _PARTS:
         start += (_PARTS - 1) * step
@@ -190,7 +190,7 @@ def _last_parts(start: int, stop: int) -> list[int]:
 
 
 class _Ends(NamedTuple):
-    """One end of each of some cells."""
+    """The starts or the ends that cells have."""
 
     times: Int64Array
     values: Float64Array  # float64[2, k], decay weights on either side
@@ -238,7 +238,7 @@ class _Cells(NamedTuple):
         return times
 
     def divided(self, new: Int64Array, one: Weights, other: Weights) -> _Cells:
-        """Return the parts of each cell between times that divide it."""
+        """Return the parts that these times divide each cell into."""
         at = new.ravel()
         values = np.array([one(at), other(at)]).reshape(2, *new.shape)
         hits = np.repeat(self.stops.hits, _PARTS)
