@@ -504,6 +504,11 @@ def _of_means(rows: _Rows, how: Comparison, at_most: float | None) -> Estimates:
     if not shares:
         low, high = extremes(group, v, parts.size)
         level = some & (low == high)
+    flat = np.zeros((2, parts.size), np.bool_)
+    if ratio:  # a side without residuals: nothing shows how far its mean may be off
+        for side, g in zip(flat, (g1, g2), strict=True):
+            low, high = extremes(group[g > 0.0], v[g > 0.0], parts.size)
+            side |= some & ~level & (parts.step > 0.0) & (low == high)
     one, other = (
         g / weight[group] * (v - mean[group])
         / np.maximum(1.0 - g * rows.columns.masses / weight[group], LEAST_REST)
@@ -535,13 +540,15 @@ def _of_means(rows: _Rows, how: Comparison, at_most: float | None) -> Estimates:
             value, np.maximum(least, around.ends.lower), np.minimum(most, around.ends.upper)
         )
     half = 0.5 * (most - least)
+    unbounded = level | (flat[0] & (m1 == 0.0))
     ends = Interval(
-        np.where(some, value, np.nan), np.where(level, least, ends.lower),
-        np.where(level, most, ends.upper),
+        np.where(some, value, np.nan), np.where(unbounded, least, ends.lower),
+        np.where(unbounded, most, ends.upper),
     )  # fmt: skip
     spread = np.where(level, half * half, around.spread * by * by)
     step = np.where(level, 0.0, around.step * by)
-    caveats = [("equal-values", level), ("few-rows", around.few & some & ~level)]
+    equal = level | flat.any(axis=0)
+    caveats = [("equal-values", equal), ("few-rows", around.few & some & ~level)]
     counts = np.where(some, rows.counts, 0)
     return estimates_of(parts, ends, spread, step, counts, caveats, least=least, most=most)
 

@@ -77,11 +77,10 @@ class Reach(NamedTuple):
         seen = -np.expm1(-weight / self.hits)  # the chance, by band
         ordered = np.sort(times, kind="stable")  # nearly sorted: fast
         distinct = ordered[np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))]
-        until = np.concatenate([distinct, [self.last.max()]])[:, None] - self.first + 1.0
-        lengths = self.last - self.first + 1.0
-        np.minimum(np.maximum(until, 0.0, out=until), lengths, out=until)
-        places = until @ seen
-        widths = np.diff(places, prepend=0.0)
+        # Of integers: a float64 does not tell the times of a band apart that begins very early.
+        until = np.concatenate([distinct, [self.last.max()]])[:, None]
+        until = np.minimum(np.maximum(until, self.first - 1), self.last)
+        widths = np.diff(until, axis=0, prepend=self.first[None, :] - 1) @ seen
         rising = np.sort(widths)
         shorter = np.cumsum(rising) - rising
         count = max(len(distinct), 1)

@@ -51,6 +51,26 @@ def test_a_ratio_of_parts() -> None:
     assert found.changed
 
 
+@pytest.mark.parametrize(("part", "bounded"), [("even", False), ("odd", True)])
+def test_a_ratio_warns_where_the_values_of_a_part_are_equal(part: str, bounded: bool) -> None:
+    """Of 0 read in one part nothing bounds the ratio from above."""
+    times = np.arange(ROWS)
+    params = ds.SketchParams(max_weight=1, id_bits=48, capacity=800, columns="x float64, part text")
+    sketch = ds.DecaySketch(params)
+    parts = np.where(times % 2 == 0, "even", "odd")
+    columns = {"x": np.where(parts == "even", 0.0, times % 7 + 1.0), "part": parts}
+    sketch.update(columns, 1, times, times)
+    other = {"even": "odd", "odd": "even"}[part]
+    shifted = "x" if part == "even" else "x + 1"  # of which the mean of 0 is 1
+    found = sketch.compare(
+        "mean", **NOW, of=shifted, where=f"part == '{part}'", versus=f"part == '{other}'",
+        how="ratio",
+    )  # fmt: skip
+    assert (found.caveats, found.exact) == (("equal-values",), False)
+    assert np.isfinite(found.upper) == bounded
+    assert found.lower <= found.value < found.upper
+
+
 def test_exact_parts_have_an_exact_difference() -> None:
     sketch = build(1, capacity=ROWS)
     found = sketch.compare("mean", **NOW, where=B, versus=A)

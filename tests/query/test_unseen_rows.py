@@ -83,3 +83,16 @@ def test_a_mask_of_times_cuts_the_bands() -> None:
     assert found.hits.tolist() == [4.0, 8.0]
     assert len(BANDS.within(800, None).hits) == 0
     assert all((a == b).all() for a, b in zip(BANDS.within(None, None), BANDS, strict=True))
+
+
+@pytest.mark.parametrize("begin", [-2_000, -TIME_LIMIT])
+def test_gaps_are_those_of_times_however_early_a_band_begins(begin: int) -> None:
+    """A float64 does not tell times apart that are far from the first."""
+    rng = np.random.default_rng(5)
+    times = np.delete(np.arange(10_000), slice(6_000, 6_500))
+    rows = np.sort(rng.choice(times, 2_000, replace=False))
+    band = Reach(np.array([begin]), np.array([9_999]), np.array([5.0]))
+    found = band.gaps(rows, 1.0)
+    lengths = found.last - found.first + 1
+    assert sorted(lengths)[-1 - (begin == -TIME_LIMIT)] >= 500
+    assert len(lengths) <= 3
