@@ -304,15 +304,14 @@ _MEMORY, _DATA_BYTES = "/dev/shm", 2e9  # pytest keeps the data of three runs
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Of ``-n auto``: three for each core, since a test waits for the processes that it starts.
-    Two for each core leave the cores idle.
+    """Of ``-n auto``: two for each core, since a test waits for the processes that it starts.
 
     In ``make check`` none does: one more than there are cores. Each process imports all tests,
     which takes 7 seconds of processor time.
     """
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     cores = os.cpu_count() or 1
-    wanted = cores + 1 if "not process" in config.option.markexpr else 3 * cores
+    wanted = cores + 1 if "not process" in config.option.markexpr else 2 * cores
     return max(1, min(wanted, int(memory / _PROCESS_BYTES)))
 
 
