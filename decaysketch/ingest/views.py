@@ -16,7 +16,7 @@ from decaysketch.errors import ParameterError
 __all__ = ["MAX_PART", "MAX_PARTS", "ViewOf"]
 
 MAX_PART, MAX_PARTS = 7, 4
-"""The last part of an id that there may be, and how many together may name a device."""
+"""Largest index of an id part, and largest number of parts in a device name."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ViewOf:
 
     Attributes:
         of: name of the stream that feeds it.
-        parts: of the ids, which together name a device.
+        parts: indexes of the id parts that together name a device.
         names: whether the derived stream contains each device's name, instead of its last value.
     """
 

@@ -81,20 +81,7 @@ def _lower(of: _Bound, middle: Float64Array, at: Float64Array, jumps: Float64Arr
     bracket = _Bracket(zero, middle, first, at)
     found = _crossing(of, bracket, above & (at < 0.0))
     found = np.where(above, np.where(at < 0.0, found, middle), 0.0)
-    outer, before, at_before = np.zeros(len(middle), np.bool_), zero, first
-    for jump in jumps:
-        aside = jump * (1.0 - _ASIDE)
-        left = above & ~outer & (aside < found)
-        if not left.any():
-            break
-        value = of(np.where(left, aside, np.nan))
-        reached = left & (value <= 0.0)
-        bracket = _Bracket(before, aside, at_before, value).where(reached, bracket)
-        outer |= reached
-        before, at_before = np.where(left, aside, before), np.where(left, value, at_before)
-    if not outer.any():
-        return found
-    return np.where(outer, _crossing(of, bracket, outer), found)
+    return _outermost(of, jumps, found, above, zero, first, side=-1.0)
 
 
 def _upper(of: _Bound, middle: Float64Array, at: Float64Array, jumps: Float64Array) -> Float64Array:
@@ -105,20 +92,35 @@ def _upper(of: _Bound, middle: Float64Array, at: Float64Array, jumps: Float64Arr
     bracket = _doubled(of, middle, at, far, bounded)
     found = _crossing(of, bracket, bounded & (at > 0.0))
     found = np.where(bounded, np.where(at > 0.0, found, middle), np.inf)
-    outer, after, at_after = np.zeros(len(middle), np.bool_), far, last
-    for jump in jumps[::-1]:
-        aside = jump * (1.0 + _ASIDE)
-        left = bounded & ~outer & (aside > found) & (aside < far)
+    return _outermost(of, jumps[::-1], found, bounded, far, last, side=1.0)
+
+
+def _outermost(
+    of: _Bound, jumps: Float64Array, found: Float64Array, some: BoolArray, edge: Float64Array,
+    at_edge: Float64Array, *, side: float,
+) -> Float64Array:  # fmt: skip
+    """Return the outermost crossing, where a jump outside the one that was found has another.
+
+    Args:
+        jumps: from the outermost on.
+        edge: r beyond all crossings, where the bound is ``at_edge``.
+        side: -1 for the least r, and 1 for the largest.
+    """
+    bracket = _Bracket(found, found, at_edge, at_edge)
+    outer = np.zeros(len(found), np.bool_)
+    for jump in jumps:
+        aside = jump * (1.0 + side * _ASIDE)
+        left = some & ~outer & (side * aside > side * found) & (side * aside < side * edge)
         if not left.any():
             continue  # not all groups have the last jumps
         value = of(np.where(left, aside, np.nan))
-        reached = left & (value >= 0.0)
-        bracket = _Bracket(aside, after, value, at_after).where(reached, bracket)
-        outer |= reached
-        after, at_after = np.where(left, aside, after), np.where(left, value, at_after)
-    if not outer.any():
-        return found
-    return np.where(outer, _crossing(of, bracket, outer), found)
+        reached = left & (side * value >= 0.0)
+        ends = _Bracket(aside, edge, value, at_edge)
+        if side < 0.0:
+            ends = _Bracket(edge, aside, at_edge, value)
+        bracket, outer = ends.where(reached, bracket), outer | reached
+        edge, at_edge = np.where(left, aside, edge), np.where(left, value, at_edge)
+    return np.where(outer, _crossing(of, bracket, outer), found) if outer.any() else found
 
 
 def _doubled(

@@ -289,14 +289,10 @@ class PieceView(SeriesView):
 
     def time_average(self, validity: float | None, *, linear: bool, confidence: float) -> Estimate:
         rows, masses, _ = self._valid(validity)
-        values, magnitude = self._values()
+        values, magnitude = _lowered(self.pieces.values)
         held = self._middles(rows, values, validity) if linear else values[rows]
         found = self._ratio(rows, held * masses, masses, confidence, back=_length(validity))
         return found.over(magnitude)
-
-    def _values(self) -> tuple[Float64Array, int]:
-        """Values of all rows over ``2^magnitude``, whose products and sums are finite."""
-        return _lowered(self.pieces.values)
 
     def _valid(self, validity: float | None) -> tuple[npt.NDArray[np.intp], Float64Array, int]:
         """Rows with a value, their valid time, and the age that it is relative to."""
@@ -477,7 +473,7 @@ class PieceView(SeriesView):
 
     def average_quantile(self, q: float, *, validity: float | None, confidence: float) -> Estimate:
         rows, masses, _ = self._valid(validity)
-        values, magnitude = self._values()
+        values, magnitude = _lowered(self.pieces.values)
         found = self._over_series(
             q, rows, values[rows] * masses, masses, _length(validity), confidence
         )

@@ -30,7 +30,7 @@ from decaysketch.core.codec.numbers import pack_numbers, read_numbers
 from decaysketch.core.codec.reading import CopyHeader, Header, Reader, refuse
 from decaysketch.core.codec.records import encode_records, read_records
 from decaysketch.core.codec.writing import put_signed_varint, put_varint
-from decaysketch.core.column_types import MAX_COLUMN_NAME_BYTES, MAX_COLUMNS
+from decaysketch.core.column_types import MAX_COLUMNS
 from decaysketch.core.observations import MISSING_KEY, TIME_LIMIT, no_floats
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import IncompatibleSketchError
@@ -242,14 +242,8 @@ def _read_names(reader: Reader) -> tuple[str, ...]:
         refuse(f"number of attributes is {count}; expected 1 to {MAX_COLUMNS}")
     found: list[bytes] = []
     for number in range(count):
-        field = f"name of attribute {number}"
-        length = reader.varint(f"length of {field}")
-        if not 1 <= length <= MAX_COLUMN_NAME_BYTES:
-            refuse(f"length of {field} is {length}; expected 1 to {MAX_COLUMN_NAME_BYTES}")
-        name = reader.take(length, field)
-        if found and name <= found[-1]:
-            refuse(f"{field} is {name!r} after {found[-1]!r}; expected names that rise")
-        found.append(name)
+        before = found[-1] if found else b""
+        found.append(reading.read_rising_name(reader, f"name of attribute {number}", before))
     return tuple(reading.text_of(name, "name of an attribute") for name in found)
 
 

@@ -57,6 +57,7 @@ __all__ = [
     "fingerprint_of",
     "open_blob",
     "params_of",
+    "read_rising_name",
     "read_watermarks",
     "refuse",
     "skip_optional_sections",
@@ -450,6 +451,17 @@ def _read_params(reader: Reader) -> dict[str, Any]:
     return params
 
 
+def read_rising_name(reader: Reader, field: str, before: bytes) -> bytes:
+    """Return a name behind its length. Names rise, so that no name comes twice."""
+    length = reader.varint(f"length of {field}")
+    if not 1 <= length <= MAX_COLUMN_NAME_BYTES:
+        refuse(f"length of {field} is {length}; expected 1 to {MAX_COLUMN_NAME_BYTES}")
+    name = reader.take(length, field)
+    if name <= before:
+        refuse(f"{field} is {name!r} after {before!r}; expected names that rise")
+    return name
+
+
 def _read_column_types(reader: Reader) -> dict[str, str]:
     """Return the declared columns, as written."""
     count = reader.varint("number of columns")
@@ -459,12 +471,7 @@ def _read_column_types(reader: Reader) -> dict[str, str]:
     before = b""
     for number in range(count):
         field = f"name of column {number}"
-        length = reader.varint(f"length of {field}")
-        if not 1 <= length <= MAX_COLUMN_NAME_BYTES:
-            refuse(f"length of {field} is {length}; expected 1 to {MAX_COLUMN_NAME_BYTES}")
-        name = reader.take(length, field)
-        if name <= before:
-            refuse(f"{field} is {name!r} after {before!r}; expected names that rise")
+        name = read_rising_name(reader, field, before)
         kind = reader.byte(f"type of column {number}")
         if kind >= len(COLUMN_TYPES):
             refuse(f"type of column {number} is {kind}; expected less than {len(COLUMN_TYPES)}")
