@@ -96,160 +96,182 @@ class Limits(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     workers: int = within(
-        1, 1, 64, "Processes that serve. Each holds every stream in memory and folds the journal."
+        1,
+        1,
+        64,
+        "Number of worker processes. Each keeps every stream in memory and reads the journal.",
     )
     compute_threads: int = within(
         2,
         1,
         256,
-        "Threads of a worker that decode and merge. Long posts and large merges have one more "
-        "thread each. Questions have as many of their own but one, and one at least; they go "
-        "first.",
+        "Threads of a worker that decode and merge sketches. Long posts and large merges have "
+        "one more thread each. Queries have one thread fewer, but at least one, and run "
+        "before merges.",
     )
     memory: Annotated[Bytes | None, unset_as("auto")] = within(
         None,
         1,
         TIB,
-        "Most memory of one worker, such as `3 GiB`. The limits of rows and bytes that you do not "
-        "set follow from it. `auto`: they have their defaults.",
+        "Maximum memory of one worker, such as `3 GiB`. The limits of rows and bytes that you "
+        "do not set follow from it. `auto`: they keep their defaults.",
     )
 
     max_body_bytes: Bytes = within(
-        32 * MIB, 1, 2 * GIB, "Longest request body as sent; a longer one is refused (413)."
+        32 * MIB,
+        1,
+        2 * GIB,
+        "Maximum size of a request body as sent. A larger body is rejected with 413.",
     )
     max_inflated_bytes: Bytes = within(
-        64 * MIB, 1, 2 * GIB, "Longest request body once inflated (gzip, zstd)."
+        64 * MIB, 1, 2 * GIB, "Maximum size of a request body after decompression (gzip, zstd)."
     )
     max_inflight_bytes: Bytes = within(
         256 * MIB,
         1,
         TIB,
-        "Most bytes, inflated, of all bodies that one worker holds at a time; beyond that 429. One "
-        "key leaves half of it to the others, and an eighth is for bodies below 16 KiB.",
+        "Maximum bytes, decompressed, of all request bodies that one worker holds at a time. "
+        "A request beyond it is rejected with 429. One key can use half of it, and an eighth "
+        "is reserved for bodies below 16 KiB.",
     )
     max_response_bytes: Bytes = within(
         256 * MIB,
         1,
         TIB,
-        "Most bytes of responses that clients of one worker have not read yet; beyond that 429. "
-        "One key leaves half of it to the others.",
+        "Maximum bytes of responses that clients of one worker have not read yet. A request "
+        "beyond it is rejected with 429. One key can use half of it.",
     )
     max_json_bytes: Bytes = within(
         4 * MIB,
         1,
         2 * GIB,
-        "Longest JSON body of observations once inflated: parsed, it takes 30 times as much.",
+        "Maximum size of a JSON body of observations after decompression. The parsed body "
+        "takes 30 times as much memory.",
     )
     max_query_bytes: Bytes = within(
         256 * KIB,
         1,
         2 * GIB,
-        "Longest body of queries, streams, decays or keys once inflated; 260 bytes for each of "
-        "1,000 queries.",
+        "Maximum size of a body with queries, streams, decays or keys after decompression. "
+        "The default allows 260 bytes for each of 1,000 queries.",
     )
-    max_queries: int = within(1000, 1, 2000, "Most queries in one request.")
-    max_points: int = within(2000, 1, 10_000, "Most times in one time series.")
-    max_rows: int = within(100_000, 1, 1 << 27, "Most observations in one post of them.")
+    max_queries: int = within(1000, 1, 2000, "Maximum queries in one request.")
+    max_points: int = within(2000, 1, 10_000, "Maximum times in one time series.")
+    max_rows: int = within(100_000, 1, 1 << 27, "Maximum observations in one post.")
     max_interval: int = within(
         1 << 32,
         1,
         (1 << 63) - 1,
-        "Most numbers in the interval of one post: a day at 50,000 a second. An interval takes its "
-        "numbers off for ever.",
+        "Maximum sequence numbers in the interval of one post. The default lasts a day at "
+        "50,000 rows a second. The numbers of an accepted interval cannot be used again.",
     )
     max_post_rows: int = within(
-        1_250_000, 1, 1 << 40, "Most rows of the sketches of one post together; beyond that 413."
+        1_250_000,
+        1,
+        1 << 40,
+        "Maximum rows of all sketches in one post. A post beyond it is rejected with 413.",
     )
     max_inflight_rows: int = within(
         2_500_000,
         1,
         1 << 40,
-        "Most rows of all posts that one worker decodes or has not journaled yet; beyond that 429.",
+        "Maximum rows of all posts that one worker decodes or has not written to the journal "
+        "yet. A post beyond it is rejected with 429.",
     )
     max_sketch_rows: int = within(
         2_000_000,
         1,
         1 << 40,
-        "Most rows of one merged sketch: a source's, or the join of a stream's; beyond that 507.",
+        "Maximum rows of one merged sketch: that of a source or that of a stream. A post "
+        "beyond it is rejected with 507.",
     )
     max_stream_rows: int = within(
         16_000_000,
         1,
         1 << 40,
-        "Most rows that one stream holds in memory, of its sources and their join; beyond that "
-        "507.",
+        "Maximum rows that one stream holds in memory, in the sketches of its sources and in "
+        "their union. A post beyond it is rejected with 507.",
     )
     max_resident_rows: int = within(
-        24_000_000, 1, 1 << 40, "Most rows that one worker holds in memory; beyond that 507."
+        24_000_000,
+        1,
+        1 << 40,
+        "Maximum rows that one worker holds in memory. A post beyond it is rejected with 507.",
     )
     max_key_rows: int = within(
         16_000_000,
         1,
         1 << 40,
-        "Most rows that the streams in the scope of the key of a post hold together; beyond that "
-        "507.",
+        "Maximum rows that all streams in the scope of one key hold together. A post beyond "
+        "it is rejected with 507.",
     )
     max_read_rows: int = within(
         4_000_000,
         1,
         1 << 40,
-        "Most rows that the questions of one worker look at, or keep for the next; beyond that "
-        "429.",
+        "Maximum rows that the queries of one worker read at a time or keep for the next "
+        "query. A query beyond it is rejected with 429.",
     )
-    max_sources: int = within(10_000, 1, 1 << 24, "Most sources of one stream; beyond that 507.")
-    max_streams: int = within(10_000, 1, 1 << 24, "Most streams.")
+    max_sources: int = within(
+        10_000, 1, 1 << 24, "Maximum sources of one stream. A post beyond it is rejected with 507."
+    )
+    max_streams: int = within(10_000, 1, 1 << 24, "Maximum streams.")
     max_expressions: int = within(
-        32, 0, 1 << 16, "Most decays and predicates given as expressions in one request."
+        32, 0, 1 << 16, "Maximum decays and predicates that one request gives as expressions."
     )
     questions: int = within(
-        1024, 1, 1 << 20, "Most questions that a worker works at, of all callers; beyond that 429."
+        1024,
+        1,
+        1 << 20,
+        "Maximum queries that a worker runs or has waiting, of all callers. A query beyond it "
+        "is rejected with 429.",
     )
     questions_per_caller: int = within(
         64,
         1,
         1 << 20,
-        "Most questions of one key (without keys: of one address) that a worker works at; beyond "
-        "that 429. Callers have turns one after another.",
+        "Maximum queries that a worker runs or has waiting for one key (without keys: for one "
+        "address). A query beyond it is rejected with 429. Callers take turns.",
     )
-    live_clients: int = within(100, 0, 1 << 16, "Most live connections to one worker.")
+    live_clients: int = within(
+        100, 0, 1 << 16, "Maximum connections to the live results of one worker."
+    )
     event_clients: int = within(
         1000,
         0,
         1 << 16,
-        "Most connections to one worker that follow events of monitors, of sites and of people.",
+        "Maximum connections to one worker that follow the events of monitors.",
     )
-    max_monitors: int = within(1000, 0, 1 << 16, "Most monitors of all streams.")
-    max_stream_monitors: int = within(16, 0, 32, "Most monitors of one stream.")
-    monitor_history: int = within(
-        1000, 1, 1 << 16, "States of one monitor that its history retains."
-    )
+    max_monitors: int = within(1000, 0, 1 << 16, "Maximum monitors of all streams.")
+    max_stream_monitors: int = within(16, 0, 32, "Maximum monitors of one stream.")
+    monitor_history: int = within(1000, 1, 1 << 16, "Maximum states in the history of one monitor.")
     monitor_history_s: float = within(
-        90 * 86_400.0, 1, 1e9, "States that ended longer ago leave the history of a monitor."
+        90 * 86_400.0, 1, 1e9, "Seconds after its end when a state leaves the history of a monitor."
     )
-    max_questions: int = within(1000, 0, 1 << 16, "Most configured questions of all streams.")
-    max_stream_questions: int = within(16, 0, 100, "Most configured questions of one stream.")
-    max_lists: int = within(32, 0, 1 << 10, "Most top-k lists of all streams.")
-    max_stream_lists: int = within(4, 0, 32, "Most top-k lists of one stream.")
+    max_questions: int = within(1000, 0, 1 << 16, "Maximum saved queries of all streams.")
+    max_stream_questions: int = within(16, 0, 100, "Maximum saved queries of one stream.")
+    max_lists: int = within(32, 0, 1 << 10, "Maximum top-k lists of all streams.")
+    max_stream_lists: int = within(4, 0, 32, "Maximum top-k lists of one stream.")
     upstream_queue_rows: int = within(
         1_000_000,
         0,
         1 << 40,
-        "Most rows that wait to be passed on; of what is let go of beyond that nothing is lost: "
-        "the whole stream is sent.",
+        "Maximum rows that wait to be forwarded. Beyond it the relay drops them and sends the "
+        "whole stream later, so nothing is lost.",
     )
     queue_posts: int = within(
         1024,
         1,
         1 << 24,
-        "Most posts waiting to be committed; beyond that 429. Of requests of many posts, or of a "
-        "MiB, half as many may wait, beside them.",
+        "Maximum posts that wait for a commit. A post beyond it is rejected with 429. "
+        "Requests with many posts or more than 1 MiB have a queue of their own, half as long.",
     )
     queue_bytes: Bytes = within(
         256 * MIB,
         1,
         TIB,
-        "Most bytes waiting to be committed, one half of requests of many posts or of a MiB and "
-        "one of all others; beyond that 429.",
+        "Maximum bytes that wait for a commit: one half for requests with many posts or more "
+        "than 1 MiB, the other for all others. A post beyond it is rejected with 429.",
     )
 
     @property

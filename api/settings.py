@@ -74,136 +74,152 @@ class Settings(Limits):
     host: str = Field(
         default="127.0.0.1",
         min_length=1,
-        description="Address to listen on. Beyond loopback, keys are required unless `auth` is "
-        "off.",
+        description="Address to listen on. Beyond loopback, requests need a key unless `auth` "
+        "is `off`.",
     )
-    port: int = within(8000, 0, 65535, "TCP port to listen on; 0 takes a free one.")
+    port: int = within(8000, 0, 65535, "TCP port to listen on. `0` chooses a free port.")
     data: str = Field(
         default="aggregator.sqlite3",
         min_length=1,
         repr=False,
         description="Path of a SQLite file, created if absent, or a URL: `sqlite:///PATH` or "
-        "`postgresql://USER:PASSWORD@HOST/DATABASE`. A URL may hold a password: give it by the "
-        "environment, not on the command line.",
+        "`postgresql://USER:PASSWORD@HOST/DATABASE`. If the URL contains a "
+        "password, set it in the environment and not on the command line.",
     )
     compact_rows: int = within(
-        2000, 1, 1 << 30, "Journal rows since the last compaction that begin the next."
+        2000, 1, 1 << 30, "Journal rows since the last compaction that start the next one."
     )
     compact_bytes: Bytes = within(
-        256 * MIB, 1, TIB, "Journal bytes since the last compaction that begin the next."
+        256 * MIB, 1, TIB, "Journal bytes since the last compaction that start the next one."
     )
     poll_ms: int = within(
-        200, 1, 60_000, "How often a worker looks for what other workers committed."
+        200,
+        1,
+        60_000,
+        "Milliseconds between two reads of the journal for commits of other workers.",
     )
 
     webhook_origins: str = Field(
         default="",
         max_length=_LONGEST_LIST,
-        description="Where alerts of monitors may be sent, by spaces: such as "
-        "`https://ops.example http://alerts.internal:9095`. Nowhere if empty.",
+        description="Origins to which monitors may send alerts, separated by spaces, such as "
+        "`https://ops.example http://alerts.internal:9095`. Empty: none.",
     )
     webhook_networks: str = Field(
         default="",
         max_length=_LONGEST_LIST,
-        description="Networks whose addresses these may have although they are not public, by "
-        "spaces: such as `10.1.2.0/24`.",
+        description="Networks with private addresses that `webhook_origins` may use, "
+        "separated by spaces, such as `10.1.2.0/24`.",
     )
     webhook_secret: str = Field(
         default="",
         max_length=1000,
         repr=False,
-        description="Signs alerts (HMAC-SHA256): 16 characters or more where any may be sent. "
-        "Give it by the environment, not on the command line.",
+        description="Secret that signs alerts (HMAC-SHA256), at least 16 characters if "
+        "`webhook_origins` is set. Set it in the environment and not on the "
+        "command line.",
     )
     webhook_give_up_s: float = within(
-        86_400.0, 1, 1e9, "An alert that was not delivered for so long is given up."
+        86_400.0, 1, 1e9, "Seconds after which an alert that could not be delivered is dropped."
     )
 
     upstream: str = Field(
         default="",
         max_length=_LONGEST_LIST,
-        description="Address of another aggregator, such as `https://hub.example`, to which this "
-        "one passes on what it takes. Nowhere if empty.",
+        description="Address of the aggregator to which this one forwards its rows, such as "
+        "`https://hub.example`. Empty: this one is no relay.",
     )
     upstream_source: str = Field(
         default="",
         max_length=100,
-        description="Name of this relay there: the source of what it posts, which nobody else has. "
-        "1 to 100 printable characters of ASCII, no space.",
+        description="Name of this relay at the upstream, used as the source of its posts. No "
+        "other source may have it. 1 to 100 printable ASCII characters without "
+        "spaces.",
     )
     upstream_key: str = Field(
         default="",
         max_length=1000,
         repr=False,
-        description="Key of role `write` there. Give it by the environment, not on the command "
-        "line.",
+        description="Key of the role `write` at the upstream. Set it in the environment and "
+        "not on the command line.",
     )
     upstream_ca_file: str = Field(
         default="",
         max_length=1000,
-        description="PEM file with the only certificate authorities that the relay trusts. Empty: "
-        "the system's authorities.",
+        description="PEM file with the certificate authorities that the relay trusts. Empty: "
+        "those of the system.",
     )
     upstream_streams: str = Field(
         default="*",
         min_length=1,
         max_length=_LONGEST_LIST,
-        description="Streams that are passed on: names or globs, by spaces.",
+        description="Streams that the relay forwards: names or globs, separated by spaces.",
     )
     upstream_paths: str = Field(
         default="",
         max_length=_LONGEST_LIST,
-        description="Streams whose sources are also passed on one by one, to the stream "
-        "`NAME.paths` upstream as the sources `RELAY/SOURCE`: names or globs, by spaces.",
+        description="Streams whose sources the relay also forwards one by one, to the "
+        "upstream's stream `NAME.paths` as the sources `RELAY/SOURCE`: names or "
+        "globs, separated by spaces.",
     )
     upstream_flush_s: float = within(
-        10.0, 0, 86_400, "Longest time that what was taken waits to be passed on with more."
+        10.0,
+        0,
+        86_400,
+        "Maximum seconds that rows wait for more rows before the relay forwards them.",
     )
     upstream_timeout_s: float = within(
-        30.0, 0.1, 3600, "Longest time for one answer of the upstream."
+        30.0, 0.1, 3600, "Maximum seconds for one response of the upstream."
     )
     upstream_check_s: float = within(
         3600.0,
         1,
         1e9,
-        "How often the upstream is asked, of each stream, whether it holds what was passed on.",
+        "Seconds between two checks that the upstream holds the forwarded rows of each stream.",
     )
 
     max_clock_skew_s: Annotated[float | None, unset_as("off")] = within(
         300.0,
         0,
         1e9,
-        "How far past the clock of this machine the time of a post may lie, of streams that do not "
-        "say; `off`: any time.",
+        "Maximum seconds by which the time of a row may be ahead of this machine's clock, in "
+        "streams that do not set it. `off`: any time.",
     )
 
     auth: Annotated[Literal["keys", "off"] | None, unset_as("auto")] = Field(
         default=None,
-        description="`keys`: a request needs a key; `off`: none does; `auto`: off on loopback, "
-        "keys elsewhere.",
+        description="`keys`: each request needs a key. `off`: none does. `auto`: `off` on "
+        "loopback, `keys` elsewhere.",
     )
     rate_per_s: float = within(
-        0.0, 0, 1e9, "Requests per second of one key (without keys: of one address); 0: any rate."
+        0.0,
+        0,
+        1e9,
+        "Requests a second that one key may send (without keys: one address). `0`: any rate.",
     )
     rate_burst: int = within(
-        100, 1, 1 << 30, "Requests that may come at once before that rate counts."
+        100, 1, 1 << 30, "Requests that may arrive at once before `rate_per_s` applies."
     )
     read_timeout_s: float = within(
-        30.0, 0.1, 3600, "Longest time for a request body to arrive; then 408."
+        30.0,
+        0.1,
+        3600,
+        "Maximum seconds for a request body to arrive. A slower request is rejected with 408.",
     )
 
     drain_s: float = within(
         20.0,
         0,
         3600,
-        "Once told to stop, longest time for requests to end, then for the queue to be written.",
+        "Maximum seconds, after a signal to stop, for running requests to end, and then as "
+        "many for the queue to be written.",
     )
 
     log_format: Annotated[Literal["json", "text"] | None, unset_as("auto")] = Field(
-        default=None, description="`json`, `text`, or `auto`: text on a terminal, else JSON."
+        default=None, description="`json`, `text`, or `auto`: text on a terminal, JSON elsewhere."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least severe line that is written."
+        default="info", description="Lowest severity of the lines that are written."
     )
 
     def __init__(self, **values: Any) -> None:
