@@ -7,7 +7,7 @@ uplink, or not for this stream, gets 200. A busy server returns 503, and they re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from fastapi import APIRouter, Depends, Query, Request
@@ -25,12 +25,19 @@ from api.routes.ingest import form_of, ingest_messages, maps_of, warnings_on
 from decaysketch.core.row_check import Refusal, Verdict
 from decaysketch.ingest import chirpstack
 from decaysketch.ingest.documents import DocumentMap
+from decaysketch.ingest.message_formats import MESSAGE_FORMATS
 
 __all__ = ["router"]
 
 router = APIRouter(route_class=JsonRoute)  # and the reader weighs what it parses
 
 _ROWS = 1000  # of one message, which has few
+
+_SENDERS = {name: each.webhook for name, each in MESSAGE_FORMATS.items() if each.webhook}
+if TYPE_CHECKING:  # a type checker cannot read a table
+    Format = str
+else:
+    Format = Literal[tuple(_SENDERS)]
 
 
 class PostedMessage(BaseModel):
@@ -89,8 +96,8 @@ async def post_lorawan(
     stream: TheStream,
     settings: TheSettings,
     format: Annotated[
-        Literal["chirpstack", "tts"],
-        Query(description="ChirpStack v4, or The Things Stack v3."),
+        Format,
+        Query(description=f"{', or '.join(_SENDERS.values())}."),
     ],
     event: Annotated[
         str,

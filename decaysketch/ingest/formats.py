@@ -1,43 +1,37 @@
-"""The formats, with the mapping and the parser of each.
+"""The mappings of all formats, and their checks against a stream.
 
-A format whose body is one message has its mapping in ``AnyMap`` and ``_MapOfStream``, and its
-function in :data:`DOCUMENTS`. Only a server receives bodies with many readings: their mappings are
-in ``_MapOfStream`` alone.
+:mod:`decaysketch.ingest.message_formats` lists the formats whose body is one message. Their
+mappings are ``AnyMap``. Only a server receives bodies with many readings: their mappings are in
+``_MapOfStream`` alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
-from types import MappingProxyType
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, Union
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from decaysketch.core.column_types import ColumnTypes
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
-from decaysketch.ingest import chirpstack, plain_json, things_stack
-from decaysketch.ingest.chirpstack import ChirpStackMap
 from decaysketch.ingest.documents import (
     DEVICE,
     LORAWAN,
     DocumentMap,
     Message,
-    Opened,
     opened_or_told,
 )
 from decaysketch.ingest.line_protocol import LineMap
 from decaysketch.ingest.mapping import Map
+from decaysketch.ingest.message_formats import MESSAGE_FORMATS
 from decaysketch.ingest.otlp import OtlpMap
-from decaysketch.ingest.plain_json import JsonMap, TextMap
 from decaysketch.ingest.readings import Parsed
 from decaysketch.ingest.remote_write import RemoteWriteMap
 from decaysketch.ingest.series import SeriesIndex, SeriesMap, entity_of
-from decaysketch.ingest.things_stack import ThingsStackMap
 
 __all__ = [
-    "DOCUMENTS",
     "AnyMap",
     "Mappings",
     "check_suited",
@@ -47,23 +41,16 @@ __all__ = [
     "parse_message",
 ]
 
-#: Formats whose messages are JSON documents, by name: what opens one.
-DOCUMENTS: Mapping[str, Callable[[Message], Opened]] = MappingProxyType(
-    {
-        "chirpstack": chirpstack.open_message,
-        "json": plain_json.open_message,
-        "text": plain_json.open_text,
-        "tts": things_stack.open_message,
-    }
-)
-
-AnyMap = Annotated[
-    ChirpStackMap | JsonMap | TextMap | ThingsStackMap, Field(discriminator="format")
-]
-_MapOfStream = Annotated[
-    ChirpStackMap | JsonMap | LineMap | OtlpMap | RemoteWriteMap | TextMap | ThingsStackMap,
-    Field(discriminator="format"),
-]
+if TYPE_CHECKING:  # a type checker cannot read a table
+    AnyMap = DocumentMap
+    _MapOfStream = DocumentMap | LineMap | OtlpMap | RemoteWriteMap
+else:
+    _OF_MESSAGES = tuple(each.mapping for each in MESSAGE_FORMATS.values())
+    AnyMap = Annotated[Union[_OF_MESSAGES], Field(discriminator="format")]  # noqa: UP007
+    _MapOfStream = Annotated[
+        Union[(*_OF_MESSAGES, LineMap, OtlpMap, RemoteWriteMap)],
+        Field(discriminator="format"),
+    ]
 
 
 class Mappings(BaseModel):
@@ -207,7 +194,7 @@ def parse_message(message: Message, format: str, maps: Iterable[DocumentMap]) ->
     O(length).
     """
     parsed = Parsed()
-    opened = opened_or_told(DOCUMENTS[format], message, parsed)
+    opened = opened_or_told(MESSAGE_FORMATS[format].open_message, message, parsed)
     if opened is not None:
         parsed.off += opened.off
         for each in maps:

@@ -12,14 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from decaysketch.ingest.formats import Mappings
+from decaysketch.ingest.message_formats import MESSAGE_FORMATS
 from quality.bodies import KINDS, SERIES
-from quality.messages import FORMATS, SOUND, changed, outcome, study
+from quality.messages import FORMATS, MAPS, SOUND, changed, outcome, study
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
     max_leaves=12,
 )
+
+
+def test_every_message_format_has_hostile_bodies() -> None:
+    for name, each in MESSAGE_FORMATS.items():
+        (mapping, *_) = Mappings.model_validate({"map": [{"format": name} | MAPS[name][0]]}).map
+        assert type(mapping) is each.mapping
 
 
 @pytest.mark.parametrize("format", FORMATS)

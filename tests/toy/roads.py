@@ -117,12 +117,18 @@ class TestService:
         with pytest.raises(ValidationError, match="max_weight"):
             StreamCreation.model_validate({"family": "toy", "params": {"max_weight": None}})
 
-    def test_describes_it(self, client: TestClient) -> None:
-        schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    def test_describes_it_and_the_format(self, client: TestClient) -> None:
+        api = client.get("/openapi.json").json()
+        schemas = api["components"]["schemas"]
         assert schemas["ToyStream"]["properties"]["params"]["$ref"].endswith("/ToyStreamParams")
         told = client.get("/v1/families").json()["families"]["toy"]
         assert set(told["questions"]) == set(TOY.questions)
         assert told["input"]["weight_bound"] == "max_weight"
+        assert schemas["SenmlMap"]["properties"]["format"]["const"] == "senml"
+        webhook = api["paths"]["/v1/streams/{name}/lorawan"]["post"]["parameters"]
+        (format,) = (each for each in webhook if each["name"] == "format")
+        assert format["schema"]["enum"] == ["chirpstack", "tts", "senml"]
+        assert format["description"].endswith(", or SenML.")
 
     def test_takes_sketches_in_any_order_and_twice(self, stream: TestClient) -> None:
         for source, part in (("b", LOG[30:]), ("a", LOG[:30]), ("b", LOG[30:])):

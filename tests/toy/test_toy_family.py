@@ -1,8 +1,9 @@
-"""A new family is its folder and one line: no product file changes.
+"""A new family is its folder and one line, a new message format its module and one line: no
+product file changes.
 
-``toy_family.py`` is the folder of a toy, ``sitecustomize.py`` the line, which Python runs at the
-start of every process that has this folder on its path: test runs, an aggregator, the workers of
-Spark. So no other test sees the toy.
+``toy_family.py`` is the folder of a toy, ``senml.py`` the module of a format. ``sitecustomize.py``
+has both lines, and Python runs it at the start of every process that has this folder on its path:
+test runs, an aggregator, the workers of Spark. So no other test sees the toys.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def run(*arguments: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_it_is_held_by_the_laws_reads_no_hostile_bytes_and_takes_every_road() -> None:
-    run("tests/laws", "tests/toy/roads.py", "-m", "not spark", "-k", "toy")
+def test_laws_hostile_bytes_and_every_interface_with_a_family_and_a_format() -> None:
+    run("tests/laws", "tests/toy/roads.py", "tests/toy/messages.py", "-m", "not spark", "-k", "toy")
 
 
 @pytest.mark.spark

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from decaysketch.ingest.documents import ARRIVAL, DocumentMap, Message, Opened, opened_or_told
-from decaysketch.ingest.formats import DOCUMENTS
+from decaysketch.ingest.message_formats import MESSAGE_FORMATS
 from decaysketch.ingest.paths import numbers_in
 from decaysketch.ingest.readings import Parsed, Reading
 
@@ -106,7 +106,7 @@ class Translator:
         took = False
         for format, maps in formats.items():
             parsed = Parsed()
-            opened = opened_or_told(DOCUMENTS[format], message, parsed)
+            opened = opened_or_told(MESSAGE_FORMATS[format].open_message, message, parsed)
             if opened is not None:
                 self._clocks(opened, out)
                 for each in maps:
