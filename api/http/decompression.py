@@ -11,7 +11,6 @@ import asyncio
 import sys
 import zlib
 from collections.abc import AsyncIterator, Callable
-from typing import Protocol
 
 from api.http.refusals import BodyTooLargeError, CorruptEncodingError
 
@@ -30,21 +29,11 @@ _MOST_MEMBERS = 10_000
 _ZSTD_WINDOW_LOG = 23  # 8 MiB, what RFC 8878 asks every decoder to support
 
 
-class _Member(Protocol):
-    """One gzip member or zstd frame."""
-
-    eof: bool
-    unused_data: bytes
-
-    def piece(self, data: bytes) -> bytes:
-        """Return at most PIECE_BYTES from the retained input and ``data``."""
-
-    @property
-    def exhausted(self) -> bool:
-        """Return whether nothing more comes without more data."""
-
-
 class _GzipMember:
+    """One gzip member. ``piece`` returns at most PIECE_BYTES. ``exhausted``: without more data,
+    nothing more comes.
+    """
+
     def __init__(self) -> None:
         self._inflater = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
         self._full = False
