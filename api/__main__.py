@@ -38,7 +38,7 @@ __all__ = ["application", "commands", "main"]
 _log = logging.getLogger("api")
 
 _NOT_STARTED = 3  # the status with which uvicorn ends where the application does not start
-_LEAVING_S = 30.0  # to close the database and what else there is, after two times the drain
+_LEAVING_S = 30.0  # to close the database and the rest, after two times the drain
 
 commands = typer.Typer(
     help="The decaysketch aggregator. Every option can also be set by the environment, as "

@@ -98,7 +98,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         **_ABOUT,
         docs_url=None,
         redoc_url=None,
-        redirect_slashes=False,  # to an address made of what the client calls this server
+        redirect_slashes=False,  # a redirect would use the client's Host header
         routes=routes.ROUTER.routes,
         lifespan=lifespan,
     )

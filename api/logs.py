@@ -62,7 +62,7 @@ class JsonFormatter(logging.Formatter):
             line["exception"] = self.formatException(record.exc_info)
         try:
             text = _encode(line).decode()
-        except (TypeError, ValueError, OverflowError):  # what only the other one writes
+        except (TypeError, ValueError, OverflowError):  # only the other encoder can write it
             text = ""
         return text if text and text.isascii() else _json(line)
 

@@ -69,7 +69,7 @@ __all__ = [
 _LARGEST_NUMBER = (1 << 63) - 1
 _UNKNOWN_NAMED = 3
 _LONGEST_TEXT = 100
-#: What parameters say that is no option: of some it can be told why.
+#: Parameters that are not options of a stream. Some have their own explanation.
 _SAID_BESIDES = {
     "keyed_by": "By a secret of the sender's: not here, merging needs it. See `secret_ids`."
 }
@@ -180,7 +180,7 @@ class _Params(RequestModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         accuracy = getattr(self, "accuracy", None)
-        if accuracy is not None:  # not said any more once it is the capacity
+        if accuracy is not None:  # the capacity replaces it
             if "capacity" in self.model_fields_set:
                 raise PydanticCustomError(
                     "accuracy_and_capacity", "accuracy and capacity are given; expected one of them"

@@ -236,7 +236,7 @@ class Settings(Limits):
         _check_webhooks(self)
         _check_upstream(self)
 
-    # ------------------------------------------------------------------ what follows from them
+    # --------------------------------------------------------------------------- derived limits
 
     @property
     def database_url(self) -> str:

@@ -82,8 +82,8 @@ def register(connection: DuckDBPyConnection, streams: Sequence[BuiltWith] = ()) 
         )  # fmt: skip
 
 
-# DuckDB counts the parameters of a function, the last with a star as one, and takes so many
-# arguments or more. So it says itself what is missing; of more there may be the confidence.
+# DuckDB counts a function's parameters, a star as one, and accepts that many arguments or more.
+# So it reports missing arguments itself. One more argument may be the confidence.
 
 
 def _asking(called: str, recipes: Sequence[Recipe]) -> Function:

@@ -33,7 +33,7 @@ from decaysketch.query.estimate import Estimate, Interval, check_confidence, sha
 
 __all__ = ["Selection", "Statistics"]
 
-_CHOSEN, _KEYS = "chosen decay", "keys"  # what questions need
+_CHOSEN, _KEYS = "chosen decay", "keys"  # needs of queries
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""One delivery log, with everything that will be asked of it and what is true."""
+"""One delivery log, with all queries to it and their exact results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Case"]
 
 @dataclass(frozen=True)
 class Case:
-    """A log with the exact and the naive answers to everything that will be asked.
+    """A log with the exact and the naive results of all queries.
 
     Attributes:
         given: the log as it was read.
@@ -73,7 +73,7 @@ class Case:
 
     @cached_property
     def exact_bytes(self) -> int:
-        """What it takes to keep every message once, with its time and value, as Parquet."""
+        """Bytes of every message once, with its time and value, as Parquet."""
         buffer = io.BytesIO()
         newest = self.log.sort("time", "value", nulls_last=False)
         kept = newest.unique(["source", "msg", "weight"], keep="last", maintain_order=True)
@@ -98,11 +98,11 @@ class Case:
 
     @property
     def decays(self) -> list[Decay]:
-        """In the order in which they are asked."""
+        """All decays, in the order of the queries."""
         return [decay for decay, _ in groupby(cell.decay for cell in self.truths)]
 
     def beside_truth(self, readings: Mapping[Cell, Mapping[str, Reading]]) -> list[Answer]:
-        """What a sketch answered to everything, beside the exact and the naive answers."""
+        """A sketch's results for all queries, next to the exact and the naive results."""
         return [
             Answer(cell, name, readings[cell][name], truth, naive)
             for cell, expected in self.truths.items()

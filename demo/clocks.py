@@ -1,9 +1,9 @@
-"""The clocks of the paths, beside each other: how late their deliveries are, and who disagrees.
+"""Compare the clocks of the paths: the delay of their deliveries, and wrong clocks.
 
 *Lateness* is the arrival minus the stamp of the event. It is large where a path delivers late, and
 where its clock is behind; it is negative only where one of two clocks is wrong. *Against copies* is
-the path's stamp minus what the other paths say of the same message: a path that delivers late
-agrees with them, one whose clock is wrong does not.
+the path's stamp minus the other paths' stamps of the same message. A path that delivers late
+agrees with them. A path with a wrong clock does not.
 
 A stamp decides when a reading counts and how much it has faded, and the latest copy of a message is
 the one that counts. So a clock that is ahead makes all of its copies win.
@@ -28,7 +28,7 @@ _TIMES_THE_USUAL: Final = 100
 
 @dataclass(frozen=True)
 class Clock:
-    """What the log says about the clock of one path, in microseconds.
+    """Evidence in the log about the clock of one path, in microseconds.
 
     Attributes:
         path: its name.

@@ -1,9 +1,8 @@
 """Columns of a log as the demonstration takes them: times, keys, values and weights of any type.
 
-A whole column that can mean nothing of the kind is one error. A row that cannot is refused: it is
-left out, with its column and the reason, and everybody is told how many. The rules are those of
-``spark_jobs.build`` with a quarantine; beyond what that takes, times and numbers may be text here,
-because a CSV file has nothing else.
+A column of a wrong kind is one error. A single wrong row is rejected: it is skipped, with its
+column and the reason, and the report counts it. The rules are those of ``spark_jobs.build`` with a
+quarantine. In addition, times and numbers may be text here, because a CSV file has nothing else.
 
 A text is a time if it is a number, or a date as in ISO 8601 with or without a time of day, a
 fraction of a second and a zone. Without a zone it is in UTC.
@@ -57,8 +56,8 @@ class Refusals:
         Args:
             bad: bool[rows]; null is not bad.
             column: its name in the log.
-            reason: what is wrong with all of them.
-            found: what stands there.
+            reason: the common fault of all entries.
+            found: an example.
         """
         new = bad.fill_null(False) & ~self.mask
         if not new.any():
@@ -82,7 +81,7 @@ class Refusals:
 
 
 def _text(series: pl.Series) -> pl.Series:
-    """What stands in some rows, for people; at most 60 characters of it."""
+    """Some rows as readable text, at most 60 characters each."""
     if series.dtype == pl.Binary:
         series = series.bin.encode("hex")
     shown = series.cast(pl.String).fill_null("")
@@ -126,10 +125,10 @@ def micros_of(series: pl.Series, name: str, unit: str | None, refusals: Refusals
 def _micros_of_numbers(
     numbers: pl.Series, shown: pl.Series, name: str, unit: str | None, refusals: Refusals
 ) -> pl.Series:
-    """Times that are plain numbers; ``shown`` is what the log has there."""
+    """Times that are plain numbers. ``shown`` has the entries of the log."""
     if numbers.dtype.is_float() or numbers.dtype.is_decimal():
         numbers = numbers.cast(pl.Float64)
-        refusals.refuse(~numbers.is_finite(), name, "expected a time, which is finite", shown)
+        refusals.refuse(~numbers.is_finite(), name, "expected a finite time", shown)
         numbers = numbers.set(~numbers.is_finite(), None)
     else:
         numbers = numbers.cast(pl.Int128)  # so that nothing overflows before it is refused

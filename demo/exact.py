@@ -119,7 +119,7 @@ class Distribution:
 
 
 class Observations:
-    """Observations (columns ``time``, ``weight``, ``value``) ready to be asked many times."""
+    """Observations (columns ``time``, ``weight``, ``value``) prepared for many queries."""
 
     def __init__(self, rows: pl.DataFrame) -> None:
         if rows["value"].is_nan().any():

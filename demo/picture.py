@@ -1,11 +1,11 @@
-"""One figure of what the sketch said, what was true, and what counting copies would have said.
+"""One figure: the sketch's results, the exact results, and results with duplicates counted.
 
 Four panels over the same time axis: the decayed count in a window and under a half-life, the
 deciles and the median under that half-life, and the relative error of the two counts with their
 bands, which the first panels are too coarse to show. Below them the clocks of the paths.
 
-A figure of a hostile log must stay one: axes end where a few points would flatten everything else,
-errors are relative only where a message counts, and what is left out is said where it is.
+The figure stays readable for any log: axes end before a few extreme points, errors are relative
+only where a message counts, and each panel names the points that it skips.
 """
 
 from __future__ import annotations
@@ -127,17 +127,17 @@ def draw(
 
     Args:
         path: where to.
-        title, subtitle: what the figure shows, and of which log.
+        title, subtitle: content of the figure, and the log.
         value_label: name and unit of the values.
         times_us: query times, microseconds since 1970, ascending.
         window, faded: decayed counts under a window and under another decay.
         quantiles: tracks in ascending order, labelled with their share.
         clocks: of the paths, the worst first.
-        cut: what of the log lies outside of the times.
+        cut: the part of the log outside the times.
     """
     when = np.asarray(times_us) / DAY_US
     with mpl.rc_context(STYLE):
-        strip = 1.25 if clocks else 0.0  # inches, below what is there without
+        strip = 1.25 if clocks else 0.0  # inches, below the other panels
         height = 9.2 + strip
         figure = Figure(figsize=(14.5, height), dpi=150, facecolor="white")
 

@@ -1,4 +1,4 @@
-"""What the demonstration asks: decays that suit the span of the log, times spread over it.
+"""The demonstration's queries: decays that suit the span of the log, times spread over it.
 
 Times are in microseconds since 1970 throughout, exactly as the log has them: which copy is the
 latest must not depend on a rounding. Durations in a decay are rounded to ones that a person would
@@ -61,7 +61,7 @@ def nice_duration(duration_us: float) -> int:
 
 @dataclass(frozen=True)
 class Decay:
-    """A decay function of the age, in microseconds: what is sent, computed exactly and shown.
+    """A decay as a function of age, in microseconds: its JSON, its exact values and its label.
 
     ``length_us`` is the width of a window (inclusive), the half-life of an exponential decay, or
     the scale s of a polynomial decay (1 + age / s)^-exponent.
@@ -114,7 +114,7 @@ class Decay:
 
 @dataclass(frozen=True)
 class Cell:
-    """One query time under one decay; every aggregate is asked there."""
+    """One query time under one decay, for all aggregates."""
 
     decay: Decay
     now_us: int
@@ -171,7 +171,7 @@ def suitable_times(times_us: pl.Series, count: int) -> list[int]:
 def ask_about(
     times_us: pl.Series, count: int = 14, middle_us: tuple[int, int] | None = None
 ) -> list[Cell]:
-    """The cells of the demonstration for messages at these times, in the order they are asked.
+    """The cells of the demonstration for messages at these times, in the order of the queries.
 
     They suit the time in which nearly everything happened; see :func:`middle_of`.
     """

@@ -1,8 +1,8 @@
 """A delivery log of any form, looked at before a minute of work is put into it.
 
 Parquet, CSV, NDJSON or Arrow; columns by the names that ``spark_jobs.build`` has for them, or by
-the same options. What cannot be a delivery log is one :class:`ValueError` that says why. Rows that
-cannot be counted are refused: they are left out, and listed with the reason.
+the same options. A file that cannot be a delivery log raises one :class:`ValueError` with the
+reason. Invalid rows are rejected: they are skipped, and listed with the reason.
 
 Spark reads the log as it was given where that is a Parquet file with the usual columns and nothing
 is refused; otherwise a copy that is.
@@ -30,7 +30,7 @@ from demo.columns import Refusals, keys_of, micros_of, values_of, weights_of
 
 __all__ = ["COLUMNS", "Columns", "DeliveryLog", "Reason", "read_log", "reasons"]
 
-#: What the demonstration reads; ``weight`` may be absent.
+#: Columns that the demonstration reads. ``weight`` may be absent.
 COLUMNS: Final = ("arrival_us", "event_us", "source", "msg", "path", "value", "weight")
 
 _NAMED: Final = 24  # columns listed in an error
@@ -39,10 +39,10 @@ _MAGIC: Final = {b"PAR1": "parquet", b"ARRO": "arrow"}
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a log mean what; the options of ``spark_jobs.build`` that say so.
+    """The columns of a log and their meanings, as options of ``spark_jobs.build``.
 
-    None stands for the usual name, and "" for no such column. Of the usual names those of the
-    arrival, the path, the weight, and one of the two times may be absent.
+    None means the usual name, and "" no such column. Of the usual names, arrival, path, weight and
+    one of the two times may be absent.
 
     Attributes:
         time: when the thing happened (``--time-column``, event_us).
@@ -79,10 +79,10 @@ class DeliveryLog:
     Attributes:
         given: the file that it was read from.
         path: the Parquet file for Spark, with the usual columns: ``given``, or a copy.
-        rows: :data:`COLUMNS` and ``time``, of the rows that are not refused, in their order.
-        refused: a row for each that is: its number, column, what was found there, the reason, and
+        rows: :data:`COLUMNS` and ``time`` of the accepted rows, in their order.
+        refused: a row for each rejected one: its number, column, the value there, the reason, and
             the record as JSON.
-        remarks: what a reader of the answers has to know about how the log was read.
+        remarks: facts about the reading that matter for the results.
     """
 
     given: Path
@@ -100,7 +100,7 @@ def read_log(
 
     Args:
         given: the file.
-        columns: which of its columns mean what.
+        columns: its columns and their meanings.
         format: "parquet", "csv", "ndjson" or "arrow"; None: by suffix, or by its first bytes.
         out: folder for the copy, where one is needed, and for the refused rows (``quarantine``);
             None: neither is written.
@@ -221,7 +221,7 @@ def _read(given: Path, format: str, names: Sequence[str]) -> tuple[pl.DataFrame,
 
 
 def _csv(given: Path, names: Sequence[str], broken: list[dict[str, Any]]) -> pa.Table:
-    """Every entry as text: what it means is decided by the whole column, not by its beginning."""
+    """Every entry as text, because the complete column decides its type, not the first rows."""
     with pa.input_stream(str(given)) as stream:
         header = stream.read(1 << 16).decode("utf-8-sig", errors="replace")
 
@@ -356,7 +356,7 @@ _NO_PATH: Final = "(no path)"
 
 
 def _source_and_message(ids: Sequence[pl.Series]) -> tuple[pl.Series, pl.Series]:
-    """What sent it and which one it was: the first id, and the others together."""
+    """The source and the message of each row: the first id, and the other ids together."""
     if len(ids) == 1:
         return pl.repeat(0, len(ids[0]), dtype=pl.Int32, eager=True), ids[0]
     if len(ids) == 2:
@@ -373,7 +373,7 @@ def _as_it_is(
     given: Path, format: str, names: Sequence[str], table: pl.DataFrame, rows: pl.DataFrame,
     columns: Columns,
 ) -> bool:  # fmt: skip
-    """Whether Spark reads from the file itself what stands in ``rows``."""
+    """Whether Spark reads the contents of ``rows`` from the file itself."""
     if format != "parquet" or given.suffix not in (".parquet", ".pq"):
         return False
     if columns.unit not in (None, "us") or len(set(names)) < len(names):
@@ -459,7 +459,7 @@ def _written(rows: pl.DataFrame, path: Path) -> Path:
 
 
 def _quarantine(refused: pl.DataFrame, folder: Path) -> None:
-    """Leave there what this log's reading refused, and nothing of an earlier one."""
+    """Write the rejected rows of this log, and remove those of an earlier one."""
     place = folder / "refused.parquet"
     place.unlink(missing_ok=True)
     if refused.height:

@@ -1,12 +1,14 @@
-"""``python -m demo.relays``: two sites, a relay and a hub on this machine, and what crosses.
+"""``python -m demo.relays``: two sites, a relay and a hub on this machine.
+
+The program prints the bytes that cross each connection.
 
     gateways --> north --\
                           valley --> hub
     gateways --> south --/
 
-Every message is heard by several gateways, of both sites. Each gateway posts to its site what it
-heard, each aggregator passes on what it took, merged, so a copy crosses only the wires below the
-first place where it meets another. The hub answers as if every message had been there once.
+Several gateways of both sites hear every message. Each gateway posts its messages to its site, and
+each aggregator forwards its merged content. So a duplicate crosses only the connections below the
+first aggregator that has another duplicate. The hub returns the results for every message once.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ __all__ = ["Heard", "heard", "main", "simulated"]
 
 _FOLDER: Final = PROJECT / "deploy" / "relay"
 _GATEWAYS, _HEARS = 6, 0.7
-_PATIENCE_S: Final = 600.0  # for what hangs
+_PATIENCE_S: Final = 600.0  # for programs that hang
 _COLUMNS: Final = ["arrival_us", "event_us", "source", "msg", "path", "value"]
 
 
@@ -71,7 +73,7 @@ def simulated(messages: int) -> Heard:
 
 
 def heard(log: Path, params: ds.SketchParams) -> Heard:
-    """What a log of deliveries has; see ``python -m demo``."""
+    """Read a delivery log, as ``python -m demo`` does."""
     table = pq.read_table(log, columns=_COLUMNS).sort_by("arrival_us")
     column = {name: table[name].combine_chunks() for name in _COLUMNS}
     times = column["event_us"].fill_null(0).to_numpy()
@@ -87,7 +89,7 @@ def heard(log: Path, params: ds.SketchParams) -> Heard:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the tree; the status is 0 only if the hub holds what it should."""
+    """Run the tree. The status is 0 only if the hub has the expected content."""
     parser = argparse.ArgumentParser(
         prog="python -m demo.relays", description=(__doc__ or "").partition("\n")[0]
     )
@@ -161,7 +163,7 @@ def _taken(aggregator: Aggregator) -> tuple[int, int]:
 
 
 def _compare(log: Heard, hub: Aggregator, expected: bytes) -> int:
-    """Whether what the hub says is what is true of every message once."""
+    """Return 0 if the hub's results are right for every message once, else 1."""
     now = int(log.times.max())
     width = (now - int(log.times.min())) // 2
     sketch = ds.DecaySketch.from_bytes(hub.merged_sketch())

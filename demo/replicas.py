@@ -60,7 +60,7 @@ def ask_sketch(sketch: ds.DecaySketch, cell: Cell, aggregates: Iterable[str]) ->
 
 @dataclass(frozen=True)
 class Replicas:
-    """What came of many seeds.
+    """Results of many seeds.
 
     Attributes:
         scores: by aggregate, over all answers of all seeds.

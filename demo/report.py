@@ -1,4 +1,4 @@
-"""What the demonstration prints: progress while it works, then tables to read at a glance."""
+"""Output of the demonstration: progress lines, then tables."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _when(now_us: int) -> str:
 
 @dataclass(frozen=True)
 class PathBytes:
-    """What one path delivered and what was posted for it."""
+    """Bytes that one path delivered, and bytes posted for it."""
 
     path: str
     deliveries: int

@@ -11,7 +11,7 @@ both are given; and where every question was put to several independent sketches
 figure is: the mean width of each question against the RMSE of that question, averaged.
 
 The answers of one log come from one hash function and are dependent: they lean the same way at
-neighbouring times. What repeats over independent seeds says more; see ``replicas``.
+neighbouring times. Independent seeds show more, see ``replicas``.
 
 An error is relative only where there is something to divide by: a count of at least one message, a
 mean of at least a hundredth of the values' mean magnitude. Elsewhere it is shown as a difference,
@@ -33,7 +33,7 @@ __all__ = ["Answer", "Reading", "Score", "Truth", "score", "score_by_aggregate",
 NORMAL_95: Final = 1.959963984540054
 
 ONE: Final = 1.0  # message, or unit of weight: the least count that errors are relative to
-SMALL: Final = 0.01  # of the values' magnitude: the least of what is made of values
+SMALL: Final = 0.01  # of the values' magnitude: least magnitude for relative errors of values
 
 ENOUGH_FOR_RMSE: Final = 10  # answers to one question by independent sketches
 LOOSE: Final = 10.0  # width of an interval, relative to the truth
@@ -73,7 +73,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a sketch answered."""
+    """A sketch's results."""
 
     value: float
     lower: float
@@ -83,7 +83,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Answer:
-    """One estimate beside the truth and what counting every copy would have said."""
+    """One estimate, the exact result, and the result with every duplicate counted."""
 
     cell: Cell
     aggregate: str
@@ -139,7 +139,7 @@ def truths(
     """Every aggregate whose truth is defined, by its name.
 
     Args:
-        distribution: what is true.
+        distribution: the exact distribution.
         weighted: with ``sum``, which equals ``count`` where all weights are 1.
         keep_zero: with truths of 0, to which no error is relative.
     """
@@ -166,9 +166,9 @@ class Score:
         answers, exact, holding: how many there are, call themselves exact, hold the truth.
         indivisible: how many answers have nothing to divide an error by; they are in ``holding``
             and in nothing that follows.
-        loose: how many intervals are wider than ten times the answer, or endless, because too few
-            rows were seen; they are left out of ``mean_width``, ``rms_width`` and ``rmse``, which
-            one of them would swallow.
+        loose: number of intervals that are infinite or wider than ten times the result, because
+            too few rows were seen. ``mean_width``, ``rms_width`` and ``rmse`` skip them, because a
+            single one would dominate.
         worst, worst_half_width: the largest error, and half the width of that answer's interval.
         by_question: mean over questions of mean width / (2 x 1.96 x RMSE of that question); nan
             where questions were not asked often enough for an RMSE of their own.

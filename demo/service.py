@@ -37,17 +37,17 @@ __all__ = [
 STREAM: Final = "deliveries"
 PROJECT: Final = Path(__file__).resolve().parent.parent
 TELL_EVERY_S: Final = 5.0
-ANSWER_LIMIT_S: Final = 900.0  # for what hangs: nothing that is slow takes so long
+ANSWER_LIMIT_S: Final = 900.0  # for programs that hang: slow ones need less
 
 
 class ProgramFailedError(Exception):
-    """A program of the project did not do its part; the message ends with what it printed."""
+    """A program of the project failed. The message ends with its output."""
 
 
 def build_with_spark(log: Path, out: Path, params: SketchParams, *, weighted: bool) -> bool:
-    """One sketch per gateway, by ``spark_jobs.build``, whose progress shows on stderr. Sketches
-    that an earlier run has left there are taken as they are if log and settings were the same;
-    whether any were built."""
+    """Build one sketch per gateway by ``spark_jobs.build``, with its progress on stderr. It uses
+    the sketches of an earlier run if log and settings are the same. Return whether any were built.
+    """
     out.mkdir(parents=True, exist_ok=True)
     params_path = out / "params.json"
     params_path.write_text(json.dumps(params.to_dict(), indent=2) + "\n")
@@ -65,7 +65,7 @@ def build_with_spark(log: Path, out: Path, params: SketchParams, *, weighted: bo
 
 
 def _made_of(log: Path, settings: object) -> dict[str, Any]:
-    """What decides about the sketches; with the same they would be the same, byte for byte."""
+    """The input of the sketches. Equal input gives equal sketches, byte for byte."""
     with log.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {"log_sha256": digest, "settings": settings, "decaysketch": __version__}
@@ -107,8 +107,8 @@ def running_aggregator(
     """A freshly started aggregator with an empty journal, stopped at the end.
 
     Args:
-        folder: takes its journal and what it prints.
-        tell: told every few seconds, while it starts, what it does.
+        folder: for its journal and its output.
+        tell: called every few seconds during the start, with the present step.
         more: options of its command line.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -223,7 +223,7 @@ class Aggregator:
         return self._query([_question(cell, name) for name in aggregates])
 
     def heavy_hitters(self, cell: Cell, phi: float) -> bytes:
-        """The raw body of the values whose decayed share exceeds ``phi``."""
+        """The raw response with the values whose decayed share exceeds ``phi``."""
         common = {"decay": cell.decay.to_json(), "now": cell.now_us}
         return self._query([{"aggregate": "heavy_hitters", "phi": phi, **common}])
 

@@ -1,6 +1,6 @@
 """A sensor network that delivers at least once: many copies, late, out of order, by several paths.
 
-What happens to one message, in order, and what the log shows of it:
+Steps of one message, in order, and their effects on the log:
 
 1. A sensor averages ``weight`` readings (one every 30 s) into one ``value`` and numbers the
    message: its key is (source, msg). At night it skips every second report to save its battery. Now
@@ -11,9 +11,9 @@ What happens to one message, in order, and what the log shows of it:
    that has lost its clock leaves ``event_us`` null.
 3. If the acknowledgement is lost the sensor sends again after some seconds: the same message with
    later stamps.
-4. A gateway uploads what it heard; some uploads are lost, some are repeated because the broker's
-   acknowledgement went missing.
-5. A gateway whose uplink is down for hours keeps what it hears and uploads it afterwards; every
+4. A gateway uploads its messages. Some uploads are lost. Some are repeated because the broker's
+   acknowledgement was lost.
+5. A gateway whose uplink is down for hours stores its messages and uploads them afterwards. Every
    second such upload breaks off part-way and starts again from the beginning. That is the backfill
    that a watermark drops and a counter counts twice.
 
@@ -50,7 +50,7 @@ MAX_WEIGHT: Final = max(PERIODS_MIN) * MINUTE_US // READING_US  # 60 readings in
 
 @dataclass(frozen=True)
 class SimulationPlan:
-    """What the network looks like and how badly it behaves. Shares are probabilities per event."""
+    """The network and its faults. Shares are probabilities per event."""
 
     seed: int = 20_250_303
     sensors: int = 400
@@ -78,7 +78,7 @@ class SimulationPlan:
 
 @dataclass(frozen=True)
 class Simulation:
-    """The delivery log in arrival order, and what the network did to the messages.
+    """The delivery log in arrival order, and counts of the network's faults.
 
     Attributes:
         log: columns ``arrival_us, event_us, source, msg, path, value, weight``.
@@ -154,7 +154,7 @@ def _messages(plan: SimulationPlan, rng: np.random.Generator, at_km: Floats) -> 
     weight = np.maximum(1, rng.binomial(readings, 0.97))
 
     # A spring week: a daily cycle, sunny spots and shade, a cold front in the second half. It is
-    # warmer in town, where most gateways hear a sensor: who counts copies finds it too warm.
+    # warmer in town, where most gateways hear a sensor, so a mean with duplicates is too warm.
     day = since_us / DAY_US
     from_town_km = np.hypot(*(at_km - 5.0).T)
     base = 14.0 + 6.0 * np.exp(-((from_town_km / 2.8) ** 2)) + rng.normal(0, 1.2, plan.sensors)
@@ -191,7 +191,7 @@ def _uploads(
     message: Ints,
     received_us: Ints,
 ) -> pl.DataFrame:
-    """What one gateway makes of the messages it received: its rows of the log."""
+    """Return the log rows that one gateway makes from its messages."""
     order = np.argsort(received_us, kind="stable")
     message, received_us = message[order], received_us[order]
 

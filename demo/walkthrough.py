@@ -1,4 +1,4 @@
-"""The main job from end to end, and the proof of it; ``run`` is what ``make demo`` does."""
+"""The demonstration from end to end. ``make demo`` calls ``run``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Bodies: TypeAlias = dict[tuple[str, Cell], bytes]
 
 @dataclass(frozen=True)
 class Options:
-    """What to demonstrate.
+    """Options of the demonstration.
 
     Attributes:
         log: a delivery log; None simulates one by ``plan``.
@@ -55,9 +55,9 @@ class Options:
         seeds: how many other seeds to repeat the questions with.
         times: how many query times.
         value_label: name and unit of the values, for the picture.
-        small_picture: where to leave the picture once more, in few bytes.
-        columns: which columns of a given log mean what.
-        format: of a given log; None: by its suffix.
+        small_picture: path for a second, smaller picture file.
+        columns: columns of a given log and their meanings.
+        format: of a given log. None: by its suffix.
     """
 
     log: Path | None = None
@@ -201,7 +201,7 @@ def _introduce(report: Report, case: Case, params: SketchParams) -> None:
 
 
 def _outside(case: Case) -> str:
-    """What happened so far from everything else that axes and questions leave it out; or ""."""
+    """Describe the messages that axes and queries skip because they are far away in time, or ""."""
     before, after = case.outside
     times, (first, last) = case.exact.times_us, case.middle_us
     parts = []
@@ -360,7 +360,7 @@ def _post_again(
     bodies: Bodies,
     params: SketchParams,
 ) -> list[str]:
-    """Post everything twice more in a shuffled order; rebuild from a shuffled log. What changed?"""
+    """Post everything twice more in a shuffled order, rebuild from a shuffled log, list changes."""
     before = aggregator.merged_sketch()
     again = list(sketches) * 2
     random.Random(params.seed).shuffle(again)

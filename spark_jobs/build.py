@@ -209,7 +209,7 @@ def main(
             quarantine=None if output.quarantine is None else str(output.quarantine.absolute()),
             apart=output.apart, fingerprint=output.fingerprint, epoch=clock.epoch,
         )  # fmt: skip
-        # What can be wrong is found before a session starts.
+        # Check all arguments before a session starts.
         checked = KeyedBuilder(
             recipe, mapping, spec.by, now=spec.now, only=spec.only, epoch=spec.epoch
         )

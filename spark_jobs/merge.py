@@ -156,7 +156,7 @@ def main(
         refuse_uri(out)
         id_key = read_id_key(id_key_file)
         opened = [open_table(table, id_key) for table in tables]
-        recipe = common_recipe(opened)  # what can be wrong is found before a session starts
+        recipe = common_recipe(opened)  # reject a mistake before a session starts
         if per_key:
             check_free(out, overwrite)
         elif out.exists() and not overwrite:

@@ -207,7 +207,7 @@ class _Part:
                 )  # fmt: skip
             replace_quarantine(Path(spec.quarantine), self.input.label, refusals)
         known = self._count_copies and counted["known"] == counted["sketches"]
-        known = known and self._recipe.kind.input.named_by != "key"  # whose events have no copies
+        known = known and self._recipe.kind.input.named_by != "key"  # events have no duplicates
         return {
             "log_bytes": self.input.size,
             "filtered": self._rows_read() - counted["rows"] - counted["refused"],
@@ -309,7 +309,7 @@ def _notes(
     advice = next((part["advice"] for part in parts.values() if part.get("advice")), None)
     observations = total("observations")
     copies, exact = None, all(part["exact"] for part in parts.values())
-    # Rows less an estimate would be a difference whose error may exceed it.
+    # The error of an estimate may exceed the difference, so only exact counts are used.
     if observations is not None and exact:
         elements = total("rows")
         if recipe.kind.input.value == "required":  # rows without one are none

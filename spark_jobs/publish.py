@@ -55,7 +55,7 @@ __all__ = ["Published", "publish", "sources_of"]
 
 _SHOWN = 20  # sources in the report; the counts below it are of all
 _REVOKED = "revoked-source"
-_OF_THE_CALLER = {401, 403, 404}  # not of one source: nothing else would be taken either
+_OF_THE_CALLER = {401, 403, 404}  # faults of the caller: all other posts would fail, too
 
 
 @dataclass(frozen=True, slots=True)

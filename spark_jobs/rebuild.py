@@ -42,7 +42,7 @@ def main(
     as_json: AsJson = False,
     master: Master = DEFAULT_MASTER,
 ) -> None:
-    """Build again what has changed since a table was built."""
+    """Build the changed parts of a table again."""
     with reporting_errors():
         opened = open_table(table, read_id_key(id_key_file))
         with spark_session("decaysketch rebuild", master) as session:

@@ -65,8 +65,8 @@ def spark_session(name: str, master: str = DEFAULT_MASTER) -> Iterator[SparkSess
                 "spark.driver.bindAddress": "127.0.0.1",
                 "spark.driver.host": "127.0.0.1",
                 "spark.local.dir": scratch,
-                # For what hangs: JVM and workers are on one machine, and where that is busy they
-                # wait longer for each other than Spark's two minutes and fifteen seconds.
+                # For programs that hang. JVM and workers share a machine. If it is busy, they wait
+                # for each other longer than Spark's default, 2 min 15 s.
                 "spark.network.timeout": "1800s",
                 "spark.python.authenticate.socketTimeout": "1800s",
                 "spark.sql.shuffle.partitions": "8",

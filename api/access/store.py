@@ -33,7 +33,7 @@ from api.journal.urls import driver_url
 __all__ = ["SqlKeyStore", "metadata"]
 
 
-_CREATION_LOCK = 0x6B657973  # "keys"; PostgreSQL: held by who creates the table
+_CREATION_LOCK = 0x6B657973  # "keys"; PostgreSQL: locked while a process creates the table
 
 
 metadata = MetaData()

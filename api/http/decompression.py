@@ -26,7 +26,7 @@ PIECE_BYTES = 256 * 1024
 RATIO = 300  # beyond it, a bomb: of sketches and observations the ratio is below 50
 _RATIO_COUNTS_FROM_BYTES = 1 << 20
 _MOST_MEMBERS = 10_000
-_ZSTD_WINDOW_LOG = 23  # 8 MiB, what RFC 8878 asks every decoder to support
+_ZSTD_WINDOW_LOG = 23  # 8 MiB: RFC 8878 asks every decoder to support this
 
 
 class _GzipMember:

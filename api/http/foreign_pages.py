@@ -49,7 +49,7 @@ def foreign_page(method: str, scheme: str, headers: Headers) -> tuple[str, str] 
         if site not in _OWN_SITES and not (method in _READING and _follows_a_link(headers)):
             return "Sec-Fetch-Site", site
     if method in _READING:
-        return None  # who may not read the answer may still ask: nothing is changed by it
+        return None  # safe methods change nothing, and the page cannot read the response
     own = _origin(scheme, headers.get("host", ""))
     for origin in headers.getlist("origin"):
         if _origin(*_split(origin)) != own:

@@ -76,7 +76,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        transport.set_write_buffer_limits(0)  # whatever waits is too much
+        transport.set_write_buffer_limits(0)  # any waiting byte is over the limit
         self._start_timer()
 
     def data_received(self, data: bytes) -> None:

@@ -99,7 +99,7 @@ _BULK_TYPES = {
 _BULK_PATH = re.compile(
     r"/v1/streams/[^/]+/(?:sketches|observations|otlp/v1/metrics|prometheus/write)"
 )
-# Whose encoding, of a whole block, is undone where the block is read: it says how long it will be.
+# The route decompresses these bodies itself. A snappy block states its length first.
 _SNAPPY_PATH = re.compile(r"/v1/streams/[^/]+/prometheus/write")
 _WITHOUT_BODY = {"GET"}  # and HEAD, which is GET by now
 _UNCOUNTED = {"/healthz", "/readyz"}
@@ -218,7 +218,7 @@ class Entrance:
             ForeignPageError: a web page from another origin sends the request.
         """
         if self.local_names_only:
-            # Whoever the client is: a header may have said so.
+            # For every client, because a header may have named it.
             name = headers.get("host", "")
             if not _is_local(_PORT.sub("", name)):
                 raise HTTPException(
@@ -298,7 +298,7 @@ class Body:
         limit_bytes = min(self.limit_bytes, inflated_bytes) if plain else self.limit_bytes
         declared = headers.get("content-length", "")
         if not plain:
-            # What the routes see is the plain body.
+            # Routes receive the plain body.
             del headers["content-encoding"]
             del headers["content-length"]
         sent = _Sent(receive, limit_bytes, self.timeout_s)
@@ -351,7 +351,7 @@ class Body:
         where such bodies are accepted.
         """
         if INFLUX_WRITES.fullmatch(path):
-            return self.inflated_bytes  # lines, whatever they are said to be
+            return self.inflated_bytes  # lines, with any Content-Type
         if not _BULK_PATH.fullmatch(path):
             return min(self.query_bytes, self.json_bytes, self.inflated_bytes)
         if _media_type(content_type) in _BULK_TYPES:

@@ -25,7 +25,7 @@ _WITH_BODY = {
     "415": "The media type or the encoding of the body is not taken.",
     "422": "The request is malformed.",
 }
-_OF_FASTAPI = ("HTTPValidationError", "ValidationError")  # which nothing here answers with
+_OF_FASTAPI = ("HTTPValidationError", "ValidationError")  # no route returns them
 _ALWAYS = {"429": "Too many requests; `Retry-After` says when to ask again."}
 _PROBLEM = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _PROTOBUF = "application/x-protobuf"
@@ -37,7 +37,7 @@ def describe(requests: Iterable[type[BaseModel]], **about: Any) -> dict[str, Any
     """Return the description of an application.
 
     Args:
-        requests: models that routes read from bodies themselves, so that no signature names them.
+        requests: models that routes read from bodies themselves. No signature names them.
         about: of :func:`fastapi.openapi.utils.get_openapi`.
     """
     schema = get_openapi(**about)
@@ -61,13 +61,13 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
         refusals |= _GUARDED
     if "requestBody" in operation:
         refusals |= _WITH_BODY
-    if "400" in operation["responses"]:  # in place of what FastAPI would answer
+    if "400" in operation["responses"]:  # the server never returns FastAPI's 422
         refusals.pop("422", None)
         operation["responses"].pop("422", None)
     for status, text in refusals.items():
         operation["responses"].setdefault(status, {"description": text, "content": _PROBLEM})
     if _PROTOBUF in operation["responses"].get("200", {}).get("content", {}):
-        # Answered in the encoding of the request, refusals as ``google.rpc.Status``.
+        # The response has the encoding of the request, and errors are ``google.rpc.Status``.
         for status, response in operation["responses"].items():
             if status >= "400":
                 response["content"] = response["content"] | {_PROTOBUF: _BINARY}

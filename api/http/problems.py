@@ -183,12 +183,12 @@ TABLE: dict[type[Exception], _Kind] = {
 }
 
 _LONGEST_WORD = 40  # that is compared with others
-_FEW_WORDS = 10  # which are told however like one of them the given one is
+_FEW_WORDS = 10  # up to this many known words are always listed
 
 _TRANSIENT = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
 
 _SOURCE = re.compile(SOURCE)
-# Of what these refuse there is a count, by stream, source and reason.
+# Rejections on these routes are counted by stream, source and reason.
 _POSTS = {
     "/v1/streams/{name}/sketches",
     "/v1/streams/{name}/observations",
@@ -262,7 +262,7 @@ def plain_problem(
     headers: Mapping[str, str] | None = None,
     beside: Mapping[str, Any] | None = None,
 ) -> ProblemResponse:
-    """Return a problem whose status is enough, with additional members if there are any."""
+    """Return a problem that only its status describes, with optional members."""
     title = HTTPStatus(status).phrase
     problem = Problem(type="about:blank", title=title, status=status, detail=detail)
     return _respond(problem, headers, beside)
@@ -422,8 +422,8 @@ def _share_meant(given: Any, most: Any) -> str:
 
 
 def _tag_expected(given: str, known: list[str], asked: str | None) -> str:
-    """Return the expected words in place of an unknown one: the known word that is probably meant,
-    or all known words.
+    """Return the words to suggest for an unknown one: the most similar known word, or all known
+    words.
     """
     near = get_close_matches(given, known, n=1) if len(given) <= _LONGEST_WORD else []
     near = [asked] if asked in known else near

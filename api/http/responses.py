@@ -66,7 +66,7 @@ def accepted_or_new(given: str | None) -> str:
 
 
 _requests = logging.getLogger("api.requests")
-_QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds, for ever
+_QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})  # polled every few seconds
 _OF_A_STREAM = "/v1/streams/{name}"
 _METHOD_LENGTH = 20
 _STREAM = re.compile(schemas.STREAM)

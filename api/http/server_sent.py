@@ -46,7 +46,7 @@ RETRY = f"retry: {_RETRY_MS}\n\n"
 
 _KEY_SHARE = 4  # one key has at most this part of the places
 
-#: Why there are no more events: what such a connection may say of itself, and ends with.
+#: Reasons for the end of an event stream. The last message of a connection gives one.
 REASONS_TO_END = (
     ServiceError,
     UnauthenticatedError,
@@ -61,7 +61,7 @@ class Places:
 
     Args:
         most: number of places.
-        counted: called when one more is taken (1), or one less (-1).
+        counted: called when a place becomes occupied (1) or free (-1).
 
     Attributes:
         taken: number of taken places.
@@ -82,7 +82,7 @@ class Places:
             key: the prefix of the key, if the request had one.
 
         Raises:
-            TooManyLiveClientsError: all are taken, or all that one key may have.
+            TooManyLiveClientsError: all places are occupied, or all places for this key.
         """
         if self.taken >= self._most:
             raise TooManyLiveClientsError(self._most, _RETRY_MS // 1000)

@@ -63,7 +63,7 @@ __all__ = [
 Reader = Callable[[bytes, Form], Batch | Steps[Batch]]
 """Reads a body. A slow reader does it in steps."""
 
-#: What reads a body of each media type.
+#: Body readers by media type.
 READERS: Mapping[str, Reader] = MappingProxyType(
     {
         "application/json": json_steps,

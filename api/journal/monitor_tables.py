@@ -55,7 +55,7 @@ monitors = sa.Table(
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("since_us", sa.BigInteger, nullable=False),
     sa.Column("alert", sa.Text, nullable=False),  # as JSON: its phase, and since when
-    sa.Column("sequence", sa.BigInteger, nullable=False),  # of what was told
+    sa.Column("sequence", sa.BigInteger, nullable=False),  # of the last event
     sa.UniqueConstraint("stream_id", "name"),
     sqlite_autoincrement=True,  # an id is never used twice
 )
@@ -141,7 +141,7 @@ words = sa.Table(
     _of("list_id", lists, primary_key=True, autoincrement=False),
     sa.Column("source", _Text, primary_key=True),
     sa.Column("epoch", sa.BigInteger, nullable=False),
-    sa.Column("as_of", sa.BigInteger, nullable=False),  # what was said before is nothing any more
+    sa.Column("as_of", sa.BigInteger, nullable=False),  # earlier words are invalid
     sa.Column("inc", sa.BigInteger, nullable=False),
     sa.Column("seq", sa.BigInteger, nullable=False),
     sa.Column("serial", sa.BigInteger, nullable=False),  # of the ask that it follows

@@ -42,8 +42,8 @@ _OPEN_S = 3600.0  # seconds: creating the tables, or reading every post of the r
 
 _KEYS_ASKED = 256  # in one statement
 _SIZES_READ = 1024  # in one statement
-# Beside the recipe of a stream, as JSON, and only where it is so: a release that does not know it
-# refuses the stream, instead of taking observations under other ids.
+# Members next to a stream's configuration in its JSON, only if set. A release that does not know
+# them rejects the stream, because it would compute other ids.
 _BIND_KEYS, _INGEST, _VIEW = "bind_keys", "ingest", "view"
 _ABOUT, _FROM_LEVEL, _STANDING = "about", "from_level", "standing"
 
@@ -350,7 +350,7 @@ class _Writer(_Reader):
         self, source: SourceKey, interval: Interval, limit: int
     ) -> list[tuple[Interval, bytes]]:
         columns, of_source = tables.ledger.c, _of(tables.ledger, source)
-        # They are disjoint, so of those that begin before only the last may reach in: no long scan.
+        # Intervals are disjoint, so only the last earlier one may overlap. No long scan is needed.
         last_before = (
             sa.select(sa.func.max(columns.first))
             .where(of_source, columns.first <= interval.first)

@@ -75,7 +75,7 @@ streams = sa.Table(
     sa.Column("id", _Key, sa.Identity(always=False), primary_key=True),
     sa.Column("name", _Text, nullable=False, unique=True),
     sa.Column("incarnation", _Text, nullable=False),
-    sa.Column("recipe", sa.Text, nullable=False),  # as JSON; with what StreamRow lists
+    sa.Column("recipe", sa.Text, nullable=False),  # as JSON, with the other fields of StreamRow
     sa.Column("created_us", sa.BigInteger, nullable=False),
     sa.Column("max_clock_skew_s", sa.Double),
     sa.Column("id_key", sa.LargeBinary),

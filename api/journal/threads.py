@@ -93,7 +93,7 @@ class Threads:
         try:
             yield steps
         except BaseException:
-            self._readers.later(steps.close)  # a step may still run, for nobody
+            self._readers.later(steps.close)  # a step may still run
             raise
         await self._readers.call(steps.close)
 
@@ -154,7 +154,7 @@ class _Pool:
             result = work(connection)
             connection.commit()
             if self._writes:
-                self._check()  # who replaces the file takes what was committed away
+                self._check()  # a replaced file would lose the commit
             return result
 
     def connected(self) -> sa.Connection:
@@ -245,7 +245,7 @@ class _Call:
             raise StorageError("nobody waits for the result")
 
     def ask(self) -> None:
-        """Record that the database is asked now."""
+        """Record that a query to the database begins."""
         self.check()
         self.asked_at = time.monotonic()
 

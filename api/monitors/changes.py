@@ -68,7 +68,7 @@ class Change:
 def plain(
     row: MonitorRow, stream: Named, monitor: Monitor, state: State, now_us: int
 ) -> Change | None:
-    """Return what changes without groups. None: nothing changes."""
+    """Return the changes if a monitor has no groups, or None."""
     spec = monitor.spec
     alert = row.alert.step(
         state.verdict, now_us / 1e6, for_s=spec.for_s, keep_firing_s=spec.keep_firing_s
@@ -90,7 +90,7 @@ def plain(
 def grouped(
     row: MonitorRow, stream: Named, monitor: Monitor, read: GroupsRead, now_us: int
 ) -> Change | None:
-    """Return what changes with groups. None: nothing changes."""
+    """Return the changes if a monitor has groups, or None."""
     spec, now_s = monitor.spec, now_us / 1e6
     stepped = step(row.groups, read, spec, now_s)
     state = overall(monitor, stepped.groups, read)

@@ -24,7 +24,7 @@ class Looks:
     """The polls that ``look`` makes.
 
     Args:
-        what: for log lines.
+        what: name of the state, for log lines.
         look: reads the present state.
         pause_s: between two polls for unknown items.
     """

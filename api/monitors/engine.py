@@ -87,8 +87,8 @@ state is uncertain until the monitor lists the relevant sources. A grant reads e
 while writers wait."""
 
 _LOOK_S = 0.2  # whether a stream has grown
-_EVERY_S = 1.0  # what other processes have changed
-_STALE_S = 10.0  # a state that could not be found out for so long is none
+_EVERY_S = 1.0  # interval of reads for changes by other processes
+_STALE_S = 10.0  # an older state is reported as unknown
 _LEAST_S = 0.05
 _RECALL_S = 1.0  # between two recalls of one monitor
 
@@ -286,8 +286,8 @@ class Monitors:
         return self.watched(stream, name)
 
     async def refresh(self, stream: Stream) -> None:
-        """Evaluate a stream's monitors whose states are older than a second. Where the database is
-        out of reach they stay as they are."""
+        """Evaluate a stream's monitors whose states are older than a second. If the database is
+        unreachable, the states stay as they are."""
         now_us = self._aggregator.now_us()
         keys = [(stream.id, self._rows[n].name) for n in self._of_stream.get(stream.id, ())]
         mine = [self._watched[key] for key in keys if key in self._watched]
@@ -465,7 +465,7 @@ class Monitors:
         await self._looks.now()
 
     async def _look(self) -> None:
-        """Evaluate what is due. O(monitors) for their versions, and a query for each due one."""
+        """Evaluate all due monitors. O(monitors) for versions, and a query for each due one."""
         began = asyncio.get_running_loop().time()
         due = self._due(began)
         try:
@@ -497,13 +497,13 @@ class Monitors:
             self._told_s = now
             for stream_id in self.mailboxes.followed & self._of_stream.keys():
                 due |= self._of_stream[stream_id]
-        for number in due:  # whatever comes of it, it is evaluated again
+        for number in due:  # after success or failure, evaluate it again
             self._schedule.put(number, now + _EVERY_S)
         return due
 
     def _read(self, due: Set[int], rx: Reader) -> _Found:
-        """Read what has changed, and the accounts that an evaluation of the due monitors needs. On
-        a thread: nothing changes the rows meanwhile.
+        """Read changed rows, and the accounts that an evaluation of the due monitors needs. It runs
+        on a thread, and nothing changes the rows during the call.
         """
         head = rx.head()
         changed, gone = self._changed(rx)
@@ -591,7 +591,7 @@ class Monitors:
         if change is not None:
             row = await self._write(change, now_us)
         if row.id not in self._rows:
-            return  # deleted meanwhile
+            return  # deleted by another request
         self._rows[row.id] = row
         if read is not None:
             state = changes.overall(task.monitor, row.groups, read)
@@ -618,7 +618,7 @@ class Monitors:
             lambda tx: changes.write(tx, change, now_us, self._retention)
         )
         if given_up is None:
-            return change.before  # somebody else was first; the next look reads the new row
+            return change.before  # another process was first; the next round reads the new row
         for _ in range(given_up):
             self._aggregator.observer.webhook_failed(given_up=True)
         if change.messages:

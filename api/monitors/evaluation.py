@@ -132,7 +132,7 @@ def _asked(monitor: Monitor, snapshot: Snapshot, now_us: int) -> Estimate:
 
 
 def _unknown(monitor: Monitor, state: State) -> State:
-    """The state where the sketch has discarded what the query needs."""
+    """The state if the sketch has discarded rows that the query needs."""
     return replace(
         state, verdict="uncertain", reason="sketch", value=None, lower=None, upper=None,
         threshold=monitor.spec.threshold, recall=(),

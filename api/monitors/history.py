@@ -71,7 +71,7 @@ def begin(tx: Writer, monitor: int, alert: Alert, now_us: int, spec: Mapping[str
 def insert(
     tx: Writer, monitor: int, alert: Alert, now_us: int, found: tuple[State, str], kept: Retention
 ) -> None:
-    """Enter a state and its explanation, and drop what the retention no longer covers."""
+    """Add a state and its explanation, and delete entries beyond the retention time."""
     state, text = found
     _put(tx, monitor, now_us, state.verdict, alert, entry_of(state, text))
     mine = _s.monitor_id == monitor
@@ -84,7 +84,7 @@ def insert(
 
 
 def entry_of(state: State, text: str) -> dict[str, Any]:
-    """Return what the history retains of a state, with its explanation."""
+    """Return the history entry for a state, with its explanation."""
     said = state.to_dict()
     return {name: said[name] for name in _KEPT} | {"explanation": text}
 
@@ -92,7 +92,7 @@ def entry_of(state: State, text: str) -> dict[str, Any]:
 def insert_group(
     tx: Writer, monitor: int, key: str, entry: Entry, kept: Retention, groups: int
 ) -> None:
-    """Enter a group's state, and drop what the retention no longer covers.
+    """Add a group's state, and delete entries beyond the retention time.
 
     Args:
         key: of the group.

@@ -212,7 +212,7 @@ def define(
         tx.execute(_monitors.insert().values(**of_it, **beginning, **said))
     elif found[0].spec != said["spec"]:
         _check_keys(name, json.loads(found[0].spec).get("by"), spec.get("by"))
-        # The alert goes on: what fires under the new spec was not told to be over.
+        # The alert continues. Alerts that fire under the new spec did not end.
         changed = said | renewed(found[0], now_us)
         tx.execute(_monitors.update().where(mine).values(**changed))
     (there,) = tx.select(sa.select(_monitors).where(mine))

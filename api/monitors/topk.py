@@ -50,7 +50,7 @@ _LOOK_S = 0.2
 _SEEK_S = 1.0  # where there is no list, or one does not go on
 _WORD_S = 4e-5  # longer, for each word: to read one takes a tenth, of the loop that all share
 _REST = 10  # after a step, so many times what it took: no site keeps a thread busy
-_SUMMARY_ROWS = 20  # of an event
+_SUMMARY_ROWS = 20  # rows in an event
 
 _Event = tuple[list[Any], bool, list[str]]
 
@@ -91,8 +91,8 @@ class _Step(NamedTuple):
     """The next step in a round."""
 
     asked: Ask
-    found: dict[str, Any] | None  # None: nothing new is said
-    took_s: float  # of a processor
+    found: dict[str, Any] | None  # None: no change
+    took_s: float  # processor time
 
 
 class Lists:
@@ -291,7 +291,7 @@ class Lists:
         for key in found:
             try:
                 await self._go_on(key)
-            except DecaySketchError as error:  # of what its sites said; the others go on
+            except DecaySketchError as error:  # in messages of its sources; other lists continue
                 now_s = asyncio.get_running_loop().time()
                 self._not_before_s[found[key].row.id] = now_s + _SEEK_S
                 text = "top-k list %r does not go on: %s"
@@ -422,7 +422,7 @@ def _take(listed: Listed, post: Post, before: tuple[str, int] | None) -> tuple[A
 def _stepped(listed: Listed, words: Collection[tuple[str, int]], as_of: int | None) -> _Step:
     """Return a refined round, or the next one at a time. On a thread."""
     began_s = time.thread_time()
-    sites = listed.sites or {listed.row.name}  # what nobody has posted to yet asks all the same
+    sites = listed.sites or {listed.row.name}  # a stream without posts asks, too
     hub = _hub(listed, sites, words)
     if as_of is not None:
         found = hub.top().to_dict() if words else None

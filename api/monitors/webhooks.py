@@ -153,7 +153,7 @@ class Webhooks:
         found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
         addresses = [ipaddress.ip_address(each[4][0]) for each in found]
         refused = [each for each in addresses if not self.reaches(each)]
-        if refused or not addresses:  # all of them: which of them is asked is no matter of luck
+        if refused or not addresses:  # one bad address is enough, because any of them may be used
             raise WebhookError(
                 f"{origin.host} is {', '.join(map(str, refused)) or 'nowhere'}, not public; the "
                 "operator of this server lists what may be reached all the same (webhook_networks)"

@@ -109,7 +109,7 @@ def _copy_out(source: sa.Connection, sink: sa.Connection) -> list[TableCopy]:
     copies = []
     for table in _ALL:
         table.create(sink)
-        # Of keys there may be no table. What was granted or asked later would be missing.
+        # The key table may be absent. Later grants and requests would be missing.
         passing = table in (monitor_tables.accounts, monitor_tables.words)
         there = table.name in present and not passing
         copies.append(_copied(source, sink, table) if there else _summed(table, ()))
@@ -122,7 +122,7 @@ def _copy_out(source: sa.Connection, sink: sa.Connection) -> list[TableCopy]:
         _origin.insert(),
         {"format": FORMAT, "version": decaysketch.__version__, "written": written},
     )
-    versions.create_others(sink)  # should somebody serve from the file
+    versions.create_others(sink)  # so that a server can open the file
     instance.renew(sink)
     return copies
 
@@ -158,7 +158,7 @@ def restore(path: Path, database_url: str) -> list[TableCopy]:
             _continue_numbers(sink)
             _rename_streams(sink)
             _renew_monitors(sink)
-            instance.renew(sink)  # a process that has opened it before is told so
+            instance.renew(sink)  # processes that opened the database before notice the change
     return [expected[table.name] for table in there]
 
 
@@ -263,7 +263,7 @@ class Findings:
 def check(database_url: str) -> Findings:
     """Read the complete database, and compare every sketch with its digest.
 
-    A sketch was decoded before its digest was taken, so one that still has it is sound.
+    A sketch was decoded before its digest was stored, so a sketch with this digest is sound.
 
     Raises:
         BackupError: the database is not there or cannot be read at all.

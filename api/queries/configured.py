@@ -44,8 +44,8 @@ _GAUGES = {
     "_exact": "Answer of a configured question: 1 where nothing was sampled.",
 }
 _CAVEAT = "decaysketch_answer_caveat"
-#: Label of what a row is of, by the name of that in the answer: ``quantile`` is one that only
-#: summaries may have.
+#: Prometheus labels of row keys, by their names in the result. The label ``quantile`` is reserved
+#: for summaries.
 _LABELS = {"v": "value", "low": "bin"}
 
 
@@ -99,7 +99,7 @@ class QuestionDefinition(RequestModel):
         return self
 
     def text(self) -> str:
-        """The query as JSON, without what it does not say."""
+        """The query as JSON, without unset fields."""
         return self.query.model_dump_json(exclude_unset=True)
 
 

@@ -31,7 +31,7 @@ __all__ = [
     "check_cost",
 ]
 
-_SOURCE_S = 2e-3  # of an exclusive count, and of what else each source has
+_SOURCE_S = 2e-3  # of an exclusive count and the other figures of one source
 _SOURCE_ROW_S = 10e-9  # of a row of all sources, for each source
 
 

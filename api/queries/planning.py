@@ -403,7 +403,7 @@ def _faults_beside(
         return
     if isinstance(asked, str):
         given = fields_of(asked, time_unit, fixed=True)
-        if given["kind"] != "expression":  # whose normal form takes a while
+        if given["kind"] != "expression":  # their normal form takes long
             given = integral.normal_form(given)
     else:
         given = asked.fields()
@@ -425,5 +425,5 @@ def _now(
         reason = f"missing: the server has no clock of the stream's time_unit, {unit!r}"
         raise refusal([Fault(field=f"queries[{i}].now", reason=reason) for i in unnamed])
     if snapshot.clock is not None:
-        now = max(now, snapshot.clock)  # what had expired by its clock is not known any more
+        now = max(now, snapshot.clock)  # rows that expired before its clock are dropped
     return min(now, TIME_LIMIT)

@@ -49,8 +49,8 @@ COLUMNS: Mapping[str, pa.DataType] = {
 
 _BY = "by"  # of a row of a group: its keys, each of which is a column of the table
 _ESTIMATED = ("value", "lower", "upper", "stderr", "confidence", "exact", "rows")
-# To a spreadsheet. Some skip what is white before a sign, and read full-width and small signs as
-# the usual ones. The same pattern is in ``api/page/taking.js``.
+# A spreadsheet may run such texts. Some programs skip white space before a sign, and read
+# full-width and small signs as the usual ones. The same pattern is in ``api/page/taking.js``.
 _FORMULA = re.compile(
     r"[\t\r\n]|[\s\u200b\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b]"
 )
@@ -106,7 +106,7 @@ def _rows_of(
 
 
 def _of_row(rows: Rows, row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    if not rows.estimates:  # what was observed, with its time
+    if not rows.estimates:  # observed values, with their times
         value, *others = (row[column.name] for column in rows.keys)
         label = value if isinstance(value, str) else None
         number = None if isinstance(value, str) else value

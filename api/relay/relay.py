@@ -75,10 +75,10 @@ _LEASE = "relay"
 _LEASE_S = 6.0
 _TICK_S = 0.5
 _AT_ONCE = 4  # streams
-_PAUSE_S = 60.0  # until what was refused is tried again, or asked for again
+_PAUSE_S = 60.0  # until a rejected post is tried again
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.5, 60.0
 _LONGEST_REASON = 1000  # characters
-_LAST_S = 5.0  # for what was taken last, when told to stop
+_LAST_S = 5.0  # to forward the last posts at shutdown
 
 
 @dataclass(eq=False, slots=True)
@@ -87,7 +87,7 @@ class _Line:
 
     Attributes:
         stream: the stream here, or one of its sources.
-        source: name upstream for what is forwarded.
+        source: name upstream of the forwarded posts.
         incarnation: the stream's incarnation there. None: not checked yet.
         passed_on: digest of the stream here when the upstream was last known to have all of it.
         generation: the stream's generation here at that time.
@@ -334,8 +334,8 @@ class Relay:
             if held is not None and held == line.perhaps:
                 line.passed_on, line.exact = held, True
             known = line.exact and held == line.passed_on
-            line.more = line.more and not known  # it has no more than there is here
-            if line.more and held is not None:  # as it was found after all had been sent
+            line.more = line.more and not known  # it has no rows that are missing here
+            if line.more and held is not None:  # unchanged since everything was forwarded
                 known = held == line.held
         if not known:
             line.passed_on = None
@@ -355,7 +355,7 @@ class Relay:
         """Send all content of the stream, unless the upstream has exactly that."""
         stream, observer = line.stream, self._aggregator.observer
         compute = self._aggregator.compute_of(stream.joined_rows)
-        # Before it is read: what is taken meanwhile is in both.
+        # Before reading the stream: posts accepted during the read are in both.
         stream.gather(MergeBuffer(stream.recipe))
         generation = stream.generation
         done = False
@@ -382,13 +382,13 @@ class Relay:
         """Send the posts taken since, unless they change nothing."""
         stream, observer = line.stream, self._aggregator.observer
         generation = stream.generation
-        # Before the delta is cut, which therefore has all of it that is new.
+        # Before cutting the delta, so that the delta has all its new rows.
         digest, rows = await self._aggregator.compute_of(stream.joined_rows)(stream.summary)
         exact = stream.generation == generation
         if digest == line.passed_on and not exact:
             return  # look again, once it is quiet for a moment
         delta = stream.gather(MergeBuffer(stream.recipe))
-        if delta is None:  # a source was dropped meanwhile
+        if delta is None:  # a source was dropped in between
             stream.gather(None)
             return
         done = digest == line.passed_on
@@ -425,7 +425,7 @@ class Relay:
         line.perhaps = None
         line.since_s = None if line.stream.generation == generation else _now()
 
-    # ------------------------------------------------------------------------------- what is told
+    # ------------------------------------------------------------------------------------- reports
 
     def _fail(self, line: _Line, outcome: Outcome) -> None:
         observer, now_s = self._aggregator.observer, _now()
@@ -554,9 +554,9 @@ def _differences(
 ) -> dict[str, tuple[object, object]]:
     """Return the differences from the stream upstream, each field with both values.
 
-    Times may lie further ahead there than here, and not less far: the upstream would reject posts
-    that are acknowledged here. Of a source, levels may be left out there that are here, and not
-    the other way round.
+    The upstream must allow times as far ahead as this server. Otherwise it would reject posts
+    that are acknowledged here. It may skip levels of a source that are stored here, but this
+    server may not skip levels that the upstream expects.
     """
     ours = dict(stream.recipe.to_dict())
     theirs = {name: there.get(name) for name in ours}

@@ -108,7 +108,7 @@ class Upstream:
                         raise ValueError(f"the answer is longer than {_LONGEST_BYTES} bytes")
             headers = {name.lower(): value for name, value in response.headers.items()}
             return Answer(response.status_code, headers, bytes(body))
-        except Exception as fault:  # whatever a transport has: the answer did not come
+        except Exception as fault:  # any transport error: no response arrived
             return fault
 
 

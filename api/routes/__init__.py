@@ -81,7 +81,7 @@ ROUTERS: list[APIRouter] = [  # the busiest first: they are tried in order
     )
 ]
 
-# All of them, included once: what each route takes is worked out anew for every inclusion.
+# All routes in one inclusion, because FastAPI analyses every route at each inclusion.
 ROUTER = APIRouter(generate_unique_id_function=lambda route: route.name)
 for _router in ROUTERS:
     ROUTER.include_router(_router)
@@ -94,7 +94,7 @@ DIRECT: dict[str, APIRoute] = {
 }
 """The routes that take posts, by the last part of their path."""
 
-REQUESTS: list[type[BaseModel]] = [  # which routes read out of bodies: in no route's signature
+REQUESTS: list[type[BaseModel]] = [  # routes read them from bodies, no signature has them
     QueryRequest,
     GroupRequest,
     CurveRequest,

@@ -47,7 +47,7 @@ __all__ = ["router"]
 
 _LEAST_BYTES = 6  # of a line with its end: "m f=1 "
 _MOST_STREAMS = 20  # of one write
-_MOST_LINES = 10  # for each observation that a post may have: what is skipped is read all the same
+_MOST_LINES = 10  # per observation that a post may have, because skipped lines are read, too
 _MOST_PARTS = 4  # tags and fields, of each of these lines
 _LINES_TOLD = 10
 _UNITS = {"n": "ns", "u": "us", "m": "min"} | {name: name for name in ("ns", "us", "ms", "s", "h")}
@@ -259,7 +259,7 @@ async def _write(
     if len(chosen) > _MOST_STREAMS:
         reason = f"{len(chosen)} streams; at most {_MOST_STREAMS} are written at a time"
         raise InvalidRequestError(reason, [Fault(field="bucket", reason=reason)])
-    # All is looked at before anything is stored.
+    # Check everything before storing anything.
     streams = [await aggregator.find(name) for name in chosen]
     read = [(stream, index_of(stream, "influx", _EXAMPLE)) for stream in streams]
     for stream in streams:

@@ -29,7 +29,7 @@ from decaysketch.ingest.message_formats import MESSAGE_FORMATS
 
 __all__ = ["router"]
 
-router = APIRouter(route_class=JsonRoute)  # and the reader weighs what it parses
+router = APIRouter(route_class=JsonRoute)  # the reader limits the parsed parts
 
 _ROWS = 1000  # of one message, which has few
 

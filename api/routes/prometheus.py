@@ -196,7 +196,7 @@ async def _answers(
         return list(zip(names, json.loads(body)["answers"], strict=True)), []
     except _REFUSALS as error:
         _reason(error)
-    # Something is the matter with one of them: each is asked by itself.
+    # One of the queries failed. Run each one separately.
     answers: list[tuple[str, Any]] = []
     errors: list[tuple[str, str]] = []
     for each, query in zip(found, queries, strict=True):

@@ -48,7 +48,7 @@ SKETCHES = "application/vnd.decaysketch.sketches"
 
 _LENGTH_BYTES = 4
 _MOST_SKETCHES = 10_000
-# Decoded by who commits them: to hand them to another thread first costs more than is gained.
+# The committer decodes small sketches. Moving them to another thread costs more than it saves.
 _SMALL_BYTES = 256 * 1024
 _FEW_ROWS = 1 << 15
 

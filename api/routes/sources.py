@@ -149,7 +149,7 @@ def _report(
     source: str, totals: Totals, revoked: bool, sender: Sender | None, now_us: int
 ) -> SourceReport:
     seen = sender or Sender()
-    took = seen if totals.posts else Sender()  # what was dropped is as if it had never come
+    took = seen if totals.posts else Sender()  # without its posts, a source has no delays
     latest_s, least_s = took.latest_late_s, took.least_late_s
     return SourceReport(
         source=source,

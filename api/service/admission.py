@@ -102,7 +102,7 @@ class Admission:
         growth = stream.most_growth(source, rows)
         if self._fault(stream, source, growth, caller, spare=2) is not None:
             growth = await self._exact(stream, source, posts, growth, caller)
-        # What waits to be merged is counted by each of the two.
+        # Both the stream and the source count rows that wait for a merge.
         held = max(0, growth[0]) + max(0, growth[1]) + PART_ROWS * len(posts)
         new = int(stream.source(source) is None)
         self._change(stream, source, held, new)
@@ -165,7 +165,7 @@ class Admission:
                 fault = self._fault(stream, source, growth, caller)
             if fault is not None:
                 raise NoRoomError(*fault)
-            self._check_sources(stream, source)  # others may have come meanwhile
+            self._check_sources(stream, source)  # another post may have added a source
             return growth
 
     def _seen_rows(self, caller: Scoped | None, enough: int) -> int:

@@ -141,7 +141,7 @@ class Aggregator:
         self._writability = Writability(storage, self.observer)
         self._grown = asyncio.Event()
         self._backlog_rows = self._last_received_us = 0
-        self._backlog = Shares(self._limits.backlog_rows)  # of what was posted here
+        self._backlog = Shares(self._limits.backlog_rows)  # posts to this process
         self._follower = Follower(
             storage,
             self._streams,
@@ -395,7 +395,7 @@ class Aggregator:
         receipt = Receipt({**parts, **(derived or {})}, hold, _key_of(caller), check, beside)
         self._check_streams(receipt)
         self._follower.check()
-        # Whoever posts much is sent away first, so that little can be posted all the same.
+        # Reject large posts first, so that small posts continue.
         is_much = receipt.rows >= _MUCH_ROWS
         most = self._limits.backlog_rows // (2 if is_much else 1)
         if self.backlog_rows > most or self._backlog.crowded(receipt.caller):
@@ -552,7 +552,7 @@ class Aggregator:
         if name not in among:
             raise InvalidRequestError(f"the token is of a post to {name!r}, which is not asked")
         if (await self.find(name)).row.incarnation != incarnation:
-            await self._follower.catch_up()  # it may have been made anew elsewhere
+            await self._follower.catch_up()  # another process may have created it again
             if self.stream(name).row.incarnation != incarnation:
                 raise StaleTokenError(name)
         try:
@@ -646,7 +646,7 @@ class Aggregator:
         """Merge in a separate stack frame: a frame that waits for more would keep the last
         stream alive.
         """
-        # What waits of single sources is merged when that is much, or much in all.
+        # Merge the waiting sketches of single sources if one source or all have many rows.
         crowded = self.memory.waiting.rows > self._limits.backlog_rows // 2
         folding: dict[Stream, None] = dict.fromkeys(self._streams) if crowded else {}
         waiting: dict[MergeBuffer, Stream] = {}

@@ -91,7 +91,7 @@ class Shares:
             own: the amount that the request has taken before.
         """
         if self.taken == own:
-            return True  # it is alone: no limit is below what a single request may have
+            return True  # no other request: every limit admits a single one
         taken = self.taken + amount
         if taken > self.limit:
             return False
@@ -130,10 +130,10 @@ class Shares:
 
 
 ROW_BYTES = 25  # value, identity and time of 8 bytes each, and a level
-BUFFER_ROWS = 256  # what a merged sketch takes besides its rows, as rows
-PART_ROWS = 192  # what a sketch that waits takes besides its rows
+BUFFER_ROWS = 256  # fixed memory of a merged sketch, as rows
+PART_ROWS = 192  # fixed memory of a waiting sketch, as rows
 
-TRIM_ROWS = 1 << 19  # let go of, until the C library is told to return them
+TRIM_ROWS = 1 << 19  # freed rows before the C library returns memory to the system
 
 T = TypeVar("T")
 

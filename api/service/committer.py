@@ -191,7 +191,7 @@ def size_of(posts: Sequence[Post]) -> int:
     return sum(len(post.body) for post in posts)
 
 
-_FRESH_S = 1.0  # what was committed so long ago is proof
+_FRESH_S = 1.0  # a commit this recent proves that the database works
 _LEAST_BYTES = 16
 _MOST_BYTES = 16 * 1024 * 1024  # of a proof
 
@@ -277,7 +277,7 @@ class Writability:
 
 _TRANSACTION_BYTES = 16 * 1024 * 1024
 _DECODED_ROWS = 1 << 18  # before a transaction, which others wait for; or one request
-_TRIES = 8  # while others change the catalog, or write what must be looked at first
+_TRIES = 8  # while other processes change the catalog or write rows to check first
 
 
 class _NothingLeftError(Exception):
@@ -501,7 +501,7 @@ class Committer:
     def _acknowledge(self, batch: list[Receipt], outcomes: list[Outcome]) -> None:
         for each, own in _shared(batch, outcomes):
             each.outcomes = own
-            self._committed(each)  # first, so that who is acknowledged may ask at once
+            self._committed(each)  # first, so that an acknowledged client reads its own post
             each.succeed()
 
 

@@ -77,7 +77,7 @@ class Compactor:
         self._began: tuple[int, int, int] | None = None  # generation, row and bytes, the last time
 
     def is_due(self) -> bool:
-        """Return whether enough was taken since the last compaction by any process."""
+        """Return whether enough posts arrived since the last compaction by any process."""
         follower = self._follower
         if self._began is None:  # an earlier process may have left rows
             self._began = follower.head.generation, follower.head.deleted, 0

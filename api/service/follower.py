@@ -45,7 +45,7 @@ __all__ = ["Follower", "ReplayError"]
 _log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 8 * 1024 * 1024
-_CHUNK_ROWS = 1 << 19  # decoded before what was decoded is taken
+_CHUNK_ROWS = 1 << 19  # decoded before they are applied
 _OWN_BYTES = 64 * 1024 * 1024
 _OWN_ROWS = 1 << 18
 _SAID_EVERY_S = 5.0
@@ -59,8 +59,8 @@ class Follower:
         streams: changed by no other component.
         compute: runs the decoding.
         observer: listens to lags and reloads.
-        taken: called with each stream that received rows, and how many.
-        room: waits until enough taken rows are merged that more may be taken.
+        taken: called with each stream that received rows, and their number.
+        room: waits until enough applied rows are merged that there is space for more.
         opening: opens streams, which may take seconds where a decay must be computed. It runs apart
             from the work that posts and queries wait for. Streams open at once if there is none.
     """
@@ -102,7 +102,7 @@ class Follower:
 
     @property
     def cursor(self) -> int:
-        """Return the number of the row up to which everything was taken."""
+        """Return the number of the last row before which all rows are applied."""
         return self._cursor
 
     @property
@@ -143,7 +143,7 @@ class Follower:
         return self._seen
 
     def committed(self, rows: Sequence[tuple[Row, Snapshot]], catalog: int) -> None:
-        """Take rows that this process has committed, as soon as all earlier rows are taken.
+        """Apply rows that this process has committed, once all earlier rows are applied.
 
         Args:
             rows: by rising number.
@@ -166,14 +166,14 @@ class Follower:
                 self._asked.set()
 
     def when_taken(self, number: int, call: Callable[[], None]) -> None:
-        """Call a function once everything up to a number is taken: now, if it is."""
+        """Call a function once all rows up to a number are applied. If they are, call it now."""
         if number <= self._cursor:
             call()
         else:
             heapq.heappush(self._calls, (number, next(self._call_numbers), call))
 
     async def reached(self, number: int) -> None:
-        """Wait until everything up to a number is taken."""
+        """Wait until all rows up to a number are applied."""
         if self._cursor < number:
             self._asked.set()
         while self._cursor < number:
@@ -300,7 +300,7 @@ class Follower:
         for stream in changed:
             self._taken(stream, 0)
             self._tell_left_out(stream, "a revocation")
-        # Rows of a source that was revoked in between are in the database no more.
+        # Rows of a source that was revoked in between are no longer in the database.
         self._keep_own({})
         self._catalog = number
 
@@ -373,7 +373,7 @@ class Follower:
         await self._room()
 
     def _forget_taken(self) -> None:
-        """Forget own commits that are taken: the rows just read may include some of them."""
+        """Forget own commits that are applied. The rows just read may include some of them."""
         self._keep_own({seq: own for seq, own in self._own.items() if seq > self._cursor})
 
     def _say_how_far(self, text: str, *numbers: int) -> None:

@@ -29,8 +29,8 @@ def label_of(value: Any) -> str:
 
 
 def label_of_key(key: Any) -> str:
-    """Return a key as a label: no two have the same. A text that could be taken for a number stands
-    in quotation marks, and so does one that begins with these.
+    """Return a key as a label that no other key has. A text that looks like a number has quotation
+    marks, and so does a text that begins with them.
     """
     if not isinstance(key, str):
         return str(key)

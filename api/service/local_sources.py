@@ -108,7 +108,7 @@ class Sites:
     def _ended(self, task: asyncio.Task[T]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # told to who asked, if he is there
+            task.exception()  # the waiting request has received it
 
     async def _count(
         self,
@@ -120,7 +120,7 @@ class Sites:
             site = self._site(stream, source)
             async with site.counting:
                 if self._sites.get((stream.id, source)) is not site or not site.is_current:
-                    continue  # it was given up meanwhile
+                    continue  # its request was cancelled
                 try:
                     answer, sketch = await post(site)
                 except (ServiceError, DecaySketchError):  # nothing was journaled

@@ -24,7 +24,7 @@ __all__ = ["Fold", "MergeBuffer", "fold_each", "portions"]
 
 _MANY_ROWS = 50_000
 _MANY_SKETCHES = 64
-_ROOM_BYTES = 1 << 18  # that a sketch may have besides twice what it had when it was trimmed last
+_ROOM_BYTES = 1 << 18  # growth before a trim, above twice the size at the last trim
 
 _versions = itertools.count()
 
@@ -52,7 +52,7 @@ class MergeBuffer:
         self._tally = tally or Tally(self._memory.resident)
         self._trimmed_bytes = 0
         self._sketch_rows = BUFFER_ROWS  # as counted
-        self._parts_rows = 0  # as counted, of what waits
+        self._parts_rows = 0  # counted rows of the waiting sketches
         self._discarded = False
         self._tally.change(BUFFER_ROWS)
         self._adding = threading.Lock()  # held for a moment
@@ -243,7 +243,7 @@ class MergeBuffer:
         sketches = [part for part in parts if not isinstance(part, MergeBuffer)]
         if (
             self._conflicts
-        ):  # at once: two that contradict each other do not beside what passed both
+        ):  # all at once, because two conflicting sketches may each fit the content
             sketches += [part._folded() for part in buffers]
             buffers = []
         self._sketch.merge(*sketches)

@@ -458,7 +458,7 @@ class Metrics(Observer):
     def unwatched(self, stream: str, monitor: str) -> None:
         """Remove the series for a deleted monitor."""
         for each in self._monitor.values():
-            if os.environ.get(MULTIPROCESS_VARIABLE):  # in whose files a series is for ever
+            if os.environ.get(MULTIPROCESS_VARIABLE):  # their files keep every series
                 each.labels(stream, monitor).set(nan)
                 continue
             with suppress(KeyError):

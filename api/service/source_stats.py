@@ -82,7 +82,7 @@ MOST_KEPT = 8192
 
 SILENT_GAPS, SILENT_S, KNOWN_POSTS = 5, 10.0, 4
 
-_NEWEST_GAP = 1 / 8  # of the usual one: what the newest counts
+_NEWEST_GAP = 1 / 8  # weight of the newest gap in the usual one
 
 
 @dataclass(eq=False, slots=True)
@@ -389,7 +389,7 @@ class Replacements:
                 # Of one source nothing is counted, and most of many streams have one.
                 compute = self._compute if stream.source_count > 1 else _at_once
                 replacing = await compute(_replacing, stream)
-            except Exception:  # whatever it is, this process serves without it
+            except Exception:  # after any error, the server runs without this count
                 _log.exception("cannot count what sources of %r replace", stream.name)
                 replacing = None
             stream.replacing = replacing
@@ -404,7 +404,7 @@ async def _at_once(function: Callable[[Stream], T], stream: Stream) -> T:
 
 def _replacing(stream: Stream) -> Mapping[str, int] | None:
     """Return the count per source, or None where there are too many rows."""
-    nameless = stream.recipe.kind.input.named_by == "key"  # rows, and none stands for another
+    nameless = stream.recipe.kind.input.named_by == "key"  # no row replaces another
     if nameless or stream.source_count < 2:
         return dict.fromkeys(stream.source_names, 0)
     held: dict[str, Identified] = {}

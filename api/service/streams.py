@@ -46,7 +46,7 @@ from decaysketch.ingest.views import ViewOf
 __all__ = ["Scoped", "SourceInfo", "Stream", "Streams", "latest_time", "table_rows"]
 
 _SCOPES_KEPT = 256
-_JOINS_KEPT = 16  # joins of some of the sources, as long as they are asked for
+_JOINS_KEPT = 16  # recently used joins of some sources
 
 
 @dataclass(slots=True)
@@ -206,7 +206,7 @@ class Stream:
             raise ObservationsOnlyError(self.name)
         return self.recipe.peek(body).cost
 
-    # ------------------------------------------------------------- what the journal says happened
+    # --------------------------------------------------------------------- events from the journal
 
     def check_strata(self, post: Snapshot) -> None:
         """Reject a post with a new stratum if the stream has no space for it.
@@ -272,7 +272,7 @@ class Stream:
             self._large.discard(gone.buffer)
             if self.accepted is None:
                 self._join_again()
-            else:  # what was joined with the source may not be without it
+            else:  # the join contains the source, so build it again
                 parts, out = self.accepted.drop(revocation.source)
                 self._left_out += out
                 self._join_again(parts)
@@ -336,7 +336,7 @@ class Stream:
 
     def _source(self, name: str) -> _Source:
         if name not in self._sources:
-            # What a single source holds is what the stream holds.
+            # The content of a single source is the stream's content.
             buffer = self._new_buffer() if self._sources else self._all
             if len(self._sources) == 1:
                 self._join_again()
@@ -750,7 +750,7 @@ class Streams:
             self._views[of].remove(stream)
             if not self._views[of]:
                 del self._views[of]
-        if self._by_name[stream.name] is stream:  # else it was made anew at the same time
+        if self._by_name[stream.name] is stream:  # else it was created again at the same time
             del self._by_name[stream.name]
             del self._names[bisect_left(self._names, stream.name)]
 
@@ -774,7 +774,7 @@ class Streams:
 
     def named_after(self, name: str, of: Scoped | None = None) -> Iterator[Stream]:
         """Yield the streams whose names come after a given name, in order: all, or those that a key
-        permits. Streams may change meanwhile.
+        permits. Streams may change during the iteration.
         """
         names = self._names if of is None else self._seen(of).names
         while (place := bisect_right(names, name)) < len(names):

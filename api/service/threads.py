@@ -349,7 +349,7 @@ class Turns:
         loop = asyncio.get_running_loop()
 
         def ended(_: object) -> None:
-            with suppress(RuntimeError):  # the loop was closed meanwhile
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._next)
 
         with self._threads.going_first():
@@ -361,7 +361,7 @@ class Turns:
             except BaseException:
                 self._next()
                 raise
-            # The thread is not free before it ends, whether or not somebody still waits for that.
+            # The thread is busy until it ends, even if the caller has gone.
             running.add_done_callback(ended)
             return await asyncio.wrap_future(running)
 
@@ -376,7 +376,7 @@ class Turns:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._next()  # it has come, and is passed on
+                self._next()  # the time slice has begun; pass it to the next one
             else:
                 self._leave(caller, turn)
             raise
@@ -536,7 +536,7 @@ class Pauses:
         try:
             yield
         finally:
-            self.left = True  # whoever still works, works for nobody
+            self.left = True  # results of running work have no reader
             looking.cancel()
 
     async def _look(self, has_left: Callable[[], bool]) -> None:

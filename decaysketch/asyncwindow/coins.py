@@ -92,7 +92,7 @@ def sequence_numbers(sequence: npt.ArrayLike) -> UInt64Array:
             column="sequence",
         )
     column: UInt64Array = np.ascontiguousarray(numbers).astype(np.uint64).view()
-    column.setflags(write=False)  # one kernel signature, whoever owns the memory
+    column.setflags(write=False)  # every array is read-only for the kernels
     return column
 
 

@@ -233,7 +233,7 @@ class RetainedElements(Bag):
             _scratch.slots,
         )  # fmt: skip
         if many_copies:
-            self._spare *= 2.0  # more is looked at next
+            self._spare *= 2.0  # compact more rows next time
 
     def by_time(self) -> WindowState:
         """Return the state with rows ordered by time alone (ties in any order), for queries.

@@ -34,7 +34,7 @@ bridge = typer.Typer(no_args_is_help=True, help="Forward messages from a broker 
 ConfigFile = Annotated[Path, typer.Option("--config", help="The bridge's TOML file.")]
 Check = Annotated[bool, typer.Option("--check", help="Check all requirements. Send nothing.")]
 _TIMEOUT_S = 30.0
-_SILENT_S = 10.0  # after which it is said that nothing comes
+_SILENT_S = 10.0  # without a message before the bridge reports silence
 
 
 def _config(path: Path) -> Config:
@@ -211,7 +211,7 @@ def _look(config: Config, most: int) -> None:
             if arrived:
                 silent_until = None
             elif silent_until is not None and time.monotonic() >= silent_until:
-                silent_until = None  # said once
+                silent_until = None  # report it once
                 topics = ", ".join(config.broker.topics)
                 report.print(Text(f"no message yet on {topics}: what is published elsewhere?"))
             if arrived:

@@ -104,7 +104,7 @@ class Server(NamedTuple):
 
 @group
 class Rows(NamedTuple):
-    """Options for the rows, whatever their columns."""
+    """Options for the rows with any columns."""
 
     now: Annotated[int | None, typer.Option(help="The time for sketches that have a clock.")] = None
     site: Annotated[
@@ -166,7 +166,7 @@ def build(
             refused="raise" if output.quarantine is None else "count",
         )  # fmt: skip
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TimeUnitWarning)  # said below, as a line
+            warnings.simplefilter("ignore", TimeUnitWarning)  # reported below, as a line
             refused = fold(
                 builder, found, files.format, options=options, quarantine=output.quarantine
             )

@@ -310,7 +310,7 @@ def _heading(
                 return separator, place
     if not candidates:
         return separators[0], None
-    first = candidates[0]  # by which the message says what is there
+    first = candidates[0]  # the message quotes this line
     return max(separators, key=lambda each: len(_fields(lines[first], each))), first
 
 

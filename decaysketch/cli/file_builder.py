@@ -207,7 +207,7 @@ class _Files:
 
     def _warn_of_numbers(self, path: Path) -> None:
         if self.lost or not path.is_file():
-            return  # said before; or a pipe, which is read once
+            return  # reported before, or a pipe that can be read once
         named = {*self.builder.mapping.naming, *self.builder.keys} - set(self.texts)
         if (found := otherwise_written(path, sorted(named), self.options)) is not None:
             name, text = found

@@ -106,7 +106,7 @@ def _in_place_of(path: Path) -> Iterator[Path]:
         temporary.replace(target)
     except OSError as fault:
         if fault.filename in (temporary, str(temporary)):
-            fault.filename = str(path)  # which is the one that was asked for
+            fault.filename = str(path)  # the path that the user gave
         raise
     finally:
         temporary.unlink(missing_ok=True)

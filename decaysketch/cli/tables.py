@@ -76,7 +76,7 @@ _PARTITION = re.compile(r"([A-Za-z_]\w*)=(.+)")
 Torn = Callable[[str], None]  # is given a line that is no row
 Kinds = dict[str, pa.DataType]  # of columns of texts that name rows
 Rows = Iterator[tuple[pa.RecordBatch, Kinds]]
-Faults = dict[int, tuple[str, str]]  # of rows of a batch: a column, and what is wrong there
+Faults = dict[int, tuple[str, str]]  # row in the batch: its column and fault
 
 
 class Reading(NamedTuple):

@@ -70,7 +70,7 @@ class _Versus:
     then: int
     decay: Decay | None
     named: str | None
-    how: Any  # checked where it is asked
+    how: Any  # checked by the query
 
 
 @dataclass(frozen=True)

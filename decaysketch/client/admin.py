@@ -148,7 +148,7 @@ class Admin:
             stream: its name. It must exist.
             unit: the unit of the values, such as ``"°C"``, at most 40 characters. An empty text
                 removes it. None: it stays.
-            description: what the values measure, in one line, at most 300 characters. The same.
+            description: the measured quantity, in one line, at most 300 characters. The same.
 
         Raises as put_monitor does.
         """

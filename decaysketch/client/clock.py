@@ -27,7 +27,7 @@ from decaysketch.monitor.pending import CLOCK_RATE
 
 __all__ = ["AggregatorClock"]
 
-_WHOLE_SECONDS = 1.0  # what a Date leaves out
+_WHOLE_SECONDS = 1.0  # a Date header has full seconds
 
 
 class AggregatorClock:
@@ -117,7 +117,7 @@ class AggregatorClock:
             )  # fmt: skip
         times = np.atleast_1d(np.asarray(arguments.get("timestamps", ())))
         if times.dtype.kind not in "iu":
-            return  # the sketch says what is wrong with them
+            return  # the sketch reports their fault
         late = times > latest
         if (not_after := arguments.get("not_after")) is not None:
             late &= times <= not_after

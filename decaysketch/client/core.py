@@ -170,7 +170,7 @@ class Core:
             why = f": {self._last_error}" if self._last_error else "; start the sensor first"
             raise StreamUnknownError(f"{fault}{why}") from None
 
-    # ------------------------------------------------------------------------------- what is given
+    # -------------------------------------------------------------------------------- observations
 
     def update(self, arguments: dict[str, Any], *, named_by: str) -> int:
         """Add rows identified by "ids", "sequence" or "key". Return their number."""
@@ -289,7 +289,7 @@ class Core:
         with self.store.files:
             self.attempts += 1
             if self.store.closed:
-                return  # what was acknowledged meanwhile is sent once more, by the next sensor
+                return  # the next sensor repeats deltas acknowledged since
             try:
                 if request.delta is not None:
                     self._settle_post(request.delta, request.report, result)

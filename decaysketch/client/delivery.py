@@ -1,4 +1,4 @@
-"""Decide from a response what happens to a delta, and when to retry.
+"""Decide from a response whether a delta is done, and when to retry.
 
 A client gives a delta up only if the aggregator itself rejects these bytes. It keeps the delta on
 any response from a proxy or portal.

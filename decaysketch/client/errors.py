@@ -1,4 +1,4 @@
-"""Errors of a client. Each sentence says what is wrong."""
+"""Errors of a client. Each message names the fault."""
 
 from __future__ import annotations
 

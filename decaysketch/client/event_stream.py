@@ -28,7 +28,7 @@ async def follow(core: Core, client: httpx2.AsyncClient, connect_s: float) -> No
     while True:
         try:
             why = await _follow_once(core, client, connect_s)
-        except Exception as fault:  # whatever a transport has: there are no events
+        except Exception as fault:  # any transport error: there are no events
             why = f"{type(fault).__name__}: {fault}"
         await asyncio.sleep(await asyncio.to_thread(core.parted, why))
 

@@ -32,7 +32,7 @@ __all__ = ["FunctionSensor"]
 
 _MOST_EXCHANGES: Final = 4  # in one step: a round takes two
 _POLL_S: Final = 1.0  # between exchanges without a message from this source
-_MOST_ARRIVALS: Final = 10_000  # before the aggregator is told, where sketches are posted
+_MOST_ARRIVALS: Final = 10_000  # between reports to the aggregator, if sketches are posted
 _MOST_KEYS: Final = 1 << 17  # that are remembered
 _SKETCH: Final = {"content-type": "application/octet-stream"}
 
@@ -48,7 +48,7 @@ class FunctionSensor:
         sketch: counts this source's keys, with the stream's parameters and this source's name.
             Update it through this object.
         other: for an inner product, the sketch of the second stream.
-        sensors: started sensors of this source, one for each sketch, in place of posts by this
+        sensors: started sensors of this source, one for each sketch. They replace posts by this
             object. They receive every event, so the streams have them in any case.
 
     Raises:
@@ -228,7 +228,7 @@ class FunctionSensor:
             assert self._site is not None
             self._site.receive(found["messages"], time.monotonic())
         except (KeyError, TypeError):
-            return None  # somebody else has answered, on the way
+            return None  # a proxy has answered
         return len(found["messages"])
 
     def _define(self, epoch: int, form: dict[str, Any], *, posts: bool) -> None:

@@ -55,7 +55,7 @@ def parse_form(content: bytes) -> dict[str, Any]:
 
 
 def _object(content: bytes) -> tuple[dict[str, Any], Any]:
-    form = json.loads(content)  # what is no UTF-8 is a ValueError too
+    form = json.loads(content)  # bytes that are not UTF-8 are a ValueError too
     if not isinstance(form, dict):
         raise ValueError(f"it holds {form!r}; expected an object")
     return form, form.pop(_CHECK, None)

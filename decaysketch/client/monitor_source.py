@@ -119,7 +119,7 @@ class Watch:
                 self._spool.write_monitors(_form(self._site))
                 self.unsaved = False
 
-    # ------------------------------------------------------------------------------- what is given
+    # -------------------------------------------------------------------------------- observations
 
     def accepted(self, arguments: Mapping[str, Any]) -> bool:
         """Weigh rows that the store has accepted. Return whether there is something to do.
@@ -146,7 +146,7 @@ class Watch:
             if self._site is not None:
                 self._site.seal(self._clock())
 
-    # ------------------------------------------------------------------------------ what has to be
+    # ---------------------------------------------------------------------------------- obligations
 
     def due(self) -> Due | None:
         """Return whether to post all data, or only to report. None: nothing."""

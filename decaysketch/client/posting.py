@@ -357,7 +357,7 @@ class Poster(Asking):
         try:
             self._tell(source, "revoke")
         except ClientError:
-            with suppress(ClientError):  # what failed may have been the answer only
+            with suppress(ClientError):  # perhaps only the response was lost
                 self.reinstate(source)
             raise
         try:

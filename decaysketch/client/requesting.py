@@ -1,4 +1,4 @@
-"""A request whose repetition is safe, judged by its response."""
+"""A request that is safe to repeat, judged by its response."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def _pieces(folder: Path, read: Callable[[bytes], Sketch]) -> Iterator[Piece]:
                 continue
             try:
                 content = file.read_bytes()
-            except FileNotFoundError:  # it was sent meanwhile
+            except FileNotFoundError:  # another process has sent it
                 continue
             if content:
                 yield _piece(file, place, content, read)

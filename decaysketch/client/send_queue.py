@@ -63,7 +63,7 @@ class Waiting:
         held = self.held
         return all(at > seal or number in held for number, at in tuple(self._seal_of.items()))
 
-    # ------------------------------------------------------------------------------ what to send
+    # ----------------------------------------------------------------------------------- next delta
 
     def next(self, now: float) -> tuple[SpooledDelta, bytes] | None:
         """Return the delta to post now: the oldest with the fewest failures."""

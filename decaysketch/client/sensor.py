@@ -371,7 +371,7 @@ class Sensor(_Face):
                 for part in response.iter_raw():
                     reading.add(part)
             return reading.answer(response.status_code, response.headers)
-        except Exception as fault:  # whatever a transport has: the answer did not come
+        except Exception as fault:  # any transport error: no response arrived
             return fault
 
     def update(
@@ -630,7 +630,7 @@ class AsyncSensor(_Face):
                 async for part in response.aiter_raw():
                     reading.add(part)
             return reading.answer(response.status_code, response.headers)
-        except Exception as fault:  # whatever a transport has: the answer did not come
+        except Exception as fault:  # any transport error: no response arrived
             return fault
 
     def update(

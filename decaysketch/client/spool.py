@@ -55,7 +55,7 @@ __all__ = [
     "parse_name",
 ]
 
-_TRIES = 16  # whoever deletes the file between opening and locking does not do so for ever
+_TRIES = 16  # another process may delete the file between opening and locking
 
 
 def is_at(descriptor: int, path: Path) -> bool:
@@ -336,7 +336,7 @@ class Spool:
         self.check()
         self._restore_log()
         entry = pack(record)
-        os.ftruncate(self._log, self.log_size)  # what an append that failed has left
+        os.ftruncate(self._log, self.log_size)  # remove the rest of a failed append
         written = 0
         while written < len(entry):
             written += os.pwrite(self._log, entry[written:], self.log_size + written)
@@ -393,7 +393,7 @@ class Spool:
         try:
             write_whole(path, blob)
         except OSError:
-            path.unlink(missing_ok=True)  # nobody would know of it, until the next start
+            path.unlink(missing_ok=True)  # nothing refers to it before the next start
             raise
         self.deltas.append(delta)
         self._waiting_size += delta.size

@@ -94,11 +94,11 @@ class Store:
         self._recipe: Recipe | None = None
         self._bytes_per_row = _FIRST_GUESS_BYTES
         self._open: Delta | None = None
-        self._late: Delta | None = None  # fresh no more, and not yet on disk
-        self._oldest: float | None = None  # when the first of what is not sealed was given
-        self._next = self._sealed = self._carded = 0  # _carded: what sensor.json says of _sealed
+        self._late: Delta | None = None  # closed for new rows, not yet on disk
+        self._oldest: float | None = None  # arrival of the oldest row that is not sealed
+        self._next = self._sealed = self._carded = 0  # _carded: _sealed in sensor.json
         self.repaired: tuple[str, ...] = ()
-        self._doubted = False  # whether it was said that times are probably not in their unit
+        self._unit_warned = False  # whether the warning about an unlikely time unit was given
         self.spool = Spool(spool, self._mended)
         try:
             self.waiting = Waiting(self.spool, policy.max_post_bytes, note, self._keep_numbers)
@@ -258,7 +258,7 @@ class Store:
             raise StreamUnknownError(f"it is not known what stream {self.stream!r} is built with")
         return self._recipe
 
-    # ------------------------------------------------------------------------------- what is given
+    # -------------------------------------------------------------------------------- observations
 
     def update(self, arguments: dict[str, Any], *, named_by: str) -> tuple[int, bool]:
         """Feed rows, in a family with such row names. Return their number, and whether to notify
@@ -274,7 +274,7 @@ class Store:
                 now = self.aggregator_clock.to_tell(now, recipe.params.time_unit)
                 arguments = arguments | {"now": now}
             fresh = self._fresh
-            self._doubt(arguments, recipe.params.time_unit)
+            self._warn_of_unit(arguments, recipe.params.time_unit)
             fresh.sketch.update(**arguments)
             rows = int(np.size(arguments["timestamps"]))
             fresh.rows += rows
@@ -287,16 +287,16 @@ class Store:
                 return rows, True
             return rows, wake or self._is_large()
 
-    def _doubt(self, arguments: dict[str, Any], unit: str) -> None:
+    def _warn_of_unit(self, arguments: dict[str, Any], unit: str) -> None:
         """Warn once that times are unlikely in the stream's unit."""
-        if self._doubted:
+        if self._unit_warned:
             return
         times = np.asarray(arguments["timestamps"])
         if not times.size or times.dtype.kind not in "iu":
             return
         found = doubt(unit, int(times.min()), int(times.max()))
         if found is not None:
-            self._doubted = True
+            self._unit_warned = True
             warnings.warn(
                 f"stream {self.stream!r}: the times are probably not in {unit}: {found}",
                 TimeUnitWarning, stacklevel=6,
@@ -348,7 +348,7 @@ class Store:
                     f"stream {self.stream!r} is of family {recipe.family!r}, which has no clock"
                 )
             self.aggregator_clock.check({"now": now}, recipe.params.time_unit)
-            if isinstance(now, int):  # the sketch says what is wrong with any other
+            if isinstance(now, int):  # the sketch rejects all others
                 now = self.aggregator_clock.to_tell(now, recipe.params.time_unit)
             self._fresh.sketch.advance(now)
             self._fresh.told = True

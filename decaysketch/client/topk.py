@@ -61,7 +61,7 @@ class TopKSensor:
     ) -> None:
         self._client, self._topk, self._source = client, topk, source
         self._path = f"/v1/streams/{quote(stream, safe='')}/topk/{quote(topk, safe='')}"
-        self._tally = Tally(decay.none())  # keeps all, until the list says what weighs anything
+        self._tally = Tally(decay.none())  # keeps all until the list gives the decay
         self._complete_since = -math.inf if counting_since is None else float(counting_since)
         self._inc = 0
         self._epoch: int | None = None
@@ -102,7 +102,7 @@ class TopKSensor:
             ask = self._ask("POST", "posts", json=post.to_dict())
             if ask is None:
                 return False
-            if ask.epoch != self._epoch:  # and what was counted is of another definition
+            if ask.epoch != self._epoch:  # the counts belong to another definition
                 return True
             post = self._site.take(ask)
         return True
@@ -127,8 +127,8 @@ class TopKSensor:
         if state is None or state["epoch"] != epoch:
             return False
         self._tally.decay = from_dict(state["spec"]["decay"])
-        # Larger than that of any process of this site before, as far as its clock is right; where
-        # not, what is said is not heard until the next round.
+        # Larger than the number of any earlier process at this source, if its clock is right.
+        # Otherwise the hub ignores its messages until the next round.
         self._inc = max(self._inc + 1, time.time_ns() // 1000)
         self._site = TopKSite(self._source, self._inc, entries=state["entries"])
         self._epoch, self._as_of = epoch, None
@@ -142,7 +142,7 @@ class TopKSensor:
         try:
             return Ask.from_dict(fields)
         except ParameterError:
-            return None  # somebody else has answered, on the way
+            return None  # a proxy has answered
 
     def _fields(
         self, method: str, path: str, expected: dict[str, str], **sent: Any

@@ -122,16 +122,16 @@ FAMILIES = Families()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """What the rows of a family's sketches are.
+    """The rows that a family's sketches accept.
 
     Attributes:
         named_by: "ids", which the columns that identify an observation are hashed to, by parameters
             that are or derive from ``SketchParams``; "sequence", the number that a source gave it;
             or "key": rows are events of a key (an integer, a text, bytes, or a tuple of these), and
-            nothing names a single one, so a row that comes again counts again. What is idempotent
-            there is the delivery of a state.
-        joined: whether rows of one name are one observation, which the latest of them represents;
-            else a row is what it says, whatever names it.
+            nothing names a single event, so a repeated row counts again. Only the delivery of a
+            state is idempotent.
+        joined: whether rows with one name are one observation, represented by the latest row.
+            Otherwise every row counts as it is.
         series: whether ids name the series that rows are of, and not the rows. A row is then known
             by its series and its time.
         value: whether a row without a value is an observation all the same; "none": rows have none.
@@ -144,7 +144,7 @@ class Input:
         sited: whether rows are counted for a site: ``update(..., source=, epoch=)``. All rows of
             one site and epoch are counted by one builder; parts of it, counted apart, conflict or
             replace each other.
-        clock: whether a sketch is told times, by which it forgets.
+        clock: whether a sketch receives times and discards rows by them.
         decay: whether a query chooses the decay, or it is fixed when a sketch is built.
         age_bound: the parameter that the ages which a chosen decay gives weight to do not exceed,
             where it is set; None: they may be any.
@@ -249,16 +249,16 @@ class Family:
 
     Attributes:
         name: in JSON.
-        doc: what its sketches are for, the rest of a sentence that begins with their class.
+        doc: the purpose of its sketches, the rest of a sentence that begins with their class.
         number: its byte on the wire.
         sketch: class of the sketches.
         params: class of their parameters, whose ``from_dict`` reads what ``to_dict`` gives.
         recipe: class of the recipes.
         peek: head of a sketch, from its bytes.
         input, options, questions, promises: see the module.
-        make_example: makes ``example``, when that is asked for: choosing a prime takes a library.
+        make_example: makes ``example`` on first use, because choosing a prime needs a library.
         documented: a stream of use, in JSON and without the family's name, for documents.
-        row_cost: what a row takes in memory while it is held, in rows of the query-time sketch.
+        row_cost: memory of a stored row, in rows of the query-time sketch.
         release_scratch: gives back the working memory of the calling thread.
         many: handles sketches of many keys together, of parameters with which it can; of others it
             gives None. None: there is an object for each key.
@@ -473,7 +473,7 @@ class SeededRecipe(Recipe):
     no secret keys them.
     """
 
-    #: What the seed hashes, and how: of the error about a secret.
+    #: The hashed input and the hash, for the error about a secret.
     hashed: ClassVar[str]
 
     @classmethod

@@ -82,8 +82,8 @@ class Held(Views, Summarized):
     alone: their count of fed rows starts again.
     """
 
-    _snapshot: Snapshot | None = None  # of what is held, once asked for
-    _before: Snapshot | None = None  # the last one with results that the next one can use
+    _snapshot: Snapshot | None = None  # of the present rows, made by the first query
+    _before: Snapshot | None = None  # the last one, if the next one can reuse its results
 
     @property
     @abstractmethod
@@ -137,7 +137,7 @@ class Held(Views, Summarized):
         return self.snapshot().to_bytes()
 
     def digest(self) -> str:
-        """SHA-256 of the state, in hex: equal for equal states, whatever the wire version."""
+        """SHA-256 of the state, in hex: equal for equal states in every wire version."""
         return self.snapshot().digest
 
     def copy(self) -> Self:
@@ -171,10 +171,10 @@ class Sketch(Held):
     #: Class of the snapshots. Sketches of one such class and one class of parameters merge.
     snapshot_type: ClassVar[type[Snapshot]]
 
-    _bags: Sequence[Retained]  # what holds the rows, one for each hash function
+    _bags: Sequence[Retained]  # the stored rows, one bag for each hash function
     _pending: Waiting  # rows that were validated one by one
-    _labels: LabelBook | None = None  # of the codes in the rows, where values are labels
-    #: Rows of frames that lacked what they need, and were not to be refused for it.
+    _labels: LabelBook | None = None  # codes and labels, if values are labels
+    #: Data frame rows that were dropped, not rejected, because a required value is missing.
     left_out = 0
 
     _fed = _too_late = 0  # rows given to ``update``, and those of them after ``not_after``
@@ -359,7 +359,7 @@ class Sketch(Held):
         differences: Differences = self.params.differences(other.params)
         return differences
 
-    # ---------------------------------------------------------------------------- what is in force
+    # ----------------------------------------------------------------------------- properties
 
     @property
     def params(self) -> BuildParams:

@@ -47,7 +47,7 @@ _SLACK, _LITTLE = 8, 64  # trimmed, a bag has room for that part of its rows mor
 
 def with_room(columns: C, room: int, rows: int = 0) -> C:
     """Return columns with the same types and another capacity, with a copy of the first rows."""
-    made: Any = type(columns)  # a named tuple, which takes its columns one by one
+    made: Any = type(columns)  # a named tuple: its constructor takes single columns
     larger: C = made(*(np.empty(room, column.dtype) for column in columns))
     copy_rows(larger, columns, rows)
     return larger
@@ -143,7 +143,7 @@ class Bag(ABC):
 
     def __init__(self, params: Any) -> None:
         self.params = params
-        self.clock = NO_WATERMARK  # the latest time that was told
+        self.clock = NO_WATERMARK  # the latest time received
         self._marks = np.full(params.levels + 1, NO_WATERMARK, dtype=np.int64)  # t_i
         self._rows = 0
         self._kept = 0  # rows that the last compaction kept: the first ones of the bag

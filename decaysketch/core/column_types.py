@@ -26,7 +26,7 @@ ColumnTypes: TypeAlias = "tuple[tuple[str, ColumnType], ...]"
 """Each column's name and type, sorted by name."""
 
 if TYPE_CHECKING:
-    # A parameter accepts more than what it is stored as, which type checkers read from these.
+    # A parameter accepts more types than it is stored as. Type checkers read them from here.
 
     class ColumnsField:
         """Declared columns."""

@@ -59,7 +59,7 @@ _FEW = 0.01  # of the rows held, which may be corrections
 _MARK_BITS = 17
 _MARK_MASK = (1 << _MARK_BITS) - 1
 
-#: What tells readings of one id apart.
+#: The remedy for ids that several readings share.
 REMEDY = (
     "add to the id what tells them apart: a counter of boots or sessions, or the time where "
     "duplicates have one time"

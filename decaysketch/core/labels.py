@@ -49,7 +49,7 @@ MAX_LABEL_BYTES = 1_024
 MAX_LABELS = 1 << 20
 
 _PERSON = b"dsk-label"
-_SLACK = 1_000  # labels that are no longer held, before they are looked for
+_SLACK = 1_000  # new labels, at least, before a search for unused ones
 BYTES_BESIDE_TEXT = 224
 """Maximum memory that a label takes in addition to its characters: the text object, 76 bytes, and a
 dictionary entry with its code."""
@@ -306,7 +306,7 @@ def _read(labels: Any, key: bytes) -> tuple[Any, dict[str, int]]:
         items = [None if gap else item for item, gap in zip(items, masked.tolist(), strict=True)]
     try:
         distinct = dict.fromkeys(items)
-    except TypeError:  # what cannot be hashed is no text
+    except TypeError:  # an item that cannot be hashed is not a text
         distinct = dict.fromkeys(item for item in items if isinstance(item, str))
         _refuse_first(items)
     gaps = distinct.pop(None, False) is None

@@ -61,7 +61,7 @@ MISSING_KEY = np.iinfo(np.int64).min
 
 _MAGNITUDE = np.int64(np.iinfo(np.int64).max)
 _LARGEST_FLOAT = int(np.float64(np.finfo(np.float64).max).view(np.int64))  # its key
-_NEGATIVE_ZERO = -1  # what its key would be: -0.0 is 0.0
+_NEGATIVE_ZERO = -1  # the key that -0.0 would have, but it is stored as 0.0
 
 
 class Observations(NamedTuple):
@@ -145,7 +145,7 @@ def prepare(
     check.within(columns.timestamps, "timestamps", TIMES)
     check.within(columns.ids, "ids", ids_of_bits(params.id_bits))
     for column in columns:
-        column.setflags(write=False)  # one kernel signature, whoever owns the memory
+        column.setflags(write=False)  # every array is read-only for the kernels
     return columns
 
 

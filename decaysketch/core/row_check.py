@@ -256,7 +256,7 @@ class RowCheck:
         return self.within(column, field, _EXACT._replace(words=words), NOT_EXACT)
 
     def not_reserved(self, column: Int64Array, field: str) -> BoolArray | None:
-        """Reject the rows with the integer that stands for a missing value."""
+        """Reject the rows with the integer that marks a missing value."""
         return self.within(column, field, _ABOVE_RESERVED, RESERVED)
 
     def refusals(self) -> list[Refusal]:

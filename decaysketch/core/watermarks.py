@@ -1,4 +1,4 @@
-"""The watermark of a level: the time up to which observations were discarded there."""
+"""The watermark of a level: the sketch has discarded the level's observations up to this time."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ import numpy as np
 
 __all__ = ["NO_WATERMARK"]
 
-NO_WATERMARK = np.iinfo(np.int64).min  # nothing was: earlier than every timestamp
+NO_WATERMARK = np.iinfo(np.int64).min  # nothing was discarded: earlier than every timestamp

@@ -1,7 +1,7 @@
 """Revisions: corrections and withdrawals of observations.
 
 A stream may declare an int64 column as its *revision*, 0 unless given. Among duplicates with one
-time the largest revision represents the observation, whatever the other columns contain. So a
+time the largest revision represents the observation, for any content of other columns. So a
 correction is the same observation with a larger revision, up to 254.
 
 Revision 255 withdraws the observation: a *tombstone*. It has no other columns than those of its

@@ -19,8 +19,8 @@ __all__ = ["area", "integral"]
 Float64Array = npt.NDArray[np.float64]
 
 _OLDEST = 2.0**63  # ages are at most this
-_TOLERANCE = 1e-10  # of an interval, beside the whole
-_UNSEEN = 1e-8  # likewise, of what may fall between the ends of an interval and its nodes
+_TOLERANCE = 1e-10  # error of an interval, relative to the total area
+_UNSEEN = 1e-8  # likewise, of the area between the bounds of an interval and its nodes
 _HALVINGS = 70  # a step of any age is then within one float of it
 _CHUNK = 1 << 13  # intervals integrated at a time
 _INFINITE = 1e-6  # of the whole, in the older half of all ages
@@ -154,7 +154,7 @@ def _relative(exponents: Float64Array) -> Float64Array:
 
 @cache
 def _rule() -> tuple[Float64Array, Float64Array]:
-    """Nodes and weights on (-1, 1): from eigenvalues, whose code takes 3 MB once it has run."""
+    """Nodes and weights on (-1, 1). The eigenvalue code takes 3 MB once it has run."""
     return np.polynomial.legendre.leggauss(12)
 
 

@@ -34,10 +34,10 @@ __all__ = [
 
 Float64Array = npt.NDArray[np.float64]
 
-# Fourth powers of weights between 2^-160 and 2^160, times squares of what a sketch counts, are
-# floats far from their limits.
+# Fourth powers of weights between 2^-160 and 2^160, times squared counts, are floats far from
+# their limits.
 _ORDINARY = 160
-_FURTHEST = 1 << 40  # binary logarithms below this are not told apart
+_FURTHEST = 1 << 40  # binary logarithms below this are not distinguished
 
 
 def check_decay(given: Any) -> Decay:
@@ -344,8 +344,8 @@ class Deferred(Decay):
                 lengths += [age for age, _ in each]
         if all(isinstance(each, Fraction) for each in lengths):
             try:
-                self.bound("ns")  # refuses what is outside of its domain, whatever the unit
-            except ParameterError as refused:  # of numbers that nobody wrote
+                self.bound("ns")  # rejects arguments outside their domain in every unit
+            except ParameterError as refused:  # the text names converted numbers
                 raise ParameterError(f"{self!r}, in nanoseconds: {refused}") from refused
 
     def bound(self, time_unit: str) -> Decay:

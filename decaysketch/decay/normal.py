@@ -143,7 +143,7 @@ def multiply(*operands: Term) -> Term:
         return _ZERO
     factors: list[Term] = []
     for base, powers in alike.items():
-        if len(powers) == 1:  # in normal form already: nothing under it is looked at again
+        if len(powers) == 1:  # in normal form already, with all its parts
             factors += powers
             continue
         exponent = add(*(_base_and_exponent(each)[1] for each in powers))

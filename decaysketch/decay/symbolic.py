@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["Expression", "decompose", "expression", "inverse"]
 
 _OLDEST = 2.0**63
-_TOLERANCE = 1e-12  # of a weight: what rounding may make it rise by on the grid
-_NOISE = 1e-15  # of the weight at age 0: what rounding leaves of a difference of equals
-_MAX_TURNS = 64  # of one condition
+_TOLERANCE = 1e-12  # relative rise of a weight on the grid that rounding explains
+_NOISE = 1e-15  # of the weight at age 0: rounding error in a difference of equals
+_MAX_TURNS = 64  # sign changes of one condition
 
 
 @dataclass(frozen=True)

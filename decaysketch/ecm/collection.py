@@ -72,7 +72,7 @@ Entries = dict[Name, ECMState]
 
 _MOST_WAITING = 1 << 22  # rows
 _ONE = (str, bytes, int)
-_SMALL = 1 << 13  # rows that are copied to be held in fewer pieces
+_SMALL = 1 << 13  # pieces up to this many rows are copied together
 
 
 class ECMCollection(Sketch, AskedOfCells):
@@ -113,14 +113,14 @@ class ECMCollection(Sketch, AskedOfCells):
         self._bags = ()
         self._told: int | None = None
         self._entries: Entries = {}
-        self._builders: dict[Name, ECMSketch] = {}  # of those entries that are counted here
-        self._rows: dict[Name, list[Events]] = {}  # that wait to be counted
-        self._waiting = 0  # so many
-        self._weights: dict[Name, int] = {}  # of their sources, with what was counted
-        self._singles: list[tuple[Any, int, int, Source, int]] = []  # in front of those that wait
+        self._builders: dict[Name, ECMSketch] = {}  # for the sources that are counted here
+        self._rows: dict[Name, list[Events]] = {}  # waiting events
+        self._waiting = 0  # number of waiting events
+        self._weights: dict[Name, int] = {}  # of waiting events, and counted before them
+        self._singles: list[tuple[Any, int, int, Source, int]] = []
         self.merge(*members)
 
-    # ----------------------------------------------------------------------------------- what it is
+    # ----------------------------------------------------------------------------------- properties
 
     @property
     def params(self) -> ECMParams:

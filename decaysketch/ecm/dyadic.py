@@ -75,10 +75,10 @@ UInt64Array = npt.NDArray[np.uint64]
 
 MOST_KEYS = 1 << 16
 _MOST_NODES = 1 << 22  # of a range in one layer
-_MOST_HEAVY = 512  # nodes of a layer that may reach what is taken off, in every row
-_MULTIPLE = 3.0  # of the threshold: what is heavier is not taken off a cell below the threshold
-_MOST_LOOKED = 1 << 20  # nodes of a layer that may be taken off, of which it has to be found out
-_CHUNK = 1 << 18  # children looked at together
+_MOST_HEAVY = 512  # nodes of a layer that may reach the subtracted threshold, in every row
+_MULTIPLE = 3.0  # of the threshold: heavier nodes are not subtracted from lighter cells
+_MOST_LOOKED = 1 << 20  # nodes of a layer that are checked for subtraction
+_CHUNK = 1 << 18  # children checked at a time
 
 
 def heavy_hitters(
@@ -350,8 +350,8 @@ class _Row(NamedTuple):
     """A row of a layer, with the heavy nodes that its other rows find subtracted from its cells."""
 
     cells: Float64Array  # float64[width], of the rest
-    heavy: UInt64Array  # numbers of nodes that are taken off, rising
-    counted: Float64Array  # float64[h], what was taken off
+    heavy: UInt64Array  # numbers of the subtracted nodes, rising
+    counted: Float64Array  # float64[h], their subtracted counts
     total: float  # of the rest
     squares: float  # self-join of the rest
     third: float  # cumulant of a cell of the rest, over the square of the total
@@ -365,7 +365,7 @@ class _Row(NamedTuple):
         np.subtract.at(cells, columns, counted)
         width, total = len(cells), float(cells.sum())
         squares = float(cells @ cells)
-        # One cell alone says no more than the square of all.
+        # A single cell only gives the square of the total.
         squares = total * total if width == 1 else (width * squares - total * total) / (width - 1)
         apart = cells - total / width
         third = float(((apart / all_) ** 2 * apart).mean()) if 0.0 < all_ < math.inf else 0.0
@@ -481,7 +481,7 @@ def _of_others(cells: Float64Array) -> Float64Array:
 def _rests(grid: Grid, bits: int) -> list[_Rest | LayerGrid]:
     """All layers, root first. Direct layers stay unchanged."""
     width = max(grid.leaf.layer.width, 2)
-    # The noise of a node is that of its cell: about 1 / w of all, and what is heavier than others.
+    # The noise of a node is the noise of its cell: about 1 / w of the total, and heavy nodes.
     threshold = grid.most * max(2.0 / width, 1.0 / _MOST_HEAVY)
     rests: list[_Rest | LayerGrid] = [grid.root]
     parents, above = np.zeros(1, np.uint64), bits
@@ -554,7 +554,7 @@ def _key_of(rests: list[_Rest | LayerGrid], bits: int, target: float) -> int:
         fan = above - shift
         cumulated = _cumulated(rest, node << fan, (node + 1) << fan)
         child = int(cumulated.searchsorted(max(target, math.ulp(0.0)), side="left"))
-        if child == len(cumulated):  # all that there is, and less than is asked for
+        if child == len(cumulated):  # the total is below the requested count
             child = int(cumulated.searchsorted(cumulated[-1], side="left"))
         target -= float(cumulated[child - 1]) if child else 0.0
         node, above = (node << fan) | child, shift

@@ -173,10 +173,10 @@ def _bounds(
     below = (
         np.zeros(len(levels[-1].nodes)),
         np.zeros(len(levels[-1].nodes)),
-    )  # what heavy prefixes below count, at the leaf
+    )  # at the leaf: counts of the heavy prefixes below
     for number in range(len(levels) - 1, -1, -1):
         (least, most), (some, all_) = ends[number], below
-        # A prefix counts at least what its children count.
+        # A prefix counts at least as much as its children.
         least, most = np.maximum(least, some), np.maximum(most, some)
         rounding = 0.0 if whole else _ROUNDING * most
         lower = np.maximum(least - all_ - rounding, 0.0)

@@ -47,9 +47,9 @@ __all__ = ["inner", "moment_of", "self_join"]
 
 Float64Array = npt.NDArray[np.float64]
 
-_ORDINARY = 0.9  # of the cells of a row hold nothing but what others share, too
+_ORDINARY = 0.9  # share of a row's cells that contain only common, light keys
 _ROUNDED_UP = 1.0 + 2.0**-50
-_UNIFORM = math.sqrt(12.0)  # a width over the standard deviation of what lies anywhere in it
+_UNIFORM = math.sqrt(12.0)  # width over standard deviation of a uniform distribution
 
 
 def self_join(
@@ -72,7 +72,7 @@ def self_join(
     check_estimator(estimator)
     rows = _Rows.of(grid.leaf, grid.leaf)
     answer = _answer(rows, grid.leaf, grid.leaf, confidence, estimator)
-    # What is missing of the counts, and too much in them, by the triangle inequality.
+    # Missing and excess counts, by the triangle inequality.
     surely = _grown(rows.most, grid.refused)
     return _estimate(
         grid,

@@ -311,7 +311,7 @@ def read(
         refused += source.refused
         moved += source.moved
     fading.check_heavy(seen + refused + moved)
-    # What was counted too late, after now, is missing.
+    # Weight that was counted too late, after now, is missing.
     missing = refused + moved if early else refused
     root = sums[0].grid(seed, math.inf)
     most = float(root.hi[0, 0])
@@ -517,7 +517,7 @@ def _decayed(
     if not slack:
         return lo, hi, value
     # A decayed count is a sum of windows up to the clock, less all after now at the weight of age
-    # 0. Both may be off by the slack: in the difference, that of what is after now is left.
+    # 0. Both may be off by the slack. In the difference, the slack of the part after now remains.
     _, most = _slackened(*cells.grid(fading.now + 1), slack)
     beyond = fading.heaviest * (most - (1.0 - slack) / (1.0 + slack) * most)
     beyond[np.isnan(beyond)] = np.inf

@@ -317,7 +317,7 @@ def _refuse_key(row: int, key: Any, key_bits: int) -> None:
     )  # fmt: skip
 
 
-#: The parameters, one by one.
+#: Each parameter.
 OPTIONS = (
     Option(name="width", type=int, doc="Cells in each row.", example=60),
     Option(name="depth", type=int, doc="Rows, each with its own hash function.", example=3),

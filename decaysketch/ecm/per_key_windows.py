@@ -6,8 +6,8 @@ the kept times in the key's own cells, which are listed once per state
 (:meth:`~decaysketch.ecm.cells.Cells.each`). The result uses these cells alone. The smallest upper
 bound is guaranteed not to be below the count. The value is the paper's minimum (Papapetrou,
 Garofalakis and Deligiannakis 2015, section 4.1), too large whenever every cell is shared. The
-lower bound is Markov's. The minimum over the cells is taken in each lane and source separately,
-which is no more than the minimum over their sums.
+lower bound is Markov's. The minimum over the cells is computed in each lane and source separately.
+That is at most the minimum over their sums.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
 Rows = slice | BoolArray | npt.NDArray[np.intp]
 
-_UNIFORM = math.sqrt(12.0)  # a width over the standard deviation of what lies anywhere in it
+_UNIFORM = math.sqrt(12.0)  # width over standard deviation of a uniform distribution
 _ROUNDING = 2.0**-40  # relative, of sums of float64
 _WIDEST = (1 << 63) - 1
 
@@ -200,7 +200,7 @@ def _added(
         for lane in source.lanes:
             least, most = (ends.astype(np.float64) for ends in lane[layer].each(words, starts))
             both = np.maximum(least + most, 1.0)
-            value += 2.0 * least * most / both  # of least relative error, whatever the count
+            value += 2.0 * least * most / both  # least relative error for every count
             lo += least * shrunk
             hi += np.multiply(most, grown, out=most, where=most > 0.0)
     hi *= 1.0 + rounded

@@ -35,7 +35,7 @@ Float64Array = npt.NDArray[np.float64]
 UInt64Array = npt.NDArray[np.uint64]
 Rows = slice | BoolArray | npt.NDArray[np.intp]
 
-_UNIFORM = math.sqrt(12.0)  # a width over the standard deviation of what lies anywhere in it
+_UNIFORM = math.sqrt(12.0)  # width over standard deviation of a uniform distribution
 
 
 @dataclass(frozen=True, eq=False, repr=False)

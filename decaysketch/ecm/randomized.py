@@ -67,8 +67,8 @@ LEVELS = 48
 MAX_CAPACITY = 1 << 20
 MAX_COPIES = 1023
 
-# Stream of derived words, beside those of ``core.hashing``, of the samplers and of the layers of
-# cells: never reuse one. Words 4 r and 4 r + 1 of it are multiplier and offset of row r, word
+# Stream of derived words, next to the streams in ``core.hashing``, the samplers and the layers of
+# cells. Never reuse one. Words 4 r and 4 r + 1 of it are multiplier and offset of row r, word
 # 4 s + 2 is the key of the levels of sheet s.
 PURPOSE_RANDOMIZED = 30
 
@@ -139,7 +139,7 @@ class RandomizedParams:
         """
         if mode not in get_args(Mode):
             raise ParameterError(f"mode is {mode!r}; expected one of {', '.join(get_args(Mode))}")
-        size = sizing.theorem_size(epsilon, delta)  # refuses what is no share
+        size = sizing.theorem_size(epsilon, delta)  # rejects numbers outside (0, 1)
         depth = math.ceil(-math.log(delta / 2.0) * (1.0 - 1e-9))
         low = delta / (2.0 * depth)
         copies = 1

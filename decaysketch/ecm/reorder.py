@@ -5,8 +5,8 @@ Cells accept times that never fall. Real streams contain events out of order. A 
 this order:
 
 1. *Hold* (``hold`` time units, none by default). An event no later than that behind the clock waits
-   in a buffer, counts exactly meanwhile, and continues in time order once it is older. If no event
-   is later than ``hold``, the state is a function of the events alone, whatever their order.
+   in a buffer, counts them exactly there, and continues in time order once it is older. If no event
+   is later than ``hold``, the state is a function of the events alone, in any order.
 2. *Lanes*. Each lane is a set of cells with its own clock, the time of its last event.
    An event goes to the lane with the latest clock that is not after it. If every clock is after it,
    a new lane is opened, up to ``lanes``. Each event keeps its true time, results add the contents

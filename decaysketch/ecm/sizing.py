@@ -60,7 +60,7 @@ MAX_WIDTH = (1 << 16) - 1
 MAX_DEPTH = 16
 MIN_SLOTS = 2  # with one, a wave's error would not be bounded
 MAX_SLOTS = 1 << 14
-MAX_CELLS = 1 << 22  # width * depth * slots: what a sketch takes stays some hundred megabytes
+MAX_CELLS = 1 << 22  # width * depth * slots: a sketch takes at most some hundred megabytes
 MAX_HEIGHT = 64
 
 _ROUNDING = 1.0 - 1e-9  # 1 / (2 * 0.05) is 10 slots, not 11
@@ -179,7 +179,7 @@ def theorem_size(
     """
     epsilon, delta = _share("epsilon", epsilon), _share("delta", delta)
     cell = epsilon if query == "point" else math.expm1(0.5 * math.log1p(epsilon))
-    slots = slots_for(kind, cell)  # refuses what is too small before it is divided by
+    slots = slots_for(kind, cell)  # rejects numbers that are too small to divide by
     width = math.ceil(_ROUNDING * math.e * (1.0 + epsilon) / epsilon)
     return Size(width, math.ceil(_ROUNDING * -math.log(delta)), slots)
 

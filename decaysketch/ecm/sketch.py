@@ -68,7 +68,7 @@ Int64Array = npt.NDArray[np.int64]
 
 _MAX_SEEN = wire.MAX_COUNT
 ENOUGH = 512  # single events, folded in together
-_SETTLE = 1 << 14  # events that come to be held back before they are put in order
+_SETTLE = 1 << 14  # buffered events before they are sorted
 _MANY_ONES = np.ones(1 << 14, np.int64)
 _MANY_ONES.setflags(write=False)
 
@@ -139,7 +139,7 @@ class ECMSketch(Held, AskedOfCells):
         self._single_times: list[int] = []
         self._single_weights: list[int] = []
 
-    # ----------------------------------------------------------------------------------- what it is
+    # ----------------------------------------------------------------------------------- properties
 
     @property
     def params(self) -> ECMParams:
@@ -239,7 +239,7 @@ class ECMSketch(Held, AskedOfCells):
                 or a wrong type, or weights that sum to 2^62. Nothing in the batch was accepted.
             ParameterError: another ``late``, or times if arrivals are counted.
 
-        Complexity: O(depth) for each event and layer, whatever the weight.
+        Complexity: O(depth) for each event and layer, for any weight.
         """
         if late not in get_args(Late):
             raise ParameterError(f"late is {late!r}; expected one of {', '.join(get_args(Late))}")

@@ -51,7 +51,7 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
         self._grids: dict[tuple[Decay, int, frozenset[Source] | None], Grid] = {}
         self._asking = threading.Lock()
 
-    # ----------------------------------------------------------------------------------- what it is
+    # ----------------------------------------------------------------------------------- properties
 
     @property
     def params(self) -> ECMParams:
@@ -155,7 +155,7 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
             known, key = self._grids, (decay, time, chosen)
             try:
                 found = known.get(key)
-            except TypeError:  # a decay of somebody's own, which has no hash
+            except TypeError:  # a decay from another class may have no hash
                 return self._read(states, decay, time)
             if found is None:
                 found = self._read(states, decay, time)

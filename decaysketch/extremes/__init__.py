@@ -1,5 +1,6 @@
-"""The smallest and the largest value in any window that ends now, whatever order and duplicates the
-rows arrive with.
+"""The smallest and the largest value in any window that ends now.
+
+Rows may arrive in any order and more than once.
 
 A sample does not contain them: its maximum bounds a rank at most. These sketches keep the rows that
 no later row exceeds. There are few of them.

@@ -26,9 +26,9 @@ __all__ = ["Staircase", "Staircases", "release_scratch"]
 
 Int64Array = npt.NDArray[np.int64]
 
-_SMALLEST_LIMIT = 4_096  # steps; of fewer no more is dropped than later rows rule out
-_BLOCK = 1 << 13  # rows that are taken at once
-_FEWEST = 64  # steps that there is room for at first
+_SMALLEST_LIMIT = 4_096  # steps: below this, only steps that later rows rule out are dropped
+_BLOCK = 1 << 13  # rows added at a time
+_FEWEST = 64  # first capacity in steps
 
 _INT64 = np.dtype(np.int64)
 
@@ -137,7 +137,7 @@ class Staircases:
     """
 
     clock = NO_WATERMARK
-    replaced = 0  # an extreme stays, whatever its id is
+    replaced = 0  # rows have no ids here, so none replaces another
 
     def __init__(self, params: ExtremesParams) -> None:
         self.params = params
@@ -213,7 +213,7 @@ class Staircases:
         keys = np.concatenate([self.highs.value_keys, self.lows.value_keys])
         order = np.lexsort((keys, times))[::-1]
         times, keys = times[order], keys[order]
-        fresh = np.ones(len(order), np.bool_)  # what is both is there once
+        fresh = np.ones(len(order), np.bool_)  # a step in both appears once
         fresh[1:] = (times[1:] != times[:-1]) | (keys[1:] != keys[:-1])
         return ExtremesState(self.params, times[fresh], keys[fresh])
 

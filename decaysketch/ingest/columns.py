@@ -96,7 +96,7 @@ _SERIES_FIELDS = ("value", "weight", "start", "entity", "attributes", "time", "i
 _EVENT_FIELDS = ("weight", "time", "key")
 _MOST_WEIGHT = 1 << 40  # of an event, where no parameter bounds it
 INT64_LIMIT = 1 << 63
-REFUSALS_LISTED = 1000  # of one post, the first of them; of the others nobody asks for the value
+REFUSALS_LISTED = 1000  # in one post; later ones are only counted
 
 Int64Array = npt.NDArray[np.int64]
 Key = tuple[str | bytes | int, ...]

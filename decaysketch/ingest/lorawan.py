@@ -149,7 +149,7 @@ def frame_time(
         before = [at for at in dated if at <= server + _AHEAD_NS]
         sound = [at for at in before if at >= server - _NEAR_NS]
         sound = sound or [at for at in before if at >= server - _STORED_NS]
-    if not sound and server is None:  # all agree that it is another age, or nobody says a time
+    if not sound and server is None:  # all agree on another age, or none has a time
         every = [at for _, at in clocks.said]
         every += [] if server_ns is None else [server_ns]
         sound = [at for at in every if -_LIMIT_NS <= at < _LIMIT_NS]

@@ -37,7 +37,7 @@ _SHOWN = 60
 
 def shown(given: object) -> str:
     """Return untrusted input as text for an error message."""
-    if type(given) in (dict, list):  # whose texts might be long, and many
+    if type(given) in (dict, list):  # their text may be long
         return f"an {'object' if type(given) is dict else 'array'}"
     if isinstance(given, bytes):
         given = given[: _SHOWN + 1].decode("utf-8", "backslashreplace")

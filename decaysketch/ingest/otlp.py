@@ -639,7 +639,7 @@ class _Reader:
         parts = sum(-(-count // largest) for *_, count in buckets)
         self._bound(point.count, parts)
         for bucket, value, count in buckets:
-            # Rows of the largest weight, and one of what is left.
+            # Rows with the largest weight, and one row with the remainder.
             for part in range(-(-count // largest)):
                 weight = min(largest, count - part * largest)
                 self._add(target, bucket, part, value, point.time_unix_nano, weight)

@@ -52,7 +52,7 @@ def from_json(body: bytes) -> Steps[Any]:
 
     request = metrics_service_pb2.ExportMetricsServiceRequest()
     try:
-        # Exemplars, which nobody reads, have ids in hexadecimal, where protobuf expects base64.
+        # Exemplars are not used. Their ids are hexadecimal, and protobuf expects base64.
         document = json.loads(without_mark(body), object_hook=_modern)
         _check_kind(document)
         yield

@@ -85,7 +85,7 @@ _LAYOUTS = {
     ),
     2: _Layout(
         5 << 3 | BYTES,
-        (1 << 3 | BYTES, 1 << 3 | VARINT),  # together, or one by one
+        (1 << 3 | BYTES, 1 << 3 | VARINT),  # packed, or single
         _SAMPLES,
         3 << 3 | BYTES,
         (1 << 3 | BYTES,),

@@ -1,9 +1,9 @@
 """The definition of a derived stream: the device and the value of each observation.
 
-A derived stream has its own ids, which are devices alone (:class:`decaysketch.Devices`). Any
-program that has the parts of an observation's id can feed it: the server, from raw posts, and a
-bridge, which hashes ids itself. Both use :func:`decaysketch.ingest.columns.of_devices`, and produce
-the same rows.
+A derived stream has its own ids: devices alone (:class:`decaysketch.Devices`). Any program that has
+the parts of an observation's id can feed it. The server feeds it from raw posts. A bridge feeds it,
+too, because it hashes ids itself. Both use :func:`decaysketch.ingest.columns.of_devices`, so they
+produce the same rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ViewOf:
 
     @classmethod
     def from_dict(cls, given: Any) -> ViewOf:
-        """Parse the JSON form, which may be anything.
+        """Parse the JSON form. The input may be any object.
 
         Raises:
             ParameterError: it is invalid.

@@ -30,8 +30,8 @@ __all__ = ["IntegralRows", "release_scratch"]
 Int64Array = npt.NDArray[np.int64]
 
 _INT64 = np.dtype(np.int64)
-_SPARE = 4  # room beyond the limit, which moves a little with what is kept: that part of it
-_FIRST_EVENTS = 6  # events of a row, before it is known how many there are
+_SPARE = 4  # free rows above the limit: limit / _SPARE, because the limit moves a little
+_FIRST_EVENTS = 6  # events assumed for a row before they are counted
 _MAX_ROWS = 1 << 26  # a row number has to fit the kernels' words
 
 # Keys the identity table; drawn for each process because the table is fed from the network.

@@ -117,7 +117,7 @@ class _Strata:
         self.rows: list[Int64Array] = []
         self.levels: list[int] = []
         self.lengths: list[Int64Array] = []  # integers of an entry's range
-        self.hits: list[Int64Array] = []  # those of them that the level selects
+        self.hits: list[Int64Array] = []  # rows that the level selects
 
     def add(self, level: int, until: int) -> None:
         """Add the stratum with the integers left at a time, counted at a level."""

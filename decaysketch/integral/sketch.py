@@ -142,7 +142,7 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         self._bags = (IntegralRows(params, decay),)
         self._zero_weight = 0
         self._pending = PendingRows(params)
-        # Of each its own, also where it is None: it is looked at for each row.
+        # An attribute of each object, also if it is None: reading it is faster for each row.
         self._labels = LabelBook(params.id_key) if params.value_type == "label" else None
         self._changed()
 
@@ -151,7 +151,7 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
 
     def _changed(self) -> None:
         super()._changed()
-        # The last one, and of what.
+        # The last view, with its key.
         self._view: tuple[tuple[int, Estimator], SampleView] | None = None
 
     @property

@@ -98,7 +98,7 @@ class _Guesses(NamedTuple):
     guesses: npt.NDArray[np.int32]
     shift: int  # bits of a ratio or position that are dropped
     rounded: npt.NDArray[np.float64] = np.empty(0)  # g_s
-    first: int = 0  # what is left of the least ratio
+    first: int = 0  # the least ratio, shifted
     halvings: int = 0  # comparisons by halving
     wide: bool = False  # whether integers must be compared
     offsets: Int64Array = np.empty(0, dtype=np.int64)  # where the guesses of each weight begin
@@ -123,7 +123,7 @@ def _guesses_of_ratios(table: StepTable) -> _Guesses:
         # below the lower end, which is the last answer of an interval.
         guesses = np.searchsorted(-rounded, -ends[1:], side="left").astype(np.int32)
         answers = np.searchsorted(-rounded, -ends[:-1], side="right")
-        # The kernel looks one step further at once; what is left is halved.
+        # The kernel checks one more step at once, then halves the rest.
         halvings = max(0, int((answers - guesses).max()) - 1).bit_length()
         if not halvings or 2 * len(guesses) > _MOST_GUESSES:
             break

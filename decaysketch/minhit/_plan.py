@@ -111,7 +111,7 @@ def down_steps(p: int, a: int, longest: int) -> Int64Array:
     while e > 0 and qd + qe <= longest:
         length = min((d - 1) // e, (longest - qd) // qe)
         if length:
-            # All steps of a group but the last are taken at most once.
+            # All steps of a group except the last are repeated at most once.
             if length - 1 <= _LONGEST_UNROLLED:
                 for k in range(1, length):
                     q = qd + k * qe

@@ -221,8 +221,8 @@ class Aim(NamedTuple):
         return self.form.high(reading.value, reading.weight, u) <= self.fires
 
     def calm_at(self, reading: Reading, u: float) -> bool:
-        """Whether the interval is short of the line for any rows held back. Without data, whether
-        nothing is held back.
+        """Whether the interval does not reach the line for any rows held back. Without data,
+        whether nothing is held back.
         """
         if reading.empty:
             return u == 0.0

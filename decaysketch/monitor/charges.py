@@ -29,8 +29,8 @@ from typing import Any, Self
 __all__ = ["Charges"]
 
 _GIVEN = 0.5  # of the reserve, in shares
-_FORGET = 0.5  # of the rates, whenever all are asked
-_LEAST = 0.25  # rate that a site has all the same
+_FORGET = 0.5  # share of the rates that is forgotten at each poll of all sources
+_LEAST = 0.25  # rate added to every source at each poll
 
 
 @dataclass(slots=True)

@@ -61,7 +61,7 @@ Side = Literal["below", "above", "still"]
 """Where a site's estimate is to be: at most, at least, or just the bound."""
 
 POLL_ALL_BELOW = 8  # sites
-_USED_UP = 0.02  # of theta times the threshold: with less in reserve all are asked
+_USED_UP = 0.02  # of theta times the threshold: with less in reserve, poll all sources
 
 
 class ItemBegin(NamedTuple):
@@ -257,7 +257,7 @@ class FrequentSite:
         self._look[message.item] = None
         self._hold(message.item, held, message.side, message.bound)
         plain = message.side == "below" and message.bound == self.default
-        if plain and self.estimate(held.cells) <= self.default:  # as if nobody had spoken of it
+        if plain and self.estimate(held.cells) <= self.default:  # as if no source had reported it
             del self._items[message.item]
             del self._look[message.item]
 
@@ -334,7 +334,7 @@ class FrequentHub:
         if report.inc < self._incs[site]:
             return out
         if report.inc > self._incs[site]:
-            if self._incs[site] >= 0:  # what its last process was told is lost
+            if self._incs[site] >= 0:  # grants to its last process are lost
                 for item, known in self._known.items():
                     out += self._ask(item, known, set(self._incs), now)
             self._incs[site] = report.inc

@@ -4,7 +4,7 @@ state.
 For every monitor and source the hub keeps an :class:`Account`, a frozen value. A source is
 *charged* the largest allowance that it may still assume. A grant counts from its creation. It is
 dropped only when a report shows that the source has a later one, or is a new process. So the sum
-of charges bounds the weight that all sources hold back, whatever the network does. With the bounds
+of charges bounds the weight that all sources hold back on any network. With the bounds
 in :mod:`~decaysketch.monitor.bounds`
 
 * *firing* implies that the aggregate is at the threshold or within the tolerance, and *calm* that
@@ -60,8 +60,8 @@ __all__ = ["Account", "Expected", "Granted", "Monitor", "State"]
 
 _FAR = 0.7  # of a site's share, far from the line
 _NEAR = 0.97
-_STARVED = 0.05  # of what the tolerance leaves: a site that finds less has others recalled
-_MOST_GRANTS = 8  # that an account tells apart
+_STARVED = 0.05  # of the tolerance: if less is free for a source, recall grants of others
+_MOST_GRANTS = 8  # grants that an account distinguishes
 _SUMS = ("count", "sum", "total")
 _LEAST_SHARE = 1.0 / 4096.0  # of a key that is searched for
 _NO_LIFETIME_S = 3600.0  # where the decay has none
@@ -573,7 +573,7 @@ def _top_key_share(view: View, line: float, confidence: float) -> Estimate:
     """The largest share that one key has.
 
     A key that a search for the share phi does not list has a smaller share, with certainty. So the
-    first search that lists a key bounds the others. The listed keys divide what may be missed.
+    first search that lists a key bounds the others. The listed keys share the rest.
     """
     for phi in (line / 4.0, line / 64.0, _LEAST_SHARE):
         keys = view.ask("heavy_keys", confidence=confidence, phi=phi).keys.tolist()

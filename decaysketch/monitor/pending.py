@@ -91,8 +91,8 @@ class Pending:
             return
         where = self._spec.where if self._reads_values else None
         if self._reads_values and (QUESTIONS[self._spec.question].valued or where is not None):
-            # Values keep their type: a predicate compares whole numbers exactly. Where nobody asks
-            # for them they may be labels.
+            # Values keep their type, because a predicate compares integers exactly. If no
+            # monitor reads them, they may be labels.
             column = numbers if values is None else np.asarray(values)
             numbers = column.astype(np.float64)
             wanted &= ~np.isnan(numbers)

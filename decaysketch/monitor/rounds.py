@@ -63,8 +63,8 @@ __all__ = [
 Float64Array = npt.NDArray[np.float64]
 ZoneMaker = Callable[[npt.NDArray[np.float64]], Zone]
 
-_USED_UP = 0.01  # of -n phi(0): with less in reserve all are asked
-_SPENT = 0.1  # of it: with less left in all a new round begins
+_USED_UP = 0.01  # of -n phi(0): with less in reserve, poll all sources
+_SPENT = 0.1  # of it: with less left in total, begin a new round
 _RENEW = 0.6  # of a lease
 _NO_ROUND = -1
 _DOUBLINGS = 11
@@ -184,7 +184,7 @@ class RoundSite:
         self._zone_of = zone_of
         self._retry_s, self._lease_s = retry_s, lease_s
         self._drift: Drift | None = None
-        self._touched: set[int] = set()  # since what the hub surely has
+        self._touched: set[int] = set()  # cells changed since the last confirmed report
         self._offer: Offer | None = None
         self._offered: list[float] = []
         self._since_offer: set[int] = set()
@@ -313,7 +313,7 @@ class _Account:
     polled: bool = False
     first: float = -math.inf  # bound of its start
     heard: float = -math.inf
-    asked: float = -math.inf  # when it was told last what it does not answer
+    asked: float = -math.inf  # time of the last poll that has no response yet
 
 
 class RoundHub:
@@ -363,7 +363,7 @@ class RoundHub:
             return []
         if message.inc > account.inc:
             self._accounts[message.site] = account = _Account(message.inc)
-            if self.phase != "collecting":  # what its last process began with is lost
+            if self.phase != "collecting":  # the start of its last process is lost
                 account.seq, account.heard = message.seq, now
                 return self._collect(now)
         news = message.seq > account.seq

@@ -4,7 +4,7 @@ For every monitor a source keeps the grant that it acts on, and a bound on its u
 (:mod:`~decaysketch.monitor.pending`). As soon as that exceeds the allowance it is due to post. It
 has no allowance before its first grant, after its lease, and in a new process. A lease counts from
 *sending* the report that it answers, by a steady clock, while the hub counts from receiving it. So
-it ends first at the source, whatever the clocks show.
+it ends first at the source, for any clocks.
 
 Drive a source in one loop. Pass rows to :meth:`BudgetSite.observe`. :meth:`~BudgetSite.due` returns
 whether to post or to renew. :meth:`~BudgetSite.report` makes the report to send along, and
@@ -50,7 +50,7 @@ class _Watched:
     until: float = -math.inf
     renew_at: float = -math.inf
     wants: Due | None = "post"
-    told: Due | None = None  # what a report was for that is not answered
+    told: Due | None = None  # reason of a report without a response
 
     @property
     def wanted(self) -> Due | None:
@@ -108,7 +108,7 @@ class BudgetSite:
         """Maximum weight that it holds back for a monitor now."""
         return self._watched[monitor].pending.weight(clock)
 
-    # --------------------------------------------------------------------------- what happens to it
+    # --------------------------------------------------------------------------------------- input
 
     def observe(
         self, times: npt.ArrayLike, values: npt.ArrayLike | None = None,
@@ -150,7 +150,7 @@ class BudgetSite:
         if known is not None and epoch == known.epoch:
             known.wants = "post"
 
-    # ---------------------------------------------------------------------------- what it has to do
+    # -------------------------------------------------------------------------------------- output
 
     def due(self, clock: float) -> Due | None:
         """Return the required action now. O(monitors)."""
@@ -204,7 +204,7 @@ class BudgetSite:
         held = {
             name: each.held
             for name, each in self._watched.items()
-            # What confirms a grant vouches for the rows that were there before it.
+            # A report that confirms a grant also covers the rows before it.
             if each.held is not None
             and (each.pending.vouched if posting else math.isfinite(each.pending.weight(clock)))
         }

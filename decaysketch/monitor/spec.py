@@ -83,7 +83,7 @@ class Spec(ABC):
     """
 
     kind: ClassVar[str]
-    #: Readers of fields of a kind's own: from what was given to what is kept, or an error.
+    #: Readers of the fields that only one kind has: from the JSON value to the stored one.
     readers: ClassVar[Mapping[str, Callable[[str, Any], Any]]] = {}
 
     within: float = 0.05
@@ -266,7 +266,7 @@ class _Asked:
 _ROWS = ("where", "by")
 _VALUES = (*_ROWS, "of")
 
-#: What each question of a threshold takes.
+#: The arguments of each threshold query.
 QUESTIONS: Mapping[str, _Asked] = {
     "count": _Asked(None, _ROWS, ("count",), False),
     "rate": _Asked(None, _ROWS, ("rate",), False),
@@ -290,7 +290,7 @@ QUESTIONS: Mapping[str, _Asked] = {
 _COUNTS = ("count", "rate", "sum", "key_count", "key_total", "self_join")
 _SHARES = ("share", "rank", "key_share", "top_key_share")
 _OWN = ("where", "of", "by", "predicate", "value", "q", "range", "key")
-_COUNTABLE = ("count", "sum", "total")  # whose rows a source can weigh under a ``where``
+_COUNTABLE = ("count", "sum", "total")  # a source can weigh their rows under a ``where``
 
 MAX_WATCHED_GROUPS = 100
 """Maximum ``groups`` of a threshold."""

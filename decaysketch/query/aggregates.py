@@ -89,7 +89,7 @@ _HEAVY_TAIL = 1.5  # tails of sizes with a smaller index: 1 has no mean, 2 no va
 SOME, MANY = 8, 0.2  # exact rows, and the share of them that are lighter than all others
 LIGHTER = 4.0  # by this factor
 LARGER = 2.0  # by this factor, in the mean square
-#: Points of a distribution whose intervals are made joint one by one; more have a band.
+#: Points of a distribution with single joint intervals. More points have a band.
 MOST_BY_POINT = 20
 LEAST_REST = 0.1  # of a weight without one of its rows
 _PROBES = 256  # places of a search looked at together: one costs almost as much as all of them
@@ -307,7 +307,7 @@ def _sum(
         exact = float((columns.masses[first] * x[first]).sum())
         if sample.exact:
             return exactly(sample, exact, confidence, len(x)).over(sample.magnitude)
-        # What was seen is a bound, if nothing can be taken away from it.
+        # The seen sum is a bound if no unseen row can lower it.
         one_sign = function.min(initial=0.0) >= 0.0 or function.max(initial=0.0) <= 0.0
         certain = columns.decayed[tail] * np.abs(function[tail]) if one_sign else None
         hits = hits_of(sample, columns, x, function, unseen, others)
@@ -349,7 +349,7 @@ def of_values(
         factors: the factor of each value, in addition to its mass. None: 1.
         caveats: caveats of the sum.
     """
-    # Of a function whose values are all equal, nothing tells how far others may lie.
+    # If all values of a function are equal, the range of the others is unknown.
     if _all_equal(function) and function[0] != 0.0:
         return ("equal-values",)
     tail = slice(columns.exact, None)
@@ -756,7 +756,7 @@ def stddev(sample: Sample, *, confidence: float = 0.95) -> Estimate:
     found = variance(sample, confidence=confidence)
     value, upper = math.sqrt(found.value), math.sqrt(found.upper)
     lower = math.sqrt(max(found.lower, 0.0))
-    # Roots rise, so the interval holds what it held. The standard error is that of small errors.
+    # Roots rise, so the interval keeps its coverage. The standard error is the one of small errors.
     stderr = found.stderr / (2.0 * value) if value > 0.0 else math.sqrt(found.stderr)
     return replace(found, value=value, lower=lower, upper=upper, stderr=stderr)
 
@@ -1058,7 +1058,7 @@ class _Amount(NamedTuple):
     exact: Any
     sampled: Any
     variance: Any  # of the sampled mass
-    certain: Any = 0.0  # of it, what was really seen
+    certain: Any = 0.0  # the part of it that was seen
     unequal: Any = 1.0  # of the hits; see `inequality`
     seen: Any = None  # the largest hit that was seen, where that is less than a step
 
@@ -1120,7 +1120,7 @@ def _shares(
 
 
 def _gamma(sample: Sample, amount: _Amount, confidence: float) -> Interval:
-    # Not bounded by what is certain: MOVER combines distances, which a hard bound would cut short.
+    # Not bounded by the seen part: MOVER combines distances, and a hard bound would shorten them.
     return part_interval(
         amount.exact, amount.sampled, amount.variance, sample.step, sample.thinning, 0.0, confidence
     )
@@ -1197,7 +1197,7 @@ def _quantile(sample: Sample, q: float, confidence: float) -> Estimate:
     lower = float(ranking.values[lowest - 1]) if lowest > 0 else -math.inf
     upper = float(ranking.values[highest - 1]) if highest <= len(ranking.values) else math.inf
     z = ndtri(0.5 + 0.5 * confidence)
-    stderr = (upper - lower) / (2.0 * z)  # what the interval amounts to
+    stderr = (upper - lower) / (2.0 * z)  # of a normal interval with this width
     return Estimate(
         value, lower, upper, stderr, confidence, False, rows, sample.collision_bias, sample.caveats
     )

@@ -1257,7 +1257,7 @@ class AskedOfItsDecay(AskedOfSamples):
     ) -> Any:
         """Compare an aggregate of two parts of the rows at one time, from one sample.
 
-        Two moments cannot be compared: what expired before the later one is gone.
+        Two times cannot be compared, because rows that expired before the later time are dropped.
 
         Args:
             aggregate: "count", "sum", "total", "mean", or "rank" with a ``value``.

@@ -20,7 +20,7 @@ from decaysketch.query.sample import Sample
 
 __all__ = ["SampleTable", "schema_of"]
 
-_OTHERS = ("w", "time", "age")  # beside the declared columns
+_OTHERS = ("w", "time", "age")  # names in addition to the declared columns
 
 
 _KINDS: Mapping[str, Kind] = {

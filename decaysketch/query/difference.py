@@ -316,7 +316,7 @@ def _compared(
 def _told(found: Estimate, how: Comparison, *, same: bool) -> Estimate:
     """Return a comparison with its ``changed``. A part compared with itself is the same."""
     neutral = 1.0 if how == "ratio" else 0.0
-    if same and not math.isnan(found.value):  # whatever it is, it is the same
+    if same and not math.isnan(found.value):  # equal by definition
         found = replace(
             found, value=neutral, lower=neutral, upper=neutral, stderr=0.0, exact=True, caveats=()
         )

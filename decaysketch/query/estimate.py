@@ -53,7 +53,7 @@ _NUMBERS = (int, float, np.integer, np.floating)
 _MILD = 4.0 / math.pi
 
 
-#: What an estimate may carry in ``caveats``, and what it means.
+#: All names in ``caveats`` of an estimate, with their meanings.
 CAVEATS: Mapping[str, str] = MappingProxyType(
     {
         "assumes-independence": "nothing bounds messages that no source heard without an "

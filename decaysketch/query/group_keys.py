@@ -69,7 +69,7 @@ def number_rows(by: Sequence[Bound], tables: Sequence[Table]) -> Keys:
             cells = len(found)
         whole = whole * len(distinct) + code
         cells *= max(len(distinct), 1)
-    if len(by) == 1:  # whose values are the groups
+    if len(by) == 1:  # the values are the groups
         numbers, listed = whole, values
     else:
         first, numbers = _dense(whole, cells)

@@ -237,9 +237,8 @@ class KeyView(OwnView):
 
 # ------------------------------------------------------------------------------------------ entries
 
-# Processor seconds, measured on one core, rounded: of an answer; of an estimate for each of many
-# keys, written as JSON; of a cell of a join; of the descents of a rank, and of a cell in them; of a
-# child that is looked at.
+# Processor seconds, measured on one core, rounded: a result, an estimate for each of many keys as
+# JSON, a cell in a join, the descents for a rank, a cell in them, a child that is checked.
 _ANSWER_S = 2e-4
 _KEY_S = 15e-6
 _JOINED_S = 60e-9

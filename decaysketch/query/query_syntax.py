@@ -37,7 +37,7 @@ __all__ = [
 
 PERCENTILE = re.compile(r"p(\d+)")
 """What other tools call a quantile, such as p95."""
-_ELSEWHERE = {  # what other tools call it
+_ELSEWHERE = {  # names in other tools
     "avg": "mean", "average": "mean", "std": "stddev", "stdev": "stddev", "sd": "stddev",
     "var": "variance", "percentile": "quantile", "percentiles": "quantile", "topk": "heavy_hitters",
     "top_k": "heavy_hitters", "maximum": "max", "minimum": "min",

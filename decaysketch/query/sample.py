@@ -68,12 +68,12 @@ Column = TypeVar("Column", bound=npt.NDArray[Any])
 #: Expected share of collisions, n / 2^(id_bits + 1), of ids that fill a quarter of their space.
 CROWDED = 0.125
 
-FAINT = 2.0**-160  # beside a weight of 1
+FAINT = 2.0**-160  # relative to a weight of 1
 
 _FEW_OF = 16  # of so many rows, one is read by itself
 
 
-# ----------------------------------------------------------------------- what estimators begin with
+# ------------------------------------------------------------------------- input of the estimators
 
 
 class Timed(Protocol):
@@ -114,7 +114,7 @@ class Fading(NamedTuple):
     decay: Decay
     now: int
     reference: int  # the age whose weight is near 1, where weights are that small or large
-    magnitude: int  # binary logarithm of what they are divided by; 0 unless that is needed
+    magnitude: int  # binary logarithm of their common divisor, usually 0
 
     @classmethod
     def of(cls, decay: Decay, now: int, newest: int) -> Fading:
@@ -217,7 +217,7 @@ def reach(state: Timed, fading: Fading) -> tuple[int, int]:
     """Return the first of a state's rows that may have weight, and one past the last. O(log n)."""
     decay, now = fading.decay, fading.now
     ascending = state.times[::-1]
-    newest = now - fading.reference  # of what counts
+    newest = now - fading.reference  # newest time that counts
     stop = len(ascending)
     start = stop - int(ascending.searchsorted(newest, side="right"))
     if decay.support < 2.0 * TIME_LIMIT:  # rows older than this have no weight
@@ -363,7 +363,7 @@ class Values:
         place = np.empty(len(order), np.intp)
         place[order] = np.arange(len(order))
         values, _ = self._values(found[order])
-        if self.ranged is not None:  # whose keys are in no order, and whose numbers may be equal
+        if self.ranged is not None:  # keys of ranges have no order, and their numbers may be equal
             values, same = np.unique(values, return_inverse=True)
             place = same[place]
         return values, place[numbers]
@@ -413,7 +413,7 @@ class Unnamed(Values):
     def distinct(
         self, runs: Sequence[Run], valued: npt.NDArray[np.bool_]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
-        raise AssertionError(self.decoded)  # which explains what is missing
+        raise AssertionError(self.decoded)  # the text names the missing part
 
 
 def values_among(
@@ -564,7 +564,7 @@ class Redraw:
         """Return it for one state.
 
         Args:
-            everything: all rows in the state, whatever the decay. First come, as exact rows, the
+            everything: all rows in the state, under any decay. First come, as exact rows, the
                 rows that are complete at their times.
             draw: returns the sample with weights scaled for a time.
         """

@@ -201,10 +201,9 @@ class Question(Generic[A]):
         shape: shape of the result.
         parts: the parts of a result as its shape names them: estimates, numbers and lists of rows.
         arguments: arguments of the query. At most one is leading.
-        needs: what a family must provide to answer: "values" of observations, apart from their
-            "weights", and whether these must be "numbers", which labels are not; a "chosen decay";
-            counters of "keys"; "extremes"; a sample of "series"; one sketch for each of several
-            "sources".
+        needs: features that a family must have: "values" of observations in addition to their
+            "weights", "numbers" if labels will not do, a "chosen decay", counters of "keys",
+            "extremes", a sample of "series", one sketch for each of several "sources".
         check: returns why arguments that are valid by themselves are not valid together, or None.
         most: maximum number of estimates in the result.
         sql: its name in SQL.

@@ -279,7 +279,7 @@ class GroupedView:
             return at_once if alone else at_once + found.cost_s(pooled, given) + keys.size * _FIT_S
         listed = min(keys.size, self._limit(keys))
         each = found.cost_s(pooled, given | {"combine": combine})
-        # The rows of the groups are all rows; what an aggregate costs besides, it costs each time.
+        # The groups together have all rows. The fixed cost of an aggregate occurs in each group.
         return at_once + each + listed * (_TABLE_S + len(pooled) * 2e-9)
 
     def _limit(self, keys: Keys) -> int:
@@ -379,7 +379,7 @@ class GroupedView:
             return Sides.of_modifiers(self._modifiers, self._schema).kept(sample, valued=valued)
         return ~sample.missing if valued else np.ones(len(sample), np.bool_)
 
-    # ------------------------------------------------------------------------------- one by one
+    # ------------------------------------------------------------------------------ single groups
 
     def _one_by_one(
         self, question: Question[Any], given: dict[str, Any], keys: Keys, confidence: float,

@@ -174,7 +174,7 @@ def decode_many(
     marks = marks[: mark_offsets[-1]].copy()
     _check_sums(data, offsets, rows)
     rows[rows > params.capacity * (params.levels + 1)] = -1
-    rows[np.cumsum(np.maximum(rows, 0)) > _MOST_ROWS] = -1  # two rows may take a byte: one by one
+    rows[np.cumsum(np.maximum(rows, 0)) > _MOST_ROWS] = -1  # rows may share a byte: decode singly
     columns = Rows.room(int(np.maximum(rows, 0).sum()))
     out_offsets = np.empty(count + 1, np.int64)
     _native.read_many(

@@ -40,8 +40,8 @@ _SMALLEST_LIMIT = 1 << 21
 # discards much.
 _FIRST_LIMIT = 1 << 19
 _FILL_FACTOR = 3  # rows held for each of the capacity of all sketches
-# Rows in the order of time are all later than every watermark: where fewer are turned away, nobody
-# looks again until the next compaction.
+# Rows in time order are all later than every watermark. If a check drops few rows, the next check
+# waits for the next compaction.
 _WORTH_LOOKING = 0.75
 _ROWS_AT_A_TIME = 1 << 22
 _LARGEST_LIMIT = 1 << 25  # a row number has to fit the kernels' words

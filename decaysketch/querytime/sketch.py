@@ -142,7 +142,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         self._columns = bool(params.columns)
         self._pending = PendingRows(params)
         self._dictionaries = Dictionaries() if params.columns else None
-        # Of each its own, also where it is None: it is looked at for each row.
+        # An attribute of each object, also if it is None: reading it is faster for each row.
         self._labels = LabelBook(params.id_key) if params.value_type == "label" else None
 
     def _empty(self) -> Self:

@@ -113,7 +113,7 @@ def read_condition(params: Any, where: str) -> Bound:
 
 
 def check_standing(params: Any, where: str) -> None:
-    """Reject a condition that cannot stand for rows yet to come.
+    """Reject a condition that cannot apply to future rows.
 
     Raises:
         ParameterError: the stream has no revision column, or the condition cannot be read, or it

@@ -32,9 +32,9 @@ class SeriesParams(SketchParams):
     """Build parameters of a :class:`~decaysketch.series.SeriesSketch`.
 
     Args:
-        capacity: rows kept for each level, at most 2^20. What counts is the number of *series* that
-            are complete at the beginning of a window, between capacity / 2R and capacity / R where
-            a series has R rows there. See :meth:`for_accuracy`.
+        capacity: rows kept for each level, at most 2^20. The error follows from the number of
+            *series* that are complete at the beginning of a window. It is between capacity / 2R
+            and capacity / R if a series has R rows there. See :meth:`for_accuracy`.
         resolution: the sketch keeps one row of a series in each cell of this length, the latest.
             Cells are counted from time 0, in units of time. 1 unless given. It is the most
             effective setting where a series has many rows: a sample of 200 counters that two

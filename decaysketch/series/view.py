@@ -101,7 +101,7 @@ class PieceView(SeriesView):
         state = self.state.of_series(chosen)
         return replace(self, state=state, pieces=Pieces(state))
 
-    # ------------------------------------------------------------------------------- what is read
+    # ------------------------------------------------------------------------------- selected rows
 
     @property
     def _past(self) -> BoolArray:
@@ -220,7 +220,7 @@ class PieceView(SeriesView):
             since: time from which a piece needs its entity.
             nearest: the age.
             confidence: for the interval.
-            back: how long before what the decay reaches that may be.
+            back: how long before the decay's reach that time may be.
             unit: the largest possible amount of a piece.
         """
         read, clusters = self._clusters(rows, since, back)

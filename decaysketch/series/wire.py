@@ -55,7 +55,7 @@ FAMILY = 7
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-_WITH_ATTRIBUTES = 0  # in place of a resolution, which follows then
+_WITH_ATTRIBUTES = 0  # a marker before the resolution
 
 # Contents.
 _APART, _WEIGHTED, _STARTED, _MISSING = 1, 2, 4, 8

@@ -39,7 +39,7 @@ _FIRST_BITS, _MOST_BITS = 16, 21  # of the table of pairs: 64 bytes each
 _PARTNERS = 24  # of a source, for which the first table has slots
 _SALT = secrets.randbits(64) | 1
 _EXACT, _SAMPLED, _VARIANCE, _SKEW, _CERTAIN, _ROWS, _LARGEST, _HIT = range(8)
-_PART = 1 << 15  # times whose weights are read at once: temporary columns stay in cache
+_PART = 1 << 15  # times per step, so that temporary columns stay in cache
 _HINGES = 0.15  # as in query/aggregates.py: a row with this share of the variance decides
 
 

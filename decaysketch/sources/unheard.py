@@ -17,8 +17,8 @@ heard a message), as in capture-recapture:
                   in 11 of 60 where sources depend a little.
 
 Variances are by the delta method. The moment of a history, the sum of its squared masses, holds
-both errors: that of the hash, and that of who happens to hear. Bounds are log-normal, so they are
-above 0.
+two errors, from the hash and from the random set of sources that hear a message. Bounds are
+log-normal, so they are above 0.
 
 Measured on a log with 12 receivers, 2 to 4 of them not hidden (100 sets): intervals hold the
 result that their model has on all rows in 97 or 98 %, but the truth in 40 to 73 %. The

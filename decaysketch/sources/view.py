@@ -77,7 +77,7 @@ _READ_ROW_S, _SET_S = 60e-9, 1e-3  # to draw and read a row, and for each set
 PAIR_STEP_S = 3e-9
 """Processor seconds for a pair of sources and one message."""
 
-_FEW = 24  # sources whose pairs are read one by one
+_FEW = 24  # up to this many sources, each pair is read separately
 
 MOST_WATCHED = 64
 """With more sources, silences are looked for on request only."""

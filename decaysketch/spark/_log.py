@@ -54,7 +54,7 @@ __all__ = [
     "remove_cut_off",
 ]
 
-#: Names of :data:`decaysketch.tables.RESULT_FIELDS`, and of those that are added up.
+#: Names of :data:`decaysketch.tables.RESULT_FIELDS`, and the names of summed counts.
 COLUMNS: Final = tuple(f.name for f in RESULT_FIELDS)
 COUNTS: Final = tuple(f.name for f in RESULT_FIELDS if pa.types.is_int64(f.type))
 LOG: Final = "_delta_log"
@@ -244,7 +244,7 @@ def _actions(storage: Storage, version: int) -> list[Any]:
 
 
 def _state(storage: Storage, version: int) -> dict[str, Any]:
-    """Return what the last commit of this module says. Other programs may have made later ones."""
+    """Return the state in this module's last commit. Other programs may have made later ones."""
     for number in reversed(_versions(storage)):
         if number > version:
             continue
@@ -323,7 +323,7 @@ def change(
         version: the version to change.
         before, after: its content, and that of the next version.
         work: recorded in the same commit.
-        same_rows: the new files contain what the removed ones do, so followers skip them.
+        same_rows: the new files have the rows of the removed ones, so followers skip them.
 
     Raises:
         TableBusyError: another program made a version meanwhile.

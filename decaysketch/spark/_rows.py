@@ -175,7 +175,7 @@ def written_run(
             for batch in rows:
                 writer.write_table(_conformed(pa.Table.from_batches([batch]), schema))
     else:
-        # Of another frame of this schema: an action on this one would end what observes it.
+        # An empty data frame with this schema: an action on this one would end its observations.
         empty = rows.sparkSession.createDataFrame([], rows.schema)
         schema = row_schema(empty.toArrow().schema, by)
         selected(rows, by).write.mode("error").parquet(storage.uri(folder))

@@ -26,7 +26,7 @@ __all__ = ["LOCK", "Storage"]
 
 LOCK = ".lock"
 _POLL_S = 0.05
-_STALE_S = 86_400.0  # what a writer elsewhere left unfinished for so long is a leftover
+_STALE_S = 86_400.0  # unfinished files of other machines are left over after this time
 
 
 class Storage:

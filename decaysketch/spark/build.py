@@ -381,7 +381,7 @@ def _source(
     wanted = list(dict.fromkeys((*mapping.names, *others)))
     _refuse_missing(wanted, log.columns, "the log")
     rows = pushdown.where(log, params, mapping, only).select(*map(quoted, wanted))
-    # Of another frame of this schema: an action on this one would end what observes it.
+    # An empty data frame with this schema: an action on this one would end its observations.
     schema_of = session.createDataFrame([], rows.schema)
     return _Source(rows, schema_of.toArrow().schema, mapping, None)
 
@@ -401,7 +401,7 @@ def _cores(session: SparkSession) -> int:
 
     try:
         return int(session.sparkContext.defaultParallelism)
-    except PySparkException:  # under Spark Connect nobody says how many there are
+    except PySparkException:  # Spark Connect does not report the cores
         return _CORES_UNTOLD
 
 

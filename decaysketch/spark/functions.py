@@ -428,8 +428,8 @@ def register(spark: SparkSession, streams: Mapping[str, BuiltWith] | None = None
 
 # ------------------------------------------------------------------- functions as Spark takes them
 
-# Spark tells the kind of a function from its annotations, and pickles it by value: what it calls
-# are functions of importable modules, which workers import.
+# Spark reads a function's kind from its annotations, and pickles it by value. So it calls functions
+# of importable modules, and workers import these.
 
 
 def _question_udf(called: str, recipes: Sequence[Recipe]) -> Function:

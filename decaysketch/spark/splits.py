@@ -43,7 +43,7 @@ Log = str | Path | Sequence[str | Path]
 
 _ROWS_WORTH_A_TASK = 1 << 23  # less costs more to merge than an even load on the cores gains
 _TASKS_PER_CORE = 3
-_ROWS_PER_TASK = 1 << 25  # at most: what is read again when a task fails
+_ROWS_PER_TASK = 1 << 25  # at most, because a failed task reads its rows again
 _FOOTERS_AT_A_TIME = 16  # so that a distant file system does not keep the driver waiting
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # of two letters: one is a Windows drive
 
@@ -196,7 +196,7 @@ def parquet_tasks(
     starts: list[int] = []
     taken, before = 0, -1
     for group in groups:
-        # The task in whose share of all rows the middle of this row group lies.
+        # The task that the middle of this row group belongs to.
         task = (2 * taken + group.rows) * tasks // (2 * rows) if rows else 0
         taken += group.rows
         if task == before and group.follows(splits[-1]):

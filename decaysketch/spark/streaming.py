@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["merge_into", "merge_rows", "runs_to_merge", "sketch_batches"]
 
-#: What ``foreachBatch`` calls, with a micro-batch and its number.
+#: A function for ``foreachBatch``, called with a micro-batch and its number.
 BatchSink: TypeAlias = "Callable[[DataFrame, int], None]"
 
 _QUERY_ID = "sql.streaming.queryId"  # of the thread that runs a micro-batch
@@ -201,7 +201,7 @@ def merge_rows(
         try:
             SketchTable.create(path, recipe, by, keep=keep)
         except TableError:
-            if not SketchTable.exists(path):  # else another query made it meanwhile
+            if not SketchTable.exists(path):  # else another query has just made it
                 raise
     table = merger.table()
     if differences := recipe.differences(table.recipe):

@@ -64,7 +64,7 @@ __all__ = [
     "TableError",
 ]
 
-#: What a version says about itself; a function is called when its files are written.
+#: Notes that a version stores. A function is called when the files are written.
 Notes: TypeAlias = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
 #: A partition's rows, and its input's fingerprint.
 Part: TypeAlias = tuple[Rows, Mapping[str, Any] | None]
@@ -358,7 +358,7 @@ class SketchTable:
         order = _rows.order_of(table, self.by)
         ordered = table.select(list(self.by)).take(order) if self.by else table
         keys = _rows.keys_of(ordered, self.by)
-        # One by one: what take gives of a column of bytes has to be below 2 GB.
+        # One row at a time, because take returns at most 2 GB of bytes.
         for key, number in zip(keys, order.to_pylist(), strict=True):
             rows, blob, digest = (column[number].as_py() for column in columns)
             yield StoredSketch(key, rows, blob, digest)

@@ -27,8 +27,8 @@ from decaysketch.tables.mapping import ColumnMapping
 __all__ = ["doubt_of_ids"]
 
 _FEW = 0.01  # of the readings, or ids, which may be corrections
-_APART = 0.01  # of what a log spans
-_LOOKED_AT = 1 << 14  # rows, of a log that has more
+_APART = 0.01  # share of the log's time span
+_LOOKED_AT = 1 << 14  # rows checked in a longer log
 _MANY = 100  # ids
 _WORD = key_words(0, None)
 
@@ -87,7 +87,7 @@ def _words(values: Any) -> npt.NDArray[np.int64]:
     """Return words that are equal for equal values. Missing values may have any word."""
     if isinstance(values, Records):
         return values.hashes()
-    if isinstance(values, EncodedLabels):  # whose texts may repeat
+    if isinstance(values, EncodedLabels):  # several codes may have one text
         first: dict[str, int] = {}
         places = [first.setdefault(text, place) for place, text in enumerate(values.texts)]
         return np.array([*places, -1])[np.maximum(values.numbers, -1)]

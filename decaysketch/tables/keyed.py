@@ -67,10 +67,10 @@ COUNTS = tuple(field.name for field in RESULT_FIELDS if pa.types.is_int64(field.
 _READ = COUNTS[:4]  # those that one kernel counts
 
 _ADVISED = 16  # sketches that are checked for advice
-_SKETCHES_AT_A_TIME = 64  # sketch objects handed on at once
-_ROWS_AT_A_TIME = 1 << 17  # retained rows, of sketches held together, and
-_KEYS_AT_A_TIME = 1 << 13  # keys handed on at once
-_BYTES_OF_A_SKETCH = 60_000  # with its first room for rows
+_SKETCHES_AT_A_TIME = 64  # sketch objects forwarded at a time
+_ROWS_AT_A_TIME = 1 << 17  # rows of jointly stored sketches forwarded at a time
+_KEYS_AT_A_TIME = 1 << 13  # keys forwarded at a time
+_BYTES_OF_A_SKETCH = 60_000  # with its first row capacity
 _BYTES_OF_A_HELD_ROW = 48
 _BYTES_OF_SITES = 4_000  # of a sketch by site, before it holds anything
 _LEAST_MEMORY = 1 << 20
@@ -174,7 +174,7 @@ class KeyedBuilder:
         if memory_bytes is not None:
             check_integer("memory_bytes", memory_bytes, _LEAST_MEMORY, 1 << 62)
         self.recipe = families.recipe_of(params)
-        self.recipe.empty(now)  # what cannot be built is refused before there are rows
+        self.recipe.empty(now)  # rejects an impossible configuration before any rows
         mapping = mapping.complete(self.recipe)
         mapping.check(self.recipe)
         self.sited = self.recipe.kind.input.sited
@@ -375,8 +375,8 @@ class KeyedBuilder:
         if self.sited:
             return total + sum(_BYTES_OF_SITES + each.nbytes for each in self._sketches.values())
         capacity = int(self.recipe.params.capacity)
-        # What a bag of retained rows grows to: some times what it keeps, which grows with the
-        # logarithm of the rows.
+        # Final size of a bag: a multiple of its retained rows. Their number grows with the
+        # logarithm of all rows.
         rows = self._counts[:known, 0]
         doublings = np.log2(np.maximum(rows / capacity, 1))
         held = np.minimum(rows, 5 * np.maximum(16_384, capacity * (1 + doublings)))
@@ -539,7 +539,7 @@ def sketches_by_key(
     now: int | None = None,
     site: str | int = 0,
     epoch: int = 0,
-) -> dict[Key, Any]:  # of the class that ``params`` stand for, whatever its questions
+) -> dict[Key, Any]:  # sketches of the class that ``params`` select
     """Build one sketch for each distinct key in a table.
 
     Args:

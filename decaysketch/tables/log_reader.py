@@ -230,7 +230,7 @@ class LogReader:
         if self.kind.value == "none":  # so none is missing
             missing = np.zeros(rows, dtype=bool)
         elif self.kind.value == "optional" and missing.any() and not labelled:
-            # Else such rows are left out, or labels say so themselves.
+            # Other families drop such rows, and labels mark missing values themselves.
             values = np.ma.MaskedArray(values, mask=missing)
         return values, missing
 

@@ -51,7 +51,7 @@ def times_of(
         fallback & nulls_of(other), mapping.time,
         lambda row: (f"is missing, and so is {mapping.fallback_time}[{refusals.place(row)}]", None),
     )  # fmt: skip
-    # What is not needed is not looked at: a row must not depend on those beside it.
+    # Do not check unused entries: a row must not depend on other rows.
     other = pc.if_else(pa.array(fallback), other, pa.scalar(None, other.type))
     own = ticks_of(mapping, without_gaps(column), mapping.time, params, refusals)
     of_own = refusals.zoneless & ~fallback
@@ -134,7 +134,7 @@ def _in_utc(
     return moments
 
 
-_FEW = 0.01  # of the rows at either end, whose clocks may be anything
+_FEW = 0.01  # share of rows at either end that may have a wrong clock
 
 
 def refuse_other_unit(

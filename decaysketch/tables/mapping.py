@@ -342,7 +342,7 @@ class ColumnMapping:
 
 
 def _pairs(name: str, given: Any) -> tuple[tuple[str, Any], ...]:
-    """Return a mapping, pairs, or names that stand for themselves as pairs."""
+    """Return a mapping, pairs, or names as pairs. A name alone is paired with itself."""
     if isinstance(given, str):
         given = [each.strip() for each in given.split(",") if each.strip()]
     listed = list(given.items()) if isinstance(given, Mapping) else list(given)

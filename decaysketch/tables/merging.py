@@ -23,8 +23,8 @@ BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 Decode = Callable[[bytes], Sketch]
 Int64Array = npt.NDArray[np.int64]
 
-#: What a merge can add to each row; see :class:`decaysketch.contract.snapshot.Tally`. No key column
-#: is called so.
+#: Columns that a merge can add to each row, see :class:`decaysketch.contract.snapshot.Tally`. No
+#: key column may have these names.
 TALLY_FIELDS = (
     pa.field("__held", pa.int64()),
     pa.field("__observations", pa.float64()),
@@ -34,8 +34,8 @@ TALLY_FIELDS = (
     pa.field("__advice", pa.string()),
 )
 
-_SKETCHES_AT_A_TIME = 64  # sketches decoded at once, one by one
-_BYTES_AT_A_TIME = 1 << 24  # bytes of sketches decoded at once, together
+_SKETCHES_AT_A_TIME = 64  # sketches decoded singly at a time
+_BYTES_AT_A_TIME = 1 << 24  # bytes of sketches decoded jointly at a time
 
 
 def merge_blobs(
@@ -271,5 +271,5 @@ def _buffers_of(column: pa.Array) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
     ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
     content = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     content = content.view()
-    content.setflags(write=False)  # one kernel signature, whoever owns the memory
+    content.setflags(write=False)  # every array is read-only for the kernels
     return ends.astype(np.int64), content

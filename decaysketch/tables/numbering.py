@@ -77,7 +77,7 @@ class _TextColumn:
         if indices.null_count:
             indices = indices.cast(pa.int64()).fill_null(len(encoded.dictionary))
         indices = indices.to_numpy()
-        # A dictionary of the file's may hold what no row says: that is no key.
+        # The file's dictionary may contain entries that no row uses. They are not keys.
         used = np.zeros(len(encoded.dictionary) + 1, dtype=bool)
         used[indices] = True
         present = np.flatnonzero(used[:-1])

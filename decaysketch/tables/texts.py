@@ -54,13 +54,13 @@ _SPACES = r"[\s\x{A0}\x{202F}\x{2009}]"
 _NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
 _DIALECTS = ((",", ""), (",", "."), (",", " "), (",", "'"), (".", ","), (".", "'"), (".", " "))
 _FIRST = 16  # rows that are cast before all others
-_LOOKED_AT = 10_000  # rows that say what a column holds
-_MOST = 0.5  # of them
+_LOOKED_AT = 10_000  # rows that decide a column's content
+_MOST = 0.5  # share of them that must agree
 
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _MINUTE = r"[T ][0-9]{2}:[0-9]{2}"
 _ZONE = r"(Z|[+-][0-9]{2}:?[0-9]{2})"
-#: What Arrow reads: a pattern, the zone, and the unit that has its digits.
+#: Forms that Arrow reads: a pattern, the zone, and the unit with as many digits.
 _KINDS = (
     (rf"^{_DATE}{_MINUTE}(:[0-9]{{2}}(\.[0-9]{{1,6}})?)?{_ZONE}$", "UTC", "us"),
     (rf"^{_DATE}({_MINUTE}(:[0-9]{{2}}(\.[0-9]{{1,6}})?)?)?$", None, "us"),

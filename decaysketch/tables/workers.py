@@ -249,7 +249,7 @@ def _known_of(
         return known, None
     if mapping.fallback_time is not None and times.nulls != 0:
         return known, None  # times that stand in another column
-    if is_text(schema.field(mapping.time).type):  # whose order is not that of times
+    if is_text(schema.field(mapping.time).type):  # texts do not sort as times
         return known, None
     ends = pa.array([times.low, times.high], schema.field(mapping.time).type)
     try:

@@ -2,7 +2,7 @@
 
 Sources count items separately, each event at one source. A hub queries them in rounds and returns
 the k items with the largest total counts, as of the round's time. A ``certain`` list and its counts
-are correct, whatever messages the network lost, repeated or reordered: see
+are correct even if the network lost, repeated or reordered messages: see
 :mod:`decaysketch.topk.rounds`. Nothing here does input or output.
 
     >>> from decaysketch.topk import TopKHub, TopKSite

@@ -211,7 +211,7 @@ def check_count(name: str, value: object) -> None:
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)
-        or not 0 <= value <= MAX_NUMBER  # nor is what is no number
+        or not 0 <= value <= MAX_NUMBER  # false for NaN, too
     ):
         raise ParameterError(
             f"{name} is {shown(value)}; expected a finite number from 0 to {MAX_NUMBER}"

@@ -72,7 +72,7 @@ from decaysketch.topk.ranking import Item, order, ranked, top
 __all__ = ["Heard", "Row", "TopK", "TopKHub", "TopKSite"]
 
 _MARGIN: Final = 0.9
-_ASKS: Final = 8  # whose watched items the hub remembers
+_ASKS: Final = 8  # requests with watched items that the hub remembers
 
 Number = int | float
 
@@ -149,7 +149,7 @@ class TopKSite:
             return None
         if ask.have != (self.inc, self._seq):
             last = self._last
-            # A new number would make the hub's next ask stale, too, and so on for ever.
+            # A new number would make the hub's next request stale, too, and so on.
             if last is not None and last.base is None and last.asked == ask.number:
                 return last
             return self._say(added=False)
@@ -183,7 +183,7 @@ class TopKSite:
     def _wanted(self, most: int) -> dict[Item, None]:
         """Items that the request covers, watched items first: these are never skipped."""
         ask = self._ask
-        if ask is None:  # nothing is known of what matters
+        if ask is None:  # the relevant items are unknown
             return dict.fromkeys(item for item, _ in self._ranked[:1])
         wanted = dict.fromkeys(item for item in ask.watched if item in self._counts)
         for place, (item, count) in enumerate(self._ranked):
@@ -380,7 +380,7 @@ class TopKHub:
         if self._ask.as_of is not None and as_of <= self._ask.as_of:
             raise ParameterError(f"as_of is {as_of}; the last round was as of {self._ask.as_of}")
         ask = replace(self._ask, serial=self._ask.serial + 1, as_of=as_of)
-        if self._words:  # else what was asked last is asked again
+        if self._words:  # else repeat the last request
             known = self._known()
             bar = self._margin * known.last
             least = ceil(bar)

@@ -29,7 +29,7 @@ MAX_UNLISTED: Final = 50
 
 Items = Literal["text", "integer"]
 
-_FEWEST = 4  # entries of a site, for each item of the list: what a first round may ask for, twice
+_FEWEST = 4  # entries of a source for each item of the list: twice the first round's request
 _SHORTEST_S, _LONGEST_S = 1.0, 86_400.0
 
 

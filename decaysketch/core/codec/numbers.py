@@ -17,7 +17,7 @@ __all__ = ["pack_numbers", "read_numbers"]
 UInt64Array = npt.NDArray[np.uint64]
 
 _BLOCK = 8  # so that each takes as many bytes as its width
-_CHUNK = 1 << 13  # blocks at a time: what is read or written of them takes some megabytes
+_CHUNK = 1 << 13  # blocks at a time: they take some megabytes
 
 
 def pack_numbers(numbers: npt.NDArray[np.int64] | UInt64Array) -> bytes:

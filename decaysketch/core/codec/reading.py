@@ -145,7 +145,7 @@ class Reader:
         """Return the next byte as a number."""
         at = self.at
         if at >= len(self.body):
-            return self.take(1, field)[0]  # which says what is missing
+            return self.take(1, field)[0]  # raises the error that names the field
         self.at = at + 1
         return self.body[at]
 

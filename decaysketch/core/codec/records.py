@@ -48,7 +48,7 @@ Bytes = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
 
 _KEYS, _FLOAT32 = 0, 1
-_DECIMALS = 9  # a float32 needs no more
+_DECIMALS = 9  # enough for any float32
 
 
 # ----------------------------------------------------------------------------------------- writing
@@ -154,8 +154,8 @@ class EachPart(NamedTuple):
 
 
 def parts_of_each(records: RecordsOfEach) -> list[EachPart]:
-    """Return the columns of many sketches, in parts. The parts of a sketch, one after the other,
-    are what :func:`encode_records` returns for it. O(rows * columns).
+    """Return the columns of many sketches, in parts. :func:`encode_records`
+    returns the same parts for a single sketch, joined. O(rows * columns).
     """
     kinds = [kind for _, kind in records.types]
     parts = []

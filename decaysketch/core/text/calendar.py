@@ -50,7 +50,7 @@ def check_zone(name: str) -> str:
 def _zone(name: str) -> ZoneInfo:
     from zoneinfo import ZoneInfo  # few programs need it
 
-    # A name is a path below the database: only what a name may be is looked up.
+    # A name is a path below the database, so only valid names are looked up.
     try:
         if len(name) <= 64 and _NAME.fullmatch(name):
             return ZoneInfo(name)

@@ -199,7 +199,7 @@ class Formula(Text):
         numbers.
         """
         text, at = self.text, 0
-        if quoted:  # what is in quotes says nothing here
+        if quoted:  # ignore quoted text
             text = _QUOTED.sub(lambda found: " " * len(found.group()), text)
         listed = _UNLISTED if words is not None else _UNLISTED_IN_NAMES
         if bad := listed.search(text):

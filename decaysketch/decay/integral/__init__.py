@@ -3,7 +3,7 @@
 An integral decay maps a weight 1..max_weight and an integer age to an integer >= 0, non-increasing
 in the age, non-decreasing in the weight, with ``f(w, 0) <= max_weight`` and 0 from some finite age
 on (Cormode, Tirthapura and Xu, definitions 1.1 and 1.2). It is fixed when a sketch is built: an
-observation stands for ``f(w, x)`` integers at age ``x``, and expires, level by level, when none of
+observation represents ``f(w, x)`` integers at age ``x``. It expires, level by level, when none of
 them is selected any more. It need not be decomposable, which decays chosen at query time must be.
 
 =========================================  ====================================================
@@ -14,7 +14,7 @@ them is selected any more. It need not be decomposable, which decays chosen at q
 ``fractions(g)``                           ``floor(w g[x])``, a fraction for each age
 ``table(values)``                          ``values[w][x]``
 ``function(f, max_weight=, ages=)``        a table of ``f``, evaluated once
-``expression(text, max_weight=None)``      what a text says, ``"floor(w / (1 + x/60))"``
+``expression(text, max_weight=None)``      a formula, ``"floor(w / (1 + x/60))"``
 =========================================  ====================================================
 
 Every value is the mathematical one, the same on every platform: parameters are taken as exact

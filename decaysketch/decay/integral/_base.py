@@ -19,7 +19,7 @@ __all__ = ["Decomposable", "IntegralDecay"]
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
 
-_TABLES_KEPT = 16  # of decays that nobody holds any more, or holds twice
+_TABLES_KEPT = 16  # tables of decays that are not in use, or are in use twice
 
 
 class IntegralDecay(ABC):

@@ -46,7 +46,7 @@ _CELLS_OF_AN_OPERATION = 512  # integers of a column, computed in the time of an
 
 
 _CHUNK = 1 << 16  # ages computed together
-_NEAR = tuple(1 << k for k in range(21))  # ages that may be tried one by one
+_NEAR = tuple(1 << k for k in range(21))  # ages that may be tried singly
 _SEARCH = 8  # ages that are computed to find the first one of a value
 
 
@@ -332,7 +332,7 @@ class Curves(NamedTuple):
         end = self._end()
         if end <= MAX_STEPS:
             return self._dense_rows(end)
-        # Where values fall fast, ages are tried one by one; later ones are searched for each value.
+        # Where values fall fast, each age is tried. Later ages are searched for each value.
         later = {near: self._later_values(near, end) for near in _NEAR}
         if min(later.values()) > MAX_STEPS:
             raise self._too_many()

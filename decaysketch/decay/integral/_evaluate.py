@@ -27,8 +27,8 @@ Value = Fraction | tuple[int, int]
 Evaluate = Callable[[int, int, int], Value]
 
 _MAX_FRACTION_BITS = 4096  # of a fraction; a longer one is enclosed
-_MAX_EXPONENT = 2048  # of e: what is larger is no part of a decay
-_MAX_REPEATS = 64  # of an enclosure that is multiplied out
+_MAX_EXPONENT = 2048  # of e: no decay needs a larger one
+_MAX_REPEATS = 64  # factors of a power that is multiplied out
 
 
 class UndecidedError(Exception):

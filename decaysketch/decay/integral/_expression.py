@@ -167,7 +167,7 @@ class ExpressionTable(Table):
 
 def expression(text: str, max_weight: int | None, largest: int) -> Expression | ExpressionTable:
     """Return a text's decay; a table, if needed, has at most ``largest`` cells."""
-    if not isinstance(text, str):  # before it is looked up by its hash
+    if not isinstance(text, str):  # before the lookup by its hash
         raise ParameterError(f"the expression is of type {type(text).__name__}; expected a text")
     read = _read(text)
     if read.g is not None and read.proved:
@@ -196,7 +196,7 @@ def expression(text: str, max_weight: int | None, largest: int) -> Expression | 
     return _TABLES.setdefault((read.text, max_weight), decay)
 
 
-# The tables that somebody holds: who reads an equal text meanwhile need not compute them again.
+# The tables in use. A caller with an equal text receives the same table.
 _TABLES: WeakValueDictionary[tuple[str, int], ExpressionTable] = WeakValueDictionary()
 
 
@@ -348,7 +348,7 @@ def _read(text: str) -> _Read:
     if normal != text:
         try:
             term_of(normal, ("w", "x"))
-        except ParameterError as fault:  # what is written could not be read again
+        except ParameterError as fault:  # to_dict would give a text that cannot be read
             raise ParameterError(
                 f"the expression {text!r} is {normal!r} in normal form, which is refused: {fault}"
             ) from None

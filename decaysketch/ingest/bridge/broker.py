@@ -197,7 +197,7 @@ class Connection:
             self._metrics.lost.inc()
             return
         self._metrics.unacked.inc()
-        self._messages.put(arrived)  # never waits: what is behind it on the line is heard too
+        self._messages.put(arrived)  # never waits, so the client reads the next message
 
     def gather(self, stopped: Callable[[], bool]) -> list[Arrived]:
         """Return up to a batch of messages, in order of arrival, that arrived within the wait after

@@ -16,7 +16,7 @@ from decaysketch.errors import DecaySketchError
 from decaysketch.families import recipe_from_dict
 from decaysketch.ingest.bridge.broker import Connection
 from decaysketch.ingest.bridge.config import Config
-from decaysketch.ingest.bridge.message_warnings import Kept, remedy
+from decaysketch.ingest.bridge.message_warnings import StoredCounts, remedy
 from decaysketch.ingest.bridge.metrics import Metrics
 from decaysketch.ingest.bridge.views import look_at, names_of
 from decaysketch.ingest.columns import check_takes_readings
@@ -33,7 +33,7 @@ def checks(config: Config) -> Iterator[tuple[str, str | None]]:
     """Yield each check with its fault. None: no fault."""
     key = config.api_key()
     headers = {} if key is None else {"authorization": bearer(key, "server.key_file")}
-    clock, kept = None, Kept(config.spool, config.map).counts
+    clock, kept = None, StoredCounts(config.spool, config.map).counts
     verify = trust(config.server.ca_file, "server.ca_file")
     with httpx2.Client(
         base_url=config.server.url, headers=headers, timeout=_TIMEOUT_S, verify=verify
@@ -123,4 +123,4 @@ def _detail(answer: httpx2.Response) -> str:
     try:
         return f": {answer.json()['detail']}"
     except (ValueError, KeyError, TypeError):
-        return ""  # of what is no aggregator
+        return ""  # the response is not from an aggregator

@@ -2,13 +2,14 @@
 
 ``replaced``
     A reading has the id of an earlier one, far away in time
-    (:mod:`decaysketch.core.duplicates`): it replaces the earlier one, as after a counter restarted.
-    The bridge compares it with recently forwarded readings. The aggregator, which has all
-    readings, counts too, but it sees no reading that another one replaced in the same delta.
+    (:mod:`decaysketch.core.duplicates`). It replaces the earlier one, as after a counter restart.
+    The bridge compares it with recently forwarded readings. The aggregator has all readings and
+    counts, too, but does not see a reading that another one replaced in the same delta.
 ``undated``
     Its time lies outside the years 1990 to 2100.
 
-The counts are in a file in the spool (:class:`Kept`), for ``--check``, which is another process.
+The spool contains a file with the counts (:class:`StoredCounts`), because ``--check`` runs in
+another process.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from decaysketch.families import Recipe
 from decaysketch.ingest.columns import Batch
 from decaysketch.ingest.documents import LORAWAN, DocumentMap
 
-__all__ = ["Kept", "Suspicions", "remedy"]
+__all__ = ["StoredCounts", "Suspicions", "remedy"]
 
-_REMEMBERED = 1 << 17  # ids, of all streams
+_REMEMBERED = 1 << 17  # ids in all streams together
 _FILE = "suspicious.json"
 _EVERY_S = 1.0  # between two writes
 _LONGEST = 1 << 20  # bytes of the file
@@ -67,12 +68,12 @@ class Suspicions:
         unit = recipe.params.time_unit
         found = Counter({"undated": count_undated(unit, batch.columns.times)})
         kind = recipe.kind.input
-        if kind.named_by == "ids" and not kind.series:  # whose ids name no reading
+        if kind.named_by == "ids" and not kind.series:  # ids of series name no reading
             found["replaced"] = self._replaced(stream, unit, batch)
         return +found
 
     def _replaced(self, stream: str, unit: str, batch: Batch) -> int:
-        other, whatever = far_apart(unit)
+        other, any_value = far_apart(unit)
         values, _, times, ids = batch.columns
         plain: Any = values.hashes() if isinstance(values, Records) else np.ma.getdata(values)
         listed = plain.tolist()
@@ -81,14 +82,14 @@ class Suspicions:
             before = self._last.get((stream, id_))
             if before is not None:
                 apart = abs(at - before[0])
-                replaced += apart > whatever or (apart > other and value != before[1])
-            elif len(self._last) >= _REMEMBERED:  # the oldest one goes
+                replaced += apart > any_value or (apart > other and value != before[1])
+            elif len(self._last) >= _REMEMBERED:  # drop the oldest one
                 del self._last[next(iter(self._last))]
             self._last[stream, id_] = at, value
         return replaced
 
 
-class Kept:
+class StoredCounts:
     """Counts per stream since its mappings changed, on disk.
 
     Args:

@@ -84,7 +84,7 @@ def open_streams(config: Config, *, part: str = "", timeout_s: float = 30.0) -> 
         streams.views.update(learn(config, kept))
         for stream, views in streams.views.items():
             for name, view in views.items():
-                # A map of the file may feed the view, too: what comes twice changes nothing.
+                # A mapping in the file may feed the derived stream, too. Duplicates change nothing.
                 recipe = streams.sensors[name].recipe if name in streams.sensors else open_one(name)
                 _check_alike(streams.sensors[stream].recipe, recipe, name, view)
         keep(streams.views, kept)

@@ -24,7 +24,7 @@ from decaysketch.errors import ObservationError
 from decaysketch.ingest.bridge.broker import Connection, Tag
 from decaysketch.ingest.bridge.config import Config
 from decaysketch.ingest.bridge.dead_letters import DeadLetters
-from decaysketch.ingest.bridge.message_warnings import Kept, Suspicions, remedy
+from decaysketch.ingest.bridge.message_warnings import StoredCounts, Suspicions, remedy
 from decaysketch.ingest.bridge.metrics import Metrics
 from decaysketch.ingest.bridge.tail import Tail
 from decaysketch.ingest.bridge.translating import Arrived, Translated, Translator
@@ -72,7 +72,7 @@ class Taker:
         self._absent: set[str] = set()
         self._without: set[str] = set()
         self._suspicions = Suspicions()
-        self._kept = Kept(config.spool, config.map)
+        self._kept = StoredCounts(config.spool, config.map)
         self._suspected: set[tuple[str, str]] = set()
 
     def undelivered(self) -> str:

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 _CHUNK = 1 << 20
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-_HEAD = 1024  # bytes by which a file is known, beside its number: numbers are given again
+_HEAD = 1024  # first bytes that identify a file, because inode numbers are reused
 
 
 class Place(NamedTuple):
@@ -77,8 +77,8 @@ class Tail:
         self._file: BinaryIO | None = None
         self._inode = 0
         self._offset = 0  # behind the last whole line that was handed out
-        self._rest = b""  # what was read behind it
-        self._skips = False  # to the end of a line that is too long
+        self._rest = b""  # bytes read after it
+        self._skips = False  # whether the rest of an overlong line is skipped
         self._resume(_read_place(place))
 
     # ------------------------------------------------------------------------------------ opening

@@ -28,8 +28,8 @@ __all__ = ["ROWS_KEPT", "OpenedSketch", "Shelf", "decoded", "opened"]
 ROWS_KEPT = 1 << 20
 """Rows of all sketches that are kept, together: some 200 MB with a sample of each."""
 
-_SKETCH_AS_ROWS = 64  # what a sketch takes besides its rows, in rows
-_VIEWS_KEPT = 4  # of one sketch: so many decays and times may take turns in one SELECT
+_SKETCH_AS_ROWS = 64  # fixed memory of a sketch, in rows
+_VIEWS_KEPT = 4  # of one sketch: a SELECT may alternate between this many decays and times
 
 
 class OpenedSketch:

@@ -41,7 +41,7 @@ __all__ = ["BETWEEN", "COMPARE", "MOMENTS", "answer", "answer_type", "moments_ta
 
 BETWEEN, COMPARE = "decayed_between", "decayed_compare"
 
-#: Names of the arguments of each function, those that may be left out behind the star.
+#: Argument names of each function. Optional ones follow the star.
 MOMENTS: Mapping[str, tuple[str, ...]] = {
     BETWEEN: ("sketch", "aggregate", "start", "stop", "*", "confidence"),
     COMPARE: (
