@@ -37,14 +37,14 @@ T = TypeVar("T")
 _DESCRIPTION = """
 Time-decayed aggregates of observations that arrive duplicated, late and out of order.
 
-Create a **stream** with its parameters; sensors and gateways read them, build sketches and
-**post** the bytes; ask for any aggregate under any **decay chosen now**. Posting is idempotent:
-send a sketch again, in any order, by any path, and neither the bytes of the merged sketch nor any
-answer changes. A post that was answered is on disk.
+Create a **stream** with its parameters. Sensors and gateways read them, build sketches and **post**
+the bytes. Then query any aggregate under any **decay**, which you choose in the query. Posts are
+idempotent: if you send a sketch again, in any order, by any path, neither the merged sketch's bytes
+nor any result changes. An acknowledged post is on disk.
 
-A stream is of one **family**: sketches whose decay each query chooses, sketches of one fixed
-integral decay, or samplers of sums or of quantiles over windows. A sampler that numbers its own
-elements says which numbers a post holds; none of them is taken twice.
+Each stream has one **family**: for example sketches with a decay per query, sketches with one fixed
+integral decay, or samplers for sums or quantiles over windows. A source that numbers its own
+elements states the numbers in each post, and the server accepts each number once.
 
 Errors are RFC 9457 problems. Times and ages are integers in the `time_unit` of the stream.
 """

@@ -79,14 +79,14 @@ MOST_FAULTS = 100
 
 
 class Fault(BaseModel):
-    """One field at fault."""
+    """One invalid field."""
 
     field: str = Field(
-        description="Where: a path into the body such as `queries[0].decay.rate`, or a parameter."
+        description="Path in the body, such as `queries[0].decay.rate`, or a parameter."
     )
-    reason: str = Field(description="What is wrong with it.")
-    value: Any = Field(default=None, description="What was given (shortened if long).")
-    expected: Any = Field(default=None, description="What it should be, if that is one value.")
+    reason: str = Field(description="Description of the fault.")
+    value: Any = Field(default=None, description="The given value, shortened if long.")
+    expected: Any = Field(default=None, description="The expected value, if there is only one.")
 
 
 class ServiceError(Exception):

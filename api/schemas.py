@@ -71,7 +71,8 @@ _UNKNOWN_NAMED = 3
 _LONGEST_TEXT = 100
 #: Parameters that are not options of a stream. Some have their own explanation.
 _SAID_BESIDES = {
-    "keyed_by": "By a secret of the sender's: not here, merging needs it. See `secret_ids`."
+    "keyed_by": "By the sender's secret. Not possible here, because a merge needs it. See "
+    "`secret_ids`."
 }
 STREAM = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 MAX_KEY_PARTS = 4
@@ -109,7 +110,7 @@ SourceKey = Annotated[
     str,
     Query(
         pattern=SOURCE,
-        description="Who sends: 1 to 200 characters without control characters.",
+        description="Name of the source: 1 to 200 characters without control characters.",
         examples=["gateway-3"],
     ),
 ]
@@ -118,19 +119,24 @@ IntervalFirst = Annotated[
     Query(
         ge=0,
         le=_LARGEST_NUMBER,
-        description="With `next`: the sketch says to hold the numbers `first` <= n < `next` of its "
-        "source, and none of them is taken twice.",
+        description="With `next`: the sketch contains the source's numbers `first` <= n < "
+        "`next`. The server accepts each number once.",
     ),
 ]
 IntervalNext = Annotated[
     int | None,
-    Query(alias="next", ge=0, le=_LARGEST_NUMBER, description="With `first`: one past the last."),
+    Query(
+        alias="next",
+        ge=0,
+        le=_LARGEST_NUMBER,
+        description="With `first`: one past the last number.",
+    ),
 ]
 AfterHeader = Annotated[
     str | None,
     Header(
         max_length=200,
-        description="Token of a post: wait until that post is in what is answered.",
+        description="Token of a post. The server waits until the result includes the post.",
     ),
 ]
 
@@ -154,14 +160,14 @@ class RequestModel(BaseModel):
         return fields
 
 
-_ACCURACY = "In place of the capacity: how far off a sum is at most, in 19 of 20 answers; a share."
+_ACCURACY = "Replaces the capacity: the maximum relative error of a sum in 19 of 20 results."
 
 
 _EXPECTED = (
-    "Replaces `id_bits`: distinct observations expected in the stream's life. Ids then have the "
-    "fewest bits for which collisions cost less than a tenth of the standard error."
+    "Replaces `id_bits`: expected number of distinct observations in the stream's life. Ids then "
+    "have the fewest bits for which collisions add less than a tenth to the standard error."
 )
-_COLUMNS = "Columns of an observation by name, in place of one value (family `decay`)."
+_COLUMNS = "Columns of an observation by name, instead of one value (family `decay`)."
 
 
 class _Params(RequestModel):
@@ -237,7 +243,8 @@ def _params_model(family: Family) -> type[_Params]:
             Field(
                 default=[],
                 max_length=MAX_STRATUM_COLUMNS,
-                description="Text columns that each keep samples of their own, one or two.",
+                description="One or two text columns. Each combination of their values has its "
+                "own sample.",
             ),
         )
         fields["max_strata"] = (
@@ -257,7 +264,7 @@ def _params_model(family: Family) -> type[_Params]:
         f"{library.removeprefix('Sketch').removesuffix('Params')}StreamParams",
         __base__=_Params,
         __module__=__name__,
-        __doc__=f"`{library}.to_dict()`; what is left out has the library's default.",
+        __doc__=f"`{library}.to_dict()`. Missing members have the library's defaults.",
         **fields,
     )
     model.params_type = family.params
@@ -278,10 +285,10 @@ def _field_of(option: Option) -> tuple[Any, Any]:
 _LONGEST_UNIT, _LONGEST_DESCRIPTION = 40, 300
 _ONE_LINE = r"^[^\x00-\x1f\x7f]*$"
 _UNIT = "Unit of the values, such as `°C`, for display."
-_DESCRIPTION = "What the values measure, in one line, for display."
+_DESCRIPTION = "The measured quantity in one line, for display."
 _FROM_LEVEL = (
-    "Sources post only messages with this level or above, one in 2^level of weight 1. Queries need "
-    "a `set`. 0: all messages."
+    "Sources post only messages with this level or above, one in 2^level for weight 1. "
+    "Queries need a `set`. 0: all messages."
 )
 _TEXT_CHANGES = " A key with the role `admin` may replace it. An empty text removes it."
 
@@ -294,8 +301,8 @@ class Stream(RequestModel):
     max_clock_skew_s: float | None = Field(
         default=None,
         ge=0,
-        description="Seconds that a time may lie ahead of the clock of this service; null: any. "
-        "The setting of the service where it is left out.",
+        description="Seconds that a time may lie ahead of the server's clock. Null: any. "
+        "Default: the server's setting.",
     )
     unit: str | None = Field(
         default=None,
@@ -341,14 +348,13 @@ class DevicesView(RequestModel):
     """The last reading per device: `GET /v1/streams/{name}/devices`."""
 
     id: _Part | Annotated[list[_Part], Field(min_length=1, max_length=MAX_PARTS)] = Field(
-        description="Which part of an observation's id names its device, from 0; or which parts "
-        "together do."
+        description="Index, from 0, of the id part that names the device, or a list of indexes."
     )
     capacity: int = Field(
         default=DEFAULT_CAPACITY,
         ge=1,
         le=MAX_CAPACITY,
-        description="Devices that are kept: give it more than there are, and all is exact.",
+        description="Maximum number of devices. If it exceeds their number, all results are exact.",
     )
 
     @property
@@ -368,25 +374,26 @@ class HashedStream(Stream):
 
     secret_ids: bool = Field(
         default=False,
-        description="Key the ids by a secret that this service draws and keeps: nobody can choose "
-        "ids that bias the sketch. Such a stream takes raw observations only.",
+        description="Hash ids with a secret that the server generates and stores, so that nobody "
+        "can choose ids that bias the sketch. Such a stream accepts raw observations "
+        "only.",
     )
     bind_keys: bool = Field(
         default=False,
-        description="With `secret_ids`: the source that posts is part of the key of an "
-        "observation, so that no other source can post a later copy in place of it. Copies that "
-        "come through other sources count again.",
+        description="With `secret_ids`: the source is part of an observation's key, so no other "
+        "source can replace it with a later duplicate. Duplicates from other sources "
+        "count again.",
     )
     ingest: Mappings | None = Field(
         default=None,
-        description="What of the messages of other systems is a reading of this stream, for the "
-        "routes that take these. Of a stream that exists it takes the place of what was there.",
+        description="Mappings from other systems' messages to readings of this stream, for the "
+        "routes that accept them. For an existing stream, they replace its mappings.",
     )
 
     views: Views | None = Field(
         default=None,
-        description="Views of the stream, which its raw observations feed, whichever road they "
-        "come by; they are made with it, or once they are named.",
+        description="Derived streams that its raw observations feed, from any protocol. They are "
+        "created with the stream, or when you add them.",
     )
     from_level: int = Field(
         default=0,
@@ -410,10 +417,11 @@ _FixedDecay = Annotated[
     Annotated[dict[str, Any], Field(max_length=10), Tag(FIELDS)] | Annotated[DecayText, Tag(TEXT)],
     Discriminator(text_or_fields),
     Field(
-        description="As an integral decay's `to_dict()`: `window` with `width`; `exponential` with "
-        "`half_life` or `rate`; `polynomial` with `exponent`, `scale`; `halving` with `period`; "
-        '`expression` with `text`, `max_weight`. A number may be a fraction in quotes, `"1/3"`. '
-        "Or as a text, `exponential(half_life=15min)`.",
+        description="The form of an integral decay's `to_dict()`: `window` with `width`, "
+        "`exponential` with `half_life` or `rate`, `polynomial` with `exponent` and "
+        "`scale`, `halving` with `period`, `expression` with `text` and "
+        '`max_weight`. A number may be a fraction in quotes, `"1/3"`. Or a text such '
+        "as `exponential(half_life=15min)`.",
         examples=[{"kind": "exponential", "half_life": 3600}, "exponential(half_life=1h)"],
     ),
 ]
@@ -493,17 +501,19 @@ class StreamSummary(BaseModel):
     derived_from: str | None = Field(
         default=None,
         exclude_if=_is_none,
-        description="Of a derived stream, the stream that feeds it.",
+        description="For a derived stream: the stream that feeds it.",
     )
     created: datetime
     digest: str = Field(description="SHA-256 of the state of the merged sketch.")
     rows: int = Field(description="Observations the merged sketch retains.")
-    newest: int | None = Field(description="The latest time that it retains; null: it is empty.")
-    sources: int = Field(description="How many sources have posted.")
-    posts: int = Field(description="Sketches journaled; what came again soon is not counted.")
+    newest: int | None = Field(description="The latest retained time. Null: the sketch is empty.")
+    sources: int = Field(description="Number of sources that have posted.")
+    posts: int = Field(
+        description="Sketches in the journal. Repeated posts within a short time are not counted."
+    )
     posted_bytes: int = Field(description="Their bytes.")
-    posted_rows: int = Field(description="Observations in them, copies included.")
-    last_received: datetime | None = Field(description="When the last of them came.")
+    posted_rows: int = Field(description="Observations in them, including duplicates.")
+    last_received: datetime | None = Field(description="Time of the last one.")
 
 
 class StreamList(BaseModel):
@@ -512,8 +522,7 @@ class StreamList(BaseModel):
     streams: list[StreamSummary]
     next: str | None = Field(
         default=None,
-        description="There are more: ask for those `after` this name. Left out where there are "
-        "none.",
+        description="Pass it as `after` for the next page. Absent on the last page.",
     )
 
 
@@ -525,24 +534,26 @@ class SourceState(BaseModel):
     rows: int
     posts: int = Field(description="Sketches journaled.")
     posted_bytes: int = Field(description="Their bytes.")
-    posted_rows: int = Field(description="Observations in them, copies included.")
-    last_received: datetime = Field(description="When the last of them came.")
+    posted_rows: int = Field(description="Observations in them, including duplicates.")
+    last_received: datetime = Field(description="Time of the last one.")
     replacing_rows: int | None = Field(
-        description="Rows held of it that stand in place of an earlier copy which another source "
-        "has posted: of the same identity, with a later time, or a larger value at the same time. "
-        "Counted every now and then, and said with `replacing=true`; null: not asked for, not "
-        "counted yet, or too many rows to count."
+        description="Retained rows of the source that replace an earlier duplicate from another "
+        "source: rows with the same identity and a later time, or with the same time "
+        "and a larger value. Counted from time to time, and returned with "
+        "`replacing=true`. Null: not requested, not counted yet, or too many rows to "
+        "count."
     )
 
 
 class ViewOfModel(BaseModel):
     """The feed for a derived stream, for clients that hash ids elsewhere and feed it themselves."""
 
-    of: str = Field(description="The stream whose observations do.")
-    id: list[int] = Field(description="The parts of their ids that name a device, from 0.")
+    of: str = Field(description="The stream that feeds it.")
+    id: list[int] = Field(description="Indexes, from 0, of the id parts that name a device.")
     names: bool = Field(
         default=False,
-        description="The view holds how each device is called, a label; else what it said last.",
+        description="The derived stream contains each device's name, a label. Otherwise its last "
+        "value.",
     )
 
 
@@ -550,72 +561,79 @@ class StreamState(BaseModel):
     """A stream: its sketch parameters and its content."""
 
     name: str
-    incarnation: str = Field(description="Another one if the stream is deleted and made anew.")
+    incarnation: str = Field(description="Changes if the stream is deleted and created again.")
     family: str = Field(description="Kind of its sketches.")
     time_unit: str = Field(description="Unit of its times and ages.")
     unit: str | None = Field(default=None, exclude_if=_is_none, description=_UNIT)
     description: str | None = Field(default=None, exclude_if=_is_none, description=_DESCRIPTION)
     created: datetime
     params: dict[str, Any] = Field(
-        description="`to_dict()` of the library's parameters: a sensor builds "
-        "`SketchParams.from_dict` (families `decay` and `integral`) or `AsyncParams.from_dict` "
-        "(`sum` and `median`) of it. `seed` may need 64 bits."
+        description="`to_dict()` of the library's parameters. A client reads them with "
+        "`SketchParams.from_dict` (families `decay` and `integral`) or "
+        "`AsyncParams.from_dict` (`sum` and `median`). `seed` may need 64 bits."
     )
     decay: dict[str, Any] | None = Field(
-        description="`to_dict()` of the decay, where it is fixed (family `integral`)."
+        description="`to_dict()` of a fixed decay (family `integral`)."
     )
     fingerprint: str = Field(
-        description="Of the parameters: agrees exactly when two sketches, of one decay where that "
-        "is fixed, may be merged."
+        description="Fingerprint of the parameters. Two sketches can be merged exactly if their "
+        "fingerprints agree."
     )
     max_clock_skew_s: float | None = Field(
-        description="Seconds that a time may lie ahead of this service's clock; null: any."
+        description="Seconds that a time may lie ahead of the server's clock. Null: any."
     )
     max_clock_lead_s: float | None = Field(
-        description="Seconds that the clock of a sketch may lie ahead of this service's; null: "
-        "any. A small share of the time in which the stream forgets by its clock: beyond, and "
-        "within `max_clock_skew_s`, a sketch is to be sent again when its time has come (429)."
+        description="Seconds that a sketch's clock may lie ahead of the server's. Null: any. A "
+        "small share of the time after which the stream discards rows. Above it and "
+        "within `max_clock_skew_s`, the server returns 429, and the client sends the "
+        "sketch again once its time has come."
     )
-    secret_ids: bool = Field(description="It takes raw observations only.")
+    secret_ids: bool = Field(description="The stream accepts raw observations only.")
     bind_keys: bool = Field(description="The source is part of the key of an observation.")
     from_level: int | None = Field(
         default=None, exclude_if=_is_none, description=_FROM_LEVEL + " Left out: 0."
     )
     ingest: Mappings | None = Field(
         default=None,
-        description="What of the messages of other systems is a reading of this stream, if any is.",
+        description="Mappings from other systems' messages to readings of this stream, if there "
+        "are any.",
     )
     views: list[str] = Field(
-        default=[], description="Names of the views that its observations feed; left out: none."
+        default=[],
+        description="Names of the derived streams that its observations feed. Absent "
+        "if there are none.",
     )
     view_of: ViewOfModel | None = Field(
-        default=None, description="Of a view, what feeds it; left out: it is none."
+        default=None, description="The input of a derived stream. Absent for other streams."
     )
     digest: str = Field(description="SHA-256 of the state of the merged sketch.")
     rows: int = Field(description="Observations the merged sketch retains.")
-    newest: int | None = Field(description="The latest time that it retains; null: it is empty.")
+    newest: int | None = Field(description="The latest retained time. Null: the sketch is empty.")
     bytes: int = Field(description="Size of the merged sketch on the wire.")
     watermarks: list[int | None] = Field(
-        description="For each level, the time up to which observations were discarded; null: none. "
-        "Family `integral`: the earliest time of a query that the level answers; null: any."
+        description="For each level, the time up to which it has discarded observations. Null: "
+        "none. Family `integral`: the earliest query time that the level supports. "
+        "Null: any."
     )
     clock: int | None = Field(
-        description="The latest time that a sketch was told; null where none was, and in family "
-        "`decay`, which has no clock."
+        description="The latest time that a sketch received. Null before the first, and in the "
+        "family `decay`, which has no clock."
     )
-    posts: int = Field(description="Sketches journaled; what came again soon is not counted.")
+    posts: int = Field(
+        description="Sketches in the journal. Repeated posts within a short time are not counted."
+    )
     posted_bytes: int = Field(description="Their bytes.")
-    posted_rows: int = Field(description="Observations in them, copies included.")
-    last_received: datetime | None = Field(description="When the last of them came.")
-    source_count: int = Field(description="How many sources have posted.")
+    posted_rows: int = Field(description="Observations in them, including duplicates.")
+    last_received: datetime | None = Field(description="Time of the last one.")
+    source_count: int = Field(description="Number of sources that have posted.")
     sources: list[SourceState] = Field(
-        description="In order of name: the first of them, or those asked for by `sources` and "
-        "`after_source`."
+        description="Sorted by name: the first ones, or the ones that `sources` and "
+        "`after_source` select."
     )
-    revoked: list[str] = Field(description="Sources that are refused, in order of name.")
+    revoked: list[str] = Field(description="Rejected sources, sorted by name.")
     warnings: list[str] = Field(
         default=[],
-        description="What is probably a mistake, such as times in another unit. Often empty.",
+        description="Probable mistakes, such as times in another unit. Often empty.",
     )
 
 
@@ -627,13 +645,14 @@ class IntervalModel(BaseModel):
 
 
 class PostedSketch(BaseModel):
-    """A sketch that is on disk now."""
+    """A sketch that the server has stored on disk."""
 
-    rows: int = Field(description="Observations in it.")
-    bytes: int = Field(description="Its size, as it came.")
+    rows: int = Field(description="Number of observations in it.")
+    bytes: int = Field(description="Size of the received sketch in bytes.")
     duplicate: bool = Field(description="The journal holds the same bytes from this source.")
     interval: IntervalModel | None = Field(
-        description="The numbers of the source that it was said to hold; null if nothing was said."
+        description="The source's numbers in the sketch, as the request gave them. Null if it "
+        "gave none."
     )
 
 
@@ -641,54 +660,57 @@ class GrantModel(BaseModel):
     """A source's allowance for one monitor."""
 
     monitor: str
-    inc: int = Field(description="Of the report that is answered.")
-    seq: int = Field(description="Of the report that is answered.")
+    inc: int = Field(description="Number of the report that this responds to.")
+    seq: int = Field(description="Number of the report that this responds to.")
     epoch: int
-    serial: int = Field(description="Of the grants of this epoch, the highest holds.")
+    serial: int = Field(description="The highest serial in this epoch is valid.")
     allowance: float
-    lease_s: float = Field(description="So long, from sending the report.")
+    lease_s: float = Field(
+        description="Length of the lease, counted from the sending of the report."
+    )
     spec: dict[str, Any] | None = Field(
         default=None,
         exclude_if=lambda spec: spec is None,
-        description="What is watched, where the site does not know the epoch.",
+        description="Definition of the monitor, if the source does not know the epoch.",
     )
 
 
 class Granted(BaseModel):
     """The response to a source's report."""
 
-    grants: list[GrantModel] = Field(description="One for each monitor that it takes part in.")
-    gone: list[str] = Field(description="Monitors that it holds a grant of, and that are no more.")
+    grants: list[GrantModel] = Field(description="One for each monitor in which it participates.")
+    gone: list[str] = Field(description="Deleted monitors for which it still has a grant.")
 
 
 class PostedSketches(BaseModel):
-    """Every sketch of the post is on disk now."""
+    """The server has stored every sketch in the post."""
 
     stream: str
     source: str
     token: str = Field(
-        description="Names this post: a query that gives it as `after`, or a request with it as "
-        "header `Decaysketch-After`, is answered from a sketch that holds it, on any replica."
+        description="Token of this post. A query with it as `after`, or a request with it in the "
+        "header `Decaysketch-After`, reads a sketch that contains the post, on any "
+        "replica."
     )
     sketches: list[PostedSketch] = Field(description="In the order of the body.")
     warnings: list[str] = Field(
         default=[],
-        description="What is probably a mistake, such as times in another unit. Often empty.",
+        description="Probable mistakes, such as times in another unit. Often empty.",
     )
     grants: list[GrantModel] | None = Field(
         default=None,
         exclude_if=lambda grants: grants is None,
-        description="Of monitors, where the post was the report of a site; else left out.",
+        description="Monitor grants, if the post was a source's report. Otherwise absent.",
     )
     gone: list[str] | None = Field(
         default=None,
         exclude_if=lambda gone: gone is None,
-        description="Monitors that the report names, and that are no more; else left out.",
+        description="Deleted monitors that the report names. Absent if there are none.",
     )
 
 
 class Health(BaseModel):
-    """The process serves."""
+    """The process serves requests."""
 
     status: Literal["ok"] = "ok"
     version: str = Field(description="Version of decaysketch.")

@@ -192,7 +192,7 @@ async def as_long_as_connected(request: Request) -> AsyncIterator[None]:
 
 _BEARER = HTTPBearer(
     bearerFormat="ds_<prefix>_<secret>",
-    description="A key of this server. Not asked for where it runs with `auth` off.",
+    description="A key for this server. Not required if the setting `auth` is off.",
 )
 
 

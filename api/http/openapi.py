@@ -13,20 +13,20 @@ from api.http.problems import PROBLEM_JSON, Problem
 __all__ = ["describe"]
 
 _GUARDED = {
-    "401": "A key is needed, and none that is valid was given.",
-    "403": "The key has another role, or a stream is not in its scope. Where no key is asked for: "
-    "a page of another site asks, or a proxy hands the request on.",
-    "503": "The database is out of reach.",
+    "401": "The request has no valid key.",
+    "403": "The key's role is too low, or a stream is outside its scope. If the server requires "
+    "no key: the request is from a page of another site, or a proxy forwarded it.",
+    "503": "The database is unreachable.",
 }
 _WITH_BODY = {
-    "400": "The body cannot be read as what it says it is.",
+    "400": "The body does not match its media type.",
     "408": "The body did not arrive in time.",
-    "413": "The body is too long, as sent or once inflated.",
-    "415": "The media type or the encoding of the body is not taken.",
+    "413": "The body is too long, as sent or decompressed.",
+    "415": "The server does not accept the media type or encoding of the body.",
     "422": "The request is malformed.",
 }
 _OF_FASTAPI = ("HTTPValidationError", "ValidationError")  # no route returns them
-_ALWAYS = {"429": "Too many requests; `Retry-After` says when to ask again."}
+_ALWAYS = {"429": "Too many requests. Repeat the request after `Retry-After`."}
 _PROBLEM = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _PROTOBUF = "application/x-protobuf"
 _BINARY = {"schema": {"type": "string", "format": "binary"}}

@@ -58,15 +58,13 @@ _out_of_reach = Seldom(logging.getLogger(__name__))
 
 
 class Problem(BaseModel):
-    """An error, as RFC 9457 defines it. Nothing was changed by the request."""
+    """An error as RFC 9457 defines it. The request changed nothing."""
 
-    type: str = Field(
-        description="Names the kind of problem; `about:blank` where the status says it all."
-    )
+    type: str = Field(description="Type of the problem. `about:blank` if the status is enough.")
     title: str = Field(description="The kind of problem, in words.")
     status: int = Field(description="The HTTP status.")
-    detail: str = Field(description="What was wrong with this request.")
-    errors: list[Fault] | None = Field(default=None, description="Every field at fault.")
+    detail: str = Field(description="The fault in this request.")
+    errors: list[Fault] | None = Field(default=None, description="All invalid fields.")
 
 
 class _Kind(NamedTuple):

@@ -41,7 +41,7 @@ def mint_key(
         list[str] | None,
         typer.Option(help="Name of a stream or a glob; may be repeated. Every stream if absent."),
     ] = None,
-    label: Annotated[str, typer.Option(help="For people.")] = "",
+    label: Annotated[str, typer.Option(help="Label for people.")] = "",
     expires_days: Annotated[
         float | None, typer.Option(min=0, max=36_500, help="Valid for so long; for ever if absent.")
     ] = None,

@@ -48,32 +48,32 @@ class EstimateModel(BaseModel):
     infinity.
     """
 
-    value: float | None = Field(description="The estimate; null where there is nothing to tell of.")
-    lower: float | None = Field(description="Lower end of the interval.")
-    upper: float | None = Field(description="Upper end of the interval.")
+    value: float | None = Field(description="The estimate. Null if there is none.")
+    lower: float | None = Field(description="Lower bound of the interval.")
+    upper: float | None = Field(description="Upper bound of the interval.")
     stderr: float | None = Field(description="Standard error.")
-    confidence: float = Field(description="Probability with which the interval holds the truth.")
-    exact: bool = Field(description="Nothing was sampled: the value is the answer itself.")
-    rows: int = Field(description="Retained observations that it was read from.")
+    confidence: float = Field(description="Probability that the interval contains the true value.")
+    exact: bool = Field(description="No sampling error: the value is exact.")
+    rows: int = Field(description="Number of retained observations behind the estimate.")
     collision_bias: float | None = Field(
         description="Share of observations lost to collisions, if ids are hashed keys (expected)."
     )
     sure_upper: float | None = Field(
         default=None,
         exclude_if=lambda end: end is None,
-        description="The answer is no larger, with certainty; left out where there is no such end.",
+        description="A guaranteed upper bound. Absent if there is none.",
     )
     changed: bool | None = Field(
         default=None,
         exclude_if=lambda changed: changed is None,
-        description="Of two moments compared: 0, or 1 of a ratio, lies outside of the interval; "
-        "else left out.",
+        description="For a comparison: 0, or 1 for a ratio, lies outside the interval. Absent "
+        "otherwise.",
     )
     caveats: list[str] = Field(
         default_factory=list,
         exclude_if=lambda caveats: not caveats,
-        description="Reasons to trust the interval less than it says, or for an end without a "
-        "bound; left out where there are none. "
+        description="Reasons to trust the interval less than it states, or for a missing bound. "
+        "Absent if there are none. "
         + " ".join(f"`{name}`: {meaning}." for name, meaning in CAVEATS.items()),
     )
 
@@ -85,10 +85,10 @@ class EstimateModel(BaseModel):
 class PointAnswer(BaseModel):
     """Base of results at one time: a model for each result shape."""
 
-    now: int = Field(description="The time asked about.")
+    now: int = Field(description="Query time.")
     verified: Literal["proof", "grid"] = Field(
         default="proof",
-        description="How it is known that the decay falls: proved, or looked at on a grid of ages.",
+        description="Evidence that the decay never rises: proved, or checked on a grid of ages.",
     )
     aggregate: str
 
@@ -120,16 +120,16 @@ class GroupRowModel(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    by: dict[str, _Key] = Field(description="The value of each key; null is a group of its own.")
+    by: dict[str, _Key] = Field(description="The value of each key. Null is a separate group.")
     rows: int = Field(description="Retained rows of the group.")
     small: bool = Field(
-        description="Fewer than 20 retained rows, and not exact: take the interval, not the value."
+        description="Fewer than 20 retained rows, and not exact: use the interval, not the value."
     )
     certain: bool | None = Field(
         default=None,
         exclude_if=lambda certain: certain is None,
-        description="Of the largest groups: no group that is not listed is larger, seen or not, "
-        "with the confidence; left out where that is not told.",
+        description="With the stated confidence, no unlisted group is larger, seen or not. "
+        "Absent if unknown.",
     )
 
 
@@ -138,13 +138,13 @@ class GroupedAnswer(PointAnswer):
 
     by: list[str] = Field(description="Expressions of the keys.")
     kinds: list[Literal["number", "truth", "time", "text"]] = Field(
-        description="Their types; a time is an integer of the stream's `time_unit`."
+        description="Their types. A time is an integer in the stream's `time_unit`."
     )
     groups: list[GroupRowModel]
     total_groups: int = Field(description="Groups with a retained row, listed or not.")
     unseen_at_most: float | None = Field(
-        description="No group without a retained row has a larger decayed count, with the "
-        "confidence; of series, no more entities; null where nothing bounds it."
+        description="With the stated confidence, no group without a retained row has a larger "
+        "decayed count. For series, no more entities. Null if there is no bound."
     )
 
     @classmethod
@@ -230,14 +230,16 @@ class SeriesAnswer(BaseModel):
 
     aggregate: str
     points: list[GroupedAnswer | _AnyPoint] = Field(
-        description="In the order of the times; each as if it had been asked alone."
+        description="In the order of the times. Each equals the result of a single query."
     )
 
 
 class _Response(BaseModel):
-    digest: str = Field(description="Of the sketch that was asked: equal digests, equal answers.")
+    digest: str = Field(
+        description="Digest of the queried sketch. Equal digests give equal results."
+    )
     answers: list[SeriesAnswer | GroupedAnswer | _AnyPoint] = Field(
-        description="In the order of the queries; a query with `times` has a series."
+        description="In the order of the queries. A query with `times` has a series."
     )
     warnings: list[str] = Field(
         default=[],

@@ -50,15 +50,15 @@ _LABELS = {"v": "value", "low": "bin"}
 
 
 class QuestionDefinition(RequestModel):
-    """A question that is asked as of the time of every scrape."""
+    """A saved query, evaluated at the time of each scrape."""
 
     query: AnyQuery = Field(
-        description="As one of the `queries` of a request, without `now`, `times` and `name`."
+        description="An entry of `queries` in a request, without `now`, `times` and `name`."
     )
     set: str = Field(
         default=_DEFAULT_SET,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-        description="Questions of one set can be scraped together, without those of others.",
+        description="Prometheus can scrape the queries of one set without the others.",
     )
 
     @model_validator(mode="before")

@@ -56,11 +56,11 @@ class SourceCoverage(BaseModel):
     source: str
     rows: int = Field(description="Rows of its sketch.")
     newest: int | None = Field(description="Its newest message.")
-    count: EstimateModel = Field(description="Messages that it heard, decayed.")
+    count: EstimateModel = Field(description="Decayed count of the messages that it heard.")
 
 
 class ExclusiveModel(BaseModel):
-    """Messages that one source alone heard. The union loses them without it."""
+    """Messages that one source alone heard. The stream loses them without it."""
 
     source: str
     estimate: EstimateModel
@@ -85,10 +85,12 @@ class CoverStep(BaseModel):
     """A source, in order of additional coverage."""
 
     source: str
-    gain: float = Field(description="Share of all messages that it adds to those before it.")
+    gain: float = Field(
+        description="Share of all messages that this source adds to the previous ones."
+    )
     covered: EstimateModel = Field(
-        description="Share that the first so many hear, chosen on one half of the rows and judged "
-        "on the other."
+        description="Share of messages that the sources up to this one hear. They are chosen on "
+        "one half of the rows and evaluated on the other."
     )
 
 
@@ -100,7 +102,7 @@ class HistoryModel(BaseModel):
 
 
 class SilenceModel(BaseModel):
-    """A spell in which a source missed every message that others heard."""
+    """A period in which a source missed every message that others heard."""
 
     source: str
     after: int = Field(description="The last message that it heard.")
@@ -113,15 +115,15 @@ class DisagreementModel(BaseModel):
     messages: int = Field(description="Messages that two or more sources store.")
     largest: int = Field(description="The largest difference among them.")
     uncut: int = Field(
-        description="Messages among them whose differences no watermark cut off: at most 3 / uncut "
-        "of all differ by more than `uncut_largest`."
+        description="Number of messages whose differences no watermark cut off. At most 3 / "
+        "uncut of all messages differ by more than `uncut_largest`."
     )
     uncut_largest: int
     lags: dict[str, float | None] = Field(
-        description="By source, the median time by which its duplicates lie before the latest one: "
-        "0 of a clock that is ahead."
+        description="For each source, the median time from its duplicates to the latest "
+        "duplicate. 0 for the clock that is furthest ahead."
     )
-    guards: dict[str, int | None] = Field(description="By source; null: unbounded.")
+    guards: dict[str, int | None] = Field(description="For each source. Null: no bound.")
 
 
 class UnheardModel(BaseModel):
@@ -137,14 +139,14 @@ class UnheardRange(BaseModel):
     """Messages that no source heard, as a range over models. Show it with its note."""
 
     at_least: float | None = Field(description="The lower bound of Chao's model.")
-    models: list[UnheardModel] = Field(description="None where the range is `rare`.")
+    models: list[UnheardModel] = Field(description="Null if the range has the caveat `rare`.")
     span: tuple[float | None, float | None] | None = Field(
-        description="The least lower and the largest upper bound; an end of null has no bound."
+        description="The smallest lower and the largest upper bound. Null: no bound."
     )
     heard: float
     confidence: float
     caveats: list[str] = Field(description="`assumes-independence` always.")
-    note: str = Field(description="What to show next to it.")
+    note: str = Field(description="A note to show next to it.")
 
 
 class SinceModel(BaseModel):
@@ -154,11 +156,13 @@ class SinceModel(BaseModel):
     before: int
     was: float
     became: float
-    evidence: float = Field(description="Twice the logarithm of the likelihood ratio, above 20.")
+    evidence: float = Field(
+        description="Twice the logarithm of the likelihood ratio. It is above 20."
+    )
 
 
 class MissingModel(BaseModel):
-    """A message in the set, for a look-up."""
+    """A message in the set, as an example."""
 
     id: str = Field(description="Its id, a number that may need 64 bits.")
     time: int
@@ -173,7 +177,7 @@ class SetModel(BaseModel):
     count: EstimateModel
     share: EstimateModel = Field(description="Among the messages of `of`.")
     since: SinceModel | None = Field(
-        description="Since when the share is another; null: it is not."
+        description="Time at which the share changed. Null: it did not."
     )
     missing: list[MissingModel] = Field(description="Its latest messages.")
 
@@ -182,26 +186,28 @@ class CoverageResponse(BaseModel):
     """Messages that a stream's sources heard."""
 
     stream: str
-    now: int = Field(description="The time that the results look back from.")
-    settle: int = Field(description="How far that lies before the time asked about.")
-    asked: SetModel | None = Field(default=None, description="Of `set`, where it is given.")
+    now: int = Field(description="Query time of the results.")
+    settle: int = Field(description="Time from the last reading to the query time.")
+    asked: SetModel | None = Field(default=None, description="Result for `set`, if given.")
     union: EstimateModel = Field(description="Messages that at least one source heard.")
-    sources: list[SourceCoverage] = Field(description="In order of name.")
+    sources: list[SourceCoverage] = Field(description="Sorted by name.")
     exclusive: list[ExclusiveModel]
     overlaps: list[OverlapModel] | None = Field(
-        description="Every pair, or the `limit` heaviest of more than 115 sources, heaviest first; "
-        "null of weights above 1 and of several hash functions."
+        description="Every pair, heaviest first. With more than 115 sources, the `limit` "
+        "heaviest pairs. Null for weights above 1 and for several hash functions."
     )
     heard_by: list[HeardByModel]
-    cover: list[CoverStep] = Field(description="Up to the share asked for.")
+    cover: list[CoverStep] = Field(description="Up to the requested share.")
     histories: list[HistoryModel] = Field(description="The largest, `limit` at most.")
     silences: list[SilenceModel]
     unsettled: list[str] = Field(
         description="Sources that posted nothing since `now`: messages may still come."
     )
     disagreement: DisagreementModel
-    unheard: UnheardRange | None = Field(description="Null of one source: nothing bounds it.")
-    caveats: dict[str, str] = Field(description="In words, every caveat that occurs.")
+    unheard: UnheardRange | None = Field(
+        description="Null for a single source, because there is no bound."
+    )
+    caveats: dict[str, str] = Field(description="An explanation of each caveat in the response.")
 
 
 class CoverageEvaluation:

@@ -116,7 +116,7 @@ class WindowDecay(_CheckedDecay):
 
 
 class ExponentialDecay(_CheckedDecay):
-    """`exp(-rate * age)`, or `2^(-age / half_life)`: give one of the two."""
+    """`exp(-rate * age)` or `2^(-age / half_life)`. Give one of the two."""
 
     kind: Literal["exponential"]
     rate: Positive | None = None
@@ -145,7 +145,7 @@ class PiecewiseDecay(DecayModel):
         min_length=1,
         max_length=MOST_STEPS,
         fail_fast=True,
-        description="`[age, weight]`, ages rising, weights not.",
+        description="Pairs `[age, weight]`: ages rise, weights do not.",
     )
     beyond: NonNegative = 0
 
@@ -178,7 +178,7 @@ AnyDecay = Annotated[
     ]
     | Annotated[DecayText, Tag(TEXT)],
     Discriminator(text_or_fields),
-    Field(description="How the weight of an observation falls with its age."),
+    Field(description="Weight of an observation as a function of its age."),
 ]
 
 

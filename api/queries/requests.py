@@ -127,21 +127,20 @@ _Length = Annotated[
 
 
 class Versus(RequestModel):
-    """The other side of a comparison: the same aggregate at another moment."""
+    """The other side of a comparison: the same aggregate at another time."""
 
-    now: Moment | None = Field(default=None, description="That moment, or else `ago`.")
+    now: Moment | None = Field(default=None, description="The other time. Or give `ago`.")
     ago: Ago | None = Field(
         default=None,
-        description="So long before the time of the query: `1h`, or an integer of the stream's "
-        "`time_unit`.",
+        description="Time before the query time: `1h`, or an integer in the stream's `time_unit`.",
     )
     decay: AnyDecay | None = Field(
-        default=None, description="Under another decay; left out: that of the query."
+        default=None, description="Another decay. Default: the decay of the query."
     )
     where: _Expression | None = Field(
         default=None,
-        description="Of other rows, in place of another moment or besides: those for which this "
-        "condition holds; left out: the `where` of the query.",
+        description="Compare with other rows, instead of another time or in addition: the rows "
+        "for which this condition holds. Default: the `where` of the query.",
         examples=["v <= 3"],
     )
 
@@ -192,17 +191,18 @@ class Modified(RequestModel):
 
     where: _Expression | None = Field(
         default=None,
-        description=f"Only rows for which this condition over {_COLUMNS} holds.",
+        description=f"Only rows that satisfy this condition over {_COLUMNS}.",
         examples=["v > 3 and hour(time, 'Europe/Paris') == 9"],
     )
     of: _Expression | None = Field(
         default=None,
-        description="What is aggregated: an expression over the columns. Left out: `v`.",
+        description="The aggregated expression over the columns. Default: `v`.",
         examples=["v * 2"],
     )
     weight: _Expression | None = Field(
         default=None,
-        description="A number of 0 or more for each row, by which its decay weight is multiplied.",
+        description="An expression for a number of 0 or more. It multiplies the decay weight of "
+        "each row.",
         examples=["exp(-v)"],
     )
     set: _Set | None = Field(
@@ -215,21 +215,22 @@ class Modified(RequestModel):
     by: list[_Expression] = Field(
         default=[],
         max_length=MAX_KEYS,
-        description="Groups: an expression over the columns for each key, or `source` (a group for "
-        "each source, with every message that it heard), `source` and `other` (pairs), `hearers` "
-        "(the number of sources). The intervals of all groups hold at once.",
+        description="Groups: an expression over the columns for each key. Or `source` (a group "
+        "for each source, with every message that it heard), `source` and `other` "
+        "(pairs), `hearers` (the number of sources that heard a message). The "
+        "intervals of all groups hold at once.",
         examples=[["bucket(time, '15min')"]],
     )
     groups: int | None = Field(
         default=None,
         ge=1,
         le=MAX_GROUPS,
-        description=f"Of `by`: list so many groups. Left out: {MOST_GROUPS}.",
+        description=f"With `by`: maximum number of groups. Default: {MOST_GROUPS}.",
     )
     order: Order = Field(
         default="largest",
-        description="Of `by`: the largest or the smallest results, which are then those that are "
-        "listed, or groups by key.",
+        description="With `by`: order of the groups, by the largest or the smallest result, or "
+        "by key. The first `limit` groups are listed.",
     )
 
     @property
@@ -285,67 +286,67 @@ class Query(Modified):
 
     aggregate: str
     name: QueryName | None = Field(
-        default=None, description="What its rows are called in a table, in place of the aggregate."
+        default=None, description="Name of its rows in a table. Default: the aggregate."
     )
     decay: AnyDecay | None = Field(
         default=None,
-        description="Needed, but for a stream whose decay is fixed: leave it out there.",
+        description="Required, except for a stream with a fixed decay. Omit it there.",
     )
     now: Moment | None = Field(
         default=None,
-        description="Time of the question, in the stream's `time_unit` or as a date with its zone; "
-        "in the past, it is asked "
-        "as of then. Later observations are not counted. Left out: the clock of the server, if the "
-        "unit has one.",
+        description="Query time, in the stream's `time_unit` or as a date with its zone. A past "
+        "time gives the result as of then: later observations are not counted. "
+        "Default: the server's clock, if the unit has one.",
     )
     times: Times | None = Field(
         default=None,
-        description="In place of `now`: several times, as a list or as a range, for a time series.",
+        description="Several times instead of `now`, as a list or as a range, for a time series.",
     )
     start: Moment | None = Field(
         default=None,
         alias="from",
-        description="With `to`, replaces decay and time: all observations from this time on, "
-        "before `to`.",
+        description="With `to`, replaces decay and time: all observations from this time, before "
+        "`to`.",
     )
     stop: Moment | None = Field(default=None, alias="to", description="See `from`.")
     versus: Versus | None = Field(
         default=None,
-        description="Compare the answer with that at another moment, or of other rows; the "
-        "estimate is then the difference or the ratio of the two. Of count, rate, sum, total, mean "
-        "and rank.",
+        description="Compare the result with the result at another time, or with the result for "
+        "other rows. The estimate is then the difference or the ratio. For count, "
+        "rate, sum, total, mean and rank.",
     )
     how: Comparison = Field(
         default="difference",
-        description="Of `versus`: this less that, or this over that (of values that are not "
-        "negative).",
+        description="With `versus`: this minus that, or this divided by that (for values that "
+        "are not negative).",
     )
-    confidence: float = Field(default=0.95, gt=0, lt=1, description="Of the intervals.")
+    confidence: float = Field(default=0.95, gt=0, lt=1, description="Confidence of the intervals.")
     combine: Combine = Field(
         default="average",
-        description="How the answers of several hash functions (`copies`) make one.",
+        description="Rule to combine the results of several hash functions (`copies`).",
     )
     guard: _Length = Field(
         default="auto",
-        description="Of `set` and groups by source: bound on the difference in time between "
-        "duplicates of a message, in the stream's unit or such as `2s`. `auto`: twice the largest "
-        "observed difference; `unbounded`.",
+        description="With `set` and groups by source: bound on the time difference between "
+        "duplicates of a message, in the stream's unit or such as `2s`. `auto`: "
+        "twice the largest observed difference. `unbounded`: no bound.",
     )
     settle: _Length | None = Field(
         default=None,
-        description="Of `set` and groups by source: look back by this time, so that late posts are "
-        "included. Left out: the largest usual gap of a source that is not silent, and how much "
-        "later than another it is.",
+        description="With `set` and groups by source: query this time ago, so that late posts "
+        "are included. Default: the largest usual gap of a source that is not "
+        "silent, plus its delay behind other sources.",
     )
     without_silence: bool = Field(
         default=False,
-        description="Of `set` and groups by source: leave out spells in which a source heard "
+        description="With `set` and groups by source: skip periods in which a source heard "
         "nothing.",
     )
     values_from: _SourceName | None = Field(
         default=None,
-        description="Of `set` and groups by source: read the values that this source reported. A "
-        "message that it did not hear has no value. Left out: the value of the latest duplicate.",
+        description="With `set` and groups by source: read the values that this source reported. "
+        "A message that it did not hear has no value. Default: the value of the "
+        "latest duplicate.",
     )
 
     @model_validator(mode="after")
@@ -734,12 +735,13 @@ class _Request(RequestModel):
         min_length=1,
         max_length=_MOST_SOURCES,
         fail_fast=True,
-        description="Ask the join of these sources, not of all.",
+        description="Query these sources alone instead of all.",
     )
     after: str | None = Field(
         default=None,
         max_length=200,
-        description="The `token` of a post: wait until that is in what is asked.",
+        description="The `token` of a post. The server waits until the queried content includes "
+        "the post.",
     )
 
     @property
@@ -761,7 +763,7 @@ class GroupRequest(_Request):
         min_length=1,
         max_length=100,
         fail_fast=True,
-        description="Of one family and equal parameters; the capacity may differ, and the smallest "
-        "is in force.",
+        description="All must have one family and equal parameters. Capacities may differ, and "
+        "the smallest applies.",
         examples=[["ward-7", "ward-8"]],
     )

@@ -42,13 +42,13 @@ __all__ = ["DIRECT", "REQUESTS", "ROUTER", "ROUTERS", "TAGS"]
 
 TAGS = [
     {"name": "streams", "description": "Parameters that the sketches of a stream share."},
-    {"name": "sketches", "description": "Sketches in, the merged sketch out."},
-    {"name": "observations", "description": "Raw observations in, from thin devices."},
-    {"name": "queries", "description": "Answers, each with an interval."},
-    {"name": "monitors", "description": "Thresholds that are watched while sites post rarely."},
+    {"name": "sketches", "description": "Posts of sketches, and the merged sketch."},
+    {"name": "observations", "description": "Posts of raw observations from small devices."},
+    {"name": "queries", "description": "Results, each with an interval."},
+    {"name": "monitors", "description": "Thresholds that are monitored while sources post rarely."},
     {"name": "functions", "description": "Functions over the counters of all sources."},
-    {"name": "topk", "description": "The most frequent items of what many sites count."},
-    {"name": "keys", "description": "Who may do what, on which streams."},
+    {"name": "topk", "description": "The most frequent items over many sources."},
+    {"name": "keys", "description": "Keys with roles and scopes."},
     {"name": "service", "description": "The process itself."},
 ]
 

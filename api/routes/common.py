@@ -70,7 +70,8 @@ TheQuestions = Annotated[Callable[[], AbstractContextManager[Compute]], Depends(
 WITHOUT_BODY: dict[str, Any] = {
     "requestBody": {
         "required": False,
-        "description": "Nothing, or any JSON, which is not looked at; the type must be named.",
+        "description": "No body, or any JSON, which the server ignores. The media type is "
+        "required.",
         "content": {"application/json": {"schema": {}}},
     }
 }

@@ -36,16 +36,16 @@ async def _asked(
         str | None,
         Query(
             max_length=2000,
-            description="Weight by age, such as `window(1d)`; `none` if not given. Leave it out "
-            "for a stream whose decay is fixed.",
+            description="Weight by age, such as `window(1d)`. Default: `none`. Omit it for a "
+            "stream with a fixed decay.",
         ),
     ] = None,
     now: Annotated[
         str | None,
         Query(
             max_length=40,
-            description="The time asked about, in the stream's unit or as a date with its zone; "
-            "that of the newest message if not given.",
+            description="Query time, in the stream's unit or as a date with its zone. Default: "
+            "the time of the newest message.",
         ),
     ] = None,
     expression: Annotated[
@@ -53,41 +53,48 @@ async def _asked(
         Query(
             alias="set",
             max_length=MAX_TEXT,
-            description='Also of one set, such as `"gw-1" - "gw-2"`: `&`, `|`, `-`, `~`, `any`, '
-            "`all`, `exactly(j)`, `at_least(j)` and names of sources, quoted unless they are "
-            "identifiers.",
+            description='Adds the result for one set, such as `"gw-1" - "gw-2"`: `&`, `|`, `-`, '
+            "`~`, `any`, `all`, `exactly(j)`, `at_least(j)` and source names, quoted "
+            "unless they are identifiers.",
         ),
     ] = None,
     of: Annotated[
-        str, Query(max_length=MAX_TEXT, description="The set that it is a share of.")
+        str, Query(max_length=MAX_TEXT, description="The set that is the denominator.")
     ] = "any",
     guard: Annotated[
         str,
         Query(
             max_length=40,
-            description=f"Bound on the difference in time between duplicates. {_LENGTH} `auto`: "
-            "twice the largest that was seen; `unbounded`.",
+            description=f"Bound on the time difference between duplicates. {_LENGTH} `auto`: "
+            "twice the largest observed difference. `unbounded`: no bound.",
         ),
     ] = "auto",
     settle: Annotated[
         str | None,
         Query(
             max_length=40,
-            description=f"Look back by so much, so that late posts are in. {_LENGTH} If not given: "
-            "the largest usual gap of a source that is not silent, and how much later than "
-            "another it is.",
+            description=f"Query this time ago, so that late posts are included. {_LENGTH} Default: "
+            "the largest usual gap of a source that is not silent, plus its delay behind other "
+            "sources.",
         ),
     ] = None,
     without_silence: Annotated[
-        bool, Query(description="Leave out spells in which a source heard nothing.")
+        bool, Query(description="Skip periods in which a source heard nothing.")
     ] = False,
     limit: Annotated[
-        int, Query(ge=1, le=1000, description="Most histories, ids, and pairs of many sources.")
+        int,
+        Query(
+            ge=1,
+            le=1000,
+            description="Maximum number of histories, ids, and pairs of many sources.",
+        ),
     ] = 20,
     share: Annotated[
-        float, Query(gt=0.0, le=1.0, description="Where the steps of `cover` end.")
+        float, Query(gt=0.0, le=1.0, description="Share at which `cover` ends.")
     ] = 0.99,
-    confidence: Annotated[float, Query(gt=0.0, lt=1.0, description="Of every interval.")] = 0.95,
+    confidence: Annotated[
+        float, Query(gt=0.0, lt=1.0, description="Confidence of every interval.")
+    ] = 0.95,
 ) -> CoverageAsked:
     at = None if now is None else _number(now)
     length = None if settle is None else _number(settle)
@@ -102,12 +109,12 @@ async def _asked(
     dependencies=[Depends(reads)],
     response_model=CoverageResponse,
     responses={
-        304: {"description": "The results are those that If-None-Match names."},
+        304: {"description": "Unchanged since the response that If-None-Match names."},
         **problems(
-            s404="No such stream, or nothing came from one of the sources.",
+            s404="No such stream, or no posts from one of the sources.",
             s422="A parameter is outside its domain, the family has no joint sample, ids are bound "
             "to their sources, or the request costs too much.",
-            s429="The caller has as many questions under way as it may, or all have.",
+            s429="Too many queries are running, for this caller or in total.",
         ),
     },
 )
@@ -118,9 +125,11 @@ async def get_coverage(
     asked: Annotated[CoverageAsked, Depends(_asked)],
     source: Annotated[
         list[str] | None,
-        Query(max_length=1000, description="Of these sources alone; may be given several times."),
+        Query(max_length=1000, description="These sources alone. May be given several times."),
     ] = None,
-    if_none_match: Annotated[str | None, Header(description="Tags that the client has.")] = None,
+    if_none_match: Annotated[
+        str | None, Header(description="Entity tags of the client's stored responses.")
+    ] = None,
 ) -> Response:
     """For each source, its messages and those it alone heard. For each pair, the messages that both
     heard. Also the fewest sources that hear a share, spells of silence, and a range for messages

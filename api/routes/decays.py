@@ -50,7 +50,7 @@ class CurveRequest(RequestModel):
     decay: AnyDecay
     ages: Ages
     time_unit: str | None = Field(
-        default=None, max_length=100, description="Of the ages, for a decay with units."
+        default=None, max_length=100, description="Unit of the ages, for a decay with units."
     )
 
 
@@ -70,15 +70,15 @@ class CurveResponse(BaseModel):
     responses=problems(
         s413="The body is too long.",
         s415="The body is not JSON.",
-        s422="It is no decay; the problem says why. Or the ages are malformed.",
-        s429="The caller has as many questions under way as it may, or all have.",
+        s422="The decay is invalid, and the problem names the reason. Or the ages are malformed.",
+        s429="Too many queries are running, for this caller or in total.",
     ),
     openapi_extra=body_described(CurveRequest),
 )
 async def post_curve(
     request: Annotated[CurveRequest, Depends(asked_in_body(CurveRequest))], questions: TheQuestions
 ) -> CurveResponse:
-    """Check a decay as every query does, and return its weights at some ages."""
+    """Check a decay as each query does, and return its weights at some ages."""
     with questions() as compute:
         return await compute(_curve, request)
 

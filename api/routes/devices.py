@@ -30,10 +30,10 @@ _LENGTH = Query(max_length=40, description="In the stream's unit, or a length su
 class DeviceModel(BaseModel):
     """A device's last reading."""
 
-    device: str | None = Field(description="Its name; null where it was fed without one.")
-    id: str = Field(description="What its name is hashed to, a number that may need 56 bits.")
-    value: float | int | str | None = Field(description="What it said; null where it was missing.")
-    time: int = Field(description="When, in the stream's unit.")
+    device: str | None = Field(description="Its name. Null if rows were fed without one.")
+    id: str = Field(description="Hash of its name, a number that may need 56 bits.")
+    value: float | int | str | None = Field(description="Its value. Null if missing.")
+    time: int = Field(description="Time, in the stream's unit.")
 
 
 class DevicesResponse(BaseModel):
@@ -41,41 +41,41 @@ class DevicesResponse(BaseModel):
 
     stream: str
     now: int
-    newest: int = Field(description="The newest reading; as of earlier times nothing is known.")
-    held: int = Field(description="Devices whose last reading is kept.")
+    newest: int = Field(description="The newest reading. Results at earlier times are unknown.")
+    held: int = Field(description="Devices with a stored last reading.")
     complete: bool = Field(
-        description="These are all there are. Else some were discarded, the longest silent first, "
-        "and counts are estimates; or some were not taken (`missed`)."
+        description="True: these are all devices. False: some were discarded, the longest silent "
+        "first, and counts are estimates, or some rows were not accepted (`missed`)."
     )
     missed: int = Field(
         default=0,
-        description="Rows of the stream that the derived stream had no room for, since the server "
-        "has begun: devices may be missing.",
+        description="Rows of the stream since the server started for which the derived stream "
+        "had no capacity. Devices may be missing.",
     )
     width: str
-    active: EstimateModel = Field(description="Devices that spoke within the width.")
+    active: EstimateModel = Field(description="Devices with readings within the width.")
     silent: EstimateModel | None = Field(
-        description="Devices that spoke before and not within it; null where it cannot be told."
+        description="Devices with readings before the window and none in it. Null if unknown."
     )
     listed: Literal["silent", "latest"]
     devices: list[DeviceModel] = Field(
-        description="The silent ones, the longest silent first; or those that are kept, the latest "
-        "heard of first."
+        description="Silent devices, longest silence first. Or all stored devices, latest "
+        "reading first."
     )
-    more: bool = Field(description="There are more than are listed.")
+    more: bool = Field(description="The list is not complete.")
 
 
 @router.get(
     "/v1/streams/{name}/devices",
-    summary="Watch the devices",
+    summary="List the devices",
     dependencies=[Depends(reads)],
     response_model=DevicesResponse,
     responses=problems(
         s404="No such stream.",
-        s422="The name or a parameter is outside its domain, the stream has no view of devices or "
-        "was not posted to; or the answer is not known: as of an earlier time than the newest "
-        "reading, or of silent devices where some were discarded.",
-        s429="The caller has as many questions under way as it may, or all have.",
+        s422="The name or a parameter is outside its domain, the stream has no derived stream of "
+        "devices, or it has no posts. Or the result is unknown, because the time is before "
+        "the newest reading, or because the stream has discarded silent devices.",
+        s429="Too many queries are running, for this caller or in total.",
     ),
 )
 async def list_devices(
@@ -87,15 +87,18 @@ async def list_devices(
         str | None,
         Query(
             max_length=40,
-            description="The time that is asked about, in the stream's unit or as a date with its "
-            "zone: that of the newest reading, which it is if not given, or a later one.",
+            description="Query time, in the stream's unit or as a date with its zone: the time "
+            "of the newest reading (default) or later.",
         ),
     ] = None,
     listed: Annotated[
         Literal["silent", "latest"],
-        Query(description="`silent`: who did not speak within the width; `latest`: all."),
+        Query(
+            description="`silent`: devices without readings within the width. `latest`: all "
+            "devices."
+        ),
     ] = "silent",
-    limit: Annotated[int, Query(ge=1, le=1000, description="List so many at most.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of entries.")] = 100,
 ) -> Response:
     """Silent devices with the time they fell silent, each device's last reading, and the count of
     active devices. For a stream with `views`.

@@ -38,13 +38,13 @@ class ArgumentModel(BaseModel):
     )
     description: str
     many: Literal["no", "yes", "either"] = Field(
-        description="Whether a list is taken; `either`: a list or one."
+        description="Whether it is a list. `either`: a list or a single value."
     )
     required: bool
-    default: Any = Field(default=None, description="What it is where it is left out.")
+    default: Any = Field(default=None, description="Default value.")
     least: float | None = None
     most: float | None = None
-    below: float | None = Field(default=None, description="It is less than this.")
+    below: float | None = Field(default=None, description="The true value is smaller.")
     example: Any = None
 
 
@@ -61,16 +61,14 @@ class QuestionModel(BaseModel):
     description: str
     arguments: dict[str, ArgumentModel]
     rows: str | None = Field(
-        description="Name of the list in the answer; null where it is not a list."
+        description="Name of the list in the result. Null if it is not a list."
     )
-    columns: list[ColumnModel] = Field(description="Of a row of that list.")
-    beside: list[ColumnModel] = Field(description="What stands in the answer itself.")
-    numbers: bool = Field(
-        default=False, description="It is refused where values are labels, which are no numbers."
-    )
+    columns: list[ColumnModel] = Field(description="Kind of a row in that list.")
+    beside: list[ColumnModel] = Field(description="Name in the result.")
+    numbers: bool = Field(default=False, description="Not available if values are labels.")
     compared: bool = Field(
         default=False,
-        description="Two moments can be compared by it: `versus` of a query of it says which.",
+        description="It supports comparisons. `versus` in its query names the other time or rows.",
     )
 
 
@@ -78,38 +76,35 @@ class InputModel(BaseModel):
     """The rows in a family's sketches."""
 
     named_by: Literal["ids", "sequence", "key"] = Field(
-        description="By ids, which keys are hashed to; by numbers that their source gives them; or "
-        "by nothing: rows are events of a `key`, and one that comes again counts again."
+        description="`ids`: keys are hashed to ids. `numbers`: the source numbers its rows. "
+        "`key`: nothing names a row, so rows are events of a key and a repeated "
+        "event counts again."
     )
     joined: bool = Field(
-        description="Whether rows of one name are one observation, of which the latest row is kept."
+        description="Whether rows with one name are one observation. Then the latest row "
+        "represents it."
     )
     series: bool = Field(
         default=False,
-        description="Whether ids name the series that rows are of. A row is then known by its "
-        "series and its time.",
+        description="Whether ids name series. Series and time then identify a row.",
     )
     value: Literal["optional", "required", "none"]
     value_bound: str | None = Field(
-        description="The parameter that values, integers from 1, do not exceed; null: any number."
+        description="The parameter with the maximum value, for integers from 1. Null: any number."
     )
     ranges: bool = Field(
         default=False, description="Whether a value may be a range, such as a histogram's bucket."
     )
     weight_bound: str | None = Field(
-        description="The parameter that weights do not exceed; null: rows have no weight."
+        description="The parameter with the maximum weight. Null: rows have no weight."
     )
-    weighted: bool = Field(
-        default=False, description="Whether rows may have a weight that no parameter bounds."
-    )
+    weighted: bool = Field(default=False, description="Whether rows may have unbounded weights.")
     sited: bool = Field(
-        default=False, description="Whether all rows of a source are counted by one builder."
+        default=False, description="Whether a single builder must count all rows of a source."
     )
-    clock: bool = Field(description="Whether sketches are told times, by which they forget.")
-    decay: Literal["query", "fixed"] = Field(description="When a decay is chosen.")
-    age_bound: str | None = Field(
-        description="The parameter that ages of weight do not exceed, where it is set."
-    )
+    clock: bool = Field(description="Whether sketches have a clock, and discard rows by it.")
+    decay: Literal["query", "fixed"] = Field(description="Time at which the decay is chosen.")
+    age_bound: str | None = Field(description="The parameter with the maximum age, if it is set.")
 
 
 class OptionModel(BaseModel):
@@ -118,24 +113,25 @@ class OptionModel(BaseModel):
     kind: Literal["integer", "text"]
     description: str
     required: bool
-    default: Any = Field(default=None, description="What it is where it is left out.")
-    choices: list[str] = Field(description="Of a text; none: any.")
+    default: Any = Field(default=None, description="Default value.")
+    choices: list[str] = Field(description="Pattern of a text. Absent: any text.")
     nullable: bool
     example: Any = None
 
 
 class PromisesModel(BaseModel):
-    """The laws that a merge keeps, in any order, repetition and tree."""
+    """The laws of merging, for any order, repetition and merge tree."""
 
     idempotent: bool = Field(
-        description="What was merged before changes nothing when it is merged again. This service "
-        "relies on it: a stream cannot be of a family without."
+        description="Merging a sketch again changes nothing. The server requires this of every "
+        "family."
     )
     canonical: bool = Field(description="Equal sets of observations give equal bytes.")
-    lossless: bool = Field(description="A merge holds what a single sketch of all would hold.")
+    lossless: bool = Field(description="A merge equals a single sketch of all rows.")
     conflicts: bool = Field(
         default=False,
-        description="Two sketches of one stream may contradict each other; the later is refused.",
+        description="Two sketches of one stream may contradict each other. The server rejects "
+        "the later one.",
     )
 
 
@@ -159,10 +155,10 @@ class FamiliesResponse(BaseModel):
 @router.get(
     "/v1/families",
     tags=["queries"],
-    summary="What families there are",
+    summary="List the sketch families",
     dependencies=[Depends(reads)],
     response_model=FamiliesResponse,
-    responses={304: {"description": "It is the one that If-None-Match names."}},
+    responses={304: {"description": "Unchanged since the response that If-None-Match names."}},
 )
 async def get_families(request: Request) -> Response:
     """Stream parameters in each family, the content of their rows, and their aggregates with

@@ -25,26 +25,33 @@ router = APIRouter(route_class=JsonRoute, tags=["functions"])
 _BODY = {"content": {"application/json": {"schema": {"type": "object"}}}, "required": True}
 
 FunctionName = Annotated[
-    str, Path(pattern=schemas.STREAM, description="As names of streams are.", examples=["skew"])
+    str,
+    Path(
+        pattern=schemas.STREAM, description="The same rules as for stream names.", examples=["skew"]
+    ),
 ]
 
 
 class FunctionFound(BaseModel):
-    """The result that the hub vouches for."""
+    """The result that the hub guarantees."""
 
-    certain: bool = Field(description="The guarantee holds now: every source was heard.")
-    value: float | None = Field(description="As the round began. Null before the first round.")
-    low: float | None = Field(description="The least that it may be now.")
-    high: float | None = Field(description="The most that it may be now. Null: no bound.")
-    frequent: list[int] | None = Field(description="Keys that are called frequent.")
+    certain: bool = Field(description="The guarantee holds now: every source has reported.")
+    value: float | None = Field(
+        description="At the beginning of the round. Null before the first round."
+    )
+    low: float | None = Field(description="Guaranteed lower bound of the present value.")
+    high: float | None = Field(
+        description="Guaranteed upper bound of the present value. Null: no bound."
+    )
+    frequent: list[int] | None = Field(description="Frequent keys.")
     silent: list[str] = Field(
-        description="Sources that were not heard in this round, or not within the lease."
+        description="Sources without a report in this round or within the lease."
     )
     messages: int = Field(description="Messages in both directions, and posts.")
     arrivals: int = Field(description="Events that the sources reported.")
     posts: bool = Field(
-        description="Messages would cost more than the events: the sources post their sketches, "
-        "and the result is read from these."
+        description="Messages would cost more than the events, so the sources post their "
+        "sketches and the server reads the result from these."
     )
     costly: bool = Field(
         description="The messages outnumber the events, and the sources cannot post, because the "
@@ -57,7 +64,7 @@ class FunctionModel(BaseModel):
 
     function: str = Field(description="Its name.")
     spec: dict[str, Any] = Field(description="As it was defined, in its normal form.")
-    epoch: int = Field(description="Another one when it is defined again.")
+    epoch: int = Field(description="Changes when the function is defined again.")
     found: FunctionFound
 
 
@@ -77,7 +84,8 @@ class Exchanged(BaseModel):
     )
     posts: bool | None = Field(
         default=None,
-        description="With the definition: whether the source posts its sketches in this epoch.",
+        description="Together with the definition: whether the source posts its sketches in this "
+        "epoch.",
     )
 
 
@@ -94,18 +102,18 @@ TheFunctions = Annotated[Functions, Depends(_functions)]
     summary="Define a function across sources",
     dependencies=[Depends(administers), Depends(json_only)],
     response_model=FunctionModel,
-    response_description="The same function is there already, or it was defined again.",
+    response_description="The same function exists, or it was defined again.",
     responses={
-        201: {"description": "It is new.", "model": FunctionModel},
+        201: {"description": "Created.", "model": FunctionModel},
         **problems(
             s404="No such stream, or no such second stream.",
-            s409="There are as many functions as there may be.",
+            s409="The number of functions is at its limit.",
             s413="The body is too long.",
             s415="The body is not JSON.",
             s422="A field is unknown, missing or outside its domain, the stream counts no keys, or "
             "the webhook is not allowed.",
-            s429="The caller has as many questions under way as it may, or all have.",
-            s503="The journal is out of reach; it may or may not have happened.",
+            s429="Too many queries are running, for this caller or in total.",
+            s503="The journal is unreachable. The change may have been stored or not.",
         ),
     },
     openapi_extra={"requestBody": _BODY | {"description": "`FunctionSpec(...).to_dict()`."}},
@@ -136,7 +144,7 @@ async def put_function(
     responses=problems(
         s404="No such stream, or no such function.",
         s422="A name is outside its domain.",
-        s503="The journal is out of reach.",
+        s503="The journal is unreachable.",
     ),
 )
 async def get_function(
@@ -154,7 +162,7 @@ async def get_function(
     responses=problems(
         s404="No such stream.",
         s422="The name is outside its domain.",
-        s503="The journal is out of reach.",
+        s503="The journal is unreachable.",
     ),
 )
 async def list_functions(stream: TheStream, functions: TheFunctions) -> FunctionList:
@@ -171,7 +179,7 @@ async def list_functions(stream: TheStream, functions: TheFunctions) -> Function
     responses=problems(
         s404="No such stream, or no such function.",
         s422="A name is outside its domain.",
-        s503="The journal is out of reach; it may or may not have happened.",
+        s503="The journal is unreachable. The change may have been stored or not.",
     ),
 )
 async def delete_function(
@@ -183,7 +191,7 @@ async def delete_function(
 
 @router.post(
     "/v1/streams/{name}/functions/{function}/exchange",
-    summary="Exchange messages of a source",
+    summary="Exchange messages with a source",
     dependencies=[Depends(writes), Depends(json_only)],
     response_model=Exchanged,
     response_model_exclude_none=True,
@@ -193,9 +201,9 @@ async def delete_function(
         s404="No such stream, or no such function.",
         s413="The body is too long.",
         s415="The body is not JSON.",
-        s422="A field or message is outside its domain, or the source takes no part.",
-        s429="Other sources exchange too much; repeat it later.",
-        s503="The journal is out of reach; repeat it.",
+        s422="A field or message is outside its domain, or the source does not participate.",
+        s429="Other sources use the capacity for exchanges. Repeat the request later.",
+        s503="The journal is unreachable. Repeat the request.",
     ),
     openapi_extra={
         "requestBody": _BODY

@@ -76,12 +76,12 @@ _Bucket = Annotated[
     Query(
         min_length=1,
         max_length=_MOST_STREAMS * 101,
-        description="Name of the stream, or names, parted by commas.",
+        description="Name of the stream, or several names separated by commas.",
     ),
 ]
 _Precision = Annotated[
     Literal["n", "ns", "u", "us", "ms", "s", "m", "h"],
-    Query(description="Of the times of the lines; the first version has `n`, `u`, `m`, too."),
+    Query(description="Unit of the times in the lines. Version 1 also accepts `n`, `u`, `m`."),
 ]
 _Precision3 = Annotated[
     Literal[
@@ -97,37 +97,37 @@ _Precision3 = Annotated[
         "ms",
         "s",
     ],
-    Query(description="Of the times of the lines. `auto`: by the size of the first one."),
+    Query(description="Unit of the times in the lines. `auto`: by the size of the first time."),
 ]
 _AcceptPartial = Annotated[
     bool,
-    Query(description="Store the sound lines where others are refused; `false`: all or none."),
+    Query(description="Store the valid lines if others are rejected. `false`: all or none."),
 ]
 _Source = Annotated[
     str | None,
-    Query(pattern=schemas.SOURCE, description="Who sends; `influx`, if not given."),
+    Query(pattern=schemas.SOURCE, description="Name of the source. Default: `influx`."),
 ]
 _CheckUnits = Annotated[
     bool,
     Query(
-        description="Refuse a body if its times are dates of another unit: nearly all, or of the "
-        "first post to a stream some."
+        description="Reject a body if its times are dates in another unit: nearly all times, or "
+        "some times in the first post to a stream."
     ),
 ]
 _WRITE: dict[str, Any] = {
     "tags": ["observations"],
     "status_code": HTTPStatus.NO_CONTENT,
     "response_class": Response,
-    "response_description": "All lines that are of the stream by its maps are on stable storage.",
+    "response_description": "The server has stored all lines that the stream's mappings select.",
     "responses": problems(
-        s400="Some lines were refused, and the others stored (`partial write`); or the stream has "
-        "no map of the format, or a parameter is missing or outside its domain.",
-        s403="The source was revoked, or a stream is not in the scope of the key.",
+        s400="Some lines were rejected and the others stored (`partial write`). Or the stream "
+        "has no mapping for the format, or a parameter is missing or outside its domain.",
+        s403="The source was revoked, or a stream is outside the key's scope.",
         s404="No such stream.",
         s413="The body is too long, or has too many readings.",
-        s503="Too much waits to be written, or the journal is out of reach; send it again after "
-        "Retry-After.",
-        s507="There is no room for its rows, or for another source.",
+        s503="Too many posts wait to be written, or the journal is unreachable. Send the request "
+        "again after Retry-After.",
+        s507="There is no capacity for its rows, or for another source.",
     ),
     "openapi_extra": {
         "requestBody": {
@@ -184,7 +184,9 @@ async def write_lines_of_database_3(
     request: Request,
     precision: _Precision3 = "auto",
     accept_partial: _AcceptPartial = True,
-    no_sync: Annotated[bool, Query(description="Ignored: lines are on stable storage.")] = False,
+    no_sync: Annotated[
+        bool, Query(description="Ignored. Stored lines are always on disk.")
+    ] = False,
     source: _Source = None,
     check_units: _CheckUnits = True,
 ) -> Response:
@@ -206,7 +208,9 @@ async def write_lines_3(
     request: Request,
     precision: _Precision3 = "auto",
     accept_partial: _AcceptPartial = True,
-    no_sync: Annotated[bool, Query(description="Ignored: lines are on stable storage.")] = False,
+    no_sync: Annotated[
+        bool, Query(description="Ignored. Stored lines are always on disk.")
+    ] = False,
     source: _Source = None,
     check_units: _CheckUnits = True,
 ) -> Response:
@@ -346,12 +350,12 @@ def _read(
 @router.post(
     "/query",
     tags=["observations"],
-    summary="Let a client create its database",
+    summary="Accept a client's request to create its database",
     dependencies=[Depends(writes)],
-    responses=problems(s400="Anything else is asked."),
+    responses=problems(s400="The request has any other query."),
     openapi_extra={
         "requestBody": {
-            "description": "The form `q=CREATE DATABASE ...`, which may be in the URL as well.",
+            "description": "The form `q=CREATE DATABASE ...`. It may also be in the URL.",
             "content": {"application/x-www-form-urlencoded": {"schema": {"type": "object"}}},
         }
     },
@@ -381,7 +385,7 @@ async def create_database(request: Request) -> dict[str, Any]:
 @router.get(
     "/ping",
     tags=["service"],
-    summary="Whether a client of InfluxDB reaches anybody",
+    summary="Respond to an InfluxDB client's ping",
     status_code=HTTPStatus.NO_CONTENT,
     response_class=Response,
 )

@@ -61,29 +61,30 @@ class KeyCreation(RequestModel):
     """A new key."""
 
     role: Role = Field(
-        strict=False, description="`read` < `write` < `admin`; each includes those before it."
+        strict=False, description="`read` < `write` < `admin`. Each role includes the earlier ones."
     )
     scope: list[ScopeEntry] = Field(
         min_length=1,
         max_length=SCOPE_ENTRIES,
-        description="Names of streams, or globs: `*`, `?`, `[a-z]`. `*` alone is every stream.",
+        description="Stream names or globs: `*`, `?`, `[a-z]`. `*` alone is every stream.",
         examples=[["ward-*"]],
     )
     label: str = Field(
         default="",
         max_length=LABEL_LENGTH,
         pattern=LABEL,
-        description="For people; no control characters.",
+        description="A label for people, without control characters.",
     )
     expires_in_s: int | None = Field(
-        default=None, ge=1, le=100 * _YEAR_S, description="Valid for so long; null: for ever."
+        default=None, ge=1, le=100 * _YEAR_S, description="Lifetime in seconds. Null: no expiry."
     )
     max_streams: int | None = Field(
         default=None,
         ge=0,
         le=1 << 32,
-        description="It creates no stream while its scope has so many; null: no such limit. Not of "
-        "role `admin`, which could make itself another key.",
+        description="Stream limit: the key cannot create a stream while its scope has this many. "
+        "Null: no limit. Not allowed for the role `admin`, which can create other "
+        "keys.",
     )
 
 
@@ -94,7 +95,7 @@ class KeyRotation(RequestModel):
         default=3600,
         ge=0,
         le=30 * 86_400,
-        description="How long the old secret is still taken. 0 if it was stolen.",
+        description="Time for which the old secret stays valid. Use 0 if it was stolen.",
     )
 
 
@@ -109,17 +110,17 @@ class KeyState(BaseModel):
     created: datetime
     expires: datetime | None
     previous_secret_until: datetime | None = Field(
-        description="After a rotation: how long the secret before it is taken."
+        description="After a rotation: the time until which the old secret is valid."
     )
     last_used: datetime | None = Field(
-        description="As far as the process that answers knows, since it started."
+        description="Last use since the start of the responding process."
     )
 
 
 class NewKey(KeyState):
     """A key with its secret. The server shows the secret once."""
 
-    key: str = Field(description="Keep it: it cannot be read again.")
+    key: str = Field(description="Store it now. The server does not show it again.")
 
 
 class KeyList(BaseModel):
@@ -130,7 +131,7 @@ class KeyList(BaseModel):
 
 @router.post(
     "/v1/keys",
-    summary="Make a key",
+    summary="Create a key",
     status_code=HTTPStatus.CREATED,
     dependencies=[Depends(json_only)],
     responses=problems(
@@ -175,14 +176,14 @@ async def list_keys(caller: Administers, cache: TheKeys) -> KeyList:
 
 
 class CallerState(BaseModel):
-    """The caller, as this server sees it."""
+    """The caller's role and scope."""
 
-    prefix: str | None = Field(description="Of its key; null where no key is asked for.")
+    prefix: str | None = Field(description="Prefix of its key. Null if the server requires no key.")
     role: Role
     scope: list[str]
 
 
-@router.get("/v1/caller", summary="What the caller may do")
+@router.get("/v1/caller", summary="Get the caller's permissions")
 async def get_caller(caller: Reads) -> CallerState:
     """The role and the scope of the request's key, or of all callers if the server requires no
     key.
@@ -195,7 +196,7 @@ async def get_caller(caller: Reads) -> CallerState:
     summary="Revoke a key",
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(
-        s404="No key of this prefix, or its scope is not within that of the key that asks.",
+        s404="No such key, or its scope is not within the scope of the caller's key.",
         s422="The prefix is not eight characters.",
     ),
 )
@@ -211,8 +212,8 @@ async def delete_key(prefix: Prefix, caller: Administers, cache: TheKeys) -> Non
     summary="Give a key a new secret",
     dependencies=[Depends(json_only)],
     responses=problems(
-        s404="No key of this prefix, or its scope is not within that of the key that asks.",
-        s409="Somebody else changed or revoked the key at the same time.",
+        s404="No such key, or its scope is not within the scope of the caller's key.",
+        s409="Another request changed or revoked the key at the same time.",
         s413="The body is too long.",
         s415="The body is not JSON.",
         s422="The prefix or the time is outside its domain.",

@@ -48,22 +48,23 @@ async def _place(request: Request, caller: Reads) -> AsyncIterator[None]:
 @router.get(
     "/v1/streams/{name}/live",
     tags=["queries"],
-    summary="Ask again and again",
+    summary="Subscribe to query results",
     dependencies=[Depends(_place)],
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "Server-sent events: `answer`, the JSON that a query is answered with, "
-            "its entity tag as the id; `problem`, why there are no more.",
+            "description": "Server-sent events. `answer`: the JSON of a query response, with its "
+            "entity tag as the id. `problem`: the reason for the end of the "
+            "events.",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
         **problems(
             s403="The key may not read the stream.",
-            s404="No such stream, or nothing came from one of the sources.",
-            s409="`after` is of a stream that was deleted since, or of no post.",
-            s422="The request is malformed or beyond a limit, or cannot be answered.",
-            s429="As many live connections are open as there may be, or as one key may have; or as "
-            "many questions are under way.",
+            s404="No such stream, or no posts from one of the sources.",
+            s409="`after` belongs to a deleted stream or to no post.",
+            s422="The request is malformed or beyond a limit, or has no result.",
+            s429="Too many live connections are open, in total or for this key, or too many "
+            "queries are running.",
         ),
     },
 )
@@ -74,10 +75,10 @@ async def get_live(
     http: Request,
     caller: Reads,
     interval_s: Annotated[
-        float, Query(ge=0.2, le=3600, description="Seconds between two answers.")
+        float, Query(ge=0.2, le=3600, description="Seconds between two results.")
     ] = 1.0,
     last_event_id: Annotated[
-        str | None, Header(description="The entity tag of the answers that the client has.")
+        str | None, Header(description="The entity tag of the client's stored results.")
     ] = None,
 ) -> Response:
     """The results now, and again after each change. Queries without `now` follow the server's

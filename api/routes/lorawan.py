@@ -46,20 +46,24 @@ class PostedMessage(BaseModel):
     stream: str
     source: str
     token: str | None = Field(
-        description="A query that names it sees these readings; null where none was taken."
+        description="A query with this token as `after` includes these readings. Null if the "
+        "server accepted none."
     )
-    rows: int = Field(description="Readings that were taken.")
-    retained: int = Field(description="New to what the source has posted, and held.")
-    already_retained: int = Field(description="Held before: the message is a copy.")
-    below_watermark: int = Field(description="Taken and too old to be held.")
+    rows: int = Field(description="Accepted readings.")
+    retained: int = Field(
+        description="Observations that are new in this source's posts and retained."
+    )
+    already_retained: int = Field(description="Duplicates: the server has these readings already.")
+    below_watermark: int = Field(
+        description="Accepted observations that are too old to be retained."
+    )
     skipped: dict[str, int] = Field(
-        description="What is not of this stream, by kind: `event` or `simulated` (no uplink), "
-        "`where` (another application), `no value`."
+        description="Skipped messages, by kind: `event` or `simulated` (not an uplink), `where` "
+        "(another application), `no value`."
     )
-    refused: list[str] = Field(description="What was not taken of it, and why.")
+    refused: list[str] = Field(description="Rejected readings, with reasons.")
     warnings: list[str] = Field(
-        description="What is suspicious: gateways whose clock is wrong, readings that replaced "
-        "others."
+        description="Suspicious facts: gateways with a wrong clock, readings that replaced others."
     )
 
 
@@ -69,22 +73,23 @@ class PostedMessage(BaseModel):
     summary="Post an event of a LoRaWAN network server",
     dependencies=[Depends(writes), Depends(json_only)],
     response_model=PostedMessage,
-    response_description="What was taken of it is on stable storage; what is no uplink is skipped.",
+    response_description="The accepted readings are stored. Messages that are not uplinks are "
+    "skipped.",
     responses=problems(
         s403="The source was revoked.",
         s404="No such stream.",
         s413="The body is too long.",
         s415="The body is not JSON.",
-        s422="The stream has no map of the format, or the message is an uplink and nothing of it "
-        "was taken; each reason is listed.",
-        s503="The journal is out of reach, or too much waits to be written; send it again after "
-        "Retry-After.",
-        s507="There is no room for its rows, or for another source.",
+        s422="The stream has no mapping for the format, or the message is an uplink without an "
+        "accepted reading, and the problem lists each reason.",
+        s503="The journal is unreachable, or too many posts wait to be written. Send the request "
+        "again after Retry-After.",
+        s507="There is no capacity for its rows, or for another source.",
     ),
     openapi_extra={
         "requestBody": {
             "required": True,
-            "description": "An event as the integration of the network server posts it.",
+            "description": "An event as the network server's integration posts it.",
             "content": {"application/json": {"schema": {"type": "object"}}},
         }
     },
@@ -101,11 +106,14 @@ async def post_lorawan(
     ],
     event: Annotated[
         str,
-        Query(max_length=100, description="Of ChirpStack, which adds it; `up` is an uplink."),
+        Query(max_length=100, description="ChirpStack adds it. `up` is an uplink."),
     ] = "up",
     source: Annotated[
         str | None,
-        Query(pattern=schemas.SOURCE, description="Who sends; the name of the format, if not."),
+        Query(
+            pattern=schemas.SOURCE,
+            description="Name of the source. Default: the name of the format.",
+        ),
     ] = None,
 ) -> PostedMessage:
     """For ChirpStack's HTTP integration and webhooks from The Things Stack, unchanged. Device,

@@ -58,19 +58,21 @@ MonitorName = Annotated[
     str,
     Path(
         pattern=schemas.STREAM,
-        description="As names of streams are.",
+        description="The same rules as for stream names.",
         examples=["too-many"],
     ),
 ]
 
 
 class SiteState(BaseModel):
-    """A source that takes part, so that it may hold rows back."""
+    """A participating source. It may hold rows back."""
 
     source: str
-    silent: bool = Field(description="Nothing is known of it now, and it cannot be vouched for.")
+    silent: bool = Field(
+        description="The source has no current report, so the state does not cover it."
+    )
     lease_until: float | None = Field(description="End of its lease, in seconds since 1970.")
-    allowance: float = Field(description="What it may hold unposted, at most.")
+    allowance: float = Field(description="Maximum weight that it may hold back.")
     last_report: float | None = Field(description="In seconds since 1970.")
 
 
@@ -80,17 +82,18 @@ class AlertState(BaseModel):
     phase: Literal["inactive", "pending", "firing"]
     since: float = Field(description="In seconds since 1970.")
     cleared: float | None = Field(
-        description="Of one that fires: since when the condition is gone; null while it is not."
+        description="For a firing group: the time since which its condition is false. Null while "
+        "it is true."
     )
 
 
 class ExpectedPosts(BaseModel):
-    """The reports that a monitor costs in one lifetime of its decay. Null: without bound."""
+    """Number of reports for a monitor in one lifetime of its decay. Null: no bound."""
 
     lifetime_s: float
     near: float | None = Field(description="Posts, while the aggregate is near the threshold.")
-    renewals: float | None = Field(description="Reports that only keep leases, at most.")
-    without: float | None = Field(description="Posts if every row were posted at once.")
+    renewals: float | None = Field(description="Maximum number of reports that only renew leases.")
+    without: float | None = Field(description="Posts if sources posted every row at once.")
 
 
 class GroupCounts(BaseModel):
@@ -100,7 +103,9 @@ class GroupCounts(BaseModel):
     uncertain: int
     calm: int
     untracked: int = Field(description="Groups without a state, because the limit is reached.")
-    untracked_firing: int = Field(description="How many of these have reached the threshold.")
+    untracked_firing: int = Field(
+        description="Number of listed rows that have reached the threshold."
+    )
 
 
 class GroupState(BaseModel):
@@ -110,14 +115,15 @@ class GroupState(BaseModel):
     state: Literal["calm", "firing", "uncertain"]
     reason: str | None
     explanation: str = Field(description="The state in one sentence.")
-    since: float = Field(description="Since when it is so, in seconds since 1970.")
+    since: float = Field(description="Beginning of the state, in seconds since 1970.")
     alert: AlertState
     value: float | None
     lower: float | None
     upper: float | None
     rows: int = Field(description="Retained rows of the group.")
     gone: float | None = Field(
-        description="Since when the group has no rows, in seconds since 1970; null: it has some."
+        description="Time since which the group has no rows, in seconds since 1970. Null: it has "
+        "rows."
     )
 
 
@@ -127,41 +133,42 @@ class _Said(BaseModel):
     monitor: str
     state: Literal["calm", "firing", "uncertain"]
     reason: str | None = Field(
-        description="Why it is uncertain: `silent` sources, the `allowances` of sources, or the "
-        "interval of the `sketch`; null of others, and before the first evaluation."
+        description="Reason for `uncertain`: `silent` sources, the `allowances` of sources, or "
+        "the interval of the `sketch`. Null for other states, and before the first "
+        "evaluation."
     )
     explanation: str = Field(description="The state in one sentence.")
-    evaluated: float | None = Field(
-        description="When the state was found out, in seconds since 1970."
-    )
-    since: float = Field(description="Since when it is so, in seconds since 1970.")
+    evaluated: float | None = Field(description="Time of the evaluation, in seconds since 1970.")
+    since: float = Field(description="Beginning of the state, in seconds since 1970.")
     alert: AlertState
-    value: float | None = Field(description="The estimate, from what the server has.")
+    value: float | None = Field(description="The estimate from the posts at the server.")
     lower: float | None = Field(
-        description="Lower bound of the interval, with all that sources may hold back."
+        description="Lower bound of the interval, including all rows that sources may hold back."
     )
     upper: float | None = Field(
-        description="Upper bound of the interval, with all that sources may hold back."
+        description="Upper bound of the interval, including all rows that sources may hold back."
     )
     threshold: float
-    group_counts: GroupCounts | None = Field(description="Of a monitor with `by`; else null.")
+    group_counts: GroupCounts | None = Field(description="For a monitor with `by`. Otherwise null.")
 
 
 class MonitorState(_Said):
     """A monitor and its state."""
 
     groups: list[GroupState] = Field(
-        description="Of a monitor with `by`: the groups with a state, those that fire first."
+        description="For a monitor with `by`: the groups with a state, firing groups first."
     )
 
     spec: dict[str, Any] = Field(description="As it was defined, in its normal form.")
-    epoch: int = Field(description="Of its grants; another one when it is defined anew.")
-    pending_at_most: float = Field(description="What all sources may hold back together.")
+    epoch: int = Field(
+        description="Epoch of its grants. Changes when the monitor is defined again."
+    )
+    pending_at_most: float = Field(description="Weight that all sources together may hold back.")
     silent: list[str] = Field(
-        description="Sources that take part and have not reported within their lease."
+        description="Participating sources without a report within their lease."
     )
     sites: list[SiteState] = Field(
-        description="Sources that take part. Empty: none does, and the state is that of a query."
+        description="Participating sources. Empty: none, and the state is the result of a query."
     )
     expected: ExpectedPosts
 
@@ -176,20 +183,20 @@ class MonitorGlance(_Said):
     """A monitor in the list for all streams."""
 
     stream: str
-    silent: int = Field(description="How many sites nothing is known of now.")
+    silent: int = Field(description="Number of sources without a current report.")
 
 
 class HistoryState(BaseModel):
     """A monitor's past state."""
 
-    since: float = Field(description="When it began, in seconds since 1970.")
-    until: float | None = Field(
-        description="When it ended, in seconds since 1970; null: it is the present state."
-    )
+    since: float = Field(description="Beginning, in seconds since 1970.")
+    until: float | None = Field(description="End, in seconds since 1970. Null: the present state.")
     state: Literal["calm", "firing", "uncertain"]
     reason: str | None
     alert: Literal["inactive", "pending", "firing"]
-    value: float | None = Field(description="When the state began, as are the others.")
+    value: float | None = Field(
+        description="Beginning of the state, in the same form as the others."
+    )
     lower: float | None
     upper: float | None
     threshold: float | None
@@ -202,8 +209,8 @@ class MonitorHistory(BaseModel):
     monitor: str
     states: list[HistoryState]
     complete: bool = Field(
-        description="These are all states of that time that the server retains. Else `limit` cut "
-        "off the older ones."
+        description="True: these are all retained states of that time. False: `limit` cut off "
+        "older ones."
     )
 
 
@@ -271,18 +278,18 @@ def _read_group(given: str) -> str:
     summary="Define a monitor",
     dependencies=[Depends(administers), Depends(json_only)],
     response_model=MonitorState,
-    response_description="The same monitor is there already, or it was defined anew.",
+    response_description="The same monitor exists, or it was defined again.",
     responses={
-        201: {"description": "It is new.", "model": MonitorState},
+        201: {"description": "Created.", "model": MonitorState},
         **problems(
             s404="No such stream.",
-            s409="There are as many monitors as there may be.",
+            s409="The number of monitors is at its limit.",
             s413="The body is too long.",
             s415="The body is not JSON.",
-            s422="A field is unknown, missing or outside its domain, the family of the stream "
-            "cannot answer it with the promise, or the webhook is not allowed.",
-            s429="The caller has as many questions under way as it may, or all have.",
-            s503="The journal is out of reach; it may or may not have happened.",
+            s422="A field is unknown, missing or outside its domain, the stream's family does "
+            "not support the query with a guarantee, or the webhook is not allowed.",
+            s429="Too many queries are running, for this caller or in total.",
+            s503="The journal is unreachable. The change may have been stored or not.",
         ),
     },
     openapi_extra={"requestBody": _BODY | {"description": "`Threshold(...).to_dict()`."}},
@@ -313,7 +320,7 @@ async def put_monitor(
     responses=problems(
         s404="No such stream, or no such monitor.",
         s422="A name is outside its domain.",
-        s503="The journal is out of reach.",
+        s503="The journal is unreachable.",
     ),
 )
 async def get_monitor(
@@ -331,7 +338,7 @@ async def get_monitor(
     responses=problems(
         s404="No such stream.",
         s422="The name is outside its domain.",
-        s503="The journal is out of reach.",
+        s503="The journal is unreachable.",
     ),
 )
 async def list_monitors(stream: TheStream, monitors: TheMonitors) -> MonitorList:
@@ -347,7 +354,7 @@ async def list_monitors(stream: TheStream, monitors: TheMonitors) -> MonitorList
     response_model=MonitorGlances,
 )
 async def list_all_monitors(caller: Reads, monitors: TheMonitors) -> MonitorGlances:
-    """Each with its state, without its sources. At most `max_monitors`."""
+    """All monitors with their states, without their sources. At most `max_monitors`."""
     return MonitorGlances(
         monitors=[
             _glance(stream, watched) for stream, watched in monitors.every() if caller.sees(stream)
@@ -357,13 +364,13 @@ async def list_all_monitors(caller: Reads, monitors: TheMonitors) -> MonitorGlan
 
 @router.get(
     "/v1/streams/{name}/monitors/{monitor}/history",
-    summary="The states that a monitor had",
+    summary="List past states of a monitor",
     dependencies=[Depends(reads)],
     response_model=MonitorHistory,
     responses=problems(
         s404="No such stream, or no such monitor.",
         s422="A name or a parameter is outside its domain.",
-        s503="The journal is out of reach.",
+        s503="The journal is unreachable.",
     ),
 )
 async def get_history(
@@ -371,8 +378,8 @@ async def get_history(
     monitor: MonitorName,
     monitors: TheMonitors,
     aggregator: TheAggregator,
-    start: Annotated[str | None, _moment("from", "From this time on")] = None,
-    stop: Annotated[str | None, _moment("to", "Before this time; left out: now")] = None,
+    start: Annotated[str | None, _moment("from", "After this time")] = None,
+    stop: Annotated[str | None, _moment("to", "Before this time (default: now)")] = None,
     limit: Annotated[
         int, Query(ge=1, le=1000, description="Maximum number of states, the newest ones.")
     ] = 1000,
@@ -380,8 +387,8 @@ async def get_history(
         str | None,
         Query(
             max_length=8192,
-            description="Of a monitor with `by`: the states of this group, which is given as a "
-            "JSON object such as `by` of a group has.",
+            description="For a monitor with `by`: the states of this group, given as a JSON "
+            "object like `by` of a group.",
         ),
     ] = None,
 ) -> MonitorHistory:
@@ -407,7 +414,7 @@ async def get_history(
     responses=problems(
         s404="No such stream, or no such monitor.",
         s422="A name is outside its domain.",
-        s503="The journal is out of reach; it may or may not have happened.",
+        s503="The journal is unreachable. The change may have been stored or not.",
     ),
 )
 async def delete_monitor(stream: TheStream, monitor: MonitorName, monitors: TheMonitors) -> None:
@@ -422,14 +429,14 @@ async def delete_monitor(stream: TheStream, monitor: MonitorName, monitors: TheM
     summary="Report without a post",
     dependencies=[Depends(writes), Depends(json_only)],
     response_model=schemas.Granted,
-    response_description="What the site may hold unposted from now on.",
+    response_description="Weight that the source may hold back from now on.",
     responses=problems(
         s403="The source was revoked.",
         s404="No such stream.",
         s413="The body is too long.",
         s415="The body is not JSON.",
         s422="A field is unknown, missing or outside its domain.",
-        s503="The journal is out of reach; report again.",
+        s503="The journal is unreachable. Report again.",
     ),
     openapi_extra={
         "requestBody": _BODY
@@ -463,17 +470,18 @@ async def _place(request: Request, caller: Reads) -> AsyncIterator[None]:
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "Server-sent events. To a site (`source`): `define` with `monitor`, "
-            "`epoch` and `spec`, `recall` (post now), `function` (exchange now) and `gone`; to "
-            "others: `state`, `topk` (a list of other items or another certificate), `function` "
-            "and `gone`; to both `problem`, why there are no more.",
+            "description": "Server-sent events. With `source`: `define` with `monitor`, `epoch` "
+            "and `spec`, `recall` (post now), `function` (exchange now) and "
+            "`gone`. Otherwise: `state`, `topk` (a list with other items or "
+            "another certificate), `function` and `gone`. In both cases "
+            "`problem`: the reason for the end of the events.",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
         **problems(
             s403="The key may not read the stream.",
             s404="No such stream.",
             s422="The name or the source is outside its domain.",
-            s429="As many such connections are open as there may be, or as one key may have.",
+            s429="Too many such connections are open, in total or for this key.",
         ),
     },
 )
@@ -483,7 +491,7 @@ async def get_events(
     caller: Reads,
     monitors: TheMonitors,
     source: Annotated[
-        str | None, Query(pattern=schemas.SOURCE, description="The site that follows.")
+        str | None, Query(pattern=schemas.SOURCE, description="The source that follows the events.")
     ] = None,
 ) -> Response:
     """First the current states, then changes. An event may be lost. A source that misses one

@@ -50,11 +50,11 @@ _NAMES: tuple[_Verdict, ...] = get_args(_Verdict)
 class RefusedRow(BaseModel):
     """A rejected observation."""
 
-    row: int = Field(description="Which of the body, from 0; empty lines do not count.")
-    field: str = Field(description="The field at fault; `observation` for the row as a whole.")
-    reason: str = Field(description="What is wrong with it.")
-    value: Any = Field(default=None, description="What was given (shortened if long).")
-    expected: Any = Field(default=None, description="What it should be.")
+    row: int = Field(description="Index in the body, from 0. Empty lines do not count.")
+    field: str = Field(description="The invalid field. `observation` for the complete row.")
+    reason: str = Field(description="Description of the fault.")
+    value: Any = Field(default=None, description="The given value, shortened if long.")
+    expected: Any = Field(default=None, description="The expected value.")
 
 
 class PostedObservations(BaseModel):
@@ -63,25 +63,32 @@ class PostedObservations(BaseModel):
     stream: str
     source: str
     token: str | None = Field(
-        description="A query that names it sees these observations; null where none was taken."
+        description="A query with this token as `after` includes these observations. Null if the "
+        "server accepted none."
     )
     duplicate: bool = Field(
-        description="The same set of observations had been taken from this source before."
+        description="The source has posted the same set of observations before."
     )
     rows: int = Field(description="Observations in the body.")
-    retained: int = Field(description="New to what the source has posted, and held.")
-    already_retained: int = Field(description="Held before, or copies of others of this body.")
-    below_watermark: int = Field(description="Taken and too old to be held.")
+    retained: int = Field(
+        description="Observations that are new in this source's posts and retained."
+    )
+    already_retained: int = Field(
+        description="Duplicates of earlier observations, or of others in this body."
+    )
+    below_watermark: int = Field(
+        description="Accepted observations that are too old to be retained."
+    )
     refused: int = Field(description="Not taken.")
     verdicts: list[_Verdict] | None = Field(
-        default=None, description="Of each observation, in order; with `verdicts=rows`."
+        default=None, description="Status of each observation, in order, with `verdicts=rows`."
     )
     refusals: list[RefusedRow] = Field(
-        description=f"Observations that were refused, the first {REFUSALS_LISTED} of them."
+        description=f"Rejected observations, at most the first {REFUSALS_LISTED}."
     )
     warnings: list[str] = Field(
         default=[],
-        description="What is probably a mistake, such as times in another unit. Often empty.",
+        description="Probable mistakes, such as times in another unit. Often empty.",
     )
 
 
@@ -91,23 +98,26 @@ class ObservationParameters(BaseModel):
     source: schemas.SourceKey
     verdicts: Annotated[
         Literal["rows", "counts"],
-        Query(description="`rows`: a verdict on each observation; `counts`: how many of each."),
+        Query(
+            description="`rows`: a status for each observation. `counts`: the number of rows "
+            "with each status."
+        ),
     ] = "rows"
     first: schemas.IntervalFirst = None
     one_past: schemas.IntervalNext = None
     check_units: Annotated[
         bool,
         Query(
-            description="Refuse a post if its times are dates in another unit: nearly all, or of "
-            "the first one to a stream some."
+            description="Reject a post if its times are dates in another unit: nearly all times, "
+            "or some times in the first post to a stream."
         ),
     ] = True
     time_zone: Annotated[
         str | None,
         Query(
             max_length=100,
-            description="Of times that name no zone, such as `Europe/Berlin`. Without it texts "
-            "without a zone are rejected, and timestamps of Arrow are read as UTC.",
+            description="Zone of times without one, such as `Europe/Berlin`. Without it, texts "
+            "without a zone are rejected, and Arrow timestamps are read as UTC.",
         ),
     ] = None
 
@@ -119,21 +129,21 @@ _ROW = {
     "properties": {
         "value": {
             "type": ["number", "string", "null"],
-            "description": "A number; a text where the stream's `value_type` is `label`.",
+            "description": "A number, or a text if the stream's `value_type` is `label`.",
         },
         "weight": {"type": "integer", "default": 1},
         "time": {"type": "integer"},
         "id": _KEY,
         "start": {
             "type": "integer",
-            "description": "Of a series: when its counter began to count.",
+            "description": "For series: the time at which the counter began.",
         },
-        "entity": _KEY | {"description": "Of a series: what is sampled. Left out: the series."},
+        "entity": _KEY | {"description": "For series: the sampled entity. Default: the series."},
         "attributes": {
             "type": "object",
-            "description": "Of a series: texts or null, by the names that the stream declares.",
+            "description": "For series: texts or null, by the declared attribute names.",
         },
-        "key": _KEY | {"description": "Where a stream counts events of keys, in place of `id`."},
+        "key": _KEY | {"description": "Key of an event, for streams of keys. It replaces `id`."},
     },
 }
 _EXAMPLE = {"observations": [{"value": 21.5, "weight": 3, "time": 1700000000, "id": "t-7/4711"}]}
@@ -145,21 +155,21 @@ _EXAMPLE = {"observations": [{"value": 21.5, "weight": 3, "time": 1700000000, "i
     summary="Post raw observations",
     dependencies=[Depends(writes)],
     response_model=PostedObservations,
-    response_description="Those that were taken are on stable storage.",
+    response_description="The accepted observations are stored.",
     responses=problems(
         s403="The source was revoked.",
         s404="No such stream.",
-        s409="Numbers of its interval came before, in another one or with another body.",
+        s409="Numbers in its interval are already used, in another interval or with another body.",
         s413="The body is too long, or has too many observations.",
         s415="The body is neither JSON, NDJSON nor an Arrow stream.",
-        s422="The body as a whole cannot be read, or `source`, `first` or `next` is missing or "
-        "outside its domain; or the stream is empty and the times are probably not in its unit; or "
-        "every observation was refused, which is told beside the members of any problem as in the "
-        "answer to a post.",
-        s429="Too much waits to be written, or too many rows are being taken; send it again after "
-        "Retry-After.",
-        s503="The journal is out of reach; nothing was acknowledged, send it again.",
-        s507="There is no room for its rows, for another source, or for another entry.",
+        s422="The body cannot be read, or `source`, `first` or `next` is missing or outside its "
+        "domain. Or the stream is empty and the times are probably not in its unit. Or "
+        "every observation was rejected, and the problem has the members of a post's "
+        "response in addition.",
+        s429="Too many posts wait to be written, or too many rows are in progress. Send the "
+        "request again after Retry-After.",
+        s503="The journal is unreachable. Nothing was acknowledged. Send the request again.",
+        s507="There is no capacity for its rows, for another source, or for another entry.",
     ),
     openapi_extra={
         "requestBody": {

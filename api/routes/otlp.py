@@ -81,28 +81,28 @@ router = APIRouter(route_class=understood_by(_answer))
 @router.post(
     "/v1/streams/{name}/otlp/v1/metrics",
     tags=["observations"],
-    summary="Post metrics of OpenTelemetry",
+    summary="Post OpenTelemetry metrics",
     dependencies=[Depends(writes)],
     response_class=Response,
     responses={
         200: {
-            "description": "All data points that are of the stream by its maps are on stable "
-            "storage, but for those that `partial_success` counts.",
+            "description": "The server has stored all data points that the stream's mappings "
+            "select, except those counted in `partial_success`.",
             "content": {
                 _PROTOBUF: {"schema": {"type": "string", "format": "binary"}},
                 _JSON: {"schema": {"type": "object"}},
             },
         },
         **problems(
-            s400="The body cannot be read, or the stream has no map of the format.",
+            s400="The body cannot be read, or the stream has no mapping for the format.",
             s403="The source was revoked.",
             s404="No such stream.",
-            s413="The body is too long, or gives too many readings.",
+            s413="The body is too long, or has too many readings.",
             s415="The body is neither protobuf nor JSON.",
             s501="The package `opentelemetry-proto` is not installed here.",
-            s503="Too much waits to be written, or the journal is out of reach; send it again "
-            "after Retry-After.",
-            s507="There is no room for its rows, or for another source.",
+            s503="Too many posts wait to be written, or the journal is unreachable. Send the "
+            "request again after Retry-After.",
+            s507="There is no capacity for its rows, or for another source.",
         ),
     },
     openapi_extra={
@@ -123,13 +123,13 @@ async def post_metrics(
     stream: TheStream,
     settings: TheSettings,
     source: Annotated[
-        str, Query(pattern=schemas.SOURCE, description="Who sends; `otlp`, if not given.")
+        str, Query(pattern=schemas.SOURCE, description="Name of the source. Default: `otlp`.")
     ] = "otlp",
     check_units: Annotated[
         bool,
         Query(
-            description="Refuse a body if its times are no nanoseconds: nearly all, or of the "
-            "first post to a stream some."
+            description="Reject a body if its times are not nanoseconds: nearly all times, or "
+            "some times in the first post to a stream."
         ),
     ] = True,
 ) -> Response:

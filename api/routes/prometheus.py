@@ -33,7 +33,12 @@ router = APIRouter(route_class=JsonRoute, tags=["queries"])
 _REFUSALS = (ServiceError, DecaySketchError, ForbiddenError)
 
 QuestionName = Annotated[
-    str, Path(pattern=schemas.STREAM, description="As names of streams are.", examples=["mean_1h"])
+    str,
+    Path(
+        pattern=schemas.STREAM,
+        description="The same rules as for stream names.",
+        examples=["mean_1h"],
+    ),
 ]
 
 
@@ -43,8 +48,7 @@ class QuestionState(BaseModel):
     name: str
     set: str
     query: dict[str, Any] | None = Field(
-        description="As it was configured; null where it is about a stream that is not in the "
-        "scope of the key."
+        description="As it was configured. Null if its stream is outside the key's scope."
     )
 
 
@@ -65,22 +69,23 @@ Defined = Annotated[QuestionDefinition, Depends(asked_in_body(QuestionDefinition
 
 @router.put(
     "/v1/streams/{name}/questions/{question}",
-    summary="Configure a question",
+    summary="Save a query",
     dependencies=[Depends(administers), Depends(json_only)],
     response_model=QuestionState,
-    response_description="It was there, and is this one now.",
+    response_description="Replaced.",
     responses={
-        201: {"description": "It is new.", "model": QuestionState},
+        201: {"description": "Created.", "model": QuestionState},
         **problems(
-            s403="The key may not administer the stream, or see another one that is asked about.",
+            s403="The key may not administer the stream, or may not read another stream in the "
+            "query.",
             s404="No such stream.",
-            s409="There are as many configured questions as there may be.",
+            s409="The number of saved queries is at its limit.",
             s413="The body is too long.",
             s415="The body is not JSON.",
-            s422="A field is unknown, missing or outside its domain, the family of the stream does "
-            "not answer it, or its unit of time has no clock.",
-            s429="The caller has as many questions under way as it may, or all have.",
-            s503="The journal is out of reach; it may or may not have happened.",
+            s422="A field is unknown, missing or outside its domain, the stream's family does "
+            "not support the query, or its time unit has no clock.",
+            s429="Too many queries are running, for this caller or in total.",
+            s503="The journal is unreachable. The change may have been stored or not.",
         ),
     },
     openapi_extra=body_described(QuestionDefinition),
@@ -108,12 +113,12 @@ async def put_question(
 
 @router.get(
     "/v1/streams/{name}/questions",
-    summary="List the configured questions",
+    summary="List the saved queries",
     response_model=QuestionList,
     responses=problems(
         s404="No such stream.",
         s422="The name is outside its domain.",
-        s503="The journal is out of reach.",
+        s503="The journal is unreachable.",
     ),
 )
 async def list_questions(
@@ -126,13 +131,13 @@ async def list_questions(
 
 @router.delete(
     "/v1/streams/{name}/questions/{question}",
-    summary="Delete a configured question",
+    summary="Delete a saved query",
     dependencies=[Depends(administers)],
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(
-        s404="No such stream, or no such question.",
+        s404="No such stream, or no such saved query.",
         s422="A name is outside its domain.",
-        s503="The journal is out of reach; it may or may not have happened.",
+        s503="The journal is unreachable. The change may have been stored or not.",
     ),
 )
 async def delete_question(
@@ -144,7 +149,7 @@ async def delete_question(
 
 @router.get(
     "/v1/streams/{name}/prometheus",
-    summary="Scrape the configured questions",
+    summary="Scrape the saved queries",
     dependencies=[Depends(reads)],
     response_class=Response,
     responses={
@@ -153,10 +158,10 @@ async def delete_question(
             "content": {"text/plain": {"schema": {"type": "string"}}},
         },
         **problems(
-            s404="No such stream, or no question of the set.",
+            s404="No such stream, or no saved query in the set.",
             s422="The name is outside its domain.",
-            s429="The caller has as many questions under way as it may, or all have.",
-            s503="The journal is out of reach.",
+            s429="Too many queries are running, for this caller or in total.",
+            s503="The journal is unreachable.",
         ),
     },
 )
@@ -167,10 +172,14 @@ async def get_prometheus(
     http: Request,
     chosen: Annotated[
         str | None,
-        Query(alias="set", pattern=schemas.STREAM, description="Those of this set; else all."),
+        Query(
+            alias="set",
+            pattern=schemas.STREAM,
+            description="Only queries in this set. Default: all.",
+        ),
     ] = None,
 ) -> Response:
-    """Results at this moment. The response omits a query without a result, and names it in
+    """Results at this time. The response omits a query without a result, and names it in
     `decaysketch_answer_error`.
     """
     found = await configured.of_stream(stream)

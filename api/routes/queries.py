@@ -81,7 +81,7 @@ async def _wanted(
         Form | None,
         Query(
             alias="format",
-            description="How the answers are written, for who cannot set `Accept`: `json`, `csv` "
+            description="Output format, for clients that cannot set `Accept`: `json`, `csv` "
             "(`text/csv`) or `arrow` (`application/vnd.apache.arrow.stream`).",
         ),
     ] = None,
@@ -94,7 +94,7 @@ async def _wanted(
         ),
     ] = None,
     if_none_match: Annotated[
-        str | None, Header(description="Entity tags of answers that the client has.")
+        str | None, Header(description="Entity tags of the client's stored results.")
     ] = None,
 ) -> _Wanted:
     headers = http.headers
@@ -107,8 +107,8 @@ Wanted = Annotated[_Wanted, Depends(_wanted)]
 Now = Annotated[
     Time | None,
     Query(
-        description="The time of queries that name none, in the stream's `time_unit`: so that "
-        "several requests, as for parts of a table, are about the same."
+        description="Default time of the queries, in the stream's `time_unit`. Several requests, "
+        "as for parts of a table, then have the same time."
     ),
 ]
 
@@ -116,30 +116,33 @@ _TABLE = {"schema": {"type": "string"}}
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 _WRITTEN: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "The answers, as JSON or as a table of a row for each estimate.",
+        "description": "The results, as JSON or as a table with a row for each estimate.",
         "content": {"text/csv": _TABLE, "application/vnd.apache.arrow.stream": _BYTES},
     }
 }
 _ANSWERED: dict[int | str, dict[str, Any]] = _WRITTEN | {
-    304: {"description": "The answers are those that If-None-Match names; nothing was computed."}
+    304: {
+        "description": "The results are unchanged since the response that If-None-Match names. "
+        "Nothing was computed."
+    }
 }
 _REFUSED = problems(
     s403="The key may not read the stream.",
-    s404="No such stream, or nothing came from one of the sources.",
-    s409="`after` is of a stream that was deleted since, or of no post.",
+    s404="No such stream, or no posts from one of the sources.",
+    s409="`after` belongs to a deleted stream or to no post.",
     s413="The body is too long.",
     s415="The body is not JSON.",
     s422="A query is malformed or beyond a limit, names an aggregate that the family does not "
-    "have, or asks for what was discarded at every level.",
-    s429="The caller has as many questions under way as it may, or all have.",
-    s503="What `after` names did not arrive here in time; ask again.",
+    "have, or needs rows that every level has discarded.",
+    s429="Too many queries are running, for this caller or in total.",
+    s503="The post in `after` did not arrive here in time. Repeat the request.",
 )
 
 
 @router.post(
     "/v1/streams/{name}/query",
     tags=["queries"],
-    summary="Ask for decayed aggregates",
+    summary="Query decayed aggregates",
     dependencies=[Depends(reads), Depends(json_only)],
     response_model=QueryResponse,
     responses={**_ANSWERED, **_REFUSED},
@@ -162,13 +165,13 @@ async def post_query(
 @router.get(
     "/v1/streams/{name}/query",
     tags=["queries"],
-    summary="Ask by a URL alone",
+    summary="Query by URL",
     dependencies=[Depends(reads)],
     response_model=QueryResponse,
     responses={
         **_ANSWERED,
-        206: {"description": "The part of a table that `Range` asks for."},
-        **problems(s416="The range begins after the last byte."),
+        206: {"description": "The part of a table that `Range` selects."},
+        **problems(s416="The range starts beyond the last byte."),
         **{s: _REFUSED[s] for s in (403, 404, 409, 422, 429, 503)},
     },
 )
@@ -196,15 +199,15 @@ async def get_query(
 @router.post(
     "/v1/query",
     tags=["queries"],
-    summary="Ask several streams as one",
+    summary="Query several streams as one",
     dependencies=[Depends(reads_body_streams), Depends(json_only)],
     response_model=GroupResponse,
     responses={
         **_ANSWERED,
         **_REFUSED,
         **problems(
-            s409="Two of the streams cannot be joined; every differing field is named. Or `after` "
-            "is of a stream that was deleted since, or of no post."
+            s409="Two of the streams cannot be merged, and the problem names each differing "
+            "field. Or `after` belongs to a deleted stream or to no post."
         ),
     },
     openapi_extra=body_described(GroupRequest),

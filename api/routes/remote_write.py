@@ -59,27 +59,27 @@ router = APIRouter(route_class=understood_by(_answer))
 @router.post(
     "/v1/streams/{name}/prometheus/write",
     tags=["observations"],
-    summary="Write samples of Prometheus",
+    summary="Write Prometheus samples",
     dependencies=[Depends(writes)],
     status_code=HTTPStatus.NO_CONTENT,
     response_class=Response,
-    response_description="All samples that are of the stream by its maps are on stable storage.",
+    response_description="The server has stored all samples that the stream's mappings select.",
     responses=problems(
-        s400="Some samples were refused, and the others stored; or the body cannot be read, or the "
-        "stream has no map of the format.",
+        s400="Some samples were rejected and the others stored. Or the body cannot be read, or "
+        "the stream has no mapping for the format.",
         s403="The source was revoked.",
         s404="No such stream.",
         s413="The body is too long, or has too many samples.",
-        s415="The body is no protobuf, or of another message.",
-        s503="Too much waits to be written, or the journal is out of reach; send it again after "
-        "Retry-After.",
-        s507="There is no room for its rows, or for another source.",
+        s415="The body is not protobuf, or has another message type.",
+        s503="Too many posts wait to be written, or the journal is unreachable. Send the request "
+        "again after Retry-After.",
+        s507="There is no capacity for its rows, or for another source.",
     ),
     openapi_extra={
         "requestBody": {
             "required": True,
             "description": "A `prometheus.WriteRequest`, or an `io.prometheus.write.v2.Request` "
-            "where the media type says so, in Snappy's block format.",
+            "with that media type, in Snappy's block format.",
             "content": {_PROTOBUF: {"schema": {"type": "string", "format": "binary"}}},
         }
     },
@@ -91,13 +91,13 @@ async def write_samples(
     stream: TheStream,
     settings: TheSettings,
     source: Annotated[
-        str, Query(pattern=schemas.SOURCE, description="Who sends; `prometheus`, if not given.")
+        str, Query(pattern=schemas.SOURCE, description="Name of the source. Default: `prometheus`.")
     ] = "prometheus",
     check_units: Annotated[
         bool,
         Query(
-            description="Refuse a body if its times are no milliseconds: nearly all, or of the "
-            "first post to a stream some."
+            description="Reject a body if its times are not milliseconds: nearly all times, or "
+            "some times in the first post to a stream."
         ),
     ] = True,
 ) -> Response:

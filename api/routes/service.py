@@ -102,20 +102,22 @@ class Readiness(BaseModel):
 
     ready: bool
     checks: dict[str, bool | str] = Field(
-        description="Each check: true if it is passed, otherwise false or what is wrong."
+        description="Each check: true if passed, otherwise false or the reason."
     )
 
 
 class DiskState(BaseModel):
     """The disk that contains the database."""
 
-    free_bytes: int = Field(description="Free on that disk.")
-    total_bytes: int = Field(description="Size of that disk.")
-    database_bytes: int = Field(description="Of the database, with what it writes ahead.")
+    free_bytes: int = Field(description="Free bytes on that disk.")
+    total_bytes: int = Field(description="Size of that disk in bytes.")
+    database_bytes: int = Field(
+        description="Size of the database in bytes, with its write-ahead log."
+    )
 
 
 class Versions(BaseModel):
-    """The running versions."""
+    """Versions of the running software."""
 
     decaysketch: str
     python: str
@@ -128,23 +130,25 @@ class ServiceState(BaseModel):
     """
 
     versions: Versions
-    since: datetime = Field(description="When the process began to read the database.")
-    now: datetime = Field(description="The clock of the server.")
+    since: datetime = Field(description="Time at which the process began to read the database.")
+    now: datetime = Field(description="The server's clock.")
     ready: bool
-    checks: dict[str, bool | str] = Field(description="As `/readyz` tells them.")
+    checks: dict[str, bool | str] = Field(description="The checks of `/readyz`.")
     streams: int
-    sources: int = Field(description="Of all streams, those that have posted.")
-    last_post: datetime | None = Field(description="When the last post was taken, by any process.")
-    backlog_posts: int = Field(description="Posts on stable storage and not merged yet.")
-    backlog_rows: int = Field(description="Rows that they hold, about.")
-    lag_rows: int = Field(description="Rows of the journal that are not read yet.")
-    resident_rows: int = Field(description="Rows held in memory.")
-    resident_rows_limit: int = Field(description="So many may be (`max_resident_rows`).")
-    disk: DiskState | None = Field(description="Null where the database is not a file here.")
-    refused: dict[str, int] = Field(
-        description="Posts and observations refused since the process began, by reason."
+    sources: int = Field(description="Number of sources with posts, over all streams.")
+    last_post: datetime | None = Field(description="Time of the last accepted post in any process.")
+    backlog_posts: int = Field(description="Posts that are stored and not merged yet.")
+    backlog_rows: int = Field(description="Approximate number of their rows.")
+    lag_rows: int = Field(description="Journal rows that the process has not read yet.")
+    resident_rows: int = Field(description="Rows in memory.")
+    resident_rows_limit: int = Field(description="Limit of these rows (`max_resident_rows`).")
+    disk: DiskState | None = Field(
+        description="Null if the database is not a file on this machine."
     )
-    reasons: dict[str, str] = Field(description="These reasons, in words.")
+    refused: dict[str, int] = Field(
+        description="Posts and observations rejected since the process started, by reason."
+    )
+    reasons: dict[str, str] = Field(description="Explanations of these reasons.")
 
 
 @router.get(
@@ -204,7 +208,7 @@ def _disk_of(file: Path) -> DiskState | None:
     return DiskState(free_bytes=usage.free, total_bytes=usage.total, database_bytes=size)
 
 
-@router.get("/healthz", tags=["service"], summary="Is the process there")
+@router.get("/healthz", tags=["service"], summary="Check that the process runs")
 async def healthz() -> schemas.Health:
     """Responds while the process serves. Restart the process if it does not."""
     return schemas.Health(version=decaysketch.__version__)
@@ -213,14 +217,14 @@ async def healthz() -> schemas.Health:
 @router.get(
     "/readyz",
     tags=["service"],
-    summary="May it be sent work",
+    summary="Check that the process accepts requests",
     response_model=Readiness,
-    responses=problems(s503="Not now; `checks`, beside the members of any problem, says why."),
+    responses=problems(s503="Not ready. The member `checks` gives the reason."),
 )
 async def readyz(request: Request, aggregator: TheAggregator) -> Response:
-    """Ready: the journal accepts writes, this process has replayed all of it, commits are merged
-    without delay, and nobody has told the process to stop. If it is not ready, send requests
-    elsewhere and do not restart it. The result is valid for a second.
+    """Ready: the journal accepts writes, this process has replayed all of it, it merges commits
+    without delay, and it is not shutting down. If it is not ready, send requests elsewhere and do
+    not restart it. The result is valid for a second.
     """
     known: Checks = request.app.state.checks
     checks = await known.of(aggregator)
@@ -244,13 +248,13 @@ async def readyz(request: Request, aggregator: TheAggregator) -> Response:
     response_class=Response,
     responses={
         200: {
-            "description": "The text format of Prometheus; of every worker.",
+            "description": "The Prometheus text format, for all workers.",
             "content": {"text/plain": {"schema": {"type": "string"}}},
         }
     },
 )
 async def metrics(request: Request, aggregator: TheAggregator) -> Response:
-    """The labels contain names of streams."""
+    """The labels contain stream names."""
     counted: Metrics = request.app.state.metrics
     counted.holding(aggregator.stream_count, aggregator.source_count)
     counted.memory(aggregator.memory, request.app.state.settings)

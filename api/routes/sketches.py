@@ -1,4 +1,4 @@
-"""Sketches in, the merged sketch out."""
+"""Posts of sketches, and the merged sketch."""
 
 from __future__ import annotations
 
@@ -59,29 +59,31 @@ _FEW_ROWS = 1 << 15
     summary="Post sketches",
     dependencies=[Depends(writes)],
     response_model=schemas.PostedSketches,
-    response_description="The sketches are on disk; within milliseconds they are in every answer.",
+    response_description="The sketches are stored. Within milliseconds, results include them.",
     responses=problems(
-        s403="The source was revoked, or the stream takes raw observations only.",
+        s403="The source was revoked, or the stream accepts raw observations only.",
         s404="No such stream.",
-        s409="Of another family, built with other parameters, or of smaller capacity; both values "
-        "are named. Or numbers of its interval came before, in another one or with other bytes. Or "
-        "it contradicts what the stream holds, under a name that both give (`conflicting-sketch`).",
+        s409="The sketch has another family, other parameters or a smaller capacity, and the "
+        "problem names both values. Or numbers in its interval are already used, in another "
+        "interval or with other bytes. Or it contradicts the stream's content under a "
+        "shared name (`conflicting-sketch`).",
         s413="The body is too long, or its sketches have too many rows together.",
-        s415="The body is of another media type.",
+        s415="The body has another media type.",
         s422="The bytes are damaged, a time lies in the future, or `source`, `first` or `next` is "
         "missing or outside its domain.",
-        s429="Too much waits to be written, too many rows are being taken, or the clock of the "
-        "sketch is a little ahead (`clock-ahead`); `Retry-After` says when to send it again.",
-        s503="The journal is out of reach; nothing was acknowledged, send it again.",
-        s507="There is no room for its rows, for another source, or, in the sketch of the stream, "
-        "for another entry (`no-capacity`).",
+        s429="Too many posts wait to be written, too many rows are in progress, or the sketch's "
+        "clock is a little ahead (`clock-ahead`). Send the request again after "
+        "`Retry-After`.",
+        s503="The journal is unreachable. Nothing was acknowledged. Send the request again.",
+        s507="There is no capacity for its rows, for another source, or for another entry in the "
+        "stream's sketch (`no-capacity`).",
     ),
     openapi_extra={
         "requestBody": {
             "required": True,
-            "description": "One sketch as `to_bytes()` gives it, parameters embedded or by "
-            f"fingerprint; or, as `{SKETCHES}`, up to {_MOST_SKETCHES:,} of them, each behind its "
-            "length in bytes as 4 bytes, little-endian.",
+            "description": "One sketch from `to_bytes()`, with parameters or a fingerprint. "
+            f"Or up to {_MOST_SKETCHES:,} sketches as `{SKETCHES}`, each after its length in bytes "
+            "(4 bytes, little-endian).",
             "content": {
                 media: {"schema": {"type": "string", "format": "binary"}}
                 for media in (SKETCH, SKETCHES)
@@ -213,18 +215,18 @@ def _decode_held(memory: Memory, hold: Hold, posts: Sequence[Post]) -> None:
     response_class=Response,
     responses={
         200: {
-            "description": "`from_bytes` of the family reads it. The ETag is its digest. "
-            "`Decaysketch-From-Level` is the stream's `from_level`, if it has one: pass it to "
-            "`SourceSet`.",
+            "description": "Read it with `from_bytes` of the family. The ETag is its digest. "
+            "`Decaysketch-From-Level` is the stream's `from_level`, if it has "
+            "one: pass it to `SourceSet`.",
             "content": {SKETCH: {"schema": {"type": "string", "format": "binary"}}},
         },
-        304: {"description": "It is the one that If-None-Match names."},
+        304: {"description": "Unchanged since the response that If-None-Match names."},
         **problems(
-            s404="No such stream, or nothing came from that source.",
-            s409="The stream of the token was deleted since, or the token is of no post.",
+            s404="No such stream, or no posts from that source.",
+            s409="The stream of the token was deleted, or the token belongs to no post.",
             s422="The name or the source is outside its domain.",
-            s429="The caller has as many questions under way as it may, or all have.",
-            s503="The post of the token has not arrived here in time.",
+            s429="Too many queries are running, for this caller or in total.",
+            s503="The post of the token did not arrive here in time.",
         ),
     },
 )
@@ -236,8 +238,8 @@ async def get_sketch(
     if_none_match: Annotated[str | None, Header()] = None,
     decaysketch_after: schemas.AfterHeader = None,
 ) -> Response:
-    """Equal bytes for equal sets of posts, for any order and repetition. `source`: that source
-    alone, instead of the join over all.
+    """Equal sets of posts give equal bytes, for any order and repetition. `source`: this source
+    alone, instead of all sources merged.
     """
     if decaysketch_after is not None:
         await aggregator.reached(decaysketch_after, [name])

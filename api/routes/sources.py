@@ -32,12 +32,12 @@ class Lateness(BaseModel):
     """The age of a post's newest observation at its arrival, by the server's clock."""
 
     posts: list[int] = Field(
-        description="Posts by how late they were: up to each of `late_s`, and beyond the last."
+        description="Number of posts by delay: up to each bound in `late_s`, and beyond the last."
     )
-    latest_s: float = Field(description="Of the last post.")
+    latest_s: float = Field(description="Delay of the last post.")
     least_s: float = Field(
-        description="The least. The clock of the source is ahead of the server's by this negated, "
-        "or more."
+        description="The smallest delay. If it is negative, the source's clock is ahead by at "
+        "least this amount."
     )
 
 
@@ -47,16 +47,19 @@ class SourceReport(BaseModel):
     source: str
     revoked: bool
     silent: bool | None = Field(
-        description=f"It has posted nothing for {SILENT_GAPS} usual gaps and {SILENT_S:g} s; "
-        f"told from its post {KNOWN_POSTS} on."
+        description=f"It has posted nothing for {SILENT_GAPS} usual gaps and {SILENT_S:g} s. "
+        f"Known from its post {KNOWN_POSTS}."
     )
-    posts: int = Field(description="Sketches journaled, whenever; none of one that was revoked.")
+    posts: int = Field(
+        description="Sketches in the journal since the beginning. Posts of "
+        "revoked sources are not counted."
+    )
     posted_bytes: int = Field(description="Their bytes.")
-    posted_rows: int = Field(description="Observations in them, copies included.")
-    last_received: datetime | None = Field(description="When the last of them came.")
-    usual_gap_s: float | None = Field(description="Usually between two posts.")
-    lateness: Lateness | None = Field(description="Null as well where times have no clock.")
-    refused: dict[str, int] = Field(description="Posts and observations refused, by reason.")
+    posted_rows: int = Field(description="Observations in them, including duplicates.")
+    last_received: datetime | None = Field(description="Time of the last one.")
+    usual_gap_s: float | None = Field(description="Usual time between two posts.")
+    lateness: Lateness | None = Field(description="Also null if times have no clock.")
+    refused: dict[str, int] = Field(description="Rejected posts and observations, by reason.")
     last_refused: datetime | None
 
 
@@ -64,42 +67,40 @@ class SourceReports(BaseModel):
     """A stream's sources, sorted by name, including sources with rejections only."""
 
     since: datetime = Field(
-        description="When the process that answers began: lateness, gaps and what was refused are "
-        "of what it has seen since. Of several processes each tells its own."
+        description="Start of the responding process. Delays, gaps and rejections are those "
+        "since then. With several processes, each reports its own."
     )
-    now: datetime = Field(description="The clock of the server.")
+    now: datetime = Field(description="The server's clock.")
     late_s: list[float] = Field(description="Bounds by which lateness is counted.")
     refused_unnamed: dict[str, int] = Field(
-        description="Refused where no source was named, by reason."
+        description="Rejections without a named source, by reason."
     )
     reasons: dict[str, str] = Field(
-        description="In words, each reason that is named here for which something was refused."
+        description="An explanation of each rejection reason in the response."
     )
     sources: list[SourceReport]
     next: str | None = Field(
-        description="There are more: ask for those `after` this name; null where there are none."
+        description="Pass it as `after` for the next page. Null on the last page."
     )
 
 
 @router.get(
     "/v1/streams/{name}/sources",
-    summary="Watch the sources",
+    summary="List the sources",
     dependencies=[Depends(reads)],
     response_model=SourceReports,
     responses=problems(
         s404="No such stream.",
         s422="The name, `limit` or `after` is outside its domain.",
-        s429="The caller has as many questions under way as it may, or all have.",
+        s429="Too many queries are running, for this caller or in total.",
     ),
 )
 async def list_sources(
     stream: TheStream,
     aggregator: TheAggregator,
     questions: TheQuestions,
-    limit: Annotated[int, Query(ge=1, le=1000, description="List so many at most.")] = 100,
-    after: Annotated[
-        str, Query(max_length=200, description="Of those whose name comes after this.")
-    ] = "",
+    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of entries.")] = 100,
+    after: Annotated[str, Query(max_length=200, description="Only names after this one.")] = "",
 ) -> Response:
     """Sources that post to the stream, their delay and frequency, silent sources, and
     rejections.

@@ -54,10 +54,12 @@ router = APIRouter(route_class=JsonRoute)
 
 _SOURCES_LISTED = 100
 _PROCESS = secrets.token_hex(8)
-_TOO_MUCH = "The caller has as many questions under way as it may, or all have."
-_UNCHANGED = {"description": "Nothing has changed since what If-None-Match names."}
+_TOO_MUCH = "Too many queries are running, for this caller or in total."
+_UNCHANGED = {"description": "Unchanged since the response that If-None-Match names."}
 
-IfNoneMatch = Annotated[str | None, Header(description="Entity tags of what the client has.")]
+IfNoneMatch = Annotated[
+    str | None, Header(description="Entity tags of the client's stored responses.")
+]
 
 SourcePath = Annotated[str, Path(pattern=schemas.SOURCE, description="Name of the source.")]
 
@@ -73,15 +75,15 @@ SourcePath = Annotated[str, Path(pattern=schemas.SOURCE, description="Name of th
     responses={
         201: {"model": schemas.StreamState, "description": "The stream was created."},
         **problems(
-            s409="The stream exists with another family or other parameters; every differing field "
-            "is named. Or there are as many streams as there may be.",
+            s409="The stream exists with another family or other parameters, and the problem "
+            "names each differing field. Or the server has the maximum number of streams.",
             s413="The body is too long.",
             s415="The body is not JSON.",
             s422="The name, a parameter or the decay is outside its domain, or the decay takes too "
             "long to compute.",
-            s429="As many decays are being computed as may be, of the caller or of all.",
-            s503="The journal is out of reach; the stream may or may not be there.",
-            s507="There is no room in memory for another stream.",
+            s429="Too many decay computations are running, for this caller or for all.",
+            s503="The journal is unreachable. The stream may have been created or not.",
+            s507="There is no memory for another stream.",
         ),
     },
     openapi_extra=body_described(schemas.StreamCreation),
@@ -226,10 +228,8 @@ async def list_streams(
     aggregator: TheAggregator,
     caller: Reads,
     questions: TheQuestions,
-    limit: Annotated[int, Query(ge=1, le=1000, description="List so many at most.")] = 100,
-    after: Annotated[
-        str, Query(max_length=100, description="Of those whose name comes after this.")
-    ] = "",
+    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of entries.")] = 100,
+    after: Annotated[str, Query(max_length=100, description="Only names after this one.")] = "",
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """The streams that the caller may see, in pages. `next` and a link header name the start of
@@ -264,13 +264,17 @@ async def get_stream(
     aggregator: TheAggregator,
     questions: TheQuestions,
     sources: Annotated[
-        int, Query(ge=0, le=1000, description="List so many sources at most.")
+        int, Query(ge=0, le=1000, description="Maximum number of sources in the list.")
     ] = _SOURCES_LISTED,
     after_source: Annotated[
-        str, Query(max_length=200, description="Of those whose name comes after this.")
+        str, Query(max_length=200, description="Only names after this one.")
     ] = "",
     replacing: Annotated[
-        bool, Query(description="Say of each source what it holds in place of another's.")
+        bool,
+        Query(
+            description="Count, for each source, the rows that replace a duplicate from "
+            "another source."
+        ),
     ] = False,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
@@ -295,11 +299,11 @@ async def get_stream(
     responses=problems(
         s404="No such stream.",
         s422="The name is outside its domain.",
-        s503="The journal is out of reach; the stream may or may not be there.",
+        s503="The journal is unreachable. The stream may have been created or not.",
     ),
 )
 async def delete_stream(name: schemas.StreamName, aggregator: TheAggregator) -> None:
-    """Deletes everything posted to it. A new stream with the same name is another stream."""
+    """Deletes all its posts. A new stream with the same name is another stream."""
     await aggregator.catalog.delete(name)
 
 
@@ -313,7 +317,7 @@ async def delete_stream(name: schemas.StreamName, aggregator: TheAggregator) -> 
     responses=problems(
         s404="No such stream.",
         s422="The name or the source is outside its domain.",
-        s503="The journal is out of reach; it may or may not have happened.",
+        s503="The journal is unreachable. The change may have been stored or not.",
     ),
 )
 async def revoke_source(
@@ -335,13 +339,13 @@ async def revoke_source(
     responses=problems(
         s404="No such stream, or the source was not revoked.",
         s422="The name or the source is outside its domain.",
-        s503="The journal is out of reach; it may or may not have happened.",
+        s503="The journal is unreachable. The change may have been stored or not.",
     ),
 )
 async def reinstate_source(
     name: schemas.StreamName, source: SourcePath, aggregator: TheAggregator
 ) -> None:
-    """Admit a revoked source again. Its earlier posts stay dropped."""
+    """Accept posts from a revoked source again. Its earlier posts stay dropped."""
     await aggregator.catalog.reinstate(name, source)
 
 
@@ -352,10 +356,10 @@ async def reinstate_source(
     dependencies=[Depends(administers)],
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(
-        s404="No such stream, or the source has no such interval; those that share numbers with it "
-        "are named.",
+        s404="No such stream, or the source has no such interval. The problem names overlapping "
+        "intervals.",
         s422="The name, the source, `first` or `next` is missing or outside its domain.",
-        s503="The journal is out of reach; it may or may not have happened.",
+        s503="The journal is unreachable. The change may have been stored or not.",
     ),
 )
 async def release_interval(

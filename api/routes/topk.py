@@ -25,7 +25,11 @@ _BODY = {"content": {"application/json": {"schema": {"type": "object"}}}, "requi
 
 TopKName = Annotated[
     str,
-    Path(pattern=schemas.STREAM, description="As names of streams are.", examples=["talkers"]),
+    Path(
+        pattern=schemas.STREAM,
+        description="The same rules as for stream names.",
+        examples=["talkers"],
+    ),
 ]
 
 
@@ -41,21 +45,21 @@ class TopKFound(BaseModel):
     """A list at the time of its round."""
 
     as_of: int = Field(description="In the time unit of the stream.")
-    rows: list[TopKRow] = Field(description="At most k, by `lower`.")
+    rows: list[TopKRow] = Field(description="At most k items, sorted by `lower`.")
     certain: bool = Field(
-        description="These are the k largest counts of all sites but `without`, each exactly."
+        description="These are the k largest counts over all sources except `without`, each exact."
     )
-    outside: int | float = Field(description="No other item of these sites has more.")
-    without: list[str] = Field(description="Sites that were not heard.")
+    outside: int | float = Field(description="No other item of these sources has a larger count.")
+    without: list[str] = Field(description="Sources without a report.")
 
 
 class TopKRound(BaseModel):
     """The open round."""
 
-    as_of: int | None = Field(description="In the time unit of the stream; null before the first.")
-    serial: int = Field(description="Number of what is asked now.")
-    heard: int = Field(description="Sites that have posted in it.")
-    waiting_for: list[str] = Field(description="Those that have not.")
+    as_of: int | None = Field(description="In the stream's time unit. Null before the first.")
+    serial: int = Field(description="Number of the current request.")
+    heard: int = Field(description="Sources that have posted in this round.")
+    waiting_for: list[str] = Field(description="Sources that have not.")
 
 
 class TopKState(BaseModel):
@@ -63,10 +67,10 @@ class TopKState(BaseModel):
 
     topk: str = Field(description="Its name.")
     spec: dict[str, Any] = Field(description="As it was defined, in its normal form.")
-    epoch: int = Field(description="Another one when it is defined anew.")
+    epoch: int = Field(description="Changes when the monitor is defined again.")
     time_unit: str = Field(description="Of the stream.")
-    entries: int = Field(description="So many may a site have in one round.")
-    found: TopKFound | None = Field(description="The last list; null: none in this epoch yet.")
+    entries: int = Field(description="Maximum number of entries of a source in one round.")
+    found: TopKFound | None = Field(description="The last list. Null: none in this epoch yet.")
     round: TopKRound
 
 
@@ -101,17 +105,17 @@ TheLists = Annotated[Lists, Depends(_lists)]
     summary="Define a top-k list",
     dependencies=[Depends(administers), Depends(json_only)],
     response_model=TopKState,
-    response_description="The same list is there already, or it was defined anew.",
+    response_description="The same list exists, or it was defined again.",
     responses={
-        201: {"description": "It is new.", "model": TopKState},
+        201: {"description": "Created.", "model": TopKState},
         **problems(
             s404="No such stream.",
-            s409="There are as many lists as there may be.",
+            s409="The number of lists is at its limit.",
             s413="The body is too long.",
             s415="The body is not JSON.",
             s422="A field is unknown, missing or outside its domain.",
-            s429="The caller has as many questions under way as it may, or all have.",
-            s503="The journal is out of reach; it may or may not have happened.",
+            s429="Too many queries are running, for this caller or in total.",
+            s503="The journal is unreachable. The change may have been stored or not.",
         ),
     },
     openapi_extra={"requestBody": _BODY | {"description": "`TopKSpec(...).to_dict()`."}},
@@ -142,7 +146,7 @@ async def put_topk(
     responses=problems(
         s404="No such stream, or no such list.",
         s422="A name is outside its domain.",
-        s503="The journal is out of reach.",
+        s503="The journal is unreachable.",
     ),
 )
 async def get_topk(stream: TheStream, topk: TopKName, lists: TheLists) -> TopKState:
@@ -158,7 +162,7 @@ async def get_topk(stream: TheStream, topk: TopKName, lists: TheLists) -> TopKSt
     responses=problems(
         s404="No such stream.",
         s422="The name is outside its domain.",
-        s503="The journal is out of reach.",
+        s503="The journal is unreachable.",
     ),
 )
 async def list_topk(stream: TheStream, lists: TheLists) -> TopKLists:
@@ -174,7 +178,7 @@ async def list_topk(stream: TheStream, lists: TheLists) -> TopKLists:
     responses=problems(
         s404="No such stream, or no such list.",
         s422="A name is outside its domain.",
-        s503="The journal is out of reach; it may or may not have happened.",
+        s503="The journal is unreachable. The change may have been stored or not.",
     ),
 )
 async def delete_topk(stream: TheStream, topk: TopKName, lists: TheLists) -> None:
@@ -184,13 +188,13 @@ async def delete_topk(stream: TheStream, topk: TopKName, lists: TheLists) -> Non
 
 @router.get(
     "/v1/streams/{name}/topk/{topk}/ask",
-    summary="What a site is asked",
+    summary="Get the request to a source",
     dependencies=[Depends(reads)],
     response_model=TopKAsk,
     responses=problems(
         s404="No such stream, or no such list.",
         s422="A name or the source is outside its domain.",
-        s503="The journal is out of reach.",
+        s503="The journal is unreachable.",
     ),
 )
 async def get_topk_ask(
@@ -202,18 +206,19 @@ async def get_topk_ask(
 
 @router.post(
     "/v1/streams/{name}/topk/{topk}/posts",
-    summary="Say what a site has counted",
+    summary="Report the counts of a source",
     dependencies=[Depends(writes), Depends(json_only)],
     response_model=TopKAsk,
-    response_description="What the site is asked now, with what is had of it.",
+    response_description="The current request to the source, with the data that the server has "
+    "from it.",
     responses=problems(
         s403="The source was revoked.",
         s404="No such stream, or no such list.",
-        s409="The source is no site of the list, or one too many.",
+        s409="The source is not a source of the list, or exceeds their number.",
         s413="The body is too long.",
         s415="The body is not JSON.",
         s422="A field is unknown, missing or outside its domain.",
-        s503="The journal is out of reach; post again.",
+        s503="The journal is unreachable. Post again.",
     ),
     openapi_extra={"requestBody": _BODY | {"description": "`Post.to_dict()`."}},
 )

@@ -52,7 +52,7 @@ class WithdrawalRequest(schemas.RequestModel):
 
 
 class Standing(BaseModel):
-    """A condition that also withdraws the observations yet to come."""
+    """A condition that also withdraws future observations."""
 
     where: str
     until: datetime = Field(description="The end.")
@@ -66,12 +66,12 @@ class StandingList(BaseModel):
 
 
 class Withdrawal(BaseModel):
-    """The withdrawn observations. They are on disk, and in no later answer."""
+    """The withdrawal is stored, and no later result includes these observations."""
 
     stream: str
     withdrawn: int = Field(description="Stored observations that were withdrawn.")
-    token: str | None = Field(description="Of the post, for `Decaysketch-After`.")
-    standing: Standing | None = Field(default=None, description="Where the request has `for`.")
+    token: str | None = Field(description="Token of the post, for `Decaysketch-After`.")
+    standing: Standing | None = Field(default=None, description="If the request has `for`.")
 
 
 @router.post(
@@ -81,13 +81,14 @@ class Withdrawal(BaseModel):
     response_model=Withdrawal,
     responses=problems(
         s404="No such stream.",
-        s409="There are as many standing withdrawals as there may be.",
+        s409="The number of standing withdrawals is at its limit.",
         s415="The body is not JSON.",
         s422="The stream has no revision column, or the body has neither or both of `where` and "
         "`ids`, or `for` without `where`, or the condition cannot be read.",
-        s429="Too much waits to be written.",
-        s503="The journal is out of reach. Nothing was withdrawn, or only what arrives.",
-        s507="There is no room for the tombstones.",
+        s429="Too many posts wait to be written.",
+        s503="The journal is unreachable. No stored observation was withdrawn. A standing "
+        "withdrawal may have been stored.",
+        s507="There is no capacity for the tombstones.",
     ),
 )
 async def withdraw(
@@ -123,10 +124,10 @@ async def withdraw(
     summary="List standing withdrawals",
     dependencies=[Depends(administers)],
     response_model=StandingList,
-    responses=problems(s404="No such stream.", s422="The name is no stream name."),
+    responses=problems(s404="No such stream.", s422="The name is not a stream name."),
 )
 async def list_withdrawals(name: schemas.StreamName, aggregator: TheAggregator) -> StandingList:
-    """List the conditions that withdraw observations yet to come, by their end."""
+    """List the conditions that withdraw future observations, by their end."""
     stream = await aggregator.find(name)
     found = stream.row.standing_at(aggregator.now_us())
     listed = [_standing(*each) for each in sorted(found.items(), key=lambda pair: pair[::-1])]
@@ -140,8 +141,8 @@ async def list_withdrawals(name: schemas.StreamName, aggregator: TheAggregator) 
     status_code=204,
     responses=problems(
         s404="No such stream, or no withdrawal with this condition stands.",
-        s422="`where` is missing or too long, or the name is no stream name.",
-        s503="The journal is out of reach; it may or may not have happened.",
+        s422="`where` is missing or too long, or the name is not a stream name.",
+        s503="The journal is unreachable. The change may have been stored or not.",
     ),
 )
 async def end_withdrawal(
@@ -149,7 +150,7 @@ async def end_withdrawal(
     where: Annotated[str, Query(max_length=_LONGEST_WHERE, description="Its condition.")],
     aggregator: TheAggregator,
 ) -> None:
-    """End a standing withdrawal. Observations that it withdrew stay withdrawn."""
+    """End a standing withdrawal. Its withdrawn observations stay withdrawn."""
     stream = await aggregator.find(name)
     if where not in stream.row.standing_at(aggregator.now_us()):
         raise UnknownStandingError(name, where)

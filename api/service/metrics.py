@@ -128,7 +128,7 @@ class Metrics(Observer):
             "observations", "Observations posted one by one, by verdict.", "stream", "verdict"
         )
         self._refused = counter(
-            "refused", "Posts and observations refused, by reason.", "stream", "reason"
+            "refused", "Rejected posts and observations, by reason.", "stream", "reason"
         )
         self._skipped = counter(
             "skipped",

@@ -343,16 +343,16 @@ def _capacity(wanted: float, epsilon: float, delta: float, mode: Mode) -> int:
     return capacity
 
 
-_CAPACITY = Option(name="capacity", type=int, doc="Elements kept for each level.", example=2000)
+_CAPACITY = Option(name="capacity", type=int, doc="Elements stored for each level.", example=2000)
 _SHARED = (
     Option(
         name="max_window",
         type=int,
         default=None,
         optional=True,
-        doc="Largest width of a window; null for any.",
+        doc="Largest width of a window. Null: any.",
     ),
-    Option(name="seed", type=int, default=0, doc="Fixes the coins; up to 64 bits."),
+    Option(name="seed", type=int, default=0, doc="Seed of the coins, up to 64 bits."),
     Option(name="time_unit", type=str, default="s", doc="Unit of times and ages."),
 )
 
@@ -360,7 +360,7 @@ _SHARED = (
 OPTIONS = {
     "sum": (
         Option(
-            name="max_sum", type=int, doc="Upper bound on the sum of any window.", example=10**6
+            name="max_sum", type=int, doc="Upper bound on the sum in any window.", example=10**6
         ),
         _CAPACITY,
         *_SHARED,
@@ -369,15 +369,15 @@ OPTIONS = {
             type=int,
             default=None,
             optional=True,
-            doc="Elements enter every sample from this level up to their top level; "
-            "L in section 2.5 of the paper.",
+            doc="Elements enter every sample from this level up to their top level. L in section "
+            "2.5 of the paper.",
         ),
     ),
     "median": (
         Option(
             name="max_count",
             type=int,
-            doc="Upper bound on the number of elements of any window.",
+            doc="Upper bound on the number of elements in any window.",
             example=10**6,
         ),
         _CAPACITY,

@@ -47,8 +47,8 @@ def _peek(blob: Blob) -> Head:
 
 FAMILY = Family(
     name=ECMRecipe.family,
-    doc="how often each key came, and which come most, in any window: of events without ids, with "
-    "ends that are sure.",
+    doc="the count of each key and the most frequent keys in any window, from events without ids, "
+    "with guaranteed bounds.",
     number=wire.FAMILY,
     sketch=ECMCollection,
     params=ECMParams,

@@ -321,25 +321,29 @@ def _refuse_key(row: int, key: Any, key_bits: int) -> None:
 OPTIONS = (
     Option(name="width", type=int, doc="Cells in each row.", example=60),
     Option(name="depth", type=int, doc="Rows, each with its own hash function.", example=3),
-    Option(name="slots", type=int, doc="Times that a cell keeps for each level.", example=10),
+    Option(name="slots", type=int, doc="Times that a cell stores for each level.", example=10),
     Option(
-        name="kind", type=str, default="wave", choices=get_args(Kind), doc="How cells keep times."
+        name="kind",
+        type=str,
+        default="wave",
+        choices=get_args(Kind),
+        doc="Kind of the counters in cells.",
     ),
     Option(
         name="clock",
         type=str,
         default="time",
         choices=get_args(Clock),
-        doc="Whether windows are of time or of arrivals.",
+        doc="Whether windows count time or arrivals.",
     ),
-    Option(name="seed", type=int, default=0, doc="Fixes the hashes; up to 64 bits."),
+    Option(name="seed", type=int, default=0, doc="Seed of the hashes, up to 64 bits."),
     Option(name="time_unit", type=str, default="s", doc="Unit of times and ages."),
     Option(
         name="horizon",
         type=int,
         default=None,
         optional=True,
-        doc="Maximum age that queries reach; null for any.",
+        doc="Maximum age that queries reach. Null: any.",
     ),
     Option(
         name="lanes",
@@ -351,15 +355,17 @@ OPTIONS = (
         name="hold",
         type=int,
         default=0,
-        doc="How long events wait, so that late ones are put in order.",
+        doc="Time for which events are buffered, so that late ones are sorted.",
     ),
     Option(
         name="key_bits",
         type=int,
         default=None,
         optional=True,
-        doc="Bits of the keys, which are integers then; null: keys of any kind.",
+        doc="Bits of integer keys. Null: keys of any kind.",
     ),
-    Option(name="fanout_bits", type=int, default=8, doc="Bits between layers of prefixes."),
-    Option(name="capacity", type=int, default=4096, doc="Entries of a collection at most."),
+    Option(name="fanout_bits", type=int, default=8, doc="Key bits between two prefix layers."),
+    Option(
+        name="capacity", type=int, default=4096, doc="Maximum number of entries in a collection."
+    ),
 )

@@ -52,7 +52,7 @@ class ExtremesRecipe(Recipe):
 
 FAMILY = Family(
     name=ExtremesRecipe.family,
-    doc="the least and the largest value of any window that ends now.",
+    doc="the smallest and the largest value in any window that ends now.",
     number=wire.FAMILY,
     sketch=ExtremesSketch,
     params=ExtremesParams,

@@ -84,7 +84,7 @@ class ExtremesParams(SketchParams):
 
 #: The parameters of :class:`ExtremesParams`, but for the secret.
 OPTIONS = tuple(
-    replace(each, default=DEFAULT_CAPACITY, doc="Spans of time kept for each of their lengths.")
+    replace(each, default=DEFAULT_CAPACITY, doc="Time spans stored for each length.")
     if each.name == "capacity"
     else replace(each, choices=("int64", "float64"), doc="Type of the values.")
     if each.name == "value_type"

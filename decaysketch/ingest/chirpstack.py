@@ -29,7 +29,7 @@ __all__ = ["ChirpStackMap", "open_message", "topic_of"]
 
 
 class ChirpStackMap(DocumentMap):
-    """A reading of an uplink. Decoded values stand under ``object``."""
+    """A reading of an uplink. Decoded values are in ``object``."""
 
     default_id: ClassVar[tuple[str, ...]] = (LORAWAN,)
     has_frames: ClassVar[bool] = True

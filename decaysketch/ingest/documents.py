@@ -175,9 +175,9 @@ class DocumentMap(Map):
     )
     id: Texts = Field(
         default=(),
-        description="Paths of what names a message, the same in all copies of it. `$lorawan`: "
-        "device, session and counter of a frame, the default where there are frames. `$device`: "
-        "its device, the default where `kind` is given.",
+        description="Paths of the values that identify a message, the same in all its "
+        "duplicates. `$lorawan`: device, session and counter of a frame, the default "
+        "for frames. `$device`: its device, the default if `kind` is given.",
     )
     entity: Texts = Field(
         default=(),
@@ -197,63 +197,66 @@ class DocumentMap(Map):
     field: str | None = Field(
         default=None,
         max_length=200,
-        description="The last part of every id: the path of the value, if not given; empty: none. "
-        "Two maps of one stream that read the same message need different ones.",
+        description="The last part of every id. Default: the path of the value. Empty: none. Two "
+        "mappings of one stream that read the same message need different ones.",
     )
     time: _PathText | None = Field(
         default=None,
-        description="Path of the time, or `arrival`. Of a frame, if not given: the earliest that a "
-        "gateway with a clock says, else the network server's.",
+        description="Path of the time, or `arrival`. Default for a frame: the earliest time from "
+        "a gateway with a clock, else the network server's time.",
     )
     time_unit: Literal["ns", "us", "ms", "s"] | None = Field(
-        default=None, description="Of `time` if it is a number; otherwise it is a text."
+        default=None, description="Unit of a number in `time`. Other times are texts."
     )
     time_zone: str | None = Field(
         default=None,
         max_length=100,
-        description="Of times that name no zone, such as `Europe/Berlin` or `UTC`. Without it they "
-        "are refused.",
+        description="Zone of times without one, such as `Europe/Berlin` or `UTC`. Without it, "
+        "such times are rejected.",
     )
     time_format: str | None = Field(
         default=None,
         max_length=100,
-        description="Of times in another form than ISO 8601, in directives of strptime.",
+        description="Format of times that are not ISO 8601, in strptime directives.",
     )
     check_units: bool = Field(
         default=True,
-        description="Refuse a number that would be a date in another unit than `time_unit`.",
+        description="Reject a number that would be a date in another unit than `time_unit`.",
     )
     decimal: Literal[".", ","] = Field(
-        default=".", description="Decimal mark of numbers that are written as text."
+        default=".", description="Decimal mark in numbers that are texts."
     )
     thousands: Literal["", ".", ",", " ", "'", "_"] = Field(
-        default="", description="Separator of thousands of numbers that are written as text."
+        default="", description="Thousands separator in numbers that are texts."
     )
     texts: dict[Annotated[str, Field(max_length=1000)], int | float | None] = Field(
         default={},
         max_length=100,
         description='Texts that are numbers, such as `{"ON": 1, "OFF": 0}`; null: no value.',
     )
-    weight: _PathText | None = Field(default=None, description="Path of the weight; else 1.")
+    weight: _PathText | None = Field(
+        default=None, description="Path of the weight. Default: weight 1."
+    )
     where: dict[_PathText, _Scalar | _Scalars] = Field(
         default={},
         max_length=20,
-        description="Paths, from the root, and what must stand there, or one of what. A path that "
-        "begins with `@` is of the element of `each`.",
+        description="Paths from the root with their required values, one or a list. A path that "
+        "begins with `@` starts at the element of `each`.",
     )
     has: Texts = Field(
         default=(),
-        description="Paths, from the root or from `@`, that must lead to something: messages "
-        "without it are of another device or firmware, and skipped.",
+        description="Paths, from the root or from `@`, that must exist. A message without one of "
+        "them is from another device or firmware, and is skipped.",
     )
     topics: Texts = Field(
-        default=(), description="Of a bridge: filters of MQTT, of which the topic matches one."
+        default=(),
+        description="For a bridge: MQTT topic filters. The topic must match one of them.",
     )
     reset: str | None = Field(
         default=None,
-        description="Of devices without sessions (ABP) whose counters begin anew now and then: the "
-        "session has the number of the period of this length, such as `30d`, in it. Copies to "
-        "either side of the end of a period count twice.",
+        description="For devices without sessions (ABP) whose counters restart now and then: the "
+        "session includes the number of the period of this length, such as `30d`. "
+        "Duplicates on both sides of a period's end count twice.",
     )
 
     @field_validator("value", "each", "time", "weight", "start")

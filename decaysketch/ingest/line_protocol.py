@@ -95,28 +95,30 @@ class LineMap(SeriesMap):
     format: Literal["influx"] = Field(description="Influx line protocol.")
     measurement: Name | None = Field(
         default=None,
-        description="Of the lines that are read. With `columns` it may be absent: all measurements "
-        "that no other map names.",
+        description="Measurement of the lines. With `columns` it may be absent: all measurements "
+        "that no other mapping names.",
     )
     value: Name | None = Field(
         default=None,
-        description="Name of the field whose values these are. Absent if `columns` is given.",
+        description="Name of the field with the values. Absent if `columns` is given.",
     )
     id_tags: Texts | None = Field(
-        default=None, description="The only tags that are part of an id; all, if not given."
+        default=None, description="The only tags that are part of an id. Default: all."
     )
     drop_tags: Texts = Field(
         default=(),
-        description="Tags that are no part of an id: those that name the collector and not what is "
-        "measured. In the cpu, mem and disk of Telegraf `host` is what is measured: without it all "
-        "machines are one.",
+        description="Tags that are not part of an id, because they name the collector and not "
+        "the measured device. In Telegraf's cpu, mem and disk, `host` names the "
+        "measured device: without it, all machines are one.",
     )
     id_fields: Texts = Field(
         default=(),
-        description="Fields that name a reading in place of the time, such as the number of a "
-        "message; with `dedup` beside the period.",
+        description="Fields that identify a reading instead of its time, such as a message "
+        "number. With `dedup`, they identify it together with the period.",
     )
-    weight: Name | None = Field(default=None, description="Name of a field; else 1.")
+    weight: Name | None = Field(
+        default=None, description="Name of the field with the weight. Default: weight 1."
+    )
 
     @model_validator(mode="after")
     def _chooses_tags_once(self) -> Self:

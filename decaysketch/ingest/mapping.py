@@ -69,26 +69,28 @@ class Map(BaseModel):
     stream: str | None = Field(
         default=None,
         pattern=STREAM,
-        description="Of a bridge: the stream that the readings go to. Of a stream: not given.",
+        description="For a bridge: the stream that receives the readings. Not allowed in the "
+        "mapping of a stream.",
     )
-    scale: float = Field(default=1.0, description="Values are multiplied by it.")
+    scale: float = Field(default=1.0, description="Factor for all values.")
     missing: Annotated[tuple[_Sentinel, ...], Field(strict=False, max_length=100)] = Field(
-        default=(), description="Values that say that there is none, such as -999 or an empty text."
+        default=(), description="Values that mean a missing value, such as -999 or an empty text."
     )
 
     kind: Literal["counter", "gauge", "state"] | None = Field(
         default=None,
-        description="Only in the family `series`: the meaning. A reading without "
-        "a value, such as a stale marker, then ends the one before it. OTLP reads cumulative sums "
-        "as counters.",
+        description="Only in the family `series`: the meaning of the values. A reading without a "
+        "value, such as a stale marker, then ends the previous one. OTLP reads "
+        "cumulative sums as counters.",
     )
     labels: bool = Field(
-        default=False, description="Values are texts: of a stream whose `value_type` is `label`."
+        default=False, description="Values are texts, for a stream whose `value_type` is `label`."
     )
     columns: _Columns | None = Field(
         default=None,
-        description="Of a stream with columns: the columns that each observation fills. `*`: every "
-        "declared column, by its name. Or a list of names, or sources by column name.",
+        description="For a stream with columns: the columns that each observation fills. `*`: "
+        "every declared column, by its name. Or a list of names, or sources by "
+        "column name.",
     )
 
     @field_validator("scale")

@@ -112,21 +112,21 @@ class OtlpMap(SeriesMap):
 
     metric: Name | None = Field(
         default=None,
-        description="Name of the metric whose values these are. With `columns` it may be absent: "
-        "all metrics that no other map names.",
+        description="Name of the metric. With `columns` it may be absent: all metrics that no "
+        "other mapping names.",
     )
     resource_keys: Texts = Field(
         default=("service.name", "service.instance.id", "host.name"),
         description="Attributes of the resource that are part of an id.",
     )
     drop_attributes: Texts = Field(
-        default=(), description="Attributes of data points that are no part of an id."
+        default=(), description="Attributes of data points that are not part of an id."
     )
     value: Annotated[str, Field(pattern=r"^attr:.{1,1000}$")] | None = Field(
         default=None,
-        description="`attr:error.code`: the attribute of this name (of the resource with "
-        "`resource.` before it) is the value, a label; sums and histograms say how many of it "
-        "there are. None: the number that was measured.",
+        description="`attr:error.code`: the value is the attribute of this name (of the resource "
+        "with the prefix `resource.`), a label, and sums and histograms give its "
+        "count. Default: the measured number.",
     )
 
     @model_validator(mode="after")

@@ -26,9 +26,11 @@ class JsonMap(DocumentMap):
 class TextMap(DocumentMap):
     """A reading that is the complete payload, such as ``21.5`` or ``ON``."""
 
-    format: Literal["text"] = Field(description="Text that is one value, such as `21.5` or `ON`.")
+    format: Literal["text"] = Field(
+        description="A text with a single value, such as `21.5` or `ON`."
+    )
     value: str | None = Field(
-        default=None, max_length=1000, description="`$`: the complete message, if not given."
+        default=None, max_length=1000, description="Default `$`: the complete message."
     )
 
     @property

@@ -104,12 +104,12 @@ class RemoteWriteMap(SeriesMap):
 
     metric: Name | None = Field(
         default=None,
-        description="Name of the metric whose samples these are. With `columns` it may be absent: "
-        "all metrics that no other map names.",
+        description="Name of the metric. With `columns` it may be absent: all metrics that no "
+        "other mapping names.",
     )
     drop_labels: Texts = Field(
         default=(),
-        description="Labels that are no part of an id, such as `replica` of a pair of servers.",
+        description="Labels that are not part of an id, such as `replica` of a server pair.",
     )
 
     @model_validator(mode="after")

@@ -71,13 +71,13 @@ class SeriesMap(Map):
     where: dict[Name, Name | Texts] = Field(
         default={},
         max_length=20,
-        description="Labels (tags, attributes), and what they must be, or one of what.",
+        description="Labels (tags, attributes) and their required values, one or a list.",
     )
     dedup: str | None = Field(
         default=None,
         max_length=100,
-        description="A length such as `10s`: of each period of it, counted from 1970, there is one "
-        "reading, the latest. For collectors that stamp by themselves.",
+        description="A length such as `10s`. The stream counts the latest reading in each period "
+        "of this length since 1970. For collectors that set the time themselves.",
     )
 
     entity: Texts = Field(

@@ -28,7 +28,7 @@ __all__ = ["ThingsStackMap", "open_message"]
 
 
 class ThingsStackMap(DocumentMap):
-    """A reading of an uplink. Decoded values stand under ``uplink_message.decoded_payload``."""
+    """A reading of an uplink. Decoded values are in ``uplink_message.decoded_payload``."""
 
     default_id: ClassVar[tuple[str, ...]] = (LORAWAN,)
     has_frames: ClassVar[bool] = True

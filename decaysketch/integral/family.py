@@ -89,7 +89,7 @@ class IntegralRecipe(Recipe):
 
 FAMILY = Family(
     name=IntegralRecipe.family,
-    doc="one integral decay, which no query changes.",
+    doc="one integral decay for all queries.",
     number=wire.FAMILY,
     sketch=IntegralDecaySketch,
     params=SketchParams,

@@ -318,7 +318,7 @@ def _scalar(
 
 
 _SUM = _scalar(
-    "sum", "Decayed sum of weights; in the family `sum`, of values.", aggregates.sum,
+    "sum", "Decayed sum of weights. In the family `sum`, decayed sum of values.", aggregates.sum,
     needs=frozenset({"weights"}), compared=True,
 )  # fmt: skip
 _COUNT = _scalar(
@@ -327,20 +327,21 @@ _COUNT = _scalar(
 )  # fmt: skip
 _RATE = _scalar(
     "rate",
-    "Observations per unit of time: the decayed count over the integral of the decay, over all "
-    "ages that it looks back on.",
+    "Observations per unit of time: the decayed count divided by the integral of the decay over "
+    "all its ages.",
     aggregates.rate,
     needs=frozenset({"chosen decay"}),
     compared=True,
 )
 _TOTAL = _scalar(
     "total",
-    "Decayed sum of values; missing ones are absent.",
+    "Decayed sum of values, without missing ones.",
     aggregates.total,
     Argument(
         "function",
         "function",
-        "Any real function of the columns of values and weights, to be summed in place of values.",
+        "Any real function of the columns of values and weights. It replaces the values in the "
+        "sum.",
         default=None,
         leading=True,
     ),
@@ -348,21 +349,21 @@ _TOTAL = _scalar(
     compared=True,
 )
 _MEAN = _scalar(
-    "mean", "Mean of the values, weighted by decayed weight.", aggregates.mean, needs=_NUMBERS,
+    "mean", "Mean of the values, by decayed weight.", aggregates.mean, needs=_NUMBERS,
     compared=True,
 )  # fmt: skip
 _VARIANCE = _scalar(
-    "variance", "Variance of the values, weighted by decayed weight.", aggregates.variance,
+    "variance", "Variance of the values, by decayed weight.", aggregates.variance,
     needs=_NUMBERS,
 )  # fmt: skip
 _STDDEV = _scalar(
     "stddev",
-    "Standard deviation of the values, weighted by decayed weight: the root of the variance.",
+    "Standard deviation of the values, by decayed weight: the root of the variance.",
     aggregates.stddev,
     needs=_NUMBERS,
 )
 _MEDIAN = _scalar(
-    "median", "The least value whose relative rank is 1/2 or more.",
+    "median", "The smallest value with a relative rank of 1/2 or more.",
     partial(aggregates.quantile, q=0.5), needs=_NUMBERS,
     cost_s=lambda sample, _: _quantiles_s(sample, 1),
 )  # fmt: skip
@@ -382,7 +383,7 @@ def _relating(name: str, doc: str, of: Callable[..., Any], said: str) -> Questio
 
 
 _RATIO = _relating(
-    "ratio", "Decayed sum of one column over the decayed sum of another.", relations.ratio,
+    "ratio", "Decayed sum of one column divided by the decayed sum of another.", relations.ratio,
     "Two columns, or expressions over columns: the numerator and the denominator.",
 )  # fmt: skip
 _COVARIANCE = _relating(
@@ -416,7 +417,7 @@ _REGRESSION = _enter(
         lambda sample, given: _relation_s(sample, len(given["columns"])),
         Shape(
             "Regression",
-            "Coefficients, in the order asked, after the intercept.",
+            "The intercept, then the coefficients in the order of the columns.",
             Rows(
                 "coefficients",
                 "CoefficientEstimate",
@@ -493,7 +494,7 @@ def _by_entry(
 
 _QUANTILE = _by_entry(
     "quantile",
-    "The least value whose relative rank is `q` or more, for one `q` or several.",
+    "The smallest value with a relative rank of `q` or more, for one `q` or several.",
     aggregates.quantile,
     Argument(
         "q", "share", "A number in [0, 1], or a list of them.", "either", 0.0, 1.0,
@@ -501,7 +502,7 @@ _QUANTILE = _by_entry(
     ),
     _quantiles_s,
     "Quantile",
-    "Quantiles, in the order asked.",
+    "Quantiles, in the order of the query.",
     Rows(
         "quantiles",
         "QuantileEstimate",
@@ -513,7 +514,7 @@ _QUANTILE = _by_entry(
 
 _RANK = _scalar(
     "rank",
-    "Share of the decayed weight whose value is a given one or less.",
+    "Share of the decayed weight with values up to a given one.",
     aggregates.rank,
     Argument("value", "number", "A value.", leading=True, json="v", example=20),
     needs=_NUMBERS,
@@ -522,12 +523,12 @@ _RANK = _scalar(
 
 _CDF = _by_entry(
     "cdf",
-    "The rank of each of several values; all intervals hold at once with the confidence.",
+    "The rank of each of several values. All intervals hold at once with the stated confidence.",
     aggregates.cdf,
     Argument("points", "number", "Values.", "yes", leading=True, json="v", example=[10, 20, 30]),
     _shares_s,
     "Cdf",
-    "Ranks, in the order asked.",
+    "Ranks, in the order of the query.",
     Rows(
         "ranks",
         "RankEstimate",
@@ -555,20 +556,20 @@ def _one_kind_of_bound(given: Mapping[str, Any]) -> str | None:
 
 _SELECTIVITY = _scalar(
     "selectivity",
-    "Share of the decayed weight whose value lies within bounds, or for which a predicate holds.",
+    "Share of the decayed weight with a value within bounds, or that satisfies a predicate.",
     _selected,
     Argument(
         "at_least",
         "number",
-        "The least value; give this, `at_most`, or both, or else a predicate.",
+        "The smallest value. Give this, `at_most`, or both, or a predicate.",
         default=None,
     ),
     Argument("at_most", "number", "The largest value.", default=None),
     Argument(
         "predicate",
         "predicate",
-        "Of the value `v` and the weight `w`: decimal numbers, `+ - * / // % **`, "
-        "`abs min max`, `< <= > >= == !=`, `and or not`. It is read, never executed.",
+        "A condition on the value `v` and the weight `w`: decimal numbers, `+ - * / // % **`, "
+        "`abs min max`, `< <= > >= == !=`, `and or not`. It is parsed, never executed.",
         longest=MAX_TEXT,
         default=None,
         leading=True,
@@ -596,7 +597,7 @@ _HEAVY_HITTERS = _enter(
         _hitters_s,
         Shape(
             "HeavyHitters",
-            "The values whose share exceeds phi, heaviest first.",
+            "The values with a share above phi, heaviest first.",
             Rows(
                 "heavy_hitters",
                 "HeavyHitterModel",
@@ -621,7 +622,7 @@ _HEAVY_HITTERS = _enter(
             Argument(
                 "limit",
                 "integer",
-                "The heaviest so many of them.",
+                "Maximum number of entries, heaviest first.",
                 least=1,
                 most=_MOST_ROWS,
                 default=None,
@@ -685,7 +686,7 @@ _GROUP_BY = _enter(
             Argument(
                 "limit",
                 "integer",
-                "The heaviest so many of them.",
+                "Maximum number of entries, heaviest first.",
                 least=1,
                 most=_MOST_ROWS,
                 default=None,
@@ -713,9 +714,9 @@ def _histogram(
 _HISTOGRAM = _enter(
     Question(
         "histogram",
-        "Shares of the decayed weight by value: of each bin between `edges`, which holds its lower "
-        "edge and not its upper one (the last bin holds both), and of what lies below and above "
-        "all of them. All intervals hold at once with the confidence.",
+        "Shares of the decayed weight by value: for each bin between `edges`, with its lower "
+        "edge and without its upper one (the last bin has both), and for values below and above "
+        "all bins. All intervals hold at once with the stated confidence.",
         _histogram,
         lambda sample, given: _shares_s(sample, len(given["edges"]) + 1),
         Shape(
@@ -761,8 +762,8 @@ _HISTOGRAM = _enter(
 _LAST = _enter(
     Question(
         "last",
-        "The latest observation that counts, by time and then by value: never an estimate, and "
-        "refused where it may have been discarded.",
+        "The latest observation that counts, by time and then by value. Always exact: the query "
+        "is rejected if the observation may have been discarded.",
         lambda samples, *, confidence: aggregates.last(pool(samples)),
         _by_row_s,
         Shape(
@@ -771,7 +772,7 @@ _LAST = _enter(
             Rows(
                 "last",
                 "ObservationModel",
-                "A value, null where it is missing, and its time.",
+                "A value, or null if it is missing, and its time.",
                 (Column("value", "number", nullable=True), Column("time", "time")),
                 single=True,
             ),

@@ -21,8 +21,8 @@ def _share(view: Any, *, confidence: float, combine: Any, among: str) -> Estimat
 SOURCE_QUESTIONS: list[Question[Any]] = [
     Question(
         "share",
-        "Share of the messages in a set of sources (`set`) among those of another set: with "
-        "`set` `a & b` and `among` `b`, the delivery ratio of `a` as seen by `b`.",
+        "Share of one set's messages (`set`) in another set. With `set` `a & b` and `among` `b`, "
+        "the delivery ratio of `a` measured by `b`.",
         _share,
         lambda view, _: view.drawn_s,
         SCALAR,
@@ -31,7 +31,7 @@ SOURCE_QUESTIONS: list[Question[Any]] = [
             Argument(
                 "among",
                 "set",
-                "A set expression over sources; `any` if not given: every message that was heard.",
+                "A set expression over sources. Default: `any`, every message that a source heard.",
                 default="any",
                 leading=True,
                 example="any",

@@ -56,42 +56,42 @@ _MILD = 4.0 / math.pi
 #: All names in ``caveats`` of an estimate, with their meanings.
 CAVEATS: Mapping[str, str] = MappingProxyType(
     {
-        "assumes-independence": "nothing bounds messages that no source heard without an "
-        "assumption about how sources hear: the range spans the models and may miss the truth",
-        "bucket-values": "values are histogram buckets: the result reads their middles, and the "
-        "interval allows for any value within them; a variance, or a condition that rises and "
-        "falls, may miss it",
-        "clocks-disagree": "duplicates of a message differ in time by so much that few messages "
-        "have a known set of sources",
+        "assumes-independence": "messages that no source heard have no bound without an assumption "
+        "about the sources: the range spans several models and may miss the true number",
+        "bucket-values": "values are histogram buckets: the result uses their middles, and the "
+        "interval allows for any value within them, but may be too narrow for a variance, or for "
+        "a condition that rises and falls",
+        "clocks-disagree": "the times of duplicates differ so much that few messages have a known "
+        "set of sources",
         "crowded-ids": "the ids fill more than a quarter of their space, so hits of different "
-        "observations are no longer independent; id_bits needs two bits of room",
-        "decay-on-grid": "that the decay falls was looked at on a grid of ages, not proved",
-        "equal-values": "all values that were read are equal: nothing bounds those that were not",
-        "faded": "weights have faded beyond what a 64-bit float holds, or beside what may be newer",
+        "observations are not independent: use two more id_bits",
+        "decay-on-grid": "the decay was checked on a grid of ages, not proved to fall everywhere",
+        "equal-values": "all sampled values are equal: the range of other values is unknown",
+        "faded": "weights are below the range of a 64-bit float, or negligible next to newer rows",
         "few-series": "a few series, or a single one, decide the result: it may be off by more "
-        "than the interval says, more often than stated; choose a resolution or a larger capacity",
-        "few-rows": "a few retained observations decide the answer: it may be off by more than the "
-        "interval says, more often than stated",
+        "than the interval shows, more often than stated: use a resolution or a larger capacity",
+        "few-rows": "a few retained observations decide the result: it may be off by more than the "
+        "interval shows, more often than stated",
         "hidden-restarts": "counters stay below earlier values for longer than clocks usually "
-        "differ: if they restart within the guard, their counts between two restarts are missing; "
-        "feed start times, or set guard=0 for a single collector",
-        "no-overlap": "no message was heard by two sources: nothing bounds from above how many "
-        "none heard",
+        "differ: if they restart within the guard, their counts between two restarts are missing. "
+        "Feed start times, or set guard=0 for a single collector",
+        "no-overlap": "no two sources heard the same message: the number of unheard messages has "
+        "no upper bound",
         "rare": "less than 0.1 % of the messages would be unheard: only the lower bound is "
         "meaningful",
-        "silences": "a source heard nothing for a spell in which others heard messages: it may "
-        "have been down, which lowers its shares",
-        "small-group": "fewer than 20 retained rows of this group: its interval is wide, and a few "
+        "silences": "a source heard nothing in a period in which others heard messages: it may "
+        "have been down, and this lowers its shares",
+        "small-group": "the group has fewer than 20 retained rows: its interval is wide, and a few "
         "more rows may change the estimate much",
-        "span-cut": "the window begins inside of a span of time of which only the extreme value is "
-        "kept: both ends of the interval are sure, and neither is known to be reached",
-        "unequal-weights": "observations much lighter than those that were read may leave no "
-        "trace: the result is of weights like those that the rows show, and where these differ "
-        "much, the interval allows for as many light ones as could have been missed",
-        "weights-disagree": "an id came with several weights: each counts as a message of its own, "
-        "which raises exclusive counts",
-        "weight-on-grid": "the largest weight of rows that were not retained was read on a grid of "
-        "times, or is that of the retained rows; it is not proved",
+        "span-cut": "the window begins inside a time span for which only the extreme value is "
+        "stored: both bounds are guaranteed, and the result may lie anywhere between them",
+        "unequal-weights": "much lighter observations than the sampled ones may be missing: the "
+        "result assumes weights like the sampled ones, and if these differ much, the interval "
+        "allows for as many light observations as could be missing",
+        "weights-disagree": "an id has several weights: each counts as a separate message, so "
+        "exclusive counts are too high",
+        "weight-on-grid": "the largest weight of discarded rows was read on a grid of times, or "
+        "from the retained rows, and is not proved",
     }
 )
 

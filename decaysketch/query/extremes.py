@@ -98,24 +98,24 @@ def _row(name: str, doc: str, said: str, largest: bool) -> Question[Any]:
     )
 
 
-_SURE = (
-    "that the decay gives weight to: under a window those inside of it. Exact, or both ends of the "
-    "interval are sure. As of the newest observation or later alone."
+_BOTH_BOUNDS = (
+    "with decay weight, such as those in a window. Exact, or both bounds are guaranteed. Only at "
+    "the time of the newest observation or later."
 )
-_MAX = _scalar("max", f"The largest value of the observations {_SURE}", True)
-_MIN = _scalar("min", f"The least value of the observations {_SURE}", False)
+_MAX = _scalar("max", f"The largest value among the observations {_BOTH_BOUNDS}", True)
+_MIN = _scalar("min", f"The smallest value among the observations {_BOTH_BOUNDS}", False)
 _HIGHEST = _row(
     "highest",
-    "The latest observation of the largest value that the decay gives weight to: never an "
-    "estimate, and refused where it is not known exactly.",
-    "The observation of the largest value.",
+    "The latest observation with the largest value among those with decay weight. Always exact: "
+    "the query is rejected if the sketch does not know it.",
+    "The observation with the largest value.",
     True,
 )
 _LOWEST = _row(
     "lowest",
-    "The latest observation of the least value that the decay gives weight to: never an estimate, "
-    "and refused where it is not known exactly.",
-    "The observation of the least value.",
+    "The latest observation with the smallest value among those with decay weight. Always exact: "
+    "the query is rejected if the sketch does not know it.",
+    "The observation with the smallest value.",
     False,
 )
 

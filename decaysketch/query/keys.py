@@ -306,7 +306,7 @@ def _by_key(name: str, doc: str, ask: Callable[..., Any], rows: Rows, shape: str
 
 _KEY_COUNT = _by_key(
     "key_count",
-    "Decayed count of a key, or of several. With certainty it is not above `sure_upper`.",
+    "Decayed count of a key, or of several. `sure_upper` is a guaranteed upper bound.",
     lambda view, keys, *, confidence: view.counts(keys, confidence=confidence),
     Rows(
         "counts",
@@ -316,11 +316,11 @@ _KEY_COUNT = _by_key(
         each="keys",
     ),
     "KeyCounts",
-    "Counts, in the order asked.",
+    "Counts, in the order of the keys in the query.",
 )
 _KEY_SHARE = _by_key(
     "key_share",
-    "Share of a key, or of several, in the decayed count of all.",
+    "Share of a key, or of several, in the total decayed count.",
     lambda view, keys, *, confidence: view.shares(keys, confidence=confidence),
     Rows(
         "shares",
@@ -330,28 +330,28 @@ _KEY_SHARE = _by_key(
         each="keys",
     ),
     "KeyShares",
-    "Shares, in the order asked.",
+    "Shares, in the order of the query.",
 )
 _KEY_TOTAL = _enter(
     "key_total",
-    "Decayed count of all keys together. Both of its ends are sure.",
+    "Decayed count of all keys together. Both bounds are guaranteed.",
     lambda view, *, confidence: view.total(confidence=confidence),
 )
 _SELF_JOIN = _enter(
     "self_join",
-    "Sum of the squares of the decayed counts of all keys: how skewed they are.",
+    "Sum of the squared decayed counts of all keys. It measures their skew.",
     lambda view, *, confidence: view.self_join(confidence=confidence),
     cost_s=lambda view, _: _ANSWER_S + view.cells * _JOINED_S,
 )
 _INNER_PRODUCT = _enter(
     "inner_product",
-    "Sum over keys of the products of their decayed counts here and in another stream: how many "
-    "pairs of equal keys there are.",
+    "Sum, over keys, of the product of the decayed counts here and in another stream: the number "
+    "of pairs with equal keys.",
     lambda view, other, *, confidence: view.inner_product(other, confidence=confidence),
     Argument(
         "other",
         "sketch",
-        "A sketch of the other stream, whose parameters agree in all that cells depend on.",
+        "A sketch of the other stream. All parameters of the cells must agree.",
         leading=True,
     ),
     cost_s=lambda view, _: _ANSWER_S + view.drawn_s + 3 * view.cells * _JOINED_S,
@@ -379,26 +379,26 @@ def _prefixes_s(view: KeyView, given: Mapping[str, Any]) -> float:
 
 _HEAVY_KEYS = _enter(
     "heavy_keys",
-    "Integer keys that may have the share `phi` of the decayed count, heaviest first: none that "
-    "has it is missing, with certainty. Needs `key_bits`.",
+    "Integer keys that may have the share `phi` of the decayed count, heaviest first. No key "
+    "with this share is missing. Needs `key_bits`.",
     lambda view, phi, threshold, limit, *, confidence: view.heavy_keys(
         phi, threshold, confidence=confidence
     ).first(limit),
     Argument(
         "phi",
         "share",
-        "A share, above 0 and at most 1; give this or `threshold`.",
+        "A share above 0 and at most 1. Give this or `threshold`.",
         least=0.0,
         most=1.0,
         default=None,
         leading=True,
         example=0.05,
     ),
-    Argument("threshold", "number", "A decayed count, above 0, in place of a share.", default=None),
+    Argument("threshold", "number", "A decayed count, above 0, instead of a share.", default=None),
     Argument(
         "limit",
         "integer",
-        "The heaviest so many of them.",
+        "Maximum number of entries, heaviest first.",
         least=1,
         most=_MOST_ROWS,
         default=None,
@@ -407,19 +407,19 @@ _HEAVY_KEYS = _enter(
     cost_s=_heavy_s,
     shape=Shape(
         "HeavyKeys",
-        "The keys whose count may reach the threshold, heaviest first.",
+        "The keys with a count that may reach the threshold, heaviest first.",
         Rows(
             "heavy_keys",
             "HeavyKeyModel",
-            "A key, its decayed count, and whether that reaches the threshold, as all certain keys "
-            "together do at the confidence.",
+            "A key and its decayed count. `certain`: the count reaches the threshold. All "
+            "certain keys together do, with the stated confidence.",
             (
                 Column("key", "key"),
                 Column("count", "estimate", label="count of {key}"),
                 Column("certain", "flag"),
             ),
         ),
-        (Column("threshold", "float", "The decayed count that a share of phi is, at the least."),),
+        (Column("threshold", "float", "The smallest decayed count that is a share of phi."),),
     ),
     parts=lambda found, _: {
         "heavy_keys": [
@@ -434,9 +434,9 @@ _HEAVY_KEYS = _enter(
 
 _HEAVY_PREFIXES = _enter(
     "heavy_prefixes",
-    "Prefixes of integer keys (networks, topics, time slices) that may have the share `phi` of the "
-    "decayed count without their heavy parts: the count, less the counts of heavy prefixes below. "
-    "None that has it is missing, with certainty. Needs `key_bits`, and finds prefixes whose "
+    "Prefixes of integer keys (networks, topics, time slices) that may have the share `phi` of "
+    "the decayed count without their heavy parts: the count minus the counts of heavy prefixes "
+    "below. No prefix with this share is missing. Needs `key_bits`, and finds prefixes whose "
     "lengths differ by `fanout_bits`.",
     lambda view, phi, threshold, limit, *, confidence: view.heavy_prefixes(
         phi, threshold, limit, confidence=confidence
@@ -445,13 +445,13 @@ _HEAVY_PREFIXES = _enter(
     cost_s=_prefixes_s,
     shape=Shape(
         "HeavyPrefixes",
-        "The prefixes whose discounted count may reach the threshold, largest first.",
+        "The prefixes with a discounted count that may reach the threshold, largest first.",
         Rows(
             "heavy_prefixes",
             "HeavyPrefixModel",
-            "A prefix: the smallest key that has it, and its length. `count` is its decayed count, "
-            "`discounted` the part outside heavy prefixes below it. `certain`: the lower bound of "
-            "`discounted` reaches the threshold.",
+            "A prefix: its smallest key, and its length. `count` is its decayed count, "
+            "`discounted` the part outside heavy prefixes below it. `certain`: the lower bound "
+            "of `discounted` reaches the threshold.",
             (
                 Column("prefix", "key"),
                 Column("bits", "integer"),
@@ -460,7 +460,7 @@ _HEAVY_PREFIXES = _enter(
                 Column("certain", "flag"),
             ),
         ),
-        (Column("threshold", "float", "The decayed count that a share of phi is, at the least."),),
+        (Column("threshold", "float", "The smallest decayed count that is a share of phi."),),
     ),
     parts=lambda found, _: {
         "heavy_prefixes": [
@@ -488,7 +488,7 @@ _KEY_RANGE = _enter(
     Argument(
         "bounds",
         "integer",
-        "The least and the largest key.",
+        "The smallest and the largest key.",
         "yes",
         least=0,
         fewest=2,
@@ -509,8 +509,8 @@ _KEY_RANK = _enter(
 )
 _KEY_QUANTILE = _enter(
     "key_quantile",
-    "The least integer key whose relative rank is `q` or more, about, for one `q` or several. "
-    "Needs `key_bits`.",
+    "The smallest integer key with a relative rank of approximately `q` or more, for one `q` or "
+    "several. Needs `key_bits`.",
     lambda view, q, *, confidence: [view.quantile(each, confidence=confidence) for each in q],
     Argument(
         "q", "share", "A number in [0, 1], or a list of them.", "either", 0.0, 1.0,
@@ -519,7 +519,7 @@ _KEY_QUANTILE = _enter(
     cost_s=lambda view, given: _ranked_s(view, len(given["q"])),
     shape=Shape(
         "KeyQuantile",
-        "Quantiles, in the order asked.",
+        "Quantiles, in the order of the query.",
         Rows(
             "quantiles",
             "KeyQuantileEstimate",

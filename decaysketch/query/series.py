@@ -204,15 +204,16 @@ def _cost_s(view: SeriesView, given: Mapping[str, Any]) -> float:
 _WRAP = Argument(
     "wrap",
     "number",
-    "The number at which counters begin again, such as 2^32. Left out: they do not.",
+    "The number at which counters wrap around to 0, such as 2^32. Default: they do not.",
     least=2,
     default=None,
 )
 _GUARD = Argument(
     "guard",
     "number",
-    "How long two clocks may differ: a fall that such a difference explains is no reset. Left out: "
-    "six usual intervals, three where a resolution thins rows. 0: every fall is a reset.",
+    "Maximum difference between two collectors' clocks. A fall that such a difference explains "
+    "is not a reset. Default: six usual intervals, or three if a resolution thins rows. 0: every "
+    "fall is a reset.",
     least=0,
     most=1 << 60,
     default=None,
@@ -220,7 +221,8 @@ _GUARD = Argument(
 _VALIDITY = Argument(
     "validity",
     "number",
-    "How long a value holds, unless the next one comes before. Left out: until the next one.",
+    "Time for which a value is valid, unless the next one comes first. Default: until the next "
+    "one.",
     least=1,
     default=None,
 )
@@ -240,26 +242,26 @@ def _length(name: str, doc: str) -> Argument:
 
 _INCREASE = _scalar(
     "increase",
-    "What counters counted: the rises from one row of a series to the next, and after a reset all "
-    "that the counter shows. Each rise is spread evenly over its time, so windows add up.",
+    "Total increase of counters: the rises between neighbouring rows of a series, and after a "
+    "reset the complete counter. Each rise is spread evenly over its time, so windows add up.",
     _WRAP,
     _GUARD,
 )
 _INCREASE_RATE = _scalar(
     "increase_rate",
-    "The increase of counters per unit of time: over the integral of the decay.",
+    "The increase of counters per unit of time, divided by the integral of the decay.",
     _WRAP,
     _GUARD,
 )
 _TIME_AVERAGE = _scalar(
     "time_average",
     "Time-weighted mean: each value counts for as long as it is valid.",
-    _length("validity", "How long a value holds, unless the next one comes before."),
+    _length("validity", "Time for which a value is valid, unless the next one comes first."),
     Argument(
         "linear",
         "flag",
-        "Whether a value counts as the middle between it and the next one, where that comes in "
-        "time.",
+        "Whether to interpolate: a value counts as the mean of itself and the next one, if that "
+        "arrives in time.",
         default=False,
     ),
 )
@@ -271,49 +273,49 @@ _TIME_IN_STATE = _scalar(
 )
 _STATE_TIME = _scalar(
     "state_time",
-    "Time in which the value was in a state, in units of time.",
+    "Time during which the value was in a state, in units of time.",
     _STATE,
     _VALIDITY,
 )
 _TRANSITIONS = _scalar(
     "transitions",
-    "Number of times that a value differed from the one before it in its series.",
+    "Number of times that a value differed from the previous one in its series.",
     _VALIDITY,
 )
 _GAPS = _scalar(
     "gaps",
-    "Number of intervals between a row and the next one that are longer than a length.",
+    "Number of intervals between two neighbouring rows that are longer than a length.",
     _length("longer_than", "The length."),
 )
 _AVAILABILITY = _scalar(
     "availability",
-    "Share of the time since the first row of a series in which it had a valid value. A series "
-    "that falls silent keeps losing.",
-    _length("validity", "How long a value holds, unless the next one comes before."),
+    "Share of the time since the first row of a series in which it had a valid value. The share "
+    "of a silent series falls.",
+    _length("validity", "Time for which a value is valid, unless the next one comes first."),
     Argument(
         "forget",
         "number",
-        "The silence after which a series is taken to be gone. Left out: it never is.",
+        "The time without rows after which a series counts as ended. Default: never.",
         least=1,
         default=None,
     ),
 )
 _INTERVAL_QUANTILE = _scalar(
     "interval_quantile",
-    "Quantile of the time between a row and the next one of its series.",
+    "Quantile of the time between neighbouring rows of a series.",
     _Q,
 )
 _SESSIONS = _scalar(
     "sessions",
-    "Number of sessions that began: rows without another one of their series within a gap before.",
-    _length("gap", "The silence that ends a session."),
+    "Number of sessions that began: rows without an earlier row of their series within a gap.",
+    _length("gap", "The time without rows that ends a session."),
 )
 _SESSION_LENGTH = _scalar(
     "session_length",
-    "Mean length of the sessions that began, or a quantile of it.",
-    _length("gap", "The silence that ends a session."),
+    "Mean length of the sessions that began, or a quantile of their lengths.",
+    _length("gap", "The time without rows that ends a session."),
     Argument(
-        "q", "share", "A number in [0, 1]. Left out: the mean.", least=0.0, most=1.0, default=None
+        "q", "share", "A number in [0, 1]. Default: the mean.", least=0.0, most=1.0, default=None
     ),
 )
 _SERIES_COUNT = _scalar(
@@ -322,12 +324,13 @@ _SERIES_COUNT = _scalar(
 )
 _SILENT_SERIES = _scalar(
     "silent_series",
-    "Number of series whose latest row is older than a length, each by the weight of that row.",
+    "Number of series whose latest row is older than a length. Each counts by the weight of that "
+    "row.",
     _length("silence", "The length."),
 )
 _AVERAGE_QUANTILE = _scalar(
     "average_quantile",
-    "Quantile over series of their time-weighted mean. Under a window alone.",
+    "Quantile of the time-weighted means of all series. Only under a window.",
     _Q,
     _VALIDITY,
 )
@@ -338,8 +341,8 @@ _OTHER = Argument(
     leading=True,
 )
 _PAIRS = (
-    "the values of the same entity in another stream at the same times. Each pair counts for as "
-    "long as both values are valid."
+    "the same entity's values in another stream at the same times. Each pair counts for as long as "
+    "both values are valid."
 )
 
 
@@ -347,16 +350,12 @@ def _joining(name: str, doc: str) -> Question[Estimate]:
     return _scalar(name, f"{doc} {_PAIRS}", _OTHER, _VALIDITY)
 
 
-_TIME_CORRELATION = _joining(
-    "time_correlation", "Pearson's correlation of the values of series with"
-)
-_TIME_COVARIANCE = _joining("time_covariance", "Covariance of the values of series with")
-_TIME_SLOPE = _joining(
-    "time_slope", "Slope of the least-squares line for the values of series, given"
-)
+_TIME_CORRELATION = _joining("time_correlation", "Pearson's correlation of series values with")
+_TIME_COVARIANCE = _joining("time_covariance", "Covariance of series values with")
+_TIME_SLOPE = _joining("time_slope", "Slope of the least-squares line for series values, given")
 _INCREASE_QUANTILE = _scalar(
     "increase_quantile",
-    "Quantile over series of their increase, among those that counted. Under a window alone.",
+    "Quantile of the increases of all series that increased. Only under a window.",
     _Q,
     _WRAP,
     _GUARD,

@@ -65,7 +65,7 @@ def _head(header: Header) -> Head:
 
 FAMILY = Family(
     name=DecayRecipe.family,
-    doc="the decay is chosen by each query.",
+    doc="each query chooses the decay.",
     number=wire.FAMILY,
     sketch=DecaySketch,
     params=SketchParams,

@@ -151,9 +151,11 @@ OPTIONS = (
     *(
         replace(each, choices=("int64", "float64"), doc="Type of the values.")
         if each.name == "value_type"
-        else replace(each, doc="Rows kept for each level of entities.")
+        else replace(each, doc="Rows stored for each level of entities.")
         if each.name == "capacity"
-        else replace(each, doc="Largest weight of an entity; a weight becomes a power of two.")
+        else replace(
+            each, doc="Largest weight of an entity. A weight is rounded to a power of two."
+        )
         if each.name == "max_weight"
         else each
         for each in SHARED
@@ -163,7 +165,7 @@ OPTIONS = (
         name="resolution",
         type=int,
         default=1,
-        doc="Each series keeps one row, the latest, per period of this length.",
+        doc="Each series stores one row, the latest, per period of this length.",
         example=60,
     ),
     Option(
