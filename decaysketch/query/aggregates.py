@@ -32,6 +32,7 @@ from decaysketch.core.special import ndtri
 from decaysketch.decay import Decay
 from decaysketch.decay.area import area
 from decaysketch.errors import ParameterError, UnanswerableQueryError
+from decaysketch.query import _groups_native as _native
 from decaysketch.query.estimate import (
     CAVEATS,
     Estimate,
@@ -307,14 +308,18 @@ def _sum(
         exact = float((columns.masses[first] * x[first]).sum())
         if sample.exact:
             return exactly(sample, exact, confidence, len(x)).over(sample.magnitude)
+        rows, weights = rows_of(columns), columns.weights if sample.weighted else None
+        terms, sizes = Terms.of(rows, x), _Sizes.of(rows, function, weights)
         # The seen sum is a bound if no unseen row can lower it.
-        one_sign = function.min(initial=0.0) >= 0.0 or function.max(initial=0.0) <= 0.0
-        certain = columns.decayed[tail] * np.abs(function[tail]) if one_sign else None
-        hits = hits_of(sample, columns, x, function, unseen, others)
+        seen = 0.0
+        if not (sizes.up and sizes.down):
+            seen = float((columns.decayed[tail] * np.abs(function[tail])).sum())
+        certain = (0.0, seen) if sizes.down else (seen, 0.0)
+        hits = hits_of(sample, terms, sizes, unseen, others)
         if others is None:
             hits = hits._replace(usual=(max(hits.usual[0], _borrowed(sample)), hits.usual[1]))
         interval, spread, step, caveats = signed_sum(
-            sample, columns, x, certain, confidence, hits, function
+            sample, columns, x, terms, confidence, hits, function, certain
         )
         if others is not None:
             caveats = of_values(columns, function, None, caveats)
@@ -378,9 +383,123 @@ class Hits(NamedTuple):
     step: float
 
 
+class _Sizes(NamedTuple):
+    """Sizes of a summed function.
+
+    Attributes:
+        up, down: the largest distance above and below 0.
+        shown, square: known rows, and their summed squares.
+        spread, far: sampled variances, and these times squares.
+        mass, counted: sampled masses, and these over weights.
+    """
+
+    up: float
+    down: float
+    shown: float
+    square: float
+    spread: float
+    far: float
+    mass: float
+    counted: float
+
+    @classmethod
+    def of(
+        cls, rows: _native.Rows, function: Float64Array, weights: npt.NDArray[np.int64] | None
+    ) -> _Sizes:
+        """Return the sizes. O(n)."""
+        (found,) = rows.sizes(np.ascontiguousarray(function), weights)
+        return cls(*found.tolist())
+
+
+class _Sign(NamedTuple):
+    """Sampled terms with one sign in a sum over masses times x. A 0 is a positive term.
+
+    Attributes:
+        sampled, spread, skew: sums over sizes, variances and third moments.
+        mass: mass with another x than 0.
+        jump, largest_spread: the largest hit, and the largest variance.
+        lowest, highest: extreme x. Infinite without a row.
+        near: the largest distance between x and 0 in a known row.
+    """
+
+    sampled: float
+    spread: float
+    skew: float
+    mass: float
+    jump: float
+    largest_spread: float
+    lowest: float
+    highest: float
+    near: float
+
+    def interval(
+        self, largest: float, certain: float, larger: float, thinning: float, confidence: float
+    ) -> tuple[Interval, float]:
+        """Return the interval for the summed sizes, and the hit size.
+
+        Args:
+            largest: a lower limit on a hit that may be missing.
+            certain: the part that was really seen.
+            larger: variances are so many times as large as the rows alone tell.
+            thinning: see :class:`~decaysketch.query.sample.Sample`.
+            confidence: confidence of the interval.
+        """
+        step = max(largest, self.jump)
+        if math.isinf(step):
+            return Interval(self.sampled, certain, math.inf), step
+        missing = step if step > self.jump else 0.0
+        unequal = inequality(self.sampled, self.spread, self.skew, missing)
+        found = part_interval(
+            0.0, self.sampled, larger * self.spread, step, thinning, certain, confidence,
+            unequal=unequal, seen=self.jump,
+        )  # fmt: skip
+        return found, step
+
+
+class Terms(NamedTuple):
+    """Sampled terms in a sum over masses times x, by sign."""
+
+    up: _Sign
+    down: _Sign
+
+    @classmethod
+    def of(cls, rows: _native.Rows, x: Float64Array) -> Terms:
+        """Return the terms for x, for a unit of weight: float64[n]. O(n)."""
+        terms, near = rows.terms(np.ascontiguousarray(x))
+        up, down = (
+            _Sign._make([*sums, most])
+            for sums, most in zip(terms.tolist(), near.tolist(), strict=True)
+        )
+        return cls(up, down)
+
+    @property
+    def spread(self) -> float:
+        """Their variance."""
+        return self.up.spread + self.down.spread
+
+    @property
+    def few(self) -> bool:
+        """Whether one row makes up much of the variance."""
+        return max(self.up.largest_spread, self.down.largest_spread) > HINGES * self.spread
+
+    @property
+    def equal(self) -> bool:
+        """Whether all sampled x are equal."""
+        up, down = self
+        return min(up.lowest, down.lowest) == max(up.highest, down.highest)
+
+
+def rows_of(columns: Columns) -> _native.Rows:
+    """Return rows for the kernels, as a single group."""
+    group = np.zeros(len(columns.masses), np.int64)
+    return _native.Rows(
+        group, columns.masses, columns.variances, columns.jumps, columns.decayed, columns.exact, 1
+    )
+
+
 def hits_of(
-    sample: Sample, columns: Columns, x: Float64Array, function: Float64Array | None,
-    unseen: tuple[float, float], others: Float64Array | None = None,
+    sample: Sample, terms: Terms, sizes: _Sizes, unseen: tuple[float, float],
+    others: Float64Array | None = None,
 ) -> Hits:  # fmt: skip
     """Return the largest hits in a sum over masses times x.
 
@@ -393,123 +512,47 @@ def hits_of(
     * a bound, where no row shows anything but 0
 
     Args:
-        sample: the sample with the columns.
-        columns: the rows to sum over.
-        x: the summed value, for a unit of weight.
-        function: the numerator of x, if x is a ratio to weights.
+        sample: the sample with the terms.
+        terms: the terms for x, the summed value for a unit of weight.
+        sizes: the numerator of x. If x is a ratio to weights, with the masses over weights.
         unseen: lowest and highest possible x, if no row shows anything but 0.
-        others: more values of the function. None if it is 0 or 1.
+        others: more values of the numerator. None if it is 0 or 1.
     """
-    tail = slice(columns.exact, None)
-    masses, near, far = columns.masses[tail], x[: columns.exact], x[tail]
-    extreme = _extremes(x if function is None else function, others)
-    mass, terms = float(masses.sum()), masses * far
-    usual = 1.0
-    if others is None or not show_larger(columns, x if function is None else function, others):
-        usual = 0.0
-    elif function is not None and mass > 0.0:
-        usual = float((masses / columns.weights[tail]).sum()) / mass
-    blank, equal = not np.any(x), _all_equal(far)
-    sizes = []
-    for sign, bound, most in zip((1.0, -1.0), (unseen[1], -unseen[0]), extreme, strict=True):
-        of_sign = far > 0.0 if sign > 0.0 else far < 0.0
+    highest, lowest = sizes.up, sizes.down
+    usual = 0.0
+    if others is not None:
+        highest = max(highest, float(others.max(initial=0.0)))
+        lowest = max(lowest, -float(others.min(initial=0.0)))
+        usual = 1.0 if show_larger(sizes, others) else 0.0
+        if sizes.counted > 0.0 and sizes.mass > 0.0:
+            usual *= sizes.counted / sizes.mass
+    blank, equal = not (sizes.up or sizes.down), terms.equal
+    found = []
+    for sign, bound, most in zip(terms, (unseen[1], -unseen[0]), (highest, lowest), strict=True):
         size = bound if blank else usual * most
-        if equal or not of_sign.any():
-            size = max(size, float(np.max(sign * near, initial=0.0)))
-        if of_sign.all():
-            size = max(size, sign * float(terms.sum()) / mass) if len(far) else size
-        elif of_sign.any():
-            mean = float((terms * of_sign).sum()) / float((masses * of_sign).sum())
-            size = max(size, sign * mean)
-        sizes.append(sample.step * size)
-    lightest = sample.step * extreme[0], sample.step * extreme[1]
-    return Hits((sizes[0], sizes[1]), lightest, sample.step)
+        if equal or not sign.jump > 0.0:
+            size = max(size, sign.near)
+        if sign.mass > 0.0:  # a mean rounded above all x would be a larger hit than all seen
+            size = max(size, min(sign.sampled / sign.mass, max(sign.highest, -sign.lowest)))
+        found.append(sample.step * size)
+    lightest = sample.step * highest, sample.step * lowest
+    return Hits((found[0], found[1]), lightest, sample.step)
 
 
-def show_larger(columns: Columns, function: Float64Array, others: Float64Array) -> bool:
+def show_larger(sizes: _Sizes, others: Float64Array) -> bool:
     """Return whether rows that no hash has chosen, and later ones, show values much larger than the
     sampled rows, by their mean square.
     """
-    near, far = function[: columns.exact], function[columns.exact :]
-    spread = columns.variances[columns.exact :]
-    shown, sampled = len(near) + len(others), float(spread.sum())
-    if not shown or not sampled > 0.0:
+    shown = sizes.shown + len(others)
+    if not shown or not sizes.spread > 0.0:
         return True
-    square = (float((near * near).sum()) + float((others * others).sum())) / shown
-    squares = far * far
-    squares *= spread
-    return square * sampled > LARGER * float(squares.sum())
-
-
-def _extremes(function: Float64Array, others: Float64Array | None) -> tuple[float, float]:
-    """Return the largest distances above and below 0 at which a function was seen."""
-    columns = [function] if others is None else [function, others]
-    high = max(float(column.max(initial=0.0)) for column in columns)
-    return high, -min(float(column.min(initial=0.0)) for column in columns)
-
-
-class _Terms(NamedTuple):
-    """Sampled terms in a sum, one for each row."""
-
-    sizes: Float64Array
-    variances: Float64Array
-    jumps: Float64Array  # of their hits
-    thirds: Float64Array  # third moments
-    certain: Float64Array | None
-    larger: float  # variances are so many times as large as the rows alone tell
-
-    @classmethod
-    def of(
-        cls, columns: Columns, x: Float64Array, certain: Float64Array | None, larger: float
-    ) -> _Terms:
-        """Return the terms for x."""
-        tail = slice(columns.exact, None)
-        far = x[tail]
-        variances = far * far
-        variances *= columns.variances[tail]
-        thirds = _skew_lengths(columns, tail)
-        thirds *= variances
-        thirds *= far
-        sizes, jumps = columns.masses[tail] * far, columns.jumps[tail] * far
-        return cls(sizes, variances, jumps, thirds, certain, larger)
-
-    def part(
-        self, sign: float, largest: float, thinning: float, confidence: float
-    ) -> tuple[Interval, float]:
-        """Return the interval for the terms with one sign, and the hit size.
-
-        Args:
-            sign: 1 or -1.
-            largest: a lower limit on a hit that may be missing.
-            thinning: thinning of a hit.
-            confidence: confidence of the interval.
-        """
-        highest, lowest = float(self.jumps.max(initial=0.0)), float(self.jumps.min(initial=0.0))
-        largest_seen, other = (highest, lowest) if sign > 0.0 else (-lowest, highest)
-        step = max(largest, largest_seen)
-        rows: Any = slice(None if largest_seen else 0)
-        if largest_seen and other:  # else all rows have this sign, or are 0, and none is copied
-            rows = np.flatnonzero(self.jumps > 0.0 if sign > 0.0 else self.jumps < 0.0)
-
-        def total(column: Float64Array) -> float:
-            return float((column[rows] if isinstance(rows, slice) else column.take(rows)).sum())
-
-        sampled = sign * total(self.sizes)
-        certain = 0.0 if self.certain is None else total(self.certain)
-        if math.isinf(step):
-            return Interval(sampled, certain, math.inf), step
-        third, spread = sign * total(self.thirds), total(self.variances)
-        unequal = inequality(sampled, spread, third, step if step > largest_seen else 0.0)
-        found = part_interval(
-            0.0, sampled, self.larger * spread, step, thinning, certain, confidence,
-            unequal=unequal, seen=largest_seen,
-        )  # fmt: skip
-        return found, step
+    square = (sizes.square + float((others * others).sum())) / shown
+    return square * sizes.spread > LARGER * sizes.far
 
 
 def signed_sum(
-    sample: Sample, columns: Columns, x: Float64Array, certain: Float64Array | None,
-    confidence: float, hits: Hits, function: Float64Array | None = None,
+    sample: Sample, columns: Columns, x: Float64Array, terms: Terms, confidence: float, hits: Hits,
+    function: Float64Array | None = None, certain: tuple[float, float] = (0.0, 0.0),
 ) -> tuple[Interval, float, float, tuple[str, ...]]:  # fmt: skip
     """Return the sampled part of a sum over masses times x: interval, variance, hit size, caveats.
 
@@ -520,25 +563,25 @@ def signed_sum(
         sample: the sample with the columns.
         columns: the rows to sum over.
         x: the summed value, for a unit of weight.
-        certain: the part of each sampled term that was really seen, where it bounds the sum.
+        terms: their terms.
         confidence: confidence of the interval.
         hits: the largest that may be missing. If weights are so unequal that light rows are seldom
             seen, the lightest.
         function: the numerator of x, up to a coefficient that depends on the time. None if x is not
             a ratio to weights.
+        certain: the part of the sampled terms with either sign that was really seen, where it
+            bounds the sum.
     """
     larger = 1.0 if function is None else as_shown(sample, columns)
-    terms = _Terms.of(columns, x, certain, larger)
-    everything = larger * float(terms.variances.sum())
-    caveats = hinges(sample, columns, function, terms.variances, terms.jumps, hits.step)
+    everything = larger * terms.spread
+    caveats = hinges(sample, columns, function, x, terms, hits.step)
     least = hits.usual
     if "unequal-weights" in caveats:
         least = tuple(map(max, hits.usual, hits.lightest))  # type: ignore[assignment]
-    found = [
-        terms.part(sign, largest, sample.thinning, confidence)
-        for sign, largest in zip((1.0, -1.0), least, strict=True)
-    ]
-    (positive, up), (negative, down) = found
+    (positive, up), (negative, down) = (
+        sign.interval(largest, seen, larger, sample.thinning, confidence)
+        for sign, largest, seen in zip(terms, least, certain, strict=True)
+    )
     step = max(up, down)
     over_weights = function is not None and "unequal-weights" not in caveats
     if over_weights and may_miss_light(sample, max(hits.lightest), step, everything):
@@ -547,13 +590,9 @@ def signed_sum(
 
 
 def hinges(
-    sample: Sample,
-    columns: Columns,
-    function: Float64Array | None,
-    variances: Float64Array,
-    jumps: Float64Array,
+    sample: Sample, columns: Columns, function: Float64Array | None, x: Float64Array, terms: Terms,
     step: float,
-) -> tuple[str, ...]:
+) -> tuple[str, ...]:  # fmt: skip
     """Return whether a few rows decide a sum, and whether they do because they are so light.
 
     A few rows decide it if one makes a good part of the variance. Then unseen rows with its size or
@@ -568,24 +607,23 @@ def hinges(
         sample, columns: the rows to sum over.
         function: the numerator of the terms, up to a coefficient that depends on the time. None if
             terms are not ratios to weights.
-        variances, jumps: variances of the sampled terms, and their hit sizes, with either sign.
+        x: the summed value, for a unit of weight.
+        terms: their terms.
         step: the mass of a hit times the largest coefficient.
     """
-    if not len(variances):
-        return ()
-    few = _decided_by_few(variances)
+    few = terms.few
     named: tuple[str, ...] = ("few-rows",) if few else ()
-    if function is None:
+    weights = columns.weights[columns.exact :]
+    if function is None or not len(weights):
         return named
     unequal = ("unequal-weights",)
-    weights = columns.weights[columns.exact :]
     of_near = _shown(sample, columns)
     near = function[: columns.whole] / columns.weights[: columns.whole]
     if len(of_near) > len(near):  # of later ones, with a value that is usual among all
         counted = function != 0.0
         usual = float(np.abs(function[counted]).mean()) if counted.any() else 0.0
         near = np.concatenate([near, usual / of_near[len(near) :]])
-    bound = LIGHTER * max(float(jumps.max()), -float(jumps.min()))
+    bound = LIGHTER * max(terms.up.jump, terms.down.jump)
     if len(near) >= SOME and step * max(near.max(), -near.min()) > bound:
         beyond = step * np.abs(near) > bound
         if np.count_nonzero(beyond) > MANY * len(near):
@@ -594,7 +632,7 @@ def hinges(
                 return unequal
     if not few:
         return ()
-    jumps = np.abs(jumps)
+    jumps = columns.jumps[columns.exact :] * np.abs(x[columns.exact :])
     top = max(2, math.isqrt(int(np.count_nonzero(jumps))))
     if len(jumps) <= 2 * top:
         return named
@@ -634,11 +672,9 @@ def has_unequal_weights(sample: Sample, columns: Columns, function: Float64Array
         sample, columns: the rows to sum over.
         function: the summed value for each observation.
     """
-    tail = slice(columns.exact, None)
-    x = over_weights(sample, columns, function)[tail]
-    variances = columns.variances[tail] * x * x * as_shown(sample, columns)
-    jumps = columns.jumps[tail] * x
-    return "unequal-weights" in hinges(sample, columns, function, variances, jumps, sample.step)
+    x = over_weights(sample, columns, function)
+    terms = Terms.of(rows_of(columns), x)
+    return "unequal-weights" in hinges(sample, columns, function, x, terms, sample.step)
 
 
 def may_miss_light(sample: Sample, light: Any, step: Any, variance: Any) -> Any:
@@ -734,8 +770,7 @@ def variance(sample: Sample, *, confidence: float = 0.95) -> Estimate:
     values, columns = sample.valued
     numbers = values.astype(np.float64, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
-        weight = float(np.sum(columns.masses))
-        center = _weighted_mean(numbers, columns.masses, weight)
+        weight, center = _weight_and_mean(rows_of(columns), numbers)
         squares = (numbers - center) ** 2
         found = _ratio(
             sample, columns, squares, confidence, lambda values: (values - center) ** 2, least=0.0
@@ -761,10 +796,12 @@ def stddev(sample: Sample, *, confidence: float = 0.95) -> Estimate:
     return replace(found, value=value, lower=lower, upper=upper, stderr=stderr)
 
 
-def _weighted_mean(numbers: Float64Array, masses: Float64Array, weight: float) -> float:
-    if len(numbers) and numbers[0] == numbers[-1] and np.all(numbers == numbers[0]):
-        return float(numbers[0])  # not up to rounding
-    return float(np.sum(numbers * masses)) / weight if weight > 0 else math.nan
+def _weight_and_mean(rows: _native.Rows, numbers: Float64Array) -> tuple[float, float]:
+    """Return the decayed weight, and the mean by it: NaN without weight."""
+    ((weight, total, low, high),) = rows.moments(np.ascontiguousarray(numbers)).tolist()
+    if low == high:
+        return weight, low  # not up to rounding
+    return weight, total / weight if weight > 0.0 else math.nan
 
 
 def _ratio(
@@ -788,10 +825,10 @@ def _ratio(
             part.
         least: no mean is below this.
     """
-    weight = float(np.sum(columns.masses))
+    rows = rows_of(columns)
+    weight, value = _weight_and_mean(rows, numbers)
     if not weight > 0:
         return undefined(sample, confidence, least, math.inf)
-    value = _weighted_mean(numbers, columns.masses, weight)
     if sample.exact:
         return exactly(sample, value, confidence, len(numbers))
     if math.isfinite(value) and numbers[0] == value and np.all(numbers == value):
@@ -799,16 +836,14 @@ def _ratio(
     if is_outweighed(sample, weight):
         return unbounded(sample, value, least, math.inf, confidence, len(numbers), "faded")
     # The residuals of all rows, exact ones included, have mean 0: only distances matter.
-    rest = columns.masses / weight
-    np.maximum(np.subtract(1.0, rest, out=rest), LEAST_REST, out=rest)
-    residuals = numbers - value
-    residuals /= rest
-    hits = hits_of(
-        sample, columns, residuals, None, (0.0, 0.0), of(_of_later(sample, None)) - value
+    residuals = rows.residuals(
+        np.ascontiguousarray(numbers), np.array([value]), np.array([1.0 / weight]), LEAST_REST
     )
+    terms, sizes = Terms.of(rows, residuals), _Sizes.of(rows, residuals, None)
+    hits = hits_of(sample, terms, sizes, (0.0, 0.0), of(_of_later(sample, None)) - value)
     up, down = (sample.step * size for size in borrowed_sizes(sample, of))
     hits = hits._replace(usual=(max(hits.usual[0], up), max(hits.usual[1], down)))
-    around, spread, step, caveats = signed_sum(sample, columns, residuals, None, confidence, hits)
+    around, spread, step, caveats = signed_sum(sample, columns, residuals, terms, confidence, hits)
     ends = Interval(
         value,
         max(least, value - float(around.value - around.lower) / weight),
@@ -832,10 +867,9 @@ def borrowed_sizes(
     if sample.whole is None:
         return 0.0, 0.0
     values, columns = sample.whole().of_values.valued
-    numbers, weight = of(values.astype(np.float64, copy=False)), float(np.sum(columns.masses))
-    if not weight > 0.0:
-        return 0.0, 0.0
-    return drawn_sizes(columns.masses, numbers - _weighted_mean(numbers, columns.masses, weight))
+    numbers = of(values.astype(np.float64, copy=False))
+    weight, mean = _weight_and_mean(rows_of(columns), numbers)
+    return drawn_sizes(columns.masses, numbers - mean) if weight > 0.0 else (0.0, 0.0)
 
 
 def drawn_sizes(masses: Float64Array, distances: Float64Array) -> tuple[float, float]:
@@ -1293,10 +1327,7 @@ def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.
         seen=largest.copy(),
     )
     # As in signed_sum: the largest hit seen, or one of mean x in the band whose hits weigh most.
-    jumps, ones = (columns.jumps * x)[tail], np.ones(len(x))
-    unequal = "unequal-weights" in hinges(
-        sample, columns, ones, variances[tail], jumps, sample.step
-    )
+    unequal = has_unequal_weights(sample, columns, np.ones(len(x)))
     seen = counts.sampled > 0.0
     average = counts.sampled / np.where(seen, by_value(columns.masses), 1.0)
     largest = np.where(seen, np.maximum(largest, sample.step * average), sample.step * lightest)

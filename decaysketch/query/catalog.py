@@ -867,22 +867,20 @@ class AskedOfSamples(Views):
             asked, confidence=confidence, combine=combine, **arguments
         )
         if isinstance(found, Estimate):
-            found = self._remembered(found, asked, view.now, decay, how, arguments)
+            found = self._remembered(found, asked, view.now, decay, how, modifiers, arguments)
         answered: A = as_of(view.now, found) if now is None else found
         return answered
 
     def _remembered(
         self, found: Estimate, question: Question[Any], now: int, decay: Decay | str | None,
-        how: How, arguments: Mapping[str, Any],
+        how: How, modifiers: Modifiers, arguments: Mapping[str, Any],
     ) -> Estimate:  # fmt: skip
         """Return an estimate that remembers its query, for differences."""
         sketch = getattr(self, "snapshot", lambda: self)()
         options = {name: how.get(name, default) for name, default, _ in _HOW[:3]}
         if isinstance(decay, str):
             decay = parse(decay, sketch.params.time_unit)
-        asked = Remembered(
-            ref(sketch), question, dict(arguments), modifiers_of(how), decay, now, options
-        )
+        asked = Remembered(ref(sketch), question, dict(arguments), modifiers, decay, now, options)
         return replace(found, asked=asked)
 
     def _compare_parts(

@@ -41,11 +41,14 @@ from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.text.expression import Bound
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
+from decaysketch.query._groups_native import Rows as KernelRows
 from decaysketch.query.aggregates import (
     Hits,
+    Terms,
     approximate,
     exactly,
     of_values,
+    rows_of,
     signed_sum,
     span_of,
     unbounded,
@@ -180,6 +183,10 @@ class _Rows:
         return cls(sample, values, columns, first, second, filters[0] != filters[1])
 
     @cached_property
+    def _kernel_rows(self) -> KernelRows:
+        return rows_of(self.columns)
+
+    @cached_property
     def _reach(self) -> Reach:
         assert self.sample.reach is not None, "of an estimator by bands"
         return self.sample.reach().cut(self.first.fading.now).cut(self.second.fading.now)
@@ -215,7 +222,7 @@ class _Rows:
         if self.sample.exact:
             return _Linear(Interval(exact, exact, exact), 0.0, 0.0, ())
         part, spread, step, caveats = signed_sum(
-            self.sample, columns, x, None, confidence, hits, function
+            self.sample, columns, x, Terms.of(self._kernel_rows, x), confidence, hits, function
         )
         ends = Interval(*(exact + float(end) for end in part))
         return _Linear(ends, spread, step, caveats)

@@ -520,11 +520,10 @@ class LightRows:
         found = np.zeros(len(suspicious), np.bool_)
         for number in np.flatnonzero(suspicious).tolist():
             rows, columns, function = self._of(number)
-            far = x_of(rows)[columns.exact :]
-            variances, jumps = columns.variances[columns.exact :], columns.jumps[columns.exact :]
+            x = x_of(rows)
             found[number] = "unequal-weights" in aggregates.hinges(
-                self._parts.sample, columns, function, variances * (far * far), jumps * far,
-                float(step[number]),
+                self._parts.sample, columns, function, x,
+                aggregates.Terms.of(aggregates.rows_of(columns), x), float(step[number]),
             )  # fmt: skip
         return found
 

@@ -1,4 +1,4 @@
-"""The kernels for groups give NumPy's sums, bit for bit."""
+"""The kernels for groups give NumPy's sums, bit for bit. A single group's sums are in lanes."""
 
 from __future__ import annotations
 
@@ -120,6 +120,30 @@ def test_a_contrast_is_terms_and_sizes_of_its_difference(
     assert not terms[[2, 2 + GROUPS], :6].any()
     with pytest.raises(ValueError, match="columns of 7 and 6 rows"):
         rows.contrast(a, b, ratio[1:])
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 8, 9, ROWS])
+def test_a_single_group_is_the_first_of_two(
+    rng: np.random.Generator, columns: dict[str, Column], rows: int
+) -> None:
+    x, weights, group = np.round(rng.normal(0.3, 1.0, ROWS), 1), rng.integers(1, 9, ROWS), np.zeros
+    taken = {name: column[:rows] for name, column in columns.items()}
+    for exact in {0, rows // 3, rows}:
+        for f in (x[:rows], np.abs(x[:rows])):
+            single, two = (
+                native.Rows(group(rows, np.int64), **taken, exact=exact, groups=groups)
+                for groups in (1, 2)
+            )
+            for name, given in (("terms", [f]), ("moments", [f]), ("sizes", [f, weights[:rows]])):
+                found, expected = getattr(single, name)(*given), getattr(two, name)(*given)
+                if name == "terms":
+                    (found, near), (expected, nearest) = found, expected
+                    assert near.tolist() == nearest[::2].tolist()
+                    expected = expected[::2]
+                assert found == pytest.approx(expected[: len(found)], rel=1e-13)
+            center, share = np.array([0.2, 5.0]), np.array([0.9, 5.0])
+            alone = single.residuals(f, center[:1], share[:1], 0.5)
+            assert alone.tolist() == two.residuals(f, center, share, 0.5).tolist()
 
 
 @pytest.mark.parametrize("kind", ["ties", "distinct", "integers"])
