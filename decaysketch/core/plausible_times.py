@@ -293,7 +293,7 @@ def left_out_by_age(
         >>> left_out_by_age(lambda ages: ages <= 60, times, 1_767_225_660, "s")
     """
     first = bisect_left(times, -now, key=lambda time: -int(time))
-    if first == len(times) or dated(unit, newest := int(times[first])) is None:
+    if first == len(times) or not _is_dated(unit, newest := int(times[first])):
         return None
     after = bisect_right(times, -newest, first, key=lambda time: -int(time))
     if after == len(times):

@@ -25,6 +25,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from decaysketch.core.text.grammar import NUMBER, Token, Tokens, json_object, shortened
@@ -60,6 +61,7 @@ __all__ = [
 MAX_TEXT = 20_000
 """Characters of a text."""
 
+_REMEMBERED = 200  # characters of a text that is parsed once
 _MAX_VALUES = 4096  # of a text, with those of steps
 
 # Of every kind that a text may name, the parameters that may be given by place.
@@ -131,6 +133,18 @@ def parse(text: str | Mapping[str, Any], time_unit: str | None = None) -> Decay:
         >>> parse("1/(1 + x/60)")
         expression('1/(1 + x/60)')
     """
+    if isinstance(text, str) and len(text) <= _REMEMBERED:
+        return _remembered(text, time_unit)
+    return _parsed(text, time_unit)
+
+
+@lru_cache(maxsize=256)
+def _remembered(text: str, time_unit: str | None) -> Decay:
+    """Parse a text. The same short text is parsed once, however many queries use it."""
+    return _parsed(text, time_unit)
+
+
+def _parsed(text: str | Mapping[str, Any], time_unit: str | None) -> Decay:
     try:
         decay = from_dict(fields_of(text, time_unit))
         return decay if time_unit is None else decay.bound(time_unit)
