@@ -37,7 +37,7 @@ from api.schemas import SOURCE
 from api.service.threads import LeftError
 from decaysketch import errors as library
 from decaysketch.ingest.mapping import without_echoes
-from decaysketch.query.query_syntax import meant
+from decaysketch.query.other_names import meant, percentile
 
 __all__ = [
     "PROBLEM_JSON",
@@ -408,6 +408,8 @@ def _validation_fault(entry: Mapping[str, Any], body: Any) -> Fault:
             known = re.findall("'([^']*)'", context["expected_tags"])
             asked = meant(value) if context["discriminator"] == "'aggregate'" else None
             reason = _tag_expected(value, known, asked)
+            if asked and (share := percentile(value)):
+                reason = f"{reason[:-1]} with q {share}?"
         case "less_than_equal" | "less_than":
             reason += _share_meant(value, context.get("le", context.get("lt")))
     return Fault(field=_path(location, body, absent), reason=reason, value=value)

@@ -31,9 +31,9 @@ from decaysketch.decay.integral import IntegralDecay
 from decaysketch.decay.read import fields_of
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
-from decaysketch.query.catalog import read_predicate
 from decaysketch.query.columns import schema_of
 from decaysketch.query.covering import SOURCE_QUESTIONS
+from decaysketch.query.dispatch import read_argument, read_predicate
 from decaysketch.query.relations import KINDS
 from decaysketch.query.series_groups import attribute_schema
 from decaysketch.sources.expression import read_expression
@@ -331,6 +331,7 @@ def _check_others(recipe: Recipe, queries: Sequence[AnyQuery], others: Sequence[
 def _decays(recipe: Recipe, texts: Texts) -> tuple[Decay | None, ...]:
     """Return each query's decay, where the query chooses it, with predicates read."""
     fixed = recipe.decay
+    read = read_argument if getattr(recipe.params, "columns", ()) else read_predicate
     faults: list[Fault] = []
     chosen: list[Decay | None] = []
     for position, each in enumerate(texts.request.queries):
@@ -345,7 +346,7 @@ def _decays(recipe: Recipe, texts: Texts) -> tuple[Decay | None, ...]:
                 chosen[-1] = texts.decay(each.decay)
             for name, predicate in each.predicates.items():
                 field = f"queries[{position}].{name}"
-                read_predicate(predicate)
+                read(predicate)
             for name, text in each.expressions.items():
                 field = f"queries[{position}].{name}"
                 role = name.partition("[")[0].removeprefix("versus.").removesuffix("s")

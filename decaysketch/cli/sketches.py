@@ -43,7 +43,7 @@ from decaysketch.families import Sketch
 from decaysketch.query.catalog import QUESTIONS
 from decaysketch.query.estimate import CAVEATS, Estimate
 from decaysketch.query.modifiers import Modifiers
-from decaysketch.query.query_syntax import PERCENTILE, argument_of, meant, query_of
+from decaysketch.query.query_syntax import argument_of, proposal, query_of
 from decaysketch.query.shapes import Question
 from decaysketch.query.tables import GroupTable
 from decaysketch.tables import merge_blobs
@@ -351,7 +351,7 @@ Answers = list[tuple[str, dict[str, Any], Estimate | None]]
 def _read(sketch: Sketch, aggregate: str, id_key: bytes | None) -> Asked:
     """Parse a text as a query to a sketch."""
     name, _, text = aggregate.partition(":")
-    if name not in QUESTIONS and meant(name) is None and _SPELLED.search(aggregate):
+    if name not in QUESTIONS and _SPELLED.search(aggregate):
         spelled = query_of(aggregate)
         _check_has(sketch, spelled.question.name)
         return Asked(aggregate, *spelled)
@@ -374,10 +374,8 @@ def _check_has(sketch: Sketch, name: str) -> None:
 
 def _meant(name: str) -> str:
     """Return alternatives for a name that is no query of a sketch."""
-    if (share := PERCENTILE.fullmatch(name)) is not None:
-        return f"; {name} is quantile:0.{share[1]}"
-    if (question := meant(name)) is not None:
-        return f"; did you mean {question}?"
+    if (query := proposal(name)) is not None:
+        return f"; did you mean {query!r}?"
     others = [each.name for each in families.FAMILIES.values() if name in each.questions]
     return f"; {name} is asked of what is built with --family {' or '.join(others)}" * bool(others)
 

@@ -28,6 +28,7 @@ from decaysketch.errors import ParameterError
 from decaysketch.query.aggregates import Predicate
 from decaysketch.query.estimate import as_of
 from decaysketch.query.modifiers import Modifiers, Order
+from decaysketch.query.other_names import meant, remedy_of
 from decaysketch.query.shapes import Combine, Held, Question, check_combine, held_of
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "modified_question",
     "needed_by",
     "questions_of",
+    "read_argument",
     "read_predicate",
 ]
 
@@ -289,8 +291,10 @@ def _named(question: str) -> Question[Any]:
     try:
         return QUESTIONS[question]
     except KeyError:
+        near = meant(question) if isinstance(question, str) else None
+        hint = f"; did you mean {near!r}?" if near else ""
         raise ParameterError(
-            f"aggregate is {question!r}; expected one of {', '.join(QUESTIONS)}"
+            f"aggregate is {question!r}; expected one of {', '.join(QUESTIONS)}{hint}"
         ) from None
 
 
@@ -301,7 +305,7 @@ def _predicate(name: str, given: Any) -> Predicate:
         return function
     if not isinstance(given, str):
         raise ParameterError(f"{name} is {given!r}; expected a text")
-    return read_predicate(given)
+    return read_argument(given)
 
 
 @lru_cache(maxsize=256)
@@ -312,6 +316,19 @@ def read_predicate(text: str) -> ReadPredicate:
         ParameterError: the text is no predicate.
     """
     return ReadPredicate(text)
+
+
+def read_argument(text: str) -> ReadPredicate:
+    """Parse a predicate that is a query's argument.
+
+    Raises:
+        ParameterError: the text is no predicate. If it is a condition over columns, the message has
+            the query for it.
+    """
+    try:
+        return read_predicate(text)
+    except ParameterError as fault:
+        raise ParameterError(f"{fault}{remedy_of(text)}") from None
 
 
 _QUANTILES = ("median", "quantile")

@@ -12,9 +12,9 @@ over ``v``. The older form of an aggregate has its argument after a colon, such 
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from decaysketch.core.text.expression import MAX_EXPRESSION
@@ -22,26 +22,19 @@ from decaysketch.core.text.grammar import PIECE, split_commas
 from decaysketch.errors import ParameterError
 from decaysketch.query.dispatch import QUESTIONS, modified_question, needed_by, read_predicate
 from decaysketch.query.modifiers import Modifiers
+from decaysketch.query.other_names import meant, rewritten
 from decaysketch.query.shapes import Argument, Question
 
 __all__ = [
-    "PERCENTILE",
     "Spelled",
     "argument_of",
     "is_integer",
-    "meant",
     "parts_of",
+    "proposal",
     "query_of",
     "question_of",
 ]
 
-PERCENTILE = re.compile(r"p(\d+)")
-"""What other tools call a quantile, such as p95."""
-_ELSEWHERE = {  # names in other tools
-    "avg": "mean", "average": "mean", "std": "stddev", "stdev": "stddev", "sd": "stddev",
-    "var": "variance", "percentile": "quantile", "percentiles": "quantile", "topk": "heavy_hitters",
-    "top_k": "heavy_hitters", "maximum": "max", "minimum": "min",
-}  # fmt: skip
 _INTEGER = re.compile(r"[+-]?\d+")
 
 
@@ -88,13 +81,50 @@ def query_of(text: str) -> Spelled:
 
     Raises:
         ParameterError: the aggregate does not exist, does not accept an argument, or the clauses
-            have another order.
+            have another order. The message has the query that another tool's form means.
 
     Example:
         >>> query_of("mean(v) by hour(time) where v > 3").modifiers.to_dict()
         {'by': ['hour(time)'], 'where': 'v > 3'}
     """
     parts = parts_of(text)
+    try:
+        return _spelled(parts)
+    except ParameterError as fault:
+        near = _proposal(parts) or meant(parts[""].partition("(")[0].strip())
+        if near is None:
+            raise
+        raise ParameterError(f"{fault}; did you mean {near!r}?") from None
+
+
+def proposal(text: str) -> str | None:
+    """Return the query that a text in another tool's form means, and that can be read. None:
+    unknown.
+
+    Example:
+        >>> proposal("p95"), proposal("avg(x) by host"), proposal("x")
+        ('quantile(0.95)', 'mean(x) by host', None)
+    """
+    try:
+        found = _proposal(parts_of(text))
+    except ParameterError:
+        return None
+    return None if found == text.strip() else found
+
+
+def _proposal(parts: Mapping[str, str]) -> str | None:
+    found = rewritten(parts, QUESTIONS)
+    if found is None:
+        return None
+    try:
+        question, arguments, _ = _spelled(parts_of(found))
+    except ParameterError:
+        return None
+    missing = [each for each in question.travelling if each.required and each.name not in arguments]
+    return None if missing else found
+
+
+def _spelled(parts: Mapping[str, str]) -> Spelled:
     by = tuple(key.strip() for key in split_commas(parts["by"])) if "by" in parts else ()
     limit = parts.get("limit")
     if limit is not None and not is_integer(limit):
@@ -184,9 +214,7 @@ def _aggregate(name: str) -> Question[Any]:
     if name in QUESTIONS:
         return QUESTIONS[name]
     known = [each for each, question in QUESTIONS.items() if question.asked_of == "rows"]
-    near = meant(name) or next(iter(difflib.get_close_matches(name, QUESTIONS, n=1)), None)
-    hint = f"; did you mean {near!r}?" if near else ""
-    raise ParameterError(f"aggregate is {name[:80]!r}; expected one of {', '.join(known)}{hint}")
+    raise ParameterError(f"aggregate is {name[:80]!r}; expected one of {', '.join(known)}")
 
 
 def _read(question: Question[Any], argument: Argument, pieces: list[str]) -> Any:
@@ -198,6 +226,8 @@ def _read(question: Question[Any], argument: Argument, pieces: list[str]) -> Any
             numbers = [_number(piece) for piece in pieces]
             if argument.many == "no" and len(numbers) > 1:
                 raise ValueError("expected one number")
+            if argument.kind == "share" and any(number > 1 for number in numbers):
+                raise ValueError("expected a number from 0 to 1")
             return numbers if argument.many != "no" else numbers[0]
         if argument.kind == "set":
             return ", ".join(pieces).strip()
@@ -211,18 +241,6 @@ def _read(question: Question[Any], argument: Argument, pieces: list[str]) -> Any
         raise ParameterError(
             f"{question.name} has {argument.name} {given[:80]!r}: {fault}"
         ) from None
-
-
-def meant(word: str) -> str | None:
-    """Return the query for a word that other tools use. None if unknown.
-
-    Example:
-        >>> meant("avg"), meant("p95"), meant("x")
-        ('mean', 'quantile', None)
-    """
-    if PERCENTILE.fullmatch(word):
-        return "quantile"
-    return _ELSEWHERE.get(word.lower())
 
 
 def argument_of(question: Question[Any], text: str) -> dict[str, Any]:

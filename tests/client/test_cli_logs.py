@@ -253,8 +253,9 @@ class TestFolders:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (("p95",), "p95 is quantile:0.95"),
-        (("avg",), "did you mean mean?"),
+        (("p95",), "did you mean 'quantile(0.95)'?"),
+        (("quantile(0.95, v)",), "did you mean 'quantile(v, 0.95)'?"),
+        (("avg",), "did you mean 'mean'?"),
         (("max",), "max is asked of what is built with --family extremes"),
         (("mean", "--now", "now"), "latest is the newest that is held"),
     ],

@@ -133,7 +133,7 @@ def test_sql_has_the_rows_of_the_library() -> None:
     ("query", "said"),
     [
         ("mean(v) where x > 1", "'x' at character 0"),
-        ("meen(v)", "did you mean 'mean'"),
+        ("meen(v)", "did you mean 'mean\\(v\\)'"),
         ("max()", "has no max"),
         ("mean(v) by time", None),
     ],

@@ -46,18 +46,30 @@ def test_no_text_of_what_lies_below_leaves_the_process(error: Exception) -> None
     assert b"secret" not in bytes(answer.body)
 
 
-def told(client: TestClient, *queries: Any, **more: Any) -> str:
+def told(client: TestClient, *queries: Any, of: str = "s", **more: Any) -> str:
     body = {"queries": list(queries), **more}
-    refused = client.post("/v1/streams/s/query", json=body)
+    refused = client.post(f"/v1/streams/{of}/query", json=body)
     return str(problem(refused, 422, "invalid-request")["detail"])
 
 
 def test_a_word_that_is_none_is_told_the_one_it_is_like(stream: TestClient) -> None:
     said = told(stream, {"aggregate": "quantil", "q": 0.5, "decay": "none"})
     assert said == "queries[0].aggregate: there is no 'quantil'; did you mean 'quantile'?"
-    for word, question in (("avg", "mean"), ("p95", "quantile"), ("STD", "stddev")):
+    for word, question in (
+        ("avg", "'mean'"),
+        ("p95", "'quantile' with q 0.95"),
+        ("STD", "'stddev'"),
+    ):
         said = told(stream, {"aggregate": word, "decay": "none"})
-        assert said == f"queries[0].aggregate: there is no '{word}'; did you mean '{question}'?"
+        assert said == f"queries[0].aggregate: there is no '{word}'; did you mean {question}?"
+    said = told(stream, {"ask": "quantile(0.95, v)", "decay": "none"})
+    assert said.endswith("; did you mean 'quantile(v, 0.95)'?")
+    selectivity = {"aggregate": "selectivity", "predicate": "temp > 25", "decay": "none"}
+    assert "did you mean" not in told(stream, selectivity)
+    params = {"max_weight": 1, "id_bits": 40, "columns": {"temp": "float64"}}
+    assert stream.put("/v1/streams/of-columns", json={"params": params}).status_code == 201
+    said = told(stream, selectivity, of="of-columns")
+    assert said.endswith("; did you mean 'mean(temp > 25)'?")
     for unlike in ("xyz", "quantil" * 20):
         said = told(stream, {"aggregate": unlike, "decay": "none"})
         assert said.startswith("queries[0].aggregate: expected one of 'sum', 'count', 'rate'")
