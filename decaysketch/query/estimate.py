@@ -76,7 +76,7 @@ CAVEATS: Mapping[str, str] = MappingProxyType(
         "differ: if they restart within the guard, their counts between two restarts are missing. "
         "Feed start times, or set guard=0 for a single collector",
         "no-overlap": "no two sources heard the same message: the number of unheard messages has "
-        "no upper bound",
+        "no upper bound, and its lower bound comes from a model alone",
         "rare": "less than 0.1 % of the messages would be unheard: only the lower bound is "
         "meaningful",
         "silences": "a source heard nothing in a period in which others heard messages: it may "
