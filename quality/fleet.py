@@ -10,7 +10,8 @@ writes it follows, from 5,000 hosts in gzip batches.
 Before the servers start, the study sends the hour before for one metric, so that a sample
 decides. The exact values come from these, from the raw samples in both Prometheus databases, one
 per series and scrape interval, and from the written lines. The table shows how many intervals
-contain them. The program ``prometheus`` must be in PATH (Debian's package with that name).
+contain them. A result and its exact value are of one moment: the study names it in its queries, and
+reads it from the alert and from the panel's scrape. The program ``prometheus`` must be in PATH (Debian's package with that name).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import math
 import re
 import shutil
 import sys
@@ -28,7 +30,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import cramjam
 import httpx2
@@ -44,6 +46,7 @@ PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "fleet.md"
 HOSTS, METRICS, FLEET, TURNS, BATCH = 50, 200, 5_000, 6, 1_000
 REGIONS, ENVS = ("eu", "us", "ap"), ("prod", "test")
 _SOON_S: Final = 600
+_WINDOW_MS: Final = 3_600_000  # of the decay on the page
 _FLUSHED_S: Final = 8  # Prometheus sends a batch after 5 s at the latest
 _LOAD: Final = {"__name__": "node_load1"}
 _PANEL: Final = re.compile(r"use the query `([^`]+)` and the legend `{{(\w+)}}`")
@@ -157,11 +160,16 @@ def _once(
     return latest
 
 
-def _by(samples: Mapping[tuple[str, int], tuple[int, float]], label: str, **only: str) -> Samples:
+def _by(
+    samples: Mapping[tuple[str, int], tuple[int, float]], now: int, label: str, **only: str
+) -> Samples:
+    """Return the values in the window before a moment, in ms, by a label."""
     found = defaultdict(list)
-    for (name, _), (_, value) in samples.items():
+    for (name, _), (at, value) in samples.items():
         labels = json.loads(name)
-        if all(labels.get(key) == text for key, text in only.items()):
+        if 0 <= now - at <= _WINDOW_MS and all(
+            labels.get(key) == text for key, text in only.items()
+        ):
             found[labels[label]].append(value)
     return found
 
@@ -210,19 +218,26 @@ class Report:
             f"{state} {side} {count}" for (state, side), count in sorted(tally.items())
         ))  # fmt: skip
 
-    def panel(self, lines: Mapping[str, float], groups: list[Any]) -> None:
-        """Print how many lines of the panel equal the query's results."""
-        found = {each["by"]["host"]: each["quantiles"][0]["estimate"]["value"] for each in groups}
-        equal = sum(lines.get(host) == value for host, value in found.items())
-        self.step(f"panel: {len(lines)} lines, {equal} of {len(found)} equal the query")
+    def panel(self, lines: Mapping[str, float], *groups: list[Any]) -> None:
+        """Print how many lines of the panel equal the query, at either end of the scrape."""
+        found: dict[str, set[float]] = defaultdict(set)
+        for each in (each for some in groups for each in some):
+            found[each["by"]["host"]].add(each["quantiles"][0]["estimate"]["value"])
+        equal = sum(lines.get(host) in values for host, values in found.items())
+        self.step(
+            f"panel: {len(lines)} lines, {equal} of {len(found)} equal the query at the time of "
+            "the scrape"
+        )
 
     def _line(self, text: str) -> None:
         print(f"          {text}", flush=True)
 
 
-def _asked(http: httpx2.Client, stream: str, **more: Any) -> list[Any]:
+def _asked(http: httpx2.Client, stream: str, now: int, **more: Any) -> list[Any]:
     body = requests()["POST", f"/v1/streams/{stream}/query"]
-    queries = [query | more if "groups" in query else query for query in body["queries"]]
+    queries = [
+        query | {"now": now} | (more if "groups" in query else {}) for query in body["queries"]
+    ]
     found = http.post(f"/v1/streams/{stream}/query", json={"queries": queries})
     found.raise_for_status()
     answers: list[Any] = found.json()["answers"]
@@ -268,25 +283,59 @@ def pair_of_servers(
         f"{scrapes} scrapes of {METRICS} metrics: {state['rows']} stored rows, and {len(samples)} "
         "samples of the queried metric, each once"
     )
-    loads = {host: _p95(each) for host, each in _by(samples, "host", **_LOAD).items()}
-    regions = {name: float(np.mean(each))
-               for name, each in _by(samples, "region", env="prod", **_LOAD).items()}  # fmt: skip
-    p95, mean = _asked(http, "servers")
-    report.table("p95 by host", p95["groups"], "host", loads)
+    now = _now()
+    p95, mean = _asked(http, "servers", now)
+    report.table("p95 by host", p95["groups"], "host", _loads(samples, now))
+    regions = _means(_by(samples, now, "region", env="prod", **_LOAD))
     report.table("mean by region, production", mean["groups"], "region", regions)
-    report.alert(http.get("/v1/streams/servers/monitors/load").json(), loads)
+    alert = http.get("/v1/streams/servers/monitors/load").json()
+    report.alert(alert, _loads(samples, round(alert["evaluated"] * 1_000)))
     _put(http, "/v1/streams/servers/questions/p95_by_host")
     target = http.base_url.netloc.decode()
     job = "global: {scrape_interval: 1s}\nscrape_configs:\n" + scraping
     with prometheus("prometheus", folder / "panel", job.replace("aggregator:8000", target)) as url:
-        report.panel(_until(lambda: _panel(http, url)), p95["groups"])
+        panel = _until(lambda: _panel(http, url))
+    report.panel(
+        panel.lines,
+        *(_asked(http, "servers", at)[0]["groups"] for at in (panel.began, panel.ended)),
+    )
 
 
-def _panel(http: httpx2.Client, url: str) -> dict[str, float]:
-    """Return the lines of the page's panel by the label in its legend."""
+def _now() -> int:
+    return time.time_ns() // 10**6
+
+
+def _loads(samples: Mapping[tuple[str, int], tuple[int, float]], now: int) -> dict[str, float]:
+    """Return the exact quantiles by host."""
+    return {host: _p95(each) for host, each in _by(samples, now, "host", **_LOAD).items()}
+
+
+class _Panel(NamedTuple):
+    """The lines of the panel, by the label in its legend, and the ends of their scrape in ms. The
+    server evaluates the query between them.
+    """
+
+    lines: dict[str, float]
+    began: int
+    ended: int
+
+
+def _panel(http: httpx2.Client, url: str) -> _Panel | None:
     expression, legend = _PANEL.findall(PAGE.read_text())[0]
-    found = http.get(f"{url}/api/v1/query", params={"query": expression}).json()["data"]["result"]
-    return {each["metric"].get(legend, ""): float(each["value"][1]) for each in found}
+    at = time.time()  # of all three, so that they are of one scrape
+
+    def found(query: str) -> list[Any]:
+        given = http.get(f"{url}/api/v1/query", params={"query": query, "time": f"{at:.3f}"})
+        result: list[Any] = given.json()["data"]["result"]
+        return result
+
+    lines = {each["metric"].get(legend, ""): float(each["value"][1]) for each in found(expression)}
+    times = {float(each["value"][1]) for each in found(f"timestamp({expression})")}
+    lengths = [float(each["value"][1]) for each in found("scrape_duration_seconds")]
+    if len(times) != 1 or len(lengths) != 1:
+        return None
+    began = round(times.pop() * 1_000)
+    return _Panel(lines, began, began + math.ceil(lengths[0] * 1_000))
 
 
 def telegraf(http: httpx2.Client, report: Report) -> None:
@@ -316,7 +365,7 @@ def telegraf(http: httpx2.Client, report: Report) -> None:
                     headers={"content-encoding": "gzip"},
                 ).raise_for_status()  # fmt: skip
     report.step(f"{TURNS * FLEET * 3} lines of {FLEET} hosts, each twice")
-    mean, of_both, p95 = _asked(http, "hosts", groups=FLEET)
+    mean, of_both, p95 = _asked(http, "hosts", _now(), groups=FLEET)
     report.table("mean by region, production", mean["groups"], "region", _means(regions))
     report.table("mean by host, production", of_both["groups"], "host", _means(sums))
     exact = {host: _p95(each) for host, each in hosts.items()}
