@@ -11,7 +11,8 @@ Before the servers start, the study sends the hour before for one metric, so tha
 decides. The exact values come from these, from the raw samples in both Prometheus databases, one
 per series and scrape interval, and from the written lines. The table shows how many intervals
 contain them. A result and its exact value are of one moment: the study names it in its queries, and
-reads it from the alert and from the panel's scrape. The program ``prometheus`` must be in PATH (Debian's package with that name).
+reads it from the alert and from the panel's scrape. The program ``prometheus`` must be in PATH
+(Debian's package with that name).
 """
 
 from __future__ import annotations
@@ -167,9 +168,8 @@ def _by(
     found = defaultdict(list)
     for (name, _), (at, value) in samples.items():
         labels = json.loads(name)
-        if 0 <= now - at <= _WINDOW_MS and all(
-            labels.get(key) == text for key, text in only.items()
-        ):
+        wanted = all(labels.get(key) == text for key, text in only.items())
+        if wanted and 0 <= now - at <= _WINDOW_MS:
             found[labels[label]].append(value)
     return found
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from decaysketch.core.text.expression import bind
 from decaysketch.errors import ParameterError
 from decaysketch.query.buckets import ENDS, as_far_apart, reads_ranges
-from decaysketch.query.comparisons import ROW_S, check_given, of_repetitions
+from decaysketch.query.comparisons import check_given, compared_s, of_repetitions
 from decaysketch.query.difference import Comparison, Moment, Pair, compare
 from decaysketch.query.dispatch import View, check_compared, given_to, modified_question
 from decaysketch.query.estimate import Estimate
@@ -112,7 +112,7 @@ class PairView:
 
     def cost_s(self, how: Comparison = "difference") -> float:
         """Approximate processor time to draw the samples and to answer, in seconds."""
-        return self.rows * ROW_S[how]
+        return sum(compared_s(sample, how) for pair in self._pairs for sample in pair)
 
     def ask(
         self,
