@@ -214,7 +214,8 @@ def _read_columns(format: str, parse: Callable[[bytes, str, Any], Points], body:
             points = parse(body, format, mappings.indexes(form.columns)[format])
         except UnreadableError:
             return "refused"
-        raw, refused = points_to_columns(points, form), points.told.refusals
+        refused = points.told.refusals
+        raw: Batch = points_to_columns(points, form)
     else:
         maps = [each for each in mappings.map if isinstance(each, DocumentMap)]
         parsed = parse_message(Message(body, "a/event/up", 1), format, maps)

@@ -72,11 +72,11 @@ def _told(format: str, body: bytes, maps: Any, form: Form) -> Any:
     raw = points_to_columns(points, form)
     columns = raw.values.canonical().columns if form.columns and not raw.refusals else ()
     filled = [[int(each.keys[row]) for each in columns] for row in range(len(points))]
+    rest = zip(*map(points.listed, ("places", "times_ns", "values")), strict=True)
     rows = sorted(
-        (points.places[row], points.key(row), points.times_ns[row], str(points.values[row]),
-         filled[row])
-        for row in range(len(points))
-    )  # fmt: skip
+        (place, points.key(row), time_ns, str(value), filled[row])
+        for row, (place, time_ns, value) in enumerate(rest)
+    )
     texts = [each.texts for each in columns]
     told = points.told
     return rows, texts, told.refused, told.skipped, raw.dropped, points.starts_ns

@@ -14,7 +14,8 @@ table has the classes of these objects, those of ``api/service`` and ``api/journ
 leaves out the sketches themselves, and tuples. A transaction counts if it added rows to the
 journal.
 
-The status is 1 if a path passes more files than ``--most`` allows, such as ``sketch=30``.
+The status is 1 if a path passes more files than ``--most`` allows, such as ``sketch=30``, or if a
+post becomes objects of more than ``--objects`` classes.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def _carriers(made: list[Any], body: bytes) -> Iterator[Any]:
     known: set[int] = set()
     facts = {body}
     for each in made:
-        if type(each).__name__ == "Row":
+        if type(each).__name__ == "Post":
             facts |= {each.body, each.digest}
 
     def carries(value: object, depth: int = 2) -> bool:
@@ -304,6 +305,7 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=4, help="traced runs of each path")
     parser.add_argument("--files", action="store_true", help="list the files as well")
     parser.add_argument("--most", nargs="*", default=[], metavar="PATH=FILES", help="file limits")
+    parser.add_argument("--objects", type=int, default=3, help="limit of classes that carry a post")
     given = parser.parse_args()
     traces = trace_all(given.repeat)
     console = Console(width=150)
@@ -318,7 +320,9 @@ def main() -> int:
         for name, trace in traces.items():
             console.print(f"{name}: {' '.join(sorted(trace.files))}")
     limits = dict(each.split("=") for each in given.most)
-    return int(any(len(traces[name].files) > int(most) for name, most in limits.items()))
+    is_long = any(len(traces[name].files) > int(most) for name, most in limits.items())
+    posted = [traces[name] for name in ("sketch", "line")]
+    return int(is_long or any(len(each.objects) > given.objects for each in posted))
 
 
 if __name__ == "__main__":

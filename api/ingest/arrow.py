@@ -35,6 +35,7 @@ from decaysketch.core.row_check import (
     RowCheck,
 )
 from decaysketch.core.time_units import NANOSECONDS
+from decaysketch.ingest.batch import SeriesFields
 from decaysketch.ingest.columns import (
     Batch,
     Form,
@@ -42,7 +43,7 @@ from decaysketch.ingest.columns import (
     fault_of_key,
     value_column,
 )
-from decaysketch.ingest.series_rows import NO_START, SeriesFields
+from decaysketch.ingest.series_rows import NO_START
 from decaysketch.tables.columns import decoded
 from decaysketch.tables.texts import local_to_utc
 

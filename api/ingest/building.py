@@ -12,7 +12,7 @@ seconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -40,23 +40,23 @@ from decaysketch.ingest.columns import (
     Columns,
     Form,
     check,
+    drop_read,
     of_devices,
     points_to_columns,
     refuse_new_strata,
 )
 from decaysketch.ingest.points import Points
-from decaysketch.ingest.readings import RefusedError, Steps
+from decaysketch.ingest.readings import Steps
 
 __all__ = [
     "READERS",
     "REJECTED",
     "Ingestion",
-    "ReadSeries",
     "Reader",
     "SeriesIngestion",
     "build",
     "count",
-    "read_series",
+    "read_body",
     "refuse_other_unit",
 ]
 
@@ -76,110 +76,96 @@ REJECTED = len(Verdict)  # the code of a row that was rejected
 _ROWS_A_STEP = 1 << 12  # of a derived stream: about 10 ms where names are long
 _OF = 100  # observations of a post, at either end one may have a clock that says anything
 
-Int8Array = npt.NDArray[np.int8]
+
+def read_body(body: bytes, *, reader: Reader, form: Form) -> Steps[list[Batch]]:
+    """Read a body for one stream, in steps.
+
+    Raises:
+        InvalidRequestError: the body cannot be read at all.
+        TooManyRowsError: more rows than one post may have.
+    """
+    found = reader(body, form)
+    return [found if isinstance(found, Batch) else (yield from found)]
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Ingestion:
-    """A body's rows on their way into one stream, and into its derived streams.
+    """How rows come into one stream, and into its derived streams. It keeps nothing of a body.
 
     Args:
         stream: the destination.
-        reader: reads the body. A reader in READERS, or the reader for a protocol. None: another
-            stage reads it.
         form: the required row form.
         views: the derived streams that the stream feeds.
         check_times: raises the body's rejection for the times of its sound rows.
-
-    Attributes:
-        batch: the rows, once checked.
-        statuses: a ``Verdict`` or REJECTED for each row in the body.
-        post: the accepted rows, as a sketch. None: there are none.
-        derived: the posts to derived streams.
-        without_device: how many accepted rows have no device, by derived stream.
-        disagreeing: rows that share identity and time with another row, in the body or in the
-            source's earlier posts, and have another value.
-        replaced: readings that replaced, or were replaced by, another reading with their id,
-            likewise.
-        undated: rows outside the years 1990 to 2100, if others are inside.
-        joined: how many different times the identities have, and how many identities there are.
+        polled: whether rows stand for periods, of which each keeps one row: others with the same
+            time may have other values.
     """
 
     stream: Stream
-    reader: Reader | None
     form: Form
     views: Sequence[Stream] = ()
     check_times: Callable[[npt.NDArray[np.int64]], None] | None = None
-    batch: Batch = field(init=False)
-    statuses: Int8Array = field(init=False)
-    post: Post | None = field(default=None, init=False)
-    derived: dict[Stream, Post] = field(default_factory=dict, init=False)
-    without_device: dict[Stream, int] = field(default_factory=dict, init=False)
-    disagreeing: int = field(default=0, init=False)
-    replaced: int = field(default=0, init=False)
-    undated: int = field(default=0, init=False)
-    joined: tuple[int, int] = field(default=(0, 0), init=False)
+    polled: bool = False
 
-    def steps(self, body: bytes) -> Steps[None]:
-        """Read a body, check its rows, and build the sketches of the accepted ones, in steps.
+    def posts(self, batch: Batch) -> Steps[dict[Stream, Post]]:
+        """Check a body's rows, and sketch the accepted ones, in steps.
+
+        Returns:
+            The posts to the stream and to its derived streams, except those without rows.
 
         Raises:
-            InvalidRequestError: the body cannot be read at all.
-            TooManyRowsError: more rows than one post may have.
             ServiceError: the rejection by ``check_times``.
         """
-        yield from self.check(body)
-        if len(self.batch.positions):
+        posts: dict[Stream, Post] = {}
+        yield from self.check(batch)
+        if len(batch.positions):
             yield
-            yield from self._sketch()
+            posts[self.stream] = yield from self._sketch(batch)
             for view in self.views:
-                yield from self._derive(view)
-        self.batch.drop_read()
+                derived = yield from self._derive(batch, view)
+                if derived is not None:
+                    posts[view] = derived
+        drop_read(batch)
+        return posts
 
-    def check(self, body: bytes) -> Steps[None]:
-        """Read a body and check its rows, in steps. Raises likewise."""
-        found = self.read(body)
-        batch = found if isinstance(found, Batch) else (yield from found)
+    def check(self, batch: Batch) -> Steps[None]:
+        """Check a body's rows, in steps. Raises likewise."""
         yield
-        self.batch = check(batch, self.form)
+        check(batch, self.form)
         if self.stream.recipe.params.strata:
             refuse_new_strata(batch, self.form, self.stream.strata)
-        self.statuses = np.full(self.batch.rows, REJECTED, dtype=np.int8)
+        batch.statuses = np.full(batch.rows, REJECTED, dtype=np.int8)
         if self.check_times is not None:
-            self.check_times(self.batch.columns.times)
+            self.check_times(batch.columns.times)
 
-    def read(self, body: bytes) -> Batch | Steps[Batch]:
-        """Return the body's rows."""
-        assert self.reader is not None
-        return self.reader(body, self.form)
-
-    def _sketch(self) -> Steps[None]:
+    def _sketch(self, batch: Batch) -> Steps[Post]:
         """Sketch the accepted rows, and compare them with the source's earlier posts."""
-        stream, columns, source = self.stream, self.batch.columns, self.form.source
-        more = self.batch.more
+        stream, columns, source = self.stream, batch.columns, self.form.source
+        more = batch.more
         found = _feed(partial(stream.compared, source), stream, source, columns, more)
-        self.statuses[self.batch.positions] = found.verdicts
+        batch.statuses[batch.positions] = found.verdicts
         yield
         sketch = build(stream, source, columns, more)
         yield
         snapshot = sketch.snapshot()
-        self.post = Post(stream.id, source, sketch.to_bytes(), snapshot=snapshot)
-        self.undated = _undated(stream, source, columns)
+        post = Post(stream.id, source, sketch.to_bytes(), snapshot=snapshot)
+        batch.undated = _undated(stream, source, columns)
         kind = stream.recipe.kind.input
         if kind.named_by != "ids" or kind.series or not found.shares:
-            return
+            return post
         before = stream.posted(source)
-        self.replaced = sketch.replaced
+        batch.replaced = sketch.replaced
         if isinstance(before, Rowed) and isinstance(snapshot, Rowed):
             unit = stream.recipe.params.time_unit
-            self.replaced += replaced_between(before.identified, snapshot.identified, unit)
-        if not self.batch.polled:
-            self.disagreeing = _disagreeing(before, snapshot, columns)
-            self.joined = joined(columns.ids, columns.weights, columns.times)
+            batch.replaced += replaced_between(before.identified, snapshot.identified, unit)
+        if not self.polled:
+            batch.disagreeing = _disagreeing(before, snapshot, columns)
+            batch.joined = joined(columns.ids, columns.weights, columns.times)
+        return post
 
-    def _derive(self, view: Stream) -> Steps[None]:
+    def _derive(self, batch: Batch, view: Stream) -> Steps[Post | None]:
         """Sketch the rows for a derived stream, ``_ROWS_A_STEP`` at a time. O(rows)."""
-        form, accepted = self.form, len(self.batch.positions)
+        form, accepted = self.form, len(batch.positions)
         of_view = Form(
             view.recipe, form.source, form.latest, form.max_rows, view.row.bind_keys, form.lead
         )
@@ -188,114 +174,83 @@ class Ingestion:
         for begin in range(0, accepted, _ROWS_A_STEP):
             yield
             some = np.arange(begin, min(begin + _ROWS_A_STEP, accepted))
-            part = of_devices(self.batch, some, view.view, of_view)
-            rows += len(part.positions)
+            have, columns = of_devices(batch, some, view.view, of_view)
+            rows += len(have)
             yield
-            _feed(sketch.update, view, form.source, part.columns)
+            _feed(sketch.update, view, form.source, columns)
         yield
-        self.without_device[view] = accepted - rows
-        if rows:
-            body, snapshot = sketch.to_bytes(), sketch.snapshot()
-            self.derived[view] = Post(view.id, form.source, body, snapshot=snapshot)
+        batch.without_device[view.name] = accepted - rows
+        if not rows:
+            return None
+        return Post(view.id, form.source, sketch.to_bytes(), snapshot=sketch.snapshot())
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SeriesIngestion(Ingestion):
     """The same for time series, by the stream's mappings, for every protocol.
-
-    :func:`read_series` reads the body, once for all streams.
 
     Args:
         unit: the time unit in the body.
         check_unit: raises where a body's times are unlikely in this unit. None: no check.
         place: the name for a place in the body, such as "line".
-        polled: whether one reading per period stays, by the stream's mappings.
-
-    Attributes:
-        points: the readings. ``points.told`` has the body's other content.
     """
 
-    reader: Reader | None = None
     unit: str
     check_unit: Callable[[npt.NDArray[np.int64]], None] | None
     place: str
-    polled: bool
-    points: Points = field(default_factory=Points)
 
-    def read(self, body: bytes) -> Batch:
-        """Return the readings' columns.
+    def check(self, batch: Batch) -> Steps[None]:
+        """Convert readings to the stream's unit, and check them, in steps.
 
         Raises:
             TooManyRowsError: more readings than one post may have.
             InvalidRequestError: times are dates in another unit.
         """
-        if len(self.points) > self.form.max_rows:
-            raise TooManyRowsError(len(self.points), self.form.max_rows)
+        assert isinstance(batch, Points)
+        if batch.rows > self.form.max_rows:
+            raise TooManyRowsError(batch.rows, self.form.max_rows)
         if self.check_unit is not None:
-            self.check_unit(self._stamps())
-        batch = points_to_columns(self.points, self.form)
-        batch.polled = self.polled
-        return batch
+            self.check_unit(self._stamps(batch))
+        yield from super().check(points_to_columns(batch, self.form))
 
-    def _stamps(self) -> npt.NDArray[np.int64]:
+    def _stamps(self, points: Points) -> npt.NDArray[np.int64]:
         """Return the times that fit in 64 bits, in the body's unit."""
-        length_ns, times_ns = NANOSECONDS[self.unit], self.points.columns().times_ns
+        length_ns, times_ns = NANOSECONDS[self.unit], points.readings().times_ns
         if isinstance(times_ns, np.ndarray):
             return times_ns // length_ns
         stamps = [time // length_ns for time in times_ns]
         sound = [stamp for stamp in stamps if -INT64_LIMIT <= stamp < INT64_LIMIT]
         return np.array(sound, dtype=np.int64)
 
-    def count_rejected(self) -> int:
+    def count_rejected(self, points: Points) -> int:
         """Return the number of points, lines or samples that the parser rejected, or with a row
         that the stream rejected.
         """
-        points = self.points
-        places = {(points.places[each.row], points.times_ns[each.row]) for each in
-                  self.batch.refusals}  # fmt: skip
-        return points.told.refusals + len(places)
+        if not points.refusals:
+            return points.told.refusals
+        lines, times_ns = points.listed("places"), points.listed("times_ns")
+        rejected = {(lines[each.row], times_ns[each.row]) for each in points.refusals}
+        return points.told.refusals + len(rejected)
 
-    def rejected(self, most: int) -> list[str]:
+    def rejected(self, points: Points, most: int) -> list[str]:
         """Return the rejections by the parser and by the stream, with place and reason: the first
         ``most`` from each.
         """
-        points = self.points
         return [f"{where}: {reason}" for where, reason in points.told.refused[:most]] + [
-            f"{self.place} {points.places[each.row]} {points.fields[points.codes[each.row]]}: "
-            f"{each.field} {each.reason}{self._unit_of(each)}"
-            for each in self.batch.refusals[:most]
+            self._rejection(points, each) for each in points.refusals[:most]
         ]
 
-    def _unit_of(self, refusal: Refusal) -> str:
-        """Return an addition for a rejected time that would be a date in a unit other than the
+    def _rejection(self, points: Points, refusal: Refusal) -> str:
+        """Return a row's rejection. A rejected time may be a date in another unit than the
         body's.
         """
-        if refusal.field != "time":
-            return ""
-        stamp = self.points.times_ns[refusal.row] // NANOSECONDS[self.unit]
-        other = in_another_unit(self.unit, stamp)
-        return f"{other}, and this request says {self.unit}" if other else ""
-
-
-ReadSeries = Callable[[bytes], Steps[Sequence[Points]]]
-"""Reads a body, and returns its readings for each stream. It may stop after so many."""
-
-
-def read_series(
-    ingestions: Sequence[SeriesIngestion], body: bytes, read: ReadSeries
-) -> Steps[None]:
-    """Read a body once for several streams, in steps.
-
-    Raises:
-        InvalidRequestError: it cannot be read.
-    """
-    try:
-        found = yield from read(body)
-    except RefusedError as error:
-        raise InvalidRequestError(str(error)) from None
-    for each, points in zip(ingestions, found, strict=True):
-        each.points = points
-    yield
+        number, code = points.listed("places")[refusal.row], points.listed("codes")[refusal.row]
+        where, note = f"{self.place} {number} {points.fields[code]}", ""
+        if refusal.field == "time":
+            stamp = points.listed("times_ns")[refusal.row] // NANOSECONDS[self.unit]
+            other = in_another_unit(self.unit, stamp)
+            note = f"{other}, and this request says {self.unit}" if other else ""
+        return f"{where}: {refusal.field} {refusal.reason}{note}"
 
 
 def refuse_other_unit(
@@ -355,32 +310,31 @@ def _disagreeing(before: Snapshot, taken: Snapshot, columns: Columns) -> int:
 
 def count(
     batch: Batch, site: Site, interval: Interval, request: bytes
-) -> tuple[Int8Array, Post | None, Sketch | None]:
+) -> tuple[Post | None, Sketch | None]:
     """Add rows to a source's present counts, in a family that counts per source.
 
     Args:
-        batch: the rows.
+        batch: the rows. They receive their statuses.
         site: the source's present counts. They do not change.
         interval: the row numbers' interval.
         request: the request's SHA-256.
 
     Returns:
-        The status of each row, the post of the new state, and its sketch. None where there is
-        nothing to count.
+        The post of the new state, and its sketch. None where there is nothing to count.
     """
-    statuses = np.full(batch.rows, REJECTED, dtype=np.int8)
+    batch.statuses = np.full(batch.rows, REJECTED, dtype=np.int8)
     if not len(batch.positions):
-        return statuses, None, None
+        return None, None
     keys, times, weights = HashedKeys(batch.columns.ids), batch.columns.times, batch.columns.weights
     name = {"source": site.source, "epoch": site.epoch}
     sketch = site.sketch.copy()
-    statuses[batch.positions] = sketch.verdicts(keys, times, weights, **name)
+    batch.statuses[batch.positions] = sketch.verdicts(keys, times, weights, **name)
     sketch.update(keys, times, weights, **name)
     post = Post(
         site.stream.id, site.source, sketch.to_bytes(), interval=interval, request=request,
         snapshot=sketch.snapshot(),
     )  # fmt: skip
-    return statuses, post, sketch
+    return post, sketch
 
 
 def build(

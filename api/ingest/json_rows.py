@@ -37,6 +37,7 @@ from decaysketch.core.text_values import (
     number_of,
 )
 from decaysketch.core.time_units import NANOSECONDS
+from decaysketch.ingest.batch import SeriesFields
 from decaysketch.ingest.columns import (
     EXACT_IN_FLOAT,
     INT64_LIMIT,
@@ -49,7 +50,7 @@ from decaysketch.ingest.columns import (
 )
 from decaysketch.ingest.json_text import Repeated, parse, without_mark
 from decaysketch.ingest.readings import Steps, finished
-from decaysketch.ingest.series_rows import NO_START, SeriesFields, text_column
+from decaysketch.ingest.series_rows import NO_START, text_column
 
 __all__ = [
     "MAX_LINE_BYTES",

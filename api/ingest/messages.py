@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from api.errors import TooManyRowsError
 from api.ingest.json_weight import parts
@@ -12,41 +11,38 @@ from decaysketch.ingest.documents import DocumentMap, Message
 from decaysketch.ingest.formats import parse_message
 from decaysketch.ingest.readings import Parsed
 
-__all__ = ["MAX_MESSAGE_PARTS", "MessageReader"]
+__all__ = ["MAX_MESSAGE_PARTS", "read_message"]
 
 MAX_MESSAGE_PARTS = 10_000
 """Maximum brackets and commas in a message. An uplink has a hundred or two."""
 
 
-@dataclass
-class MessageReader:
-    """Reads one message. ``parsed`` has its content besides the readings.
+def read_message(
+    body: bytes, form: Form, *, format: str, maps: Sequence[DocumentMap], topic: str
+) -> Batch:
+    """Read one message. Return its readings as rows.
 
-    Attributes:
+    Args:
+        body: plain bytes.
+        form: the required row form.
         format: the message format.
         maps: the stream's mappings for that format.
         topic: the topic on which it came.
+
+    Returns:
+        The rows. Their ``told`` has the parser's readings and the message's other content.
+
+    Raises:
+        TooManyRowsError: more readings than one post may have.
     """
-
-    format: str
-    maps: Sequence[DocumentMap]
-    topic: str
-    parsed: Parsed = field(default_factory=Parsed)
-
-    def __call__(self, body: bytes, form: Form) -> Batch:
-        """The columns of the readings.
-
-        Raises:
-            TooManyRowsError: more readings than one post may have.
-        """
-        if (found := parts(body, MAX_MESSAGE_PARTS)) > MAX_MESSAGE_PARTS:
-            self.parsed.refuse(
-                "message",
-                f"{found} brackets and commas; at most {MAX_MESSAGE_PARTS} are read",
-            )
-        else:
-            self.parsed.add(parse_message(Message(body, self.topic), self.format, self.maps))
-        readings = self.parsed.readings
-        if len(readings) > form.max_rows:
-            raise TooManyRowsError(len(readings), form.max_rows)
-        return to_columns(readings, form)
+    if (found := parts(body, MAX_MESSAGE_PARTS)) > MAX_MESSAGE_PARTS:
+        told = Parsed()
+        reason = f"{found} brackets and commas; at most {MAX_MESSAGE_PARTS} are read"
+        told.refuse("message", reason)
+    else:
+        told = parse_message(Message(body, topic), format, maps)
+    if len(told.readings) > form.max_rows:
+        raise TooManyRowsError(len(told.readings), form.max_rows)
+    batch = to_columns(told.readings, form)
+    batch.told = told
+    return batch

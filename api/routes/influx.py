@@ -291,7 +291,7 @@ async def _write(
         )
         for (stream, maps), form in zip(read, forms, strict=True)
     ]  # fmt: skip
-    refused, told = await ingest_series(request, ingestions, body, parse, _LINES_TOLD)
+    refused, told, _ = await ingest_series(request, ingestions, body, parse, _LINES_TOLD)
     if not refused:
         return Response(status_code=HTTPStatus.NO_CONTENT)
     raise PartialWriteError(f"partial write: {'; '.join(told[:_LINES_TOLD])}; dropped={refused}")

@@ -31,14 +31,8 @@ from api.errors import (
 )
 from api.http.caller import as_long_as_connected, asker, caller_of
 from api.http.problems import ProblemResponse, handled
-from api.ingest.building import (
-    Ingestion,
-    ReadSeries,
-    SeriesIngestion,
-    read_series,
-    refuse_other_unit,
-)
-from api.ingest.messages import MessageReader
+from api.ingest.building import Ingestion, SeriesIngestion, refuse_other_unit
+from api.journal.log import Post
 from api.service.aggregator import Aggregator
 from api.service.budget import Hold, Memory
 from api.service.committer import Receipt
@@ -47,15 +41,17 @@ from api.service.streams import Stream, latest_time
 from api.service.threads import Lanes, by_steps
 from api.settings import Settings
 from decaysketch.core.row_check import Verdict
-from decaysketch.ingest.columns import Form, Lead
+from decaysketch.ingest.columns import Batch, Form, Lead
 from decaysketch.ingest.mapping import Map
-from decaysketch.ingest.readings import Steps
+from decaysketch.ingest.points import Points
+from decaysketch.ingest.readings import RefusedError, Steps
 from decaysketch.ingest.series import SeriesIndex
 
 __all__ = [
     "BAD",
     "BUSY",
     "COST",
+    "ReadBody",
     "Work",
     "as_understood",
     "copies_of",
@@ -79,6 +75,10 @@ COST = 32  # to read one takes as long as to decode so many rows of a sketch
 
 M = TypeVar("M", bound=Map)
 T = TypeVar("T")
+B = TypeVar("B", bound=Batch)
+
+ReadBody = Callable[[bytes], Steps[Sequence[B]]]
+"""Reads a body in steps. Returns its rows for each stream."""
 
 
 @dataclass(frozen=True)
@@ -183,24 +183,24 @@ async def ingest(
     request: Request,
     ingestions: Sequence[Ingestion],
     body: bytes,
+    read: ReadBody[B],
     *,
     rows: int | None = None,
     cost: int = COST,
-    first: Steps[None] | None = None,
-) -> Receipt | None:
+) -> tuple[Receipt | None, Sequence[B]]:
     """Read, check and sketch a body in time slices. Commit all its posts in one transaction.
 
     Args:
         request: the client's request. The client must stay connected while its body is read.
-        ingestions: the same body for one stream, or for each of several streams.
+        ingestions: one for each stream.
         body: plain bytes.
+        read: reads the body, once for all streams.
         rows: most rows that all streams together get from it. The sum of their forms' limits, at
             most ``max_post_rows``, if not given.
         cost: the cost per row, in sketch rows that take as long to decode.
-        first: work before any row is read.
 
     Returns:
-        The posts' receipt. None: no row was accepted.
+        The posts' receipt, or None if no row was accepted. For each stream, the body's rows.
 
     Raises:
         ServiceError: the reason to reject the body, now or for good. Nothing is stored then.
@@ -212,25 +212,35 @@ async def ingest(
     caller = caller_of(request)
     source = ingestions[0].form.source
     streams = [each.stream for each in ingestions]
+    parts: dict[Stream, Sequence[Post]] = {}
+    derived: dict[Stream, Sequence[Post]] = {}
     receipt = None
     with aggregator.hold_observations(streams, source, rows, caller) as hold:
-        steps = held(_steps(ingestions, body, first), aggregator.memory, hold)
-        await Work(request, cost * rows).by_steps(steps)
-        parts = {each.stream: [each.post] for each in ingestions if each.post is not None}
-        derived = {view: [post] for each in ingestions for view, post in each.derived.items()}
+        steps = held(_steps(ingestions, body, read, parts, derived), aggregator.memory, hold)
+        batches = await Work(request, cost * rows).by_steps(steps)
         if parts:
             receipt = await aggregator.post(parts, derived=derived, hold=hold, caller=caller)
-    for each in ingestions:
-        count_rows(aggregator, each)
-    return receipt
+    for each, batch in zip(ingestions, batches, strict=True):
+        count_rows(aggregator, each, batch)
+    return receipt, batches
 
 
-def _steps(ingestions: Sequence[Ingestion], body: bytes, first: Steps[None] | None) -> Steps[None]:
-    if first is not None:
-        yield from first
-    for each in ingestions:
-        yield from each.steps(body)
+def _steps(
+    ingestions: Sequence[Ingestion],
+    body: bytes,
+    read: ReadBody[B],
+    parts: dict[Stream, Sequence[Post]],
+    derived: dict[Stream, Sequence[Post]],
+) -> Steps[Sequence[B]]:
+    """Read a body and return its rows. Add the posts to ``parts`` and ``derived``."""
+    batches = yield from read(body)
+    yield
+    for each, batch in zip(ingestions, batches, strict=True):
+        posts = yield from each.posts(batch)
+        for stream, post in posts.items():
+            (parts if stream is each.stream else derived)[stream] = [post]
         yield
+    return batches
 
 
 def copies_of(stream: Stream) -> int:
@@ -257,51 +267,46 @@ def held(steps: Steps[T], memory: Memory, hold: Hold) -> Steps[T]:
         yield
 
 
-def count_rows(aggregator: Aggregator, ingestion: Ingestion) -> None:
+def count_rows(aggregator: Aggregator, ingestion: Ingestion, batch: Batch) -> None:
     """Count a body's accepted rows by their status, and suspicious ones."""
     stream, source = ingestion.stream, ingestion.form.source
-    counts = np.bincount(ingestion.statuses, minlength=len(Verdict)).tolist()
+    counts = np.bincount(batch.statuses, minlength=len(Verdict)).tolist()
     for status, rows in zip(Verdict, counts, strict=False):  # the rejected rows are the last
         if rows:
             aggregator.observer.observations(stream.name, source, status.name.lower(), rows)
-    for view, rows in ingestion.without_device.items():
+    for view, rows in batch.without_device.items():
         if rows:
-            aggregator.observer.skipped(view.name, "no-device", rows)
-    aggregator.disagreeing(stream, ingestion.disagreeing)
-    aggregator.noted(stream, notes_on(ingestion))
+            aggregator.observer.skipped(view, "no-device", rows)
+    aggregator.disagreeing(stream, batch.disagreeing)
+    aggregator.noted(stream, notes_on(batch))
 
 
-def notes_on(ingestion: Ingestion) -> Notes:
+def notes_on(batch: Batch) -> Notes:
     """Return the suspicious readings in a body."""
-    reader = ingestion.reader
     return notes_of(
-        replaced=ingestion.replaced,
-        undated=ingestion.undated,
-        off=reader.parsed.off if isinstance(reader, MessageReader) else (),
-        unnamed=ingestion.points.told.unnamed if isinstance(ingestion, SeriesIngestion) else None,
-        dropped=ingestion.batch.dropped,
+        replaced=batch.replaced,
+        undated=batch.undated,
+        off=batch.told.off,
+        unnamed=batch.told.unnamed,
+        dropped=batch.dropped,
     )
 
 
-def warnings_on(ingestion: Ingestion) -> list[str]:
+def warnings_on(stream: Stream, batch: Batch) -> list[str]:
     """Return sentences on the suspicious readings in a body."""
-    accepted = len(ingestion.batch.positions)
-    return warnings_of(notes_on(ingestion), accepted, ingestion.stream.mappings)
+    return warnings_of(notes_on(batch), len(batch.positions), stream.mappings)
 
 
 async def ingest_messages(
-    request: Request,
-    ingestions: Sequence[Ingestion],
-    body: bytes,
-    first: Steps[None] | None = None,
-) -> Receipt | None:
+    request: Request, ingestions: Sequence[Ingestion], body: bytes, read: ReadBody[B]
+) -> tuple[Receipt | None, Sequence[B]]:
     """The same for protocols whose clients repeat a request only at 503.
 
     Raises:
         IngestBusyError: not now. The client must send the body again.
     """
     try:
-        return await ingest(request, ingestions, body, first=first)
+        return await ingest(request, ingestions, body, read)
     except (BusyError, RowsInFlightError) as error:
         raise IngestBusyError(str(error)) from None
 
@@ -310,33 +315,44 @@ async def ingest_series(
     request: Request,
     ingestions: Sequence[SeriesIngestion],
     body: bytes,
-    read: ReadSeries,
+    read: ReadBody[Points],
     most_listed: int,
-) -> tuple[int, list[str]]:
+) -> tuple[int, list[str], Sequence[Points]]:
     """The same for time series, with the points, lines or samples that were rejected.
 
     Args:
-        request, ingestions, body: likewise.
-        read: reads the body, once for all streams.
+        request, ingestions, body, read: likewise.
         most_listed: most rejections per stream with place and reason.
 
     Returns:
-        Their number, and the first ones.
+        Their number, the first ones, and the body's readings for each stream.
     """
     aggregator: Aggregator = request.app.state.aggregator
-    await ingest_messages(request, ingestions, body, read_series(ingestions, body, read))
+    _, found = await ingest_messages(request, ingestions, body, partial(_readings, read))
     rejected, listed = 0, list[str]()
-    for each in ingestions:
-        stream, source, told = each.stream, each.form.source, each.points.told
+    for each, points in zip(ingestions, found, strict=True):
+        stream, source, told = each.stream, each.form.source, points.told
         for kind, count in told.skipped.items():
             aggregator.observer.skipped(stream.name, kind, count)
         if told.refusals:
             aggregator.refused(stream, source, each.place, told.refusals)
-        for refusal in each.batch.refusals:
+        for refusal in points.refusals:
             aggregator.refused(stream, source, f"observation-{refusal.field}")
-        rejected += each.count_rejected()
-        listed += each.rejected(most_listed)[:most_listed]
-    return rejected, listed
+        rejected += each.count_rejected(points)
+        listed += each.rejected(points, most_listed)[:most_listed]
+    return rejected, listed, found
+
+
+def _readings(read: ReadBody[Points], body: bytes) -> Steps[Sequence[Points]]:
+    """Read a body of time series.
+
+    Raises:
+        InvalidRequestError: it cannot be read.
+    """
+    try:
+        return (yield from read(body))
+    except RefusedError as error:
+        raise InvalidRequestError(str(error)) from None
 
 
 # --------------------------------------------------------------------------------------- problems

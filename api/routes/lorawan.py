@@ -7,6 +7,7 @@ uplink, or not for this stream, gets 200. A busy server returns 503, and they re
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -18,12 +19,13 @@ from api.errors import Fault, NothingTakenError
 from api.http.caller import writes
 from api.http.json_body import JsonRoute, json_only
 from api.http.problems import problems
-from api.ingest.building import Ingestion
-from api.ingest.messages import MessageReader
+from api.ingest.building import Ingestion, read_body
+from api.ingest.messages import read_message
 from api.routes.common import TheAggregator, TheSettings, TheStream
 from api.routes.ingest import form_of, ingest_messages, maps_of, warnings_on
-from decaysketch.core.row_check import Refusal, Verdict
+from decaysketch.core.row_check import Verdict
 from decaysketch.ingest import chirpstack
+from decaysketch.ingest.columns import Batch
 from decaysketch.ingest.documents import DocumentMap
 from decaysketch.ingest.message_formats import MESSAGE_FORMATS
 
@@ -125,21 +127,21 @@ async def post_lorawan(
     maps = maps_of(stream, format, DocumentMap, '"value": ...')
     topic = chirpstack.topic_of(event) if format == "chirpstack" else ""
     form = form_of(aggregator, stream, source, settings, _most(maps))
-    reader = MessageReader(format, maps, topic)
-    ingestion = Ingestion(stream, reader, form, aggregator.views_of(stream))
-    receipt = await ingest_messages(request, [ingestion], await request.body())
-    faults = _faults(reader, ingestion.batch.refusals)
+    reader = partial(read_message, format=format, maps=maps, topic=topic)
+    ingestion = Ingestion(stream=stream, form=form, views=aggregator.views_of(stream))
+    read = partial(read_body, reader=reader, form=form)
+    receipt, [batch] = await ingest_messages(request, [ingestion], await request.body(), read)
+    faults = _faults(batch)
     if faults:
         aggregator.refused(stream, source, f"message-{format}", len(faults))
-    for kind, count in reader.parsed.skipped.items():
+    for kind, count in batch.told.skipped.items():
         aggregator.observer.skipped(name, kind, count)
     if faults and receipt is None:
         first = faults[0]
         raise NothingTakenError(
             f"nothing of the message was taken; {first.field}: {first.reason}", faults
         )
-    statuses = ingestion.statuses
-    counts = {status: int(np.count_nonzero(statuses == status)) for status in Verdict}
+    counts = {status: int(np.count_nonzero(batch.statuses == status)) for status in Verdict}
     return PostedMessage(
         stream=name,
         source=source,
@@ -148,9 +150,9 @@ async def post_lorawan(
         retained=counts[Verdict.RETAINED],
         already_retained=counts[Verdict.ALREADY_RETAINED],
         below_watermark=counts[Verdict.BELOW_WATERMARK],
-        skipped=reader.parsed.skipped,
+        skipped=batch.told.skipped,
         refused=[f"{fault.field}: {fault.reason}" for fault in faults],
-        warnings=warnings_on(ingestion),
+        warnings=warnings_on(stream, batch),
     )
 
 
@@ -161,17 +163,17 @@ def _most(maps: Sequence[DocumentMap]) -> int:
     return min(_ROWS, sum(1 if each.each is None else _ROWS for each in maps))
 
 
-def _faults(reader: MessageReader, refusals: Sequence[Refusal]) -> list[Fault]:
+def _faults(batch: Batch) -> list[Fault]:
     """Return the rejections by the parser and by the stream."""
     return [
-        *(Fault(field=where, reason=reason) for where, reason in reader.parsed.refused),
+        *(Fault(field=where, reason=reason) for where, reason in batch.told.refused),
         *(
             Fault(
-                field=reader.parsed.readings[refusal.row].where,
+                field=batch.told.readings[refusal.row].where,
                 reason=f"{refusal.field} {refusal.reason}",
                 value=refusal.value,
                 expected=refusal.expected,
             )
-            for refusal in refusals
+            for refusal in batch.refusals
         ),
     ]

@@ -17,7 +17,7 @@ from api.http.caller import caller_of, writes
 from api.http.middleware import DirectRoute, require_media_type
 from api.http.problems import ProblemResponse, presentable, problem_of, problems
 from api.ingest.arrow import read_arrow
-from api.ingest.building import READERS, Ingestion, count, refuse_other_unit
+from api.ingest.building import READERS, Ingestion, count, read_body, refuse_other_unit
 from api.ingest.checks import (
     check_length,
     doubts_of_columns,
@@ -26,7 +26,17 @@ from api.ingest.checks import (
     interval_of,
 )
 from api.journal.log import Interval
-from api.routes.ingest import COST, Work, copies_of, count_rows, form_of, held, ingest, warnings_on
+from api.routes.ingest import (
+    COST,
+    ReadBody,
+    Work,
+    copies_of,
+    count_rows,
+    form_of,
+    held,
+    ingest,
+    warnings_on,
+)
 from api.service.aggregator import Aggregator
 from api.service.committer import Receipt
 from api.service.local_sources import Site
@@ -37,6 +47,7 @@ from decaysketch.core.text_values import zone_of
 from decaysketch.errors import ParameterError
 from decaysketch.families import Sketch
 from decaysketch.ingest.columns import REFUSALS_LISTED, Batch
+from decaysketch.ingest.readings import Steps
 
 __all__ = ["post_observations", "router"]
 
@@ -219,17 +230,25 @@ async def post_observations(
     rows, cost = copies_of(stream) * most, 1 if is_arrow else COST
     refuse = partial(refuse_other_unit, stream, recipe.params.time_unit)
     views = aggregator.views_of(stream) if interval is None else ()
-    ingestion = Ingestion(stream, reader, form, views, refuse if parameters.check_units else None)
+    ingestion = Ingestion(
+        stream=stream,
+        form=form,
+        views=views,
+        check_times=refuse if parameters.check_units else None,
+    )
+    read = partial(read_body, reader=reader, form=form)
     if interval is None:
-        receipt = await ingest(request, [ingestion], body, rows=rows, cost=cost)
+        receipt, [batch] = await ingest(request, [ingestion], body, read, rows=rows, cost=cost)
     else:
-        receipt = await _ingest_numbered(request, ingestion, body, interval, rows=rows, cost=cost)
-    counts = _counts(ingestion)
+        checking = _checked(ingestion, read, body)
+        receipt, batch = await _ingest_numbered(
+            request, ingestion, body, checking, interval, rows=rows, cost=cost
+        )
+    counts = _counts(batch)
     if counts["refused"]:
         aggregator.observer.observations(name, source, "refused", counts["refused"])
-    for field, rows in _refused_by_field(ingestion).items():
+    for field, rows in _refused_by_field(batch).items():
         aggregator.refused(stream, source, f"observation-{field}", rows)
-    batch, statuses = ingestion.batch, ingestion.statuses
     posted = PostedObservations(
         stream=name,
         source=source,
@@ -237,16 +256,16 @@ async def post_observations(
         duplicate=receipt is not None and receipt.duplicates == [True],
         rows=batch.rows,
         **counts,
-        verdicts=[_NAMES[code] for code in statuses.tolist()]
+        verdicts=[_NAMES[code] for code in batch.statuses.tolist()]
         if parameters.verdicts == "rows"
         else None,
         refusals=[_presented(each) for each in batch.refusals[:REFUSALS_LISTED]],
         warnings=[
             *doubts_of_columns(recipe.params.time_unit, batch.columns.times),
             *([_ZONELESS] if batch.zoneless else []),
-            *doubts_of_copies(ingestion.disagreeing),
-            *doubts_of_ids(*ingestion.joined),
-            *warnings_on(ingestion),
+            *doubts_of_copies(batch.disagreeing),
+            *doubts_of_ids(*batch.joined),
+            *warnings_on(stream, batch),
         ],
     )
     if posted.rows and posted.refused == posted.rows:
@@ -308,15 +327,23 @@ def _check_numbers(batch: Batch, interval: Interval) -> None:
         )
 
 
+def _checked(ingestion: Ingestion, read: ReadBody[Batch], body: bytes) -> Steps[Batch]:
+    """Read a body for one stream, and check its rows."""
+    [batch] = yield from read(body)
+    yield from ingestion.check(batch)
+    return batch
+
+
 async def _ingest_numbered(
     request: Request,
     ingestion: Ingestion,
     body: bytes,
+    checking: Steps[Batch],
     interval: Interval,
     *,
     rows: int,
     cost: int,
-) -> Receipt | None:
+) -> tuple[Receipt | None, Batch]:
     """Count rows at their source's site, and journal the resulting state."""
     aggregator: Aggregator = request.app.state.aggregator
     stream, source = ingestion.stream, ingestion.form.source
@@ -325,24 +352,23 @@ async def _ingest_numbered(
     sent = hashlib.sha256(name + body).digest()
 
     async def post(site: Site) -> tuple[Receipt | None, Sketch | None]:
-        batch = ingestion.batch
         compute = aggregator.compute_of(len(site.sketch) + batch.rows)
-        ingestion.statuses, new, sketch = await compute(count, batch, site, interval, sent)
+        new, sketch = await compute(count, batch, site, interval, sent)
         if new is None:
             return None, None
         receipt = await aggregator.post({stream: [new]}, hold=hold, caller=caller, check=site.check)
         if receipt.duplicates != [True]:
             return receipt, sketch
-        ingestion.statuses[batch.positions] = Verdict.ALREADY_RETAINED
+        batch.statuses[batch.positions] = Verdict.ALREADY_RETAINED
         return receipt, None
 
     with aggregator.hold_observations([stream], source, rows, caller) as hold:
-        checking = held(ingestion.check(body), aggregator.memory, hold)
-        await Work(request, cost * rows).by_steps(checking)
-        _check_numbers(ingestion.batch, interval)
+        steps = held(checking, aggregator.memory, hold)
+        batch = await Work(request, cost * rows).by_steps(steps)
+        _check_numbers(batch, interval)
         receipt = await aggregator.sites.count(stream, source, post)
-    count_rows(aggregator, ingestion)
-    return receipt
+    count_rows(aggregator, ingestion, batch)
+    return receipt, batch
 
 
 def _nothing_taken(posted: PostedObservations) -> ProblemResponse:
@@ -366,14 +392,14 @@ def _nothing_taken(posted: PostedObservations) -> ProblemResponse:
     )
 
 
-def _counts(ingestion: Ingestion) -> dict[_Verdict, int]:
-    found = np.bincount(ingestion.statuses, minlength=len(_NAMES)).tolist()
+def _counts(batch: Batch) -> dict[_Verdict, int]:
+    found = np.bincount(batch.statuses, minlength=len(_NAMES)).tolist()
     return dict(zip(_NAMES, found, strict=True))
 
 
-def _refused_by_field(ingestion: Ingestion) -> dict[str, int]:
+def _refused_by_field(batch: Batch) -> dict[str, int]:
     fields: dict[str, int] = {}
-    for refusal in ingestion.batch.refusals:
+    for refusal in batch.refusals:
         fields[refusal.field] = fields.get(refusal.field, 0) + 1
     return fields
 

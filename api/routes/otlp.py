@@ -149,8 +149,8 @@ async def post_metrics(
         check_unit=precision_check(stream, "ns", check_units=check_units), polled=maps.polled,
     )  # fmt: skip
     read = partial(_read, maps=maps, form=form, as_json=as_json)
-    refused, told = await ingest_series(request, [ingestion], body, read, _POINTS_TOLD)
-    told += warnings_of_columns(ingestion.batch.dropped)
+    refused, told, [points] = await ingest_series(request, [ingestion], body, read, _POINTS_TOLD)
+    told += warnings_of_columns(points.dropped)
     if as_json:
         counts = {"rejectedDataPoints": str(refused), "errorMessage": "; ".join(told)}
         return Response(json.dumps({"partialSuccess": counts} if told else {}), media_type=_JSON)

@@ -114,8 +114,7 @@ async def write_samples(
         check_unit=precision_check(stream, "ms", check_units=check_units), polled=maps.polled,
     )  # fmt: skip
     read = partial(_read, maps=maps, version=version, most=form.max_rows)
-    refused, told = await ingest_series(request, [ingestion], body, read, _SAMPLES_TOLD)
-    points = ingestion.points
+    refused, told, [points] = await ingest_series(request, [ingestion], body, read, _SAMPLES_TOLD)
     written = len(points) + sum(points.told.skipped.values()) + points.told.refusals - refused
     headers = {f"X-Prometheus-Remote-Write-{kind}-Written": "0"
                for kind in ("Histograms", "Exemplars")}  # fmt: skip

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any, NamedTuple
 
@@ -57,13 +57,13 @@ from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.core.withdrawals import WITHDRAWN
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
+from decaysketch.ingest.batch import Batch, Columns, Key, SeriesFields
 from decaysketch.ingest.mapping import shown
 from decaysketch.ingest.points import Integers, PointColumns, Points, Values
 from decaysketch.ingest.readings import Reading, SeriesPart
 from decaysketch.ingest.record_columns import ColumnValues, Dropped, columns_of, records_of
 from decaysketch.ingest.series_rows import (
     NO_START,
-    SeriesFields,
     entity_labels,
     entity_texts,
     fields_of_points,
@@ -84,6 +84,7 @@ __all__ = [
     "Refusal",
     "check",
     "check_takes_readings",
+    "drop_read",
     "fault_of_key",
     "of_devices",
     "points_to_columns",
@@ -99,7 +100,6 @@ INT64_LIMIT = 1 << 63
 REFUSALS_LISTED = 1000  # in one post; later ones are only counted
 
 Int64Array = npt.NDArray[np.int64]
-Key = tuple[str | bytes | int, ...]
 
 
 class Lead(NamedTuple):
@@ -237,66 +237,6 @@ class Form:
         return self.recipe.kind.input
 
 
-class Columns(NamedTuple):
-    """Observations that a sketch of the stream accepts."""
-
-    values: Any  # an array, masked where missing; EncodedValues where some are ranges
-    weights: Int64Array
-    times: Int64Array
-    ids: npt.NDArray[Any]  # int64; where rows are events of keys, uint64: the words of these
-
-
-@dataclass(eq=False)
-class Batch:
-    """A body's rows, from the reader to the sketch.
-
-    The reader makes it, without the rows of a wrong type. :func:`check` adds the accepted rows.
-
-    Attributes:
-        rows: their number in the body.
-        positions: the position in the body of each row, once checked of each accepted row.
-        values: 0 where missing; for labels objects, an empty text where missing. With declared
-            columns: :class:`~decaysketch.core.records.Records`, or a mapping for each row.
-        keys: of rows whose id is a key; their ``ids`` mean nothing.
-        parts: a column for each part, if all ids are keys of the same kind; then there are no
-            ``keys``.
-        refusals: the rejected rows, once checked all of them in order.
-        ranges: value keys for rows with a range. Their ``values`` are middles.
-        polled: whether rows stand for periods, of which each keeps one row: others with the same
-            time may have other values.
-        zoneless: whether times that name no zone were read as UTC.
-        dropped: values that fill no column, by column name and reason.
-        of_series: columns that only series rows have.
-        sound: once checked, the place in the reader's columns of each accepted row.
-        columns: once checked, the accepted rows.
-        more: once checked, further keywords for ``update``.
-    """
-
-    rows: int
-    positions: Int64Array
-    values: Any
-    missing: npt.NDArray[np.bool_]
-    weights: Int64Array
-    times: Int64Array
-    ids: Int64Array
-    keys: dict[int, Key] = field(default_factory=dict)  # by place in the columns
-    refusals: list[Refusal] = field(default_factory=list)
-    parts: tuple[Any, ...] | None = None
-    ranges: dict[int, int] = field(default_factory=dict)  # by place in the columns
-    polled: bool = False
-    zoneless: bool = False
-    dropped: Dropped = field(default_factory=Counter)
-    of_series: SeriesFields | None = None
-    sound: Int64Array = field(init=False)
-    columns: Columns = field(init=False)
-    more: Mapping[str, Any] = field(init=False)
-
-    def drop_read(self) -> None:
-        """Free the reader's columns, once nothing is derived from them any more."""
-        self.values, self.missing = (), np.zeros(0, np.bool_)
-        self.keys, self.parts, self.of_series = {}, None, None
-
-
 def check(raw: Batch, form: Form) -> Batch:
     """Check the bounds of every row, and turn keys into ids. Return the same batch. O(rows)."""
     checks = RowCheck(len(raw.positions), raw.positions)
@@ -341,6 +281,12 @@ def check(raw: Batch, form: Form) -> Batch:
     raw.refusals = sorted([*raw.refusals, *checks.refusals()])
     raw.more = _more(raw, ids, form, good)
     return raw
+
+
+def drop_read(batch: Batch) -> None:
+    """Free the reader's columns, once nothing is derived from them any more."""
+    batch.values, batch.missing = (), np.zeros(0, np.bool_)
+    batch.keys, batch.parts, batch.of_series = {}, None, None
 
 
 def _check_values(raw: Batch, form: Form, checks: RowCheck) -> None:
@@ -520,8 +466,13 @@ def fault_of_key(key: Key) -> str | None:
 # ---------------------------------------------------------------------------------- derived streams
 
 
-def of_devices(batch: Batch, rows: npt.NDArray[np.int64], view: ViewOf, form: Form) -> Batch:
-    """Return the rows of a derived stream. O(observations).
+def of_devices(
+    batch: Batch, rows: Int64Array, view: ViewOf, form: Form
+) -> tuple[Int64Array, Columns]:
+    """Return a derived stream's rows. O(observations).
+
+    They are within all its bounds, since the stream that feeds it has the same ones. Only a device
+    name may be too long for a label.
 
     Args:
         batch: checked observations, with the time unit and, unless the derived stream contains
@@ -531,41 +482,41 @@ def of_devices(batch: Batch, rows: npt.NDArray[np.int64], view: ViewOf, form: Fo
         form: required form of its rows.
 
     Returns:
-        Those with a device.
+        The numbers of the rows with a device, and their columns.
     """
+    rows, devices, columns = _devices(batch, rows, view)
     places = batch.sound[rows]
-    devices: list[tuple[Any, ...]] | None = None
-    columns: tuple[Any, ...] | None = None
+    values, missing = batch.values[places], batch.missing[places]
+    ids = np.zeros(len(rows), np.int64)
+    if columns and len(rows):
+        ids = _ids(list(columns), len(rows), form)
+    for some, parts in _by_kind(dict(enumerate(devices))):
+        ids[some] = _ids(parts, len(some), form)
+    if view.names:
+        values = _names_of(devices, columns, len(rows))
+    elif missing.any():
+        values = np.ma.masked_array(values, mask=missing)
+    found = Columns(values, np.ones(len(rows), np.int64), batch.times[places], ids)
+    if view.names:
+        good = ~np.isin(values, [name for name in set(values.tolist()) if fault_of_label(name)])
+        rows, found = rows[good], Columns(*(column[good] for column in found))
+    return rows, found
+
+
+def _devices(
+    batch: Batch, rows: Int64Array, view: ViewOf
+) -> tuple[Int64Array, list[tuple[Any, ...]], tuple[Any, ...]]:
+    """Return the rows with a device, and the device's key parts: for each row, or by column."""
     last = max(view.parts)
     if batch.parts is None:
-        keys = [batch.keys.get(place, ()) for place in places.tolist()]
+        keys = [batch.keys.get(place, ()) for place in batch.sound[rows].tolist()]
         has = [len(key) > last for key in keys]
-        devices = [
-            tuple(key[part] for part in view.parts)
-            for key, is_ in zip(keys, has, strict=True)
-            if is_
-        ]
-        places, rows = places[has], rows[has]
-    elif len(batch.parts) > last:
-        columns = tuple(_rows_of(batch.parts[part], places) for part in view.parts if len(places))
-    else:
-        places, rows = places[:0], rows[:0]
-    count = len(places)
-    values, missing = batch.values[places], batch.missing[places]
-    if view.names:
-        values, missing = _names_of(devices, columns, count), np.zeros(count, np.bool_)
-    given = Batch(
-        batch.rows,
-        batch.positions[rows],
-        values,
-        missing,
-        np.ones(count, np.int64),
-        batch.times[places],
-        np.zeros(count, np.int64),
-        keys={} if devices is None else dict(enumerate(devices)),
-        parts=columns,
-    )
-    return check(given, form)
+        devices = [tuple(key[part] for part in view.parts) for key in keys if len(key) > last]
+        return rows[has], devices, ()
+    if len(batch.parts) <= last:
+        return rows[:0], [], ()
+    places = batch.sound[rows]
+    return rows, [], tuple(_rows_of(batch.parts[part], places) for part in view.parts)
 
 
 def _rows_of(column: Any, places: npt.NDArray[np.intp]) -> Any:
@@ -575,11 +526,11 @@ def _rows_of(column: Any, places: npt.NDArray[np.intp]) -> Any:
 
 
 def _names_of(
-    devices: Sequence[tuple[Any, ...]] | None, columns: tuple[Any, ...] | None, rows: int
+    devices: Sequence[tuple[Any, ...]], columns: tuple[Any, ...], rows: int
 ) -> npt.NDArray[Any]:
     """Return device names as texts."""
     names = np.empty(rows, object)
-    if columns is not None:
+    if columns:
         listed = [
             [column.entries[code] for code in column.codes.tolist()]
             if isinstance(column, RepeatedKeys)
@@ -587,7 +538,7 @@ def _names_of(
             for column in columns
         ]
         devices = list(zip(*listed, strict=True))
-    for row, device in enumerate(devices or ()):
+    for row, device in enumerate(devices):
         names[row] = label_of(device[0] if len(device) == 1 else device)
     return names
 
@@ -636,13 +587,13 @@ def to_columns(readings: Sequence[Reading], form: Form) -> Batch:
     if faults:
         kept = [readings[place] for place in places]
         keys, values, times_ns, weights, series = _transposed(kept)
+    raw = Batch(len(readings))
     if form.columns:
-        dropped: Dropped = Counter()
-        records = columns_of(values, form.columns, dropped)
-        raw = _raw(len(readings), places, (), times_ns, weights, faults, form)
-        raw.values, raw.dropped = records, dropped
+        records = columns_of(values, form.columns, raw.dropped)
+        _fill(raw, places, (), times_ns, weights, faults, form)
+        raw.values = records
     else:
-        raw = _raw(len(readings), places, values, times_ns, weights, faults, form)
+        _fill(raw, places, values, times_ns, weights, faults, form)
     raw.keys = dict(enumerate(keys))
     if form.names_series:
         unit_ns = NANOSECONDS[form.params.time_unit]
@@ -665,9 +616,9 @@ def _fault_of_series(part: SeriesPart) -> tuple[Any, ...] | None:
 _NO_TEXT = "-"
 
 
-def points_to_columns(points: Points, form: Form) -> Batch:
-    """Do the same for readings that are columns already."""
-    columns = points.columns()
+def points_to_columns(points: Points, form: Form) -> Points:
+    """Do the same for readings that are columns already. Return the same points."""
+    columns = points.readings()
     values = _values_of(columns, form)
     faults = _faults(values, columns.times_ns, columns.weights, form)
     parts = (points.series, points.fields) if any(points.fields) else (points.series,)
@@ -681,10 +632,10 @@ def points_to_columns(points: Points, form: Form) -> Batch:
         for column in (columns.codes, columns.numbers, columns.times_ns, columns.weights)
     )
     values = _some(values, places, len(points))
-    raw = _raw(len(points), places, values, times_ns, weights, faults, form)
+    _fill(points, places, values, times_ns, weights, faults, form)
     if form.columns:
-        raw.values, raw.dropped = _records_of(points, places, form)
-    raw.parts = tuple(
+        points.values, points.dropped = _records_of(points, places, form)
+    points.parts = tuple(
         # A text that no row has any more must not be hashed: it may be one that cannot be.
         RepeatedKeys(
             [_NO_TEXT if code in unsound else text for code, text in enumerate(column)]
@@ -694,20 +645,20 @@ def points_to_columns(points: Points, form: Form) -> Batch:
         for column in parts
     )  # fmt: skip
     if not form.names_series:
-        raw.parts += (np.array(numbers, dtype=np.int64),)
-        return raw
+        points.parts += (np.array(numbers, dtype=np.int64),)
+        return points
 
     unit_ns = NANOSECONDS[form.params.time_unit]
-    raw.of_series = fields_of_points(points, of_each, places.tolist(), form.attributes, unit_ns)
+    points.of_series = fields_of_points(points, of_each, places.tolist(), form.attributes, unit_ns)
     if points.entity:
-        raw.of_series.entity_parts = tuple(
+        points.of_series.entity_parts = tuple(
             RepeatedKeys([text or _NO_TEXT for text in column], of_each)
             for column in entity_labels(points)
         )
     elif (texts := entity_texts(points)) is not None:
         texts = [_NO_TEXT if code in unsound else text for code, text in enumerate(texts)]
-        raw.of_series.entity_parts = (RepeatedKeys(texts, of_each), *raw.parts[1:])
-    return raw
+        points.of_series.entity_parts = (RepeatedKeys(texts, of_each), *points.parts[1:])
+    return points
 
 
 def _values_of(columns: PointColumns, form: Form) -> Values:
@@ -768,7 +719,7 @@ def _some(column: Any, places: Int64Array, rows: int) -> Any:
 def _records_of(points: Points, places: Int64Array, form: Form) -> tuple[Any, Dropped]:
     """Return all columns, and counts for values that fill none."""
     dropped = Counter(points.told.dropped)
-    codes, cells = points.columns().codes, points.cells_by_column()
+    codes, cells = points.readings().codes, points.cells_by_column()
     records = records_of(form.columns, codes, points.layouts, cells, dropped)
     return (records if len(places) == len(codes) else records[places]), dropped
 
@@ -779,16 +730,16 @@ def _sound(rows: int, faults: Mapping[int, object]) -> Int64Array:
     return np.delete(every, list(faults)) if faults else every
 
 
-def _raw(
-    rows: int,
+def _fill(
+    batch: Batch,
     places: Int64Array,
     values: Values | Sequence[Any],
     times_ns: Integers | Sequence[int],
     weights: Integers | Sequence[int],
     faults: Mapping[int, tuple[Any, ...]],
     form: Form,
-) -> Batch:
-    """Return columns for the rows without a fault, without keys."""
+) -> None:
+    """Add columns for the rows without a fault, without keys."""
     missing = np.zeros(len(places), dtype=bool)
     ranges: dict[int, int] = {}
     values = () if values is None else values
@@ -799,17 +750,12 @@ def _raw(
     if listed and None in values:
         missing = np.array([value is None for value in values], dtype=bool)
         values = [("" if form.labels else 0) if value is None else value for value in values]
-    return Batch(
-        rows,
-        places,
-        value_column(values, form),
-        missing,
-        np.array(weights, dtype=np.int64),
-        np.array(times_ns, dtype=np.int64) // NANOSECONDS[form.params.time_unit],
-        np.zeros(len(places), dtype=np.int64),
-        refusals=[Refusal(place, *faults[place]) for place in sorted(faults)],
-        ranges=ranges,
-    )
+    batch.positions, batch.missing, batch.ranges = places, missing, ranges
+    batch.values = value_column(values, form)
+    batch.weights = np.array(weights, dtype=np.int64)
+    batch.times = np.array(times_ns, dtype=np.int64) // NANOSECONDS[form.params.time_unit]
+    batch.ids = np.zeros(len(places), dtype=np.int64)
+    batch.refusals = [Refusal(place, *faults[place]) for place in sorted(faults)]
 
 
 def value_column(values: npt.NDArray[Any] | Sequence[Any], form: Form) -> npt.NDArray[Any]:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core.ranges import Range
-from decaysketch.ingest.readings import Parsed
+from decaysketch.ingest.batch import Batch
 from decaysketch.ingest.record_columns import Cells, Layout
 
 __all__ = ["Integers", "PointColumns", "Points", "Values", "codes_of"]
@@ -56,11 +56,13 @@ class PointColumns(NamedTuple):
 
 
 @dataclass(eq=False)
-class Points:
-    """The result for a body.
+class Points(Batch):
+    """A body's rows for one stream, as a parser finds them: by series, with times in nanoseconds.
+
+    :func:`~decaysketch.ingest.columns.points_to_columns` adds a batch's columns, in the stream's
+    unit. Before that only ``rows`` and ``told`` mean anything. There ``told.readings`` is empty.
 
     Attributes:
-        told: the rejected and skipped parts; its ``readings`` are empty.
         series, fields: the two texts of a key, by code. No field if it is empty.
         layouts: with declared columns: those that a series fills, by code.
         cells: with declared columns: rows and values, by column, in addition to ``values``.
@@ -69,7 +71,6 @@ class Points:
         starts_ns: by reading, when its counter began to count.
     """
 
-    told: Parsed = field(default_factory=Parsed)
     series: list[str] = field(default_factory=list)
     fields: list[str] = field(default_factory=list)
     layouts: list[Layout] = field(default_factory=list)
@@ -79,18 +80,17 @@ class Points:
     starts_ns: dict[int, int] = field(default_factory=dict)
     _single: list[tuple[Any, ...]] = field(default_factory=list)
     _parts: list[PointColumns] = field(default_factory=list)
-    _rows: int = 0
     _listed: dict[str, list[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return self._rows
+        return self.rows
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Points):
             return NotImplemented
         mine, theirs = (
             (each.told, each.series, each.fields, each.form, each.entity, each.starts_ns,
-             [each._list(name) for name in PointColumns._fields])
+             [each.listed(name) for name in PointColumns._fields])
             for each in (self, other)
         )  # fmt: skip
         return mine == theirs
@@ -118,7 +118,7 @@ class Points:
     ) -> None:
         """Add a reading."""
         self._single.append((code, number, time_ns, value, weight, place))
-        self._rows += 1
+        self.rows += 1
 
     def extend(
         self,
@@ -134,7 +134,7 @@ class Points:
             values = np.array(values, np.float64)
         weights = np.ones(len(codes), np.int64)
         self._parts.append(PointColumns(codes, numbers, times_ns, values, weights, places))
-        self._rows += len(codes)
+        self.rows += len(codes)
 
     def fill(self, begin: int, columns: Sequence[str], values: Iterable[Any]) -> None:
         """Add column values to some rows, the first one at ``begin``."""
@@ -144,13 +144,13 @@ class Points:
 
     def key(self, row: int) -> tuple[str | int, ...]:
         """Return the key of a reading: ``observation_ids(*key)`` is its id."""
-        code = self.codes[row]
+        code = self.listed("codes")[row]
         field = (self.fields[code],) if self.fields[code] else ()
-        return self.series[code], *field, self.numbers[row]
+        return self.series[code], *field, self.listed("numbers")[row]
 
     # ------------------------------------------------------------------------------------ columns
 
-    def columns(self) -> PointColumns:
+    def readings(self) -> PointColumns:
         """Return all readings. O(readings) if some were added since the last call, else O(1)."""
         self._seal()
         if not self._parts:
@@ -166,6 +166,17 @@ class Points:
             self._parts = [PointColumns(*found)]
         return self._parts[0]
 
+    def listed(self, name: str) -> list[Any]:
+        """Return all readings' entries in a column, by its name in :class:`PointColumns`, as a
+        list. O(readings) likewise.
+        """
+        found = self._listed.get(name)
+        if found is None or len(found) != self.rows:
+            column = getattr(self.readings(), name)
+            found = [None] * self.rows if column is None else _as_list(column)
+            self._listed[name] = found
+        return found
+
     def cells_by_column(self) -> dict[str, list[Cells]]:
         """Return rows and values by column. O(readings)."""
         found = dict(self.cells)
@@ -173,8 +184,8 @@ class Points:
         names = {name: place for place, name in enumerate(dict.fromkeys(filled)) if name}
         if not names:
             return found
-        columns = self.columns()
-        values = [None] * self._rows if columns.values is None else columns.values
+        columns = self.readings()
+        values = [None] * self.rows if columns.values is None else columns.values
         if len(names) == 1 and all(filled):
             return found | {name: [(None, values)] for name in names}
         of_code = np.array([names.get(name, -1) for name in filled], np.int64)[columns.codes]
@@ -187,11 +198,12 @@ class Points:
         """Order the readings by place, if a reader added them in another order.
         O(readings log readings).
         """
-        found = self.columns()
+        found = self.readings()
         places = found.places
         if not (places[1:] < places[:-1]).any():
             return
         order = np.argsort(places, kind="stable")
+        self._listed = {}
         self._parts = [PointColumns(*(_taken(column, order) for column in found))]
         if self.starts_ns:
             row = np.argsort(order).tolist()
@@ -199,8 +211,6 @@ class Points:
 
     def _seal(self) -> None:
         """Make a part from the single readings."""
-        if self._listed:
-            self._listed = {}
         if not self._single:
             return
         columns = map(list, zip(*self._single, strict=True))
@@ -215,41 +225,6 @@ class Points:
             np.array(codes, np.int64), _integers(numbers), _integers(times_ns), of_values,
             _integers(weights), np.array(places, np.int64),
         ))  # fmt: skip
-
-    def _list(self, name: str) -> list[Any]:
-        found = self._listed.get(name)
-        if found is None or len(found) != self._rows:
-            column = getattr(self.columns(), name)
-            if column is None:
-                column = [None] * self._rows
-            found = column.tolist() if isinstance(column, np.ndarray) else column
-            self._listed[name] = found
-        return found
-
-    @property
-    def codes(self) -> list[int]:
-        """See :class:`PointColumns`, as for the next properties."""
-        return self._list("codes")
-
-    @property
-    def numbers(self) -> list[int]:
-        return self._list("numbers")
-
-    @property
-    def times_ns(self) -> list[int]:
-        return self._list("times_ns")
-
-    @property
-    def values(self) -> list[Value]:
-        return self._list("values")
-
-    @property
-    def weights(self) -> list[int]:
-        return self._list("weights")
-
-    @property
-    def places(self) -> list[int]:
-        return self._list("places")
 
 
 def codes_of(

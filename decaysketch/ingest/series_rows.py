@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -24,13 +23,13 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core.labels import MAX_LABEL_BYTES, EncodedLabels
+from decaysketch.ingest.batch import SeriesFields
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import SeriesPart
 
 __all__ = [
     "BUCKET",
     "NO_START",
-    "SeriesFields",
     "bucket_text",
     "entity_labels",
     "entity_texts",
@@ -52,25 +51,6 @@ _LINE_PART = re.compile(r"(?<!\\)((?:\\\\)*),")
 _LINE_SIGN = re.compile(r"(?<!\\)((?:\\\\)*)=")
 _LINE_END = re.compile(r"(?<!\\)((?:\\\\)*) ")
 _ESCAPED = re.compile(r"\\([,= ])")
-
-
-@dataclass(eq=False)
-class SeriesFields:
-    """These columns for a body's rows.
-
-    Attributes:
-        starts: int64[n] in the stream's unit, ``NO_START`` if there is none. None: no row has one.
-        entity_ids: by place in the columns, entities that are integers.
-        entity_keys: likewise, entities that are keys.
-        entity_parts: a column for each part, if all entities are keys of one kind.
-        attributes: by name, a text or null for each row. None: all are null.
-    """
-
-    starts: Int64Array | None = None
-    entity_ids: dict[int, int] = field(default_factory=dict)
-    entity_keys: dict[int, Key] = field(default_factory=dict)
-    entity_parts: tuple[Any, ...] | None = None
-    attributes: dict[str, EncodedLabels] | None = None
 
 
 def fields_of_readings(

@@ -42,11 +42,8 @@ def parse_each(body: bytes, groups: list[Any]) -> list[Points]:
 
 def readings(points: Points) -> list[tuple[Any, ...]]:
     """Key, value, time, weight and line of each."""
-    return [
-        (points.key(row), points.values[row], points.times_ns[row], points.weights[row],
-         points.places[row])
-        for row in range(len(points))
-    ]  # fmt: skip
+    rest = zip(*map(points.listed, ("values", "times_ns", "weights", "places")), strict=True)
+    return [(points.key(row), *each) for row, each in enumerate(rest)]
 
 
 def carefully(body: bytes, given: Any) -> Points:
@@ -102,7 +99,7 @@ def test_fields_can_name_a_reading_in_place_of_the_time() -> None:
 )
 def test_what_is_wrong_is_refused_alone(line: bytes, reason: str) -> None:
     points = parse(b"weather temp=1 1\n" + line + b"\nweather temp=2 2\n", WEATHER)
-    assert points.values == [1.0, 2.0]
+    assert points.listed("values") == [1.0, 2.0]
     ((where, told),) = points.told.refused
     assert where.startswith("line 2")
     assert reason in told
@@ -210,7 +207,7 @@ def test_another_parser_reads_the_same(
     assert points.told.refusals == 0, points.told
     found = {key[1]: value for key, value, *_ in readings(points)}
     assert found == {name: theirs["fields"][name] for name in fields}
-    assert set(points.times_ns) == {theirs["time"]}
+    assert set(points.listed("times_ns")) == {theirs["time"]}
 
 
 @given(st.randoms(use_true_random=False), st.data())
@@ -248,8 +245,8 @@ def test_numbers_are_what_the_protocol_writes() -> None:
         b"weather temp=%b 1" % text
         for text in (b"1", b"-1.5e3", b"1i", b"7u", b"t", b"FALSE", b"+.5")
     )
-    assert parse(body, WEATHER).values == [1.0, -1500.0, 1, 7, 1, 0, 0.5]
-    assert np.isfinite(parse(body, WEATHER).values[0])
+    assert parse(body, WEATHER).listed("values") == [1.0, -1500.0, 1, 7, 1, 0, 0.5]
+    assert np.isfinite(parse(body, WEATHER).listed("values")[0])
 
 
 def test_what_is_known_of_series_is_let_go_of_where_there_are_very_many(
@@ -344,7 +341,7 @@ def test_a_byte_order_mark_is_no_part_of_a_line(before: bytes) -> None:
     mark = b"\xef\xbb\xbf"
     body = before + mark + b"weather,site=a temp=21.5 1\n" + mark + b"weather temp=22.5 2\r\n"
     points = parse(body, WEATHER)
-    assert points.values == [0.0] * bool(before) + [21.5, 22.5]
+    assert points.listed("values") == [0.0] * bool(before) + [21.5, 22.5]
     assert points.told.skipped == {}
     with pytest.raises(UnreadableError, match="UTF-16; expected UTF-8"):
         parse("weather temp=1 1\n".encode("utf-16"), WEATHER)

@@ -90,10 +90,8 @@ def read(document: dict[str, Any], *given: dict[str, Any], **more: Any) -> Point
 
 
 def readings(points: Points) -> list[tuple[Any, ...]]:
-    return [
-        (points.key(row), points.values[row], points.times_ns[row], points.weights[row])
-        for row in range(len(points))
-    ]
+    rest = zip(*map(points.listed, ("values", "times_ns", "weights")), strict=True)
+    return [(points.key(row), *each) for row, each in enumerate(rest)]
 
 
 def test_a_data_point_is_a_reading() -> None:
@@ -117,7 +115,7 @@ def test_delta_sums_are_increments_and_integers_stay_integers() -> None:
     data = {"aggregationTemporality": 1, "isMonotonic": True,
             "dataPoints": [{"asInt": "5", "timeUnixNano": str(T)}]}  # fmt: skip
     found = read(request({"name": "temp", "sum": data}))
-    assert [(type(value), value) for value in found.values] == [(int, 5)]
+    assert [(type(value), value) for value in found.listed("values")] == [(int, 5)]
 
 
 def test_a_bucket_is_a_reading_whose_weight_is_its_count() -> None:
@@ -151,12 +149,12 @@ def test_a_bucket_is_the_range_of_its_values(more: dict[str, Any], values: list[
     data = histogram(**more)["histogram"]["dataPoints"][0]
     point = {name: each for name, each in data.items() if each is not None}
     metric = {"name": "temp", "histogram": {"aggregationTemporality": 1, "dataPoints": [point]}}
-    assert read(request(metric), max_weight=99).values == values
+    assert read(request(metric), max_weight=99).listed("values") == values
 
 
 def test_a_scale_moves_the_bounds_and_other_values_reject_ranges() -> None:
     found = read(request(histogram()), {"metric": "temp", "scale": -0.5}, max_weight=9)
-    assert found.values[0] == Range(-2.5, -0.5, open=False)
+    assert found.listed("values")[0] == Range(-2.5, -0.5, open=False)
     batch = check(points_to_columns(found, FORM), FORM)
     middles, missing = decode_values(batch.columns.values.keys, "float64")
     assert (middles.tolist(), missing.any()) == ([-1.5, -3.75, -6.0], False)
@@ -196,7 +194,7 @@ def test_a_scale_moves_the_bounds_and_other_values_reject_ranges() -> None:
 )  # fmt: skip
 def test_what_holds_no_reading_is_refused_alone(metric: dict[str, Any], reason: str) -> None:
     found = read(request(metric, gauge(point(2, T + 1))), most=100)
-    assert found.values == [2.0]
+    assert found.listed("values") == [2.0]
     ((where, told),) = found.told.refused
     assert where.startswith("temp")
     assert reason in told
@@ -214,7 +212,7 @@ def test_what_is_not_of_the_stream_is_skipped() -> None:
         ),
         wanted,
     )
-    assert found.values == [2.0]
+    assert found.listed("values") == [2.0]
     assert found.told.skipped == {"metric": 1, "where": 1, "no value": 1}
 
 
@@ -255,7 +253,7 @@ def test_exemplars_and_what_nobody_knows_are_disregarded() -> None:
     exemplar = {"traceId": "5b8aa5a2d2c872e8321cf37308d69df2", "asDouble": 1.0}
     document = request(gauge(point(1) | {"exemplars": [exemplar], "later": 1}))
     found = parse(json.dumps(document).encode(), maps({"metric": "temp"}), as_json=True)
-    assert found.values == [1.0]
+    assert found.listed("values") == [1.0]
 
 
 @given(st.randoms(use_true_random=False))
@@ -374,19 +372,19 @@ def test_an_attribute_may_be_the_value_as_often_as_is_counted() -> None:
         )
     ).encode()  # fmt: skip
     found = parse(document, [of_code], as_json=True, max_weight=10)
-    rows = list(zip(found.values, found.weights, strict=True))
+    rows = list(zip(found.listed("values"), found.listed("weights"), strict=True))
     assert rows == [("E42", 10), ("E42", 10), ("E42", 5), ("7", 1)]
     assert len({found.key(row) for row in range(4)}) == 4
     assert found.told.refusals == 3
     assert "is 1.5 more of a label; expected a count" in found.told.refused[0][1]
     assert dict(found.told.skipped) == {"where": 1}
     of_all = parse(document, [of_service], as_json=True, max_weight=100)
-    assert of_all.values == ["ward"] * 3
-    assert of_all.weights == [25, 1, 3]
+    assert of_all.listed("values") == ["ward"] * 3
+    assert of_all.listed("weights") == [25, 1, 3]
     for metric, weights in ((gauge(point(3, code=text("a")), name="errors"), [1]),
                             (histogram() | {"name": "errors"}, [])):  # fmt: skip
         body = json.dumps(request(metric)).encode()
-        assert parse(body, [of_code], as_json=True, max_weight=10).weights == weights
+        assert parse(body, [of_code], as_json=True, max_weight=10).listed("weights") == weights
     many = json.dumps(request(counter(point(10**12, code=text("E"))))).encode()
     found = parse(many, [of_code], as_json=True, max_weight=10, most=1000)
     assert (len(found), found.told.refusals) == (0, 1)
@@ -407,9 +405,9 @@ def test_bounds_at_infinity_are_implied(
     data = {"timeUnixNano": str(T), "count": "3", "explicitBounds": bounds, "bucketCounts": counts}
     metric = {"name": "temp", "histogram": {"aggregationTemporality": 1, "dataPoints": [data]}}
     found = read(request(metric), max_weight=10)
-    middles = [each.middle for each in found.values if isinstance(each, Range)]
+    middles = [each.middle for each in found.listed("values") if isinstance(each, Range)]
     assert middles == pytest.approx(expected, rel=1e-15)
-    assert (len(found), sum(found.weights)) == (2, 3)
+    assert (len(found), sum(found.listed("weights"))) == (2, 3)
 
 
 def test_replicas_that_nothing_distinguishes_are_counted() -> None:
@@ -451,7 +449,7 @@ def test_what_would_be_ignored_is_refused_by_name(document: Any, name: str) -> N
 def test_a_byte_order_mark_is_no_part_of_a_body() -> None:
     body = json.dumps(request(gauge(point(1)))).encode()
     chosen = maps({"metric": "temp"})
-    assert parse(b"\xef\xbb\xbf" + body, chosen, as_json=True).values == [1.0]
+    assert parse(b"\xef\xbb\xbf" + body, chosen, as_json=True).listed("values") == [1.0]
     with pytest.raises(UnreadableError, match="UTF-16"):
         parse(body.decode().encode("utf-16"), chosen, as_json=True)
 

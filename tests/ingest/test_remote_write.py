@@ -48,7 +48,8 @@ def test_a_sample_is_a_reading() -> None:
     found = read([(LABELS, [(21.5, T), (22.0, T + 5)])])
     key = ('{"replica":"a","room":"r1"}', "temp", T * 10**6)
     assert found.key(0) == key
-    assert (found.values, found.times_ns) == ([21.5, 22.0], [T * 10**6, (T + 5) * 10**6])
+    assert found.listed("values") == [21.5, 22.0]
+    assert found.listed("times_ns") == [T * 10**6, (T + 5) * 10**6]
     batch = check(points_to_columns(found, FORM), FORM)
     ids = observation_ids(*([part] for part in key), params=PARAMS)
     assert batch.columns.ids[0] == ids[0]
@@ -68,7 +69,7 @@ def test_what_is_no_value_is_skipped_and_what_is_no_sample_refused() -> None:
         (LABELS | {"room": "r2"}, [(float("inf"), T)]),
     ]
     found = read(series, TEMP, TEMP | {"where": {"room": "r1"}})
-    assert found.values == [1.0, 1.0]
+    assert found.listed("values") == [1.0, 1.0]
     assert found.told.skipped == {"no value": 4, "metric": 1, "where": 1}
     assert found.told.refused == [("series 3 temp", "is inf; expected a number")]
     histogram = version_1([(LABELS, [(1.0, T)])], more=field(4, b"\x08\x01"))
@@ -84,7 +85,7 @@ def test_a_series_whose_labels_are_none_is_refused_alone() -> None:
     twice = field(1, 2 * label + field(2, b""))
     many = field(1, b"".join(field(1, field(1, b"%d" % n)) for n in range(1001)) + field(2, b""))
     found = parse(twice + many + sound, maps(TEMP))
-    assert found.values == [1.0]
+    assert found.listed("values") == [1.0]
     assert found.told.refused == [
         ("series 1 a series", "a label is there twice"),
         ("series 2 a series", "there are more than 1000 labels"),
@@ -99,7 +100,7 @@ def test_an_empty_label_is_none() -> None:
 def test_a_map_that_keeps_too_much_leaves_the_others_theirs() -> None:
     labels = LABELS | {"long": "x" * 2000}
     found = read([(labels, [(1.0, T)])], TEMP, TEMP | {"drop_labels": ["long"]})
-    assert (found.values, found.told.refusals) == ([1.0], 1)
+    assert (found.listed("values"), found.told.refusals) == ([1.0], 1)
 
 
 def test_a_body_of_the_other_version_is_unreadable_and_not_lost() -> None:
@@ -151,18 +152,18 @@ def test_what_protobuf_writes_is_read(series: list[Any]) -> None:
     for message, version in ((first, 1), (second, 2)):
         body = message.SerializeToString()
         found = parse(body, maps(TEMP), version=version)
-        assert list(zip(found.values, found.times_ns, strict=True)) == expected
+        assert list(zip(found.listed("values"), found.listed("times_ns"), strict=True)) == expected
         assert len(found) <= most_samples(body)
 
 
 def test_what_is_zero_is_left_out_by_its_writer() -> None:
     name = field(1, field(1, b"__name__") + field(2, b"temp"))
     found = parse(field(1, name + field(2, b"\x10\x05")), maps(TEMP))
-    assert (found.values, found.times_ns) == ([0.0], [5 * 10**6])
+    assert (found.listed("values"), found.listed("times_ns")) == ([0.0], [5 * 10**6])
 
 
 def test_times_before_1970_are_negative() -> None:
-    assert read([(LABELS, [(1.0, -5)])]).times_ns == [-5 * 10**6]
+    assert read([(LABELS, [(1.0, -5)])]).listed("times_ns") == [-5 * 10**6]
 
 
 @given(st.randoms(use_true_random=False))
@@ -243,7 +244,7 @@ def test_a_text_that_many_series_refer_to_is_made_by_none_of_them() -> None:
     begin = time.process_time()
     found = parse(body, maps(TEMP), version=2)
     assert time.process_time() - begin < 60  # for what hangs
-    assert (found.values, found.told.refusals) == ([2.0], 300)
+    assert (found.listed("values"), found.told.refusals) == ([2.0], 300)
     assert "is 100" in found.told.refused[0][1]
     dropped = parse(body, maps(TEMP | {"drop_labels": ["room"]}), version=2)
     assert len(dropped) == 301
@@ -260,7 +261,7 @@ def test_a_sample_without_a_time_is_refused() -> None:
     """Exporters without a clock send 0, which protobuf leaves out."""
     body = version_1([(LABELS, [(1.0, 0), (2.0, T)]), (LABELS | {"n": "1"}, [(3.0, 0)])])
     found = parse(body, maps(TEMP))
-    assert found.values == [2.0]
+    assert found.listed("values") == [2.0]
     assert [reason for _, reason in found.told.refused] == ["there is no time"] * 2
 
 
@@ -281,4 +282,5 @@ def _outcome(body: bytes) -> Any:
     except UnreadableError as error:
         return str(error)
     rows = range(len(found))
-    return [found.key(row) for row in rows], found.values, found.places, found.told
+    listed = found.listed("values"), found.listed("places")
+    return [found.key(row) for row in rows], *listed, found.told

@@ -353,9 +353,7 @@ class World:
         attempts = self._attempts.setdefault((stream.id, rows.source, rows.digest), [])
 
         async def post(site: Site) -> tuple[Receipt, Sketch | None]:
-            _, new, sketch = await aggregator.compute(
-                count, batch, site, rows.interval, rows.digest
-            )
+            new, sketch = await aggregator.compute(count, batch, site, rows.interval, rows.digest)
             key = stream.id, site.source, site.epoch
             body: Body = kind.after(self._sites.get(key), rows, site.epoch)
             assert new is not None

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from decaysketch.client import Sensor, SpoolFullError
 from decaysketch.core.time_units import NANOSECONDS
@@ -29,7 +30,7 @@ from decaysketch.ingest.bridge.metrics import Metrics
 from decaysketch.ingest.bridge.tail import Tail
 from decaysketch.ingest.bridge.translating import Arrived, Translated, Translator
 from decaysketch.ingest.bridge.views import Views
-from decaysketch.ingest.columns import Batch, Form, Lead, check, of_devices, to_columns
+from decaysketch.ingest.columns import Columns, Form, Lead, check, of_devices, to_columns
 from decaysketch.ingest.record_columns import Dropped
 
 __all__ = ["Bridge", "FileLoop", "Loop", "Taker"]
@@ -126,20 +127,28 @@ class Taker:
             found.refuse(owner, f"{where}: {refusal.field} {refusal.reason}")
         self._tell_suspicions(stream, self._suspicions.count(stream, recipe, batch))
         self._tell_dropped(stream, batch.dropped)
-        fed = np.array(self._feed(stream, stream, batch, found), np.int64)
+        positions, more = batch.positions, dict(batch.more)
+        fed = np.array(self._feed(stream, stream, positions, batch.columns, more, found), np.int64)
         taken = np.flatnonzero(np.isin(batch.positions, fed))
         rows[stream] += len(taken)
         for name, view in self._views.get(stream, {}).items():
             form_of_view = replace(form, recipe=self._sensors[name].recipe)
-            of_view = of_devices(batch, taken, view, form_of_view)
-            rows[name] += len(self._feed(name, stream, of_view, found))
-            without[name] += len(taken) - len(of_view.positions)
+            have, of_view = of_devices(batch, taken, view, form_of_view)
+            rows[name] += len(self._feed(name, stream, positions[have], of_view, {}, found))
+            without[name] += len(taken) - len(have)
 
-    def _feed(self, name: str, stream: str, batch: Batch, found: Translated) -> list[int]:
+    def _feed(
+        self,
+        name: str,
+        stream: str,
+        positions: npt.NDArray[np.int64],
+        columns: Columns,
+        more: dict[str, Any],
+        found: Translated,
+    ) -> list[int]:
         """Feed sound rows to a stream or a derived stream. Return the accepted readings."""
-        columns, more = list(batch.columns), dict(batch.more)
-        positions: list[int] = batch.positions.tolist()
-        while positions:
+        left: list[int] = positions.tolist()
+        while left:
             values, weights, times, ids = columns
             try:
                 self._sensors[name].update(values, weights, times, ids, **more)
@@ -147,14 +156,14 @@ class Taker:
             except ObservationError as fault:  # dated ahead of the aggregator's clock
                 if fault.row is None:
                     raise
-                row = positions.pop(fault.row)
+                row = left.pop(fault.row)
                 self._metrics.refused(name, fault.column)
                 where = found.readings[stream][row].where
                 found.refuse(found.owners[stream][row], f"{where}: {fault}")
                 keep = [place for place in range(len(times)) if place != fault.row]
-                columns = [column[keep] for column in columns]
+                columns = Columns(*(column[keep] for column in columns))
                 more = {name: _rows_of(column, keep) for name, column in more.items()}
-        return positions
+        return left
 
     def _tell_suspicions(self, stream: str, found: Mapping[str, int]) -> None:
         """Count suspicious readings, and warn once for each stream and kind."""
