@@ -29,7 +29,6 @@ __all__ = [
     "PostKey",
     "ReplayError",
     "Revocation",
-    "Row",
     "SnapshotRow",
     "SourceKey",
     "StorageError",
@@ -168,13 +167,16 @@ class Interval:
     next: int
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(slots=True)
 class Post:
-    """A sketch that a source sends to a stream, from the request to the journal.
+    """A sketch that a source sends to a stream, from the request to the journal and to memory.
 
-    One thread at a time decodes it and computes its digest.
+    One thread at a time decodes it and computes its digest. Equal posts are equal in the journal.
 
     Attributes:
+        seq: its number in the journal, once :func:`append` has appended it. 0: not yet. It is valid
+            once the transaction has ended, since a failed transaction gives its numbers back.
+        received_us: likewise, when it was received.
         rows: of the sketch. Before it is decoded, the size that its header declares, as rows.
         interval: the numbers of its source that it contains.
         request: SHA-256 of the request, where this process built the body from the request and from
@@ -187,11 +189,13 @@ class Post:
     source: str
     body: bytes = field(repr=False)
     rows: int = 0
-    interval: Interval | None = None
-    request: bytes | None = None
-    read: Callable[[bytes], Snapshot] | None = field(default=None, repr=False)
-    snapshot: Snapshot | None = field(default=None, repr=False)
-    _digest: bytes = field(default=b"", init=False, repr=False)
+    interval: Interval | None = field(default=None, compare=False)
+    request: bytes | None = field(default=None, compare=False)
+    read: Callable[[bytes], Snapshot] | None = field(default=None, repr=False, compare=False)
+    snapshot: Snapshot | None = field(default=None, repr=False, compare=False)
+    seq: int = 0
+    received_us: int = 0
+    _digest: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.snapshot is not None:
@@ -199,7 +203,8 @@ class Post:
 
     def decode(self) -> Snapshot:
         """Return the decoded sketch, at once from the second call on. Computes the digest, too."""
-        self._digest = self.digest
+        if not self._digest:
+            self._digest = _sha256(self.body)
         if self.snapshot is None:
             assert self.read is not None
             self.snapshot = self.read(self.body)
@@ -246,19 +251,6 @@ def _sha256(body: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One acknowledged post."""
-
-    seq: int
-    stream_id: int
-    source: str
-    digest: bytes
-    body: bytes = field(repr=False)
-    rows: int
-    received_us: int
-
-
-@dataclass(frozen=True, slots=True)
 class Totals:
     """Totals of a source's journaled posts."""
 
@@ -267,13 +259,13 @@ class Totals:
     rows: int = 0
     last_received_us: int = 0
 
-    def plus(self, row: Row) -> Totals:
+    def plus(self, post: Post) -> Totals:
         """Return the totals with one more post."""
         return Totals(
             self.posts + 1,
-            self.posted_bytes + len(row.body),
-            self.rows + row.rows,
-            max(self.last_received_us, row.received_us),
+            self.posted_bytes + len(post.body),
+            self.rows + post.rows,
+            max(self.last_received_us, post.received_us),
         )
 
     def replaced(self, before: Totals, after: Totals) -> Totals:
@@ -307,9 +299,9 @@ class SnapshotRow:
 # ------------------------------------------------------------------------------------ transactions
 
 
-Outcome = Row | int | IntervalConflictError
-"""The result for a post: its new row. Or, if the journal contained the post already, the number of
-a row at or after it. Or the reason why its numbers are rejected."""
+Outcome = Post | int | IntervalConflictError
+"""The result for a post: the post itself, as a new row. Or, if the journal contained it already,
+the number of a row at or after it. Or the reason why its numbers are rejected."""
 
 
 def append(
@@ -346,7 +338,7 @@ def append(
         raise OvertakenError
     known = tx.known({post.key for post in posts})
     results: list[Outcome] = []
-    rows: list[Row] = []
+    new: list[Post] = []
     last = head.last
     for post in posts:
         try:
@@ -359,11 +351,11 @@ def append(
             continue
         known.add(post.key)
         last += 1
-        row = Row(last, post.stream_id, post.source, post.digest, post.body, post.rows, now_us)
-        rows.append(row)
-        results.append(row)
-    if rows:
-        tx.insert_rows(rows)
+        post.seq, post.received_us = last, now_us
+        new.append(post)
+        results.append(post)
+    if new:
+        tx.insert_rows(new)
         tx.set_head(replace(head, last=last))
     return results
 

@@ -23,7 +23,6 @@ from api.journal.log import (
     Post,
     PostKey,
     Revocation,
-    Row,
     SnapshotRow,
     SourceKey,
     StorageError,
@@ -141,12 +140,12 @@ _revocations = sa.select(tables.revocations).order_by(
     tables.revocations.c.stream_id, tables.revocations.c.source
 )
 _j = tables.journal.c
-_row_columns = (_j.seq, _j.stream_id, _j.source, _j.digest, _j.body, _j.rows, _j.received_us)
+_post_columns = (_j.stream_id, _j.source, _j.body, _j.rows, _j.seq, _j.received_us)
 _in_range = sa.and_(_j.seq > sa.bindparam("after"), _j.seq <= sa.bindparam("upto"))
 _sizes = (
     sa.select(_j.seq, sa.func.length(_j.body)).where(_in_range).order_by(_j.seq).limit(_SIZES_READ)
 )
-_rows = sa.select(*_row_columns).where(_in_range).order_by(_j.seq)
+_rows = sa.select(*_post_columns).where(_in_range).order_by(_j.seq)
 _known = sa.select(_j.stream_id, _j.source, _j.digest).where(
     sa.tuple_(_j.stream_id, _j.source, _j.digest).in_(sa.bindparam("keys", expanding=True))
 )
@@ -216,7 +215,7 @@ class _Reader:
         query = _revocations if ids is None else _revocations.where(of_streams.in_(ids))
         return [Revocation(*row) for row in self._all(query)]
 
-    def rows(self, after: int, upto: int, limit_bytes: int) -> list[Row]:
+    def rows(self, after: int, upto: int, limit_bytes: int) -> list[Post]:
         last, size, more = after, 0, True
         while size < limit_bytes and more:
             page = self._all(_sizes, {"after": last, "upto": upto})
@@ -227,7 +226,10 @@ class _Reader:
                     break
         if last == after:
             return []
-        return [Row(*row) for row in self._all(_rows, {"after": after, "upto": last})]
+        return [
+            Post(*of_post, seq=seq, received_us=received_us)
+            for *of_post, seq, received_us in self._all(_rows, {"after": after, "upto": last})
+        ]
 
     def journaled_sources(self, upto: int) -> list[SourceKey]:
         return [(row[0], row[1]) for row in self._all(_journaled_sources, {"upto": upto})]
@@ -391,8 +393,8 @@ class _Writer(_Reader):
             )
         )
 
-    def insert_rows(self, rows: Sequence[Row]) -> None:
-        self._do(tables.journal.insert(), [_fields(row) for row in rows])
+    def insert_rows(self, posts: Sequence[Post]) -> None:
+        self._do(tables.journal.insert(), [_row(post) for post in posts])
 
     def insert_stream(self, stream: StreamRow) -> StreamRow:
         result = self._do(
@@ -485,9 +487,21 @@ class _FileWriter(_Writer):
             if execute(_IS_KNOWN_TEXT, dict(zip(_KEY_NAMES, key, strict=True))).fetchone()
         }
 
-    def insert_rows(self, rows: Sequence[Row]) -> None:
+    def insert_rows(self, posts: Sequence[Post]) -> None:
         asked()
-        self._driver.executemany(_INSERT_ROW_TEXT, [_fields(row) for row in rows])
+        self._driver.executemany(_INSERT_ROW_TEXT, [_row(post) for post in posts])
+
+
+def _row(post: Post) -> dict[str, Any]:
+    return {
+        "seq": post.seq,
+        "stream_id": post.stream_id,
+        "source": post.source,
+        "digest": post.digest,
+        "body": post.body,
+        "rows": post.rows,
+        "received_us": post.received_us,
+    }
 
 
 def _fields(row: Any) -> dict[str, Any]:

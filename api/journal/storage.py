@@ -28,7 +28,6 @@ from api.journal.log import (
     Post,
     PostKey,
     Revocation,
-    Row,
     SnapshotRow,
     SourceKey,
     StreamRow,
@@ -53,7 +52,7 @@ class Reader(Protocol):
     def revocations(self, ids: Collection[int] | None = None) -> list[Revocation]:
         """Return every revocation, or the revocations in some streams, active or not."""
 
-    def rows(self, after: int, upto: int, limit_bytes: int) -> list[Row]:
+    def rows(self, after: int, upto: int, limit_bytes: int) -> list[Post]:
         """Return journal rows with ``after < seq <= upto``, by rising number: all of them, or as
         many as come to at least ``limit_bytes``.
         """
@@ -101,7 +100,7 @@ class Writer(Reader, Protocol):
     def delete_interval(self, source: SourceKey, interval: Interval) -> None:
         """Take an interval out of the ledger."""
 
-    def insert_rows(self, rows: Sequence[Row]) -> None: ...
+    def insert_rows(self, posts: Sequence[Post]) -> None: ...
 
     def insert_stream(self, stream: StreamRow) -> StreamRow:
         """Insert a stream and return the row with its id. The given id is ignored."""

@@ -30,12 +30,12 @@ from api.errors import (
     TooManySourcesError,
     UnknownStreamError,
 )
-from api.journal.log import Head, Post, Row, StorageError
+from api.journal.log import Head, Post, StorageError
 from api.journal.storage import Storage, Writer
 from api.service.admission import Admission, RowLimits
 from api.service.budget import LARGE_ROWS, Hold, Memory, Shares, give_back
 from api.service.catalog import Catalog
-from api.service.committer import Committer, Receipt, Writability, rows_of
+from api.service.committer import Committer, Receipt, Writability, rows_of, size_of
 from api.service.compactor import Compactor
 from api.service.follower import Follower
 from api.service.join_check import Trial
@@ -438,15 +438,13 @@ class Aggregator:
 
     def _count(self, receipt: Receipt) -> None:
         """Count the posts that the journal did not contain."""
-        for stream, pairs in receipt.journaled():
-            if not pairs:
+        for stream, posts in receipt.journaled():
+            if not posts:
                 continue
-            rows = [row for _, row in pairs]
-            source, count = rows[0].source, sum(row.rows for row in rows)
+            source, count = posts[0].source, rows_of(posts)
             self._backlog.change(receipt.caller, count)
-            size = sum(len(row.body) for row in rows)
-            self.observer.posted(stream.name, source, len(rows), size, count)
-            newest = (post.decode().newest for post, _ in pairs)
+            self.observer.posted(stream.name, source, len(posts), size_of(posts), count)
+            newest = (post.decode().newest for post in posts)
             late_s = self._late_s(stream, max((t for t in newest if t is not None), default=None))
             self.senders.took((stream.id, source), self.now_us(), late_s)
 
@@ -497,13 +495,9 @@ class Aggregator:
         stream.notes.add(notes)
 
     def _committed(self, receipt: Receipt) -> None:
-        rows = [
-            (outcome, post.decode())
-            for post, outcome in zip(receipt.posts, receipt.outcomes, strict=True)
-            if isinstance(outcome, Row)
-        ]
-        if rows:
-            self._follower.committed(rows, receipt.catalog)
+        new = [each for each in receipt.outcomes if isinstance(each, Post)]
+        if new:
+            self._follower.committed(new, receipt.catalog)
 
     def _trial(self, receipts: Sequence[Receipt]) -> Trial | None:
         """Return a trial for the streams where these joins may fail, as they are now."""

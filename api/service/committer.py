@@ -37,6 +37,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from api.errors import BusyError, ClosingError, IntervalConflictError, ServiceError
 from api.journal import log
@@ -46,7 +47,6 @@ from api.journal.log import (
     OvertakenError,
     Post,
     ReplayError,
-    Row,
     StorageError,
 )
 from api.journal.storage import Storage, Writer
@@ -151,16 +151,16 @@ class Receipt:
         if self.done is not None and not self.done.done():
             self.done.set_result(None)
 
-    def journaled(self) -> Iterator[tuple[Stream, list[tuple[Post, Row]]]]:
+    def journaled(self) -> Iterator[tuple[Stream, list[Post]]]:
         """Yield each stream with its posts that the journal did not contain."""
         outcomes = iter(self.outcomes)
         for stream, posts in self.parts.items():
-            pairs = zip(posts, outcomes, strict=False)
-            yield stream, [(post, row) for post, row in pairs if isinstance(row, Row)]
+            of_stream = islice(outcomes, len(posts))
+            yield stream, [each for each in of_stream if isinstance(each, Post)]
 
     def last_row(self) -> int:
         """Return the number of the last new journal row, or 0 if there is none."""
-        return max((each.seq for each in self.outcomes if isinstance(each, Row)), default=0)
+        return max((each.seq for each in self.outcomes if isinstance(each, Post)), default=0)
 
     @property
     def token(self) -> str:
@@ -173,12 +173,12 @@ class Receipt:
     def duplicates(self) -> list[bool]:
         """Return for each post to the first stream whether the journal contained it before."""
         posts = next(iter(self.parts.values()))
-        return [not isinstance(each, Row) for each in self.outcomes[: len(posts)]]
+        return [not isinstance(each, Post) for each in self.outcomes[: len(posts)]]
 
 
 def _number(outcome: Outcome) -> int:
     assert not isinstance(outcome, IntervalConflictError)
-    return outcome.seq if isinstance(outcome, Row) else outcome
+    return outcome.seq if isinstance(outcome, Post) else outcome
 
 
 def rows_of(posts: Sequence[Post]) -> int:
@@ -447,7 +447,7 @@ class Committer:
                 if certain := [each for each in batch if not trial.concerns(each.posts)]:
                     await self._commit(certain)
                 continue
-            if new := sum(len(each.body) for each in outcomes if isinstance(each, Row)):
+            if new := sum(len(each.body) for each in outcomes if isinstance(each, Post)):
                 self._writability.written(new)
             self._acknowledge(batch, outcomes)
             return

@@ -25,9 +25,9 @@ from api.journal import changes
 from api.journal.log import (
     AnotherDatabaseError,
     Head,
+    Post,
     ReplayError,
     Revocation,
-    Row,
     SnapshotRow,
     SourceKey,
     StorageError,
@@ -86,7 +86,7 @@ class Follower:
         self._catalog = 0
         self._cursor = 0
         self._taken_bytes = 0
-        self._own: dict[int, tuple[Row, Snapshot]] = {}  # committed here, beyond the cursor
+        self._own: dict[int, Post] = {}  # committed here, beyond the cursor
         self._own_bytes = self._own_rows = 0
         self._looking = asyncio.Lock()
         self._reading = False  # rows of the journal: those that are committed here must wait
@@ -142,27 +142,27 @@ class Follower:
         """Return the head of the database as it was last read."""
         return self._seen
 
-    def committed(self, rows: Sequence[tuple[Row, Snapshot]], catalog: int) -> None:
-        """Apply rows that this process has committed, once all earlier rows are applied.
+    def committed(self, posts: Sequence[Post], catalog: int) -> None:
+        """Apply posts that this process has committed, once all earlier rows are applied.
 
         Args:
-            rows: by rising number.
-            catalog: the catalog number at the commit. If the catalog changed since, a row may have
+            posts: by rising number.
+            catalog: the catalog number at the commit. If the catalog changed since, a post may have
                 been revoked, so this process reads the rows from the journal instead.
         """
         if catalog != self._catalog:
             self._asked.set()
             return
-        for row, sketch in rows:
-            if row.seq == self._cursor + 1 and not self._reading:
-                self._take(row, sketch)
-                self._advance(row.seq)
-            elif row.seq > self._cursor:
+        for post in posts:
+            if post.seq == self._cursor + 1 and not self._reading:
+                self._take(post, post.decode())
+                self._advance(post.seq)
+            elif post.seq > self._cursor:
                 # Beyond, they are read from the journal.
                 if self._own_bytes < _OWN_BYTES and self._own_rows < _OWN_ROWS:
-                    self._own[row.seq] = row, sketch
-                    self._own_bytes += len(row.body)
-                    self._own_rows += len(sketch)
+                    self._own[post.seq] = post
+                    self._own_bytes += len(post.body)
+                    self._own_rows += post.rows
                 self._asked.set()
 
     def when_taken(self, number: int, call: Callable[[], None]) -> None:
@@ -253,9 +253,9 @@ class Follower:
 
     def _take_own(self, last: int) -> None:
         while self._cursor < last and (own := self._own.pop(self._cursor + 1, None)) is not None:
-            self._own_bytes -= len(own[0].body)
-            self._own_rows -= len(own[1])
-            self._take(*own)
+            self._own_bytes -= len(own.body)
+            self._own_rows -= own.rows
+            self._take(own, own.decode())
             self._advance(self._cursor + 1)
 
     async def _read(self) -> Head:
@@ -360,14 +360,14 @@ class Follower:
                 self._forget_taken()
                 await self._room()
 
-    async def _read_some(self, rows: Sequence[Row]) -> None:
+    async def _read_some(self, posts: Sequence[Post]) -> None:
         """Decode and take rows of the journal. Wait until there is space for more."""
-        wanted = [(self._stream(row.stream_id), row) for row in rows]
+        wanted = [(self._stream(post.stream_id), post) for post in posts]
         sketches = await self._compute(_decode_rows, wanted)
-        for row, sketch in zip(rows, sketches, strict=True):
+        for post, sketch in zip(posts, sketches, strict=True):
             if sketch is not None:
-                self._take(row, sketch)
-            self._advance(row.seq)  # should the next one fail, this one is not counted again
+                self._take(post, sketch)
+            self._advance(post.seq)  # should the next one fail, this one is not counted again
         del sketches
         self._forget_taken()
         await self._room()
@@ -383,16 +383,16 @@ class Follower:
             self._said_at = now
             _log.info(f"reading the database: {text}", *numbers)
 
-    def _keep_own(self, own: dict[int, tuple[Row, Snapshot]]) -> None:
+    def _keep_own(self, own: dict[int, Post]) -> None:
         self._own = own
-        self._own_bytes = sum(len(row.body) for row, _ in own.values())
-        self._own_rows = sum(len(sketch) for _, sketch in own.values())
+        self._own_bytes = sum(len(post.body) for post in own.values())
+        self._own_rows = sum(post.rows for post in own.values())
 
-    def _take(self, row: Row, sketch: Snapshot) -> None:
-        stream = self._stream(row.stream_id)
-        stream.take(row, sketch)
-        self._tell_left_out(stream, f"row {row.seq}")
-        self._taken_bytes += len(row.body)
+    def _take(self, post: Post, sketch: Snapshot) -> None:
+        stream = self._stream(post.stream_id)
+        stream.take(post, sketch)
+        self._tell_left_out(stream, f"row {post.seq}")
+        self._taken_bytes += len(post.body)
         self._taken(stream, len(sketch))
 
     def _tell_left_out(self, stream: Stream, where: str) -> None:
@@ -420,11 +420,11 @@ class Follower:
         waiting.set()
 
 
-def _rows_between(after: int, upto: int, rx: Reader) -> list[Row]:
+def _rows_between(after: int, upto: int, rx: Reader) -> list[Post]:
     return rx.rows(after, upto, _CHUNK_BYTES)
 
 
-def _portions(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+def _portions(rows: Sequence[Post]) -> Iterator[Sequence[Post]]:
     """Split journal rows into portions whose sketches are held decoded at the same time: few bytes
     may be many rows.
     """
@@ -438,7 +438,7 @@ def _portions(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
         yield rows[begin:]
 
 
-def _decode_rows(rows: Sequence[tuple[Stream, Row]]) -> list[Snapshot | None]:
+def _decode_rows(rows: Sequence[tuple[Stream, Post]]) -> list[Snapshot | None]:
     """Return the sketch in each row, or None where a snapshot contains it."""
     return [
         None if stream.holds(row.source, row.seq) else _decode_row(stream, row)
@@ -446,7 +446,7 @@ def _decode_rows(rows: Sequence[tuple[Stream, Row]]) -> list[Snapshot | None]:
     ]
 
 
-def _decode_row(stream: Stream, row: Row) -> Snapshot:
+def _decode_row(stream: Stream, row: Post) -> Snapshot:
     try:
         return stream.decode(row.body)
     except (DecaySketchError, CapacityTooSmallError) as error:

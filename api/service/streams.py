@@ -28,7 +28,7 @@ from api.errors import (
     UnknownSourceError,
     UnknownStreamError,
 )
-from api.journal.log import Revocation, Row, StreamRow, Totals
+from api.journal.log import Post, Revocation, StreamRow, Totals
 from api.service.budget import BUFFER_ROWS, ROW_BYTES, Memory, Tally
 from api.service.join_check import Accepted, LeftOut
 from api.service.merging import MergeBuffer
@@ -222,15 +222,15 @@ class Stream:
             name = told(params, new[max(params.max_strata - len(self.strata), 0)])
             raise TooManyStrataError(self.name, name, len(new), params.max_strata)
 
-    def take(self, row: Row, post: Snapshot) -> None:
-        """Add a journal row. Nothing is merged yet."""
-        source = self._source(row.source)
-        if row.seq > source.upto:
+    def take(self, post: Post, sketch: Snapshot) -> None:
+        """Add a journaled post. Nothing is merged yet."""
+        source = self._source(post.source)
+        if post.seq > source.upto:
             # This may be done twice, should it fail, and is not to be counted so.
-            self._add(row.source, source, post)
-            source.totals = source.totals.plus(row)
-            self._totals = self._totals.plus(row)
-            self.last_received_us = max(self.last_received_us, row.received_us)
+            self._add(post.source, source, sketch)
+            source.totals = source.totals.plus(post)
+            self._totals = self._totals.plus(post)
+            self.last_received_us = max(self.last_received_us, post.received_us)
 
     def load(self, source: str, merged: Snapshot, totals: Totals, upto: int) -> None:
         """Load a snapshot that contains every row from one source up to ``upto``."""

@@ -35,7 +35,6 @@ from api.journal.log import (
     Post,
     PostKey,
     Revocation,
-    Row,
     SnapshotRow,
     SourceKey,
     StorageError,
@@ -69,7 +68,7 @@ class State:
     head: Head = field(default_factory=Head)
     streams: dict[int, StreamRow] = field(default_factory=dict)
     revocations: dict[SourceKey, Revocation] = field(default_factory=dict)
-    rows: dict[int, Row] = field(default_factory=dict)
+    rows: dict[int, Post] = field(default_factory=dict)
     keys: dict[PostKey, int] = field(default_factory=dict)
     ledger: dict[SourceKey, tuple[tuple[Interval, bytes], ...]] = field(default_factory=dict)
     snapshots: dict[tuple[int, str, int], SnapshotRow] = field(default_factory=dict)
@@ -395,9 +394,9 @@ class Transaction:
             if values["after"] < number <= values["upto"]
         ]
 
-    def rows(self, after: int, upto: int, limit_bytes: int) -> list[Row]:
+    def rows(self, after: int, upto: int, limit_bytes: int) -> list[Post]:
         self.step()
-        found: list[Row] = []
+        found: list[Post] = []
         size = 0
         for seq in sorted(seq for seq in self.state.rows if after < seq <= upto):
             found.append(self.state.rows[seq])
@@ -476,9 +475,11 @@ class Transaction:
         self.step()
         self._change(_release, source, interval)
 
-    def insert_rows(self, rows: Sequence[Row]) -> None:
+    def insert_rows(self, rows: Sequence[Post]) -> None:
         self.step()
-        self._change(_insert_rows, tuple(rows))
+        # A process may append the same post again later, under another number.
+        kept = tuple(replace(row, read=None, snapshot=None) for row in rows)
+        self._change(_insert_rows, kept)
         for row in rows:
             self._note("row", row.stream_id, row.source, digest=row.digest, seq=row.seq)
 
@@ -563,7 +564,7 @@ def _release(state: State, source: SourceKey, interval: Interval) -> State:
     return _put(state, "ledger", source, kept)
 
 
-def _insert_rows(state: State, rows: tuple[Row, ...]) -> State:
+def _insert_rows(state: State, rows: tuple[Post, ...]) -> State:
     for row in rows:
         _refer(state, row.stream_id)
     taken = [row.seq for row in rows if row.seq in state.rows]
@@ -640,14 +641,14 @@ def _delete_rows(state: State, source: SourceKey, upto: int) -> State:
     )
 
 
-def _of(state: State) -> Iterator[Row | SnapshotRow]:
+def _of(state: State) -> Iterator[Post | SnapshotRow]:
     yield from state.rows.values()
     yield from state.snapshots.values()
 
 
-def _source_of(each: Row | SnapshotRow) -> SourceKey:
+def _source_of(each: Post | SnapshotRow) -> SourceKey:
     return each.stream_id, each.source
 
 
-def _key_of(row: Row) -> PostKey:
+def _key_of(row: Post) -> PostKey:
     return row.stream_id, row.source, row.digest

@@ -24,7 +24,6 @@ from api.journal.log import (
     CatalogChangedError,
     Head,
     Post,
-    Row,
     SnapshotRow,
     StorageError,
     SupersededError,
@@ -86,7 +85,7 @@ def _early() -> Iterator[None]:
 def _left_out() -> Iterator[None]:
     decode = follower._decode_rows
 
-    def decode_but_one(rows: Sequence[tuple[Stream, Row]]) -> list[Snapshot | None]:
+    def decode_but_one(rows: Sequence[tuple[Stream, Post]]) -> list[Snapshot | None]:
         sketches = decode(rows)
         if len(sketches) >= 3:
             sketches[1] = None
@@ -107,19 +106,19 @@ def _sequence() -> Iterator[None]:
             raise CatalogChangedError
         known = tx.known({post.key for post in posts})
         results: list[log.Outcome] = []
-        rows: list[Row] = []
+        new: list[Post] = []
         for post in posts:
             if post.key in known:
                 results.append(tx.head().last)
                 continue
             known.add(post.key)
-            seq = drawn[id(tx._database)] = drawn.get(id(tx._database), 0) + 1
-            row = Row(seq, post.stream_id, post.source, post.digest, post.body, post.rows, now_us)
-            rows.append(row)
-            results.append(row)
-        if rows:
-            tx.insert_rows(rows)
-            tx._change(_raise_last, rows[-1].seq)
+            post.seq = drawn[id(tx._database)] = drawn.get(id(tx._database), 0) + 1
+            post.received_us = now_us
+            new.append(post)
+            results.append(post)
+        if new:
+            tx.insert_rows(new)
+            tx._change(_raise_last, new[-1].seq)
         return results
 
     with mock.patch.object(log, "append", append):

@@ -17,7 +17,6 @@ from api.journal.log import (
     Interval,
     Post,
     Revocation,
-    Row,
     SnapshotRow,
     StreamRow,
     SupersededError,
@@ -46,7 +45,7 @@ async def append(storage: SqlStorage, *posts: Post, catalog: int = 1) -> list[lo
         return await tx.do(log.append, posts, catalog, NOW_US)
 
 
-async def state(storage: SqlStorage) -> tuple[Head, list[Row], list[SnapshotRow]]:
+async def state(storage: SqlStorage) -> tuple[Head, list[Post], list[SnapshotRow]]:
     async with reading(storage) as tx:
         return (
             await tx.head(),
@@ -59,8 +58,8 @@ def post(stream_id: int, number: int, source: str = "a", interval: Interval | No
     return Post(stream_id, source, b"body %d" % number, number, interval)
 
 
-def row(seq: int, of: Post) -> Row:
-    return Row(seq, of.stream_id, of.source, of.digest, of.body, of.rows, NOW_US)
+def row(seq: int, of: Post) -> Post:
+    return replace(of, seq=seq, received_us=NOW_US)
 
 
 def merged(stream_id: int, generation: int, upto: int, source: str = "a") -> SnapshotRow:
@@ -157,7 +156,7 @@ async def test_numbers_that_were_released_may_be_posted_again(
     assert await state(storage) == before  # the ledger alone
     again = post(stream_id, 4, "a", Interval(10, 20))
     (taken,) = await append(storage, again)
-    assert isinstance(taken, Row)
+    assert isinstance(taken, Post)
     assert taken == row(4, again)
     for held in (first, other):
         assert await append(storage, held) == [4]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from service import PARAMS, build
 from transactions import reading, writing
 
 from api.journal import log
-from api.journal.log import Head, Interval, Post, Row, StorageError
+from api.journal.log import Head, Interval, Post, StorageError
 from api.journal.sql import SqlStorage
 
 pytestmark = pytest.mark.anyio
@@ -46,17 +45,18 @@ _RECIPE = {"family": "decay", "params": PARAMS.to_dict()}
 _SKETCHES = [build(seed, 100 + seed) for seed in range(40)]
 _BODIES = [sketch.to_bytes() for sketch in _SKETCHES]
 _ROWS = [
-    Row(
-        2 * number + 1,  # that release left gaps
+    Post(
         (3, 5)[number % 2],
         "ab"[number % 3 == 0],
-        hashlib.sha256(body).digest(),
         body,
         len(_SKETCHES[number]),
-        10**15 + number,
+        seq=2 * number + 1,  # that release left gaps
+        received_us=10**15 + number,
     )
     for number, body in enumerate(_BODIES)
 ]
+
+_COLUMNS = ("seq", "stream_id", "source", "digest", "body", "received_us")
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def fill(database: Database) -> None:
     for row in _ROWS:
         database.execute(
             "INSERT INTO journal VALUES (:seq, :stream_id, :source, :digest, :body, :received_us)",
-            {name: getattr(row, name) for name in row.__slots__ if name != "rows"},
+            {name: getattr(row, name) for name in _COLUMNS},
         )
     database.execute(
         "INSERT INTO ledger VALUES (3, 'b', 10, 20, :digest)", {"digest": _ROWS[0].digest}
@@ -109,7 +109,7 @@ async def test_posting_goes_on_from_there(before: Database) -> None:
     async with writing(storage) as tx:
         known, added = await tx.do(log.append, [again, new], 0, 10**15)
     assert known == _ROWS[-1].seq
-    assert isinstance(added, Row)
+    assert isinstance(added, Post)
     assert added.seq == _ROWS[-1].seq + 1
     async with writing(storage) as tx:
         made = await tx.do(log.create, streams_like(await tx.streams()))

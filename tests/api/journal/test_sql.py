@@ -17,7 +17,6 @@ from api.journal.log import (
     Interval,
     Post,
     Revocation,
-    Row,
     SnapshotRow,
     StorageError,
     StreamRow,
@@ -35,9 +34,9 @@ def stream(name: str, **fields: object) -> StreamRow:
     return replace(StreamRow(-1, name, f"made-{name}", recipe, 1_700_000_000_000_000), **fields)
 
 
-def row(seq: int, stream_id: int, source: str = "a", body: bytes | None = None) -> Row:
+def row(seq: int, stream_id: int, source: str = "a", body: bytes | None = None) -> Post:
     body = b"body %d" % seq if body is None else body
-    return Row(seq, stream_id, source, hashlib.sha256(body).digest(), body, seq % 7, 10**15 + seq)
+    return Post(stream_id, source, body, seq % 7, seq=seq, received_us=10**15 + seq)
 
 
 def snapshot(
