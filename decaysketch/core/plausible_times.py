@@ -23,7 +23,6 @@ the times are microseconds, or integer weights were not scaled up enough to fade
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -292,11 +291,12 @@ def left_out_by_age(
         'only the newest instant has weight, and the next one is 1m older'
         >>> left_out_by_age(lambda ages: ages <= 60, times, 1_767_225_660, "s")
     """
-    first = bisect_left(times, -now, key=lambda time: -int(time))
-    if first == len(times) or not _is_dated(unit, newest := int(times[first])):
+    ascending, size = times[::-1], len(times)
+    first = size - int(ascending.searchsorted(now, side="right"))
+    if first == size or not _is_dated(unit, newest := int(times[first])):
         return None
-    after = bisect_right(times, -newest, first, key=lambda time: -int(time))
-    if after == len(times):
+    after = size - int(ascending.searchsorted(newest))
+    if after == size:
         return None
     before = int(times[after])
     one, other = weights_at(np.array([now - newest, now - before])).tolist()

@@ -194,15 +194,18 @@ class _Rows:
     @cached_property
     def grid(self) -> Grid:
         """Weights over all sampled bands, for the largest hit that no row shows."""
-        return self._over(self._reach)
+        (grid,) = self._over([self._reach])
+        return grid
 
     @cached_property
-    def gaps(self) -> Grid:
-        """The same where rows are missing for so long that they may be too light to be seen."""
-        return self._over(_gaps(self.sample, self._reach))
+    def grids(self) -> list[Grid]:
+        """The same, and where rows are missing for so long that they may be too light to be
+        seen.
+        """
+        return self._over([self._reach, _gaps(self.sample, self._reach)])
 
-    def _over(self, reach: Reach) -> Grid:
-        return (ApartGrid if self.apart else Grid).over(reach, self.first.at, self.second.at)
+    def _over(self, reaches: Sequence[Reach]) -> list[Grid]:
+        return (ApartGrid if self.apart else Grid).over(reaches, self.first.at, self.second.at)
 
     def linear(
         self, c: Float64Array, confidence: float, hits: Hits, function: Float64Array | None = None
@@ -402,9 +405,8 @@ class _Sizes(NamedTuple):
         Where rows are missing for long, they may have weight 1. Otherwise a change in the weights
         would look like a change in the count.
         """
-        rise, fall = rows.grid.largest(alpha, beta), rows.grid.largest(-alpha, -beta)
+        (rise, fall), far = (grid.ends(alpha, beta) for grid in rows.grids)
         usual, lightest = (_either(size, rise, fall) for size in self)
-        far = rows.gaps.largest(alpha, beta), rows.gaps.largest(-alpha, -beta)
         up, down = _either(self.lightest, *far)
         return Hits((max(usual[0], up), max(usual[1], down)), lightest, max(rise, fall))
 
@@ -490,8 +492,7 @@ def _of_means(rows: _Rows, how: Comparison, confidence: float, at_most: float | 
         """Return the interval for ``m1 - r m2``."""
         # A hit may have any value that was seen, though none was such.
         ends_of = [((value - m1) / a, r * (value - m2) / b) for value in (lowest, highest)]
-        up = max(rows.grid.largest(*each) for each in ends_of)
-        down = max(rows.grid.largest(-one, -other) for one, other in ends_of)
+        up, down = map(max, *(rows.grid.ends(*each) for each in ends_of))
         hits = Hits((up, down), (up, down), max(up, down))
         # The residuals of either side have mean 0: only distances matter.
         found = rows.linear(g1 / a * (v - m1) - r * g2 / b * (v - m2), confidence, hits)

@@ -131,7 +131,7 @@ class Fading(NamedTuple):
 
     def at(self, times: Int64Array) -> Float64Array:
         """Return the same for times in any order. O(n), unless an age reaches 2^63."""
-        if len(times) > 1 and self.now - int(times.min()) >= 1 << 63:
+        if self.now == TIME_LIMIT and len(times) > 1 and int(times.min()) == -TIME_LIMIT:
             order = np.argsort(-times, kind="stable")
             weights = np.empty(len(times))
             weights[order] = self(times[order])

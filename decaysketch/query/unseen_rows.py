@@ -10,11 +10,14 @@ exactly: cells are divided until they are one time unit wide.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+
+from decaysketch.query import _unseen_native as _native
 
 __all__ = ["ApartGrid", "Grid", "Reach"]
 
@@ -24,9 +27,9 @@ Weights = Callable[[Int64Array], Float64Array]
 
 _FINE = 0.02  # of the largest hit: a cell in which a decay changes by more is divided
 _PARTS = 8  # of a divided cell
-_INSIDE = np.arange(1, _PARTS, dtype=np.uint64)
 _ROUNDS = 22  # 8^22 > 2^63: enough for time units
 _MOST = 1 << 14  # times of a grid
+_FEW = 8  # gaps that a search finds one by one
 _CHANCE = 4.0  # a gap is longer than that of chance with probability e^-4
 
 
@@ -45,6 +48,8 @@ class Reach(NamedTuple):
     def cut(self, time: int) -> Reach:
         """Return the same bands. A band with times up to ``time`` and later ones becomes two."""
         both = (self.first <= time) & (self.last > time)
+        if not both.any():
+            return self
         return Reach(
             np.concatenate([self.first, np.full(np.count_nonzero(both), time + 1)]),
             np.concatenate([np.where(both, time, self.last), self.last[both]]),
@@ -70,51 +75,23 @@ class Reach(NamedTuple):
             times: int64[n], of the rows.
             weight: a usual row weight.
 
-        Complexity: O(n (b + log n)) for b bands.
+        Complexity: O(n log n + b) for b bands.
         """
         if not len(self.hits):
             return self
         seen = -np.expm1(-weight / self.hits)  # the chance, by band
-        ordered = np.sort(times, kind="stable")  # nearly sorted: fast
-        distinct = ordered[np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))]
-        # Of integers: a float64 does not tell the times of a band apart that begins very early.
-        until = np.concatenate([distinct, [self.last.max()]])[:, None]
-        until = np.minimum(np.maximum(until, self.first - 1), self.last)
-        widths = np.diff(until, axis=0, prepend=self.first[None, :] - 1) @ seen
-        rising = np.sort(widths)
-        shorter = np.cumsum(rising) - rising
-        count = max(len(distinct), 1)
-        usual = rising[count * rising <= (np.log(len(widths)) + _CHANCE) * shorter]
-        longest = np.flatnonzero(widths > usual.max(initial=0.0))
+        ordered = np.sort(times[::-1], kind="stable")  # rows are latest first: nearly sorted
+        fresh = np.ones(len(ordered), np.bool_)
+        np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
+        distinct = ordered[fresh]
+        widths = _native.widths(distinct, self.first, self.last, seen)
+        longest = np.flatnonzero(widths > _largest_of_chance(widths))
         starts = np.concatenate([[self.first.min()], distinct + 1])[longest]
         stops = np.concatenate([distinct - 1, [self.last.max()]])[longest]
         begins = np.maximum(self.first, starts[:, None])
         ends = np.minimum(self.last, stops[:, None])
         met = begins <= ends
         return Reach(begins[met], ends[met], np.broadcast_to(self.hits, met.shape)[met])
-
-    def weighty(self, one: Weights, other: Weights) -> Reach:
-        """Return the same bands. One that begins where both decays have weight 0 begins later, at
-        a time that also has. The oldest band often begins at the first possible time, and a grid
-        would divide it twenty times.
-
-        Args:
-            one, other: decay weights of times. Within a band they rise with the time.
-        """
-
-        def is_light(times: Int64Array) -> npt.NDArray[np.bool_]:
-            light: npt.NDArray[np.bool_] = (one(times) == 0.0) & (other(times) == 0.0)
-            return light
-
-        late = np.flatnonzero(is_light(self.first) & ~is_light(self.last))
-        last_parts = [_last_parts(int(self.first[k]), int(self.last[k])) for k in late]
-        light = is_light(np.array([time for times in last_parts for time in times], np.int64))
-        first, done = self.first.copy(), 0
-        for k, times in zip(late, last_parts, strict=True):
-            weightless = int(np.count_nonzero(light[done : done + len(times)]))
-            done += len(times)
-            first[k] = times[weightless - 1] if weightless else first[k]
-        return self._replace(first=first)
 
     @classmethod
     def pooled(cls, reaches: list[Reach]) -> Reach:
@@ -136,38 +113,76 @@ class Grid(NamedTuple):
     other: Float64Array
 
     @classmethod
-    def over(cls, reach: Reach, one: Weights, other: Weights) -> Grid:
-        """Return the grid over some bands.
+    def over(cls, reaches: Sequence[Reach], one: Weights, other: Weights) -> list[Self]:
+        """Return a grid over each of several parts of time.
 
         Args:
-            reach: the bands. Within a band the decays rise with the time.
+            reaches: the bands of each. Within a band the decays rise with the time.
             one, other: decay weights of times, in any order.
 
         Complexity: O(k) for k times, some hundreds for smooth decays.
         """
-        cells = _Cells.of(reach.weighty(one, other), one, other)
-        found = [cells.starts, cells.stops]
-        most = np.maximum(*(np.max(each.values * each.hits, 1, initial=0.0) for each in found))
-        count = 2 * len(reach.hits)
-        for _ in range(_ROUNDS):
-            cells = cells.steep(_FINE * most)
-            new = cells.between()
-            count += int(np.count_nonzero(new < cells.stops.times[:, None]))
-            if not new.size or count > _MOST:
-                break
-            cells = cells.divided(new, one, other)
-            found.append(cells.starts)
-        hits = np.concatenate([each.hits for each in found])
-        return cls(hits, *np.concatenate([each.values for each in found], axis=1))
 
-    def largest(self, alpha: float, beta: float) -> float:
-        """Return the largest ``(alpha one - beta other) / p``, or 0 if none is above 0. Either
-        factor may be negative.
+        def weights(times: Int64Array) -> Float64Array:
+            """Return float64[2, ...], on either side."""
+            flat = times.ravel()
+            return np.array([one(flat), other(flat)]).reshape(2, *times.shape)
+
+        sizes = np.array([len(reach.hits) for reach in reaches])
+        first, last, hits = map(np.concatenate, zip(*reaches, strict=True))
+        if not len(hits):
+            return [cls(*np.empty((3, 0)))] * len(reaches)
+        grid, times = np.repeat(np.arange(len(sizes)), sizes), np.stack([first, last], axis=1)
+        values = weights(times)
+        _begin_with_weight(times, values, weights)
+        masses, least = values * hits[:, None], np.zeros((2, len(sizes)))
+        for k, end in enumerate(np.cumsum(sizes).tolist()):
+            rows = slice(end - sizes[k], end)
+            least[:, k] = _FINE * masses[:, rows].max(axis=(1, 2), initial=0.0)
+        found, count = [(grid, hits, values)], 2 * sizes
+        for _ in range(_ROUNDS):
+            times, values, hits, grid, new = _native.divided(times, values, hits, grid, least)
+            count = count + new
+            if (count > _MOST).any():
+                kept = count[grid] <= _MOST
+                times, hits, grid = times[kept], hits[kept], grid[kept]
+                values = values.compress(kept, axis=1)
+            if not len(hits):
+                break
+            between = weights(times[:, 1:-1])
+            values[:, :, 1:-1] = between
+            found.append((grid, hits, between))
+        return cls._split(found, len(sizes))
+
+    @classmethod
+    def _split(
+        cls, found: Sequence[tuple[Int64Array, Float64Array, Float64Array]], count: int
+    ) -> list[Self]:
+        """Return each grid.
+
+        Args:
+            found: the grid of some rows, their hits and weights: int64[k], float64[k] and
+                float64[2, k, m]. m is 2 for the first, and 7 for the others.
+            count: the number of grids.
+        """
+        grids, masses, weights = zip(*found, strict=True)
+        values = np.concatenate([each.reshape(2, -1) for each in weights], axis=1)
+        times = np.repeat([2, _PARTS - 1], [len(grids[0]), sum(map(len, grids[1:]))])
+        hits = np.repeat(np.concatenate(masses), times)
+        if count == 1:
+            return [cls(hits, *values)]
+        grid = np.repeat(np.concatenate(grids), times)
+        return [cls(hits[mine], *values[:, mine]) for mine in (grid == k for k in range(count))]
+
+    def ends(self, alpha: float, beta: float) -> tuple[float, float]:
+        """Return the largest ``(alpha one - beta other) / p``, and the largest with other signs, or
+        0 if none is above 0. Either factor may be negative.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             found = (alpha * self.one - beta * self.other) * self.hits
+        high, low = float(found.max(initial=0.0)), float(found.min(initial=0.0))
         # The difference of two infinite weights is not known: it may be of any size.
-        return float(np.nan_to_num(found, nan=np.inf, posinf=np.inf).max(initial=0.0))
+        return (math.inf, math.inf) if math.isnan(high) else (high, -low)
 
 
 class ApartGrid(Grid):
@@ -175,8 +190,51 @@ class ApartGrid(Grid):
     is then larger than the larger side, and none cancels.
     """
 
-    def largest(self, alpha: float, beta: float) -> float:
-        return max(super().largest(alpha, 0.0), super().largest(0.0, beta))
+    def ends(self, alpha: float, beta: float) -> tuple[float, float]:
+        rise, fall = map(max, super().ends(alpha, 0.0), super().ends(0.0, beta))
+        return rise, fall
+
+
+def _largest_of_chance(widths: Float64Array) -> float:
+    """Return the largest width that chance explains: at most ``log(k) + 4`` times the mean of the
+    k - 1 shorter ones. A width of 0 is none: two times have no time between. O(n) if few are
+    larger.
+    """
+    bound = (np.log(len(widths)) + _CHANCE) / max(len(widths) - 1, 1)
+    rest = widths.copy()
+    for _ in range(_FEW):
+        place = rest.argmax()
+        largest, rest[place] = float(rest[place]), 0.0
+        if largest <= bound * rest.sum():
+            return largest
+    rising = np.sort(rest)
+    usual = rising[rising <= bound * (np.cumsum(rising) - rising)]
+    return float(usual.max(initial=0.0))
+
+
+def _begin_with_weight(
+    times: Int64Array, values: Float64Array, weights: Callable[[Int64Array], Float64Array]
+) -> None:
+    """Let a band that begins where both decays have weight 0 begin later, at a time that also has.
+    The oldest band often begins at the first possible time, and a grid would divide it twenty
+    times.
+
+    Args:
+        times: int64[b, 2], the bounds of each band, to be changed.
+        values: float64[2, b, 2], their weights on either side. Within a band they rise.
+        weights: returns weights of times.
+    """
+    light = (values == 0.0).all(axis=0)
+    late = np.flatnonzero(light[:, 0] & ~light[:, 1])
+    if not len(late):
+        return
+    last_parts = [_last_parts(*times[k].tolist()) for k in late]
+    at = np.array([time for parts in last_parts for time in parts], np.int64)
+    light, done = (weights(at) == 0.0).all(axis=0), 0
+    for k, parts in zip(late, last_parts, strict=True):
+        weightless = int(np.count_nonzero(light[done : done + len(parts)]))
+        done += len(parts)
+        times[k, 0] = parts[weightless - 1] if weightless else times[k, 0]
 
 
 def _last_parts(start: int, stop: int) -> list[int]:
@@ -186,66 +244,3 @@ def _last_parts(start: int, stop: int) -> list[int]:
         start += (_PARTS - 1) * step
         found.append(start)
     return found
-
-
-class _Ends(NamedTuple):
-    """The starts or the ends that cells have."""
-
-    times: Int64Array
-    values: Float64Array  # float64[2, k], decay weights on either side
-    hits: Float64Array
-
-    def take(self, chosen: npt.NDArray[np.bool_]) -> _Ends:
-        return _Ends(self.times[chosen], self.values[:, chosen], self.hits[chosen])
-
-
-class _Cells(NamedTuple):
-    """Pairs of times, both in one band, that the grid has no time between."""
-
-    starts: _Ends
-    stops: _Ends
-
-    @classmethod
-    def of(cls, reach: Reach, one: Weights, other: Weights) -> _Cells:
-        """Return a cell for each band."""
-        ends = (
-            _Ends(times, np.array([one(times), other(times)]), reach.hits) for times in reach[:2]
-        )
-        return cls(*ends)
-
-    def steep(self, least: Float64Array) -> _Cells:
-        """Return the cells that can be divided and in which a hit changes by more on either side.
-
-        Args:
-            least: float64[2], the change by side.
-        """
-        starts, stops = self
-        changes = (stops.values - starts.values) * stops.hits
-        wide = stops.times - starts.times != 1
-        chosen = wide & (changes > least[:, None]).any(axis=0)
-        return _Cells(*(each.take(chosen) for each in self))
-
-    def between(self) -> Int64Array:
-        """Return times that divide each cell into about eight parts: int64[k, 7]. Where a cell has
-        fewer times, the last is its end.
-        """
-        starts, stops = self.starts.times, self.stops.times
-        widths = (stops - starts).view(np.uint64)  # up to 2^63
-        steps = np.maximum(widths // np.uint64(_PARTS), np.uint64(1))
-        offsets = np.minimum(steps[:, None] * _INSIDE, widths[:, None])
-        times: Int64Array = starts[:, None] + offsets.view(np.int64)
-        return times
-
-    def divided(self, new: Int64Array, one: Weights, other: Weights) -> _Cells:
-        """Return the parts that these times divide each cell into."""
-        at = new.ravel()
-        values = np.array([one(at), other(at)]).reshape(2, *new.shape)
-        hits = np.repeat(self.stops.hits, _PARTS)
-        times = np.concatenate([self.starts.times[:, None], new, self.stops.times[:, None]], axis=1)
-        sides = np.concatenate(
-            [self.starts.values[:, :, None], values, self.stops.values[:, :, None]], axis=2
-        )
-        return _Cells(
-            _Ends(times[:, :-1].ravel(), sides[:, :, :-1].reshape(2, -1), hits),
-            _Ends(times[:, 1:].ravel(), sides[:, :, 1:].reshape(2, -1), hits),
-        )
