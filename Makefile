@@ -47,7 +47,7 @@ demo-frame demo-broker demo-otlp: demo-%: setup
 check: setup
 	$(KEEPING_BYTECODE) $(VENV_PYTHON) -m pytest $(PYTEST_PARALLEL) -m "not process and not jvm and not browser and not exhaustive"
 
-# It starts Java twice: an archive of Spark's classes takes longer to make than it saves.
+# It starts Java once: an archive of Spark's classes takes longer to make than it saves.
 test: setup
 	$(KEEPING_BYTECODE) $(VENV_PYTHON) -m pytest $(PYTEST_PARALLEL) -m "not exhaustive"
 

@@ -38,23 +38,21 @@ try:  # not public: without it, each process collects them
 except ImportError:
     constants_from_module = None
 
-# First what starts processes of its own, the longest first and in turns what starts Java and what
-# does not, so that no long file is left for the end, when the other processes have nothing to do.
+# First what starts processes of its own, the longest first, so that no long file is left for the
+# end, when the other processes have nothing to do.
 _FIRST = (
-    "tests/spark/test_engine.py",
+    "tests/spark/",
     "tests/api/test_kill.py",
-    "tests/spark/test_rebuild.py",
+    "tests/api/relay/test_tree.py",
     "tests/client/test_delivery_under_faults.py",
     "tests/demo/test_walkthrough.py",
     "tests/api/test_schemathesis.py",
     "tests/quality/test_siege.py",
-    "tests/spark/test_cluster.py",
     "tests/documentation/",
     "tests/page/",
     "tests/toy/",
     "tests/test_notebooks.py",
     "tests/quality/",
-    "tests/spark/",
 )
 
 # Then what takes longest, so that the last files are short.
@@ -73,27 +71,9 @@ _LONG = (
     "tests/test_wheel.py",
 )
 
-# What needs the session of tests/spark: all of it is run by two of the processes, since a JVM that
-# has run some queries runs the next ones in less time, and every other one would start another.
-_SESSIONS = (
-    ("engine", "streaming", "source", "functions", "tables", "recorded_answers"),
-    (
-        "rebuild",
-        "build",
-        "column_builds",
-        "programs",
-        "publish",
-        "sql_session",
-        "sites",
-        "statistics",
-        "text_logs",
-    ),
-)
-SESSION_OF = {
-    f"tests/spark/test_{name}.py": f"the Spark session of {names[0]}"
-    for names in _SESSIONS
-    for name in names
-}
+# One process runs all files of this folder, except those that start Spark in their own way. They
+# share a session, since each JVM takes 20 seconds of processor time to start and to become fast.
+_SESSION = "tests/spark/"
 
 # Marks by file or folder. Fixtures that start a server add ``process`` to each test that uses them.
 _MARKS = {
@@ -124,6 +104,7 @@ _MARKS = {
         "tests/quality/test_ecm.py::test_rates_are_written",
         "tests/quality/test_ecm.py::test_study_is_written",
         "tests/quality/test_ecm.py::test_sure_things_hold",
+        "tests/page/test_documentation.py::test_a_word_is_found[",
         "tests/query/test_aggregates.py::test_intervals_of_every_aggregate",
         "tests/spark/test_engine.py::TestEqualsOneProcess::test_real_logs",
         "tests/spark/test_programs.py::TestPrograms::test_faults_of_a_log",
@@ -132,6 +113,7 @@ _MARKS = {
         "tests/spark/test_rebuild.py::TestRebuild::test_the_quarantine_follows",
         "tests/spark/test_rebuild.py::test_a_build_that_is_killed",
         "tests/spark/test_settings.py",
+        "tests/spark/test_sql_session.py::TestSession::test_intervals_hold_exact_sql",
         "tests/spark/test_streaming.py::TestKilled",
         "tests/test_notebooks.py::test_runs_without_a_warning[how_minhit_works]",
         "tests/test_notebooks.py::test_runs_without_a_warning[spark_story]",
@@ -229,9 +211,8 @@ _EVERY = {
     "tests/monitor/test_faults.py::test_promises_are_kept": 3,
     "tests/monitor/test_keys.py::test_the_interval_contains": 4,
     "tests/monitor/test_long_round_trips.py::test_rounds_fall_silent": 3,
-    "tests/page/test_coverage.py::test_shows_what_each_source_heard": 2,
-    "tests/page/test_devices.py::test_shows_who_is_silent": 2,
-    "tests/page/test_documentation.py::test_a_word_is_found": 2,
+    "tests/page/test_coverage.py::test_shows_what_each_source_heard": 3,
+    "tests/page/test_devices.py::test_shows_who_is_silent": 3,
     "tests/page/test_extremes.py::test_shows_the_largest": 2,
     "tests/page/test_glance.py::test_a_button_that_has_nothing": 2,
     "tests/page/test_glance.py::test_an_answer_beside_rows": 2,
@@ -243,6 +224,7 @@ _EVERY = {
     "tests/page/test_operator.py::test_what_an_operator_sees": 2,
     "tests/page/test_page.py::test_it_is_accessible_and_fits": 3,
     "tests/page/test_page.py::test_labels_are_bars": 2,
+    "tests/page/test_page.py::test_the_decay_stays_in_reach": 2,
     "tests/page/test_source.py::test_a_source_that_there_is_not": 2,
     "tests/page/test_staleness.py::test_a_panel_that_is_watched": 2,
     "tests/page/test_staleness.py::test_drawings_stay": 2,
@@ -271,8 +253,15 @@ _EVERY = {
     "tests/simulation/test_planted_faults.py::test_a_planted_fault_is_found": 12,
     "tests/simulation/test_simulation.py::test_whatever_fails_what_must_hold_does": 6,
     "tests/sources/test_view.py::test_results_are_exact": 3,
+    "tests/spark/test_build.py::TestBuild::test_equals_one_process_by_any_key": 3,
+    "tests/spark/test_build.py::TestBuild::test_formats_agree": 2,
+    "tests/spark/test_build.py::TestQuarantine::test_bad_rows_are_set_aside": 2,
     "tests/spark/test_engine.py::TestEqualsOneProcess::test_by_any_key": 3,
+    "tests/spark/test_engine.py::TestEqualsOneProcess::test_from_a_dataframe": 2,
+    "tests/spark/test_engine.py::TestKeys::test_a_skewed_key_is_merged": 2,
+    "tests/spark/test_programs.py::test_families_are_built_and_merged": 3,
     "tests/spark/test_rebuild.py::TestRebuild::test_other_families": 3,
+    "tests/spark/test_sites.py::TestBuild::test_equals_one_process_however": 3,
     "tests/spark/test_text_logs.py::test_a_file_gives_its_numbers": 4,
     "tests/tables/test_keys.py::TestEqualsOneByOne::test_in_any_pieces": 2,
     "tests/tables/test_keys.py::TestEqualsOneByOne::test_with_little_memory": 2,
@@ -387,7 +376,8 @@ class _Scheduler(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        return SESSION_OF.get(file, file)
+        shares = file.startswith(_SESSION) and file not in _MARKS["exhaustive"]
+        return _SESSION if shares else file
 
 
 def pytest_xdist_make_scheduler(

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
@@ -43,8 +44,22 @@ PARAMS = ds.SketchParams(
 OCTETS = {"content-type": "application/octet-stream"}
 
 
+class _Pictures:
+    """``make test`` takes none: nobody looks at them, and each takes processor time."""
+
+    wanted = True
+
+
+def picture(shown: sync_api.Page | sync_api.Locator, name: str, **how: Any) -> None:
+    """Write a picture to look at into ``out/page``."""
+    if _Pictures.wanted:
+        OUT.mkdir(parents=True, exist_ok=True)
+        shown.screenshot(path=OUT / name, **how)
+
+
 @pytest.fixture(scope="package")  # its event loop runs until it is closed
-def browser() -> Iterator[sync_api.Browser]:
+def browser(request: pytest.FixtureRequest) -> Iterator[sync_api.Browser]:
+    _Pictures.wanted = "not exhaustive" not in request.config.option.markexpr
     path = program(_NAMES, ("chromium-headless-shell", "fonts-dejavu-core"))
     with sync_api.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .conftest import OUT, PARAMS, Site, sync_api
+from .conftest import PARAMS, Site, picture, sync_api
 
 LOOK_MS = 3_500  # the next look at the streams is over
 
@@ -25,8 +25,7 @@ def test_a_stream_that_there_is_not_is_said_and_no_other_is_opened(
     page = visit(f"{site.url}/#stream=nosuch&now=live")
     said(page, "nosuch")
     assert page.evaluate("location.hash") == "#stream=nosuch&now=live"
-    OUT.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=OUT / "no-such-stream.png")
+    picture(page, "no-such-stream.png")
     page.click("tr[data-stream=ward-7] button")
     page.wait_for_selector("[data-figure=count] .value")
     assert page.inner_text("#no-such-stream") == ""

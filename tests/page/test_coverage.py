@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import decaysketch as ds
-from tests.page.conftest import OCTETS, OUT, patient, serving, sync_api
+from tests.page.conftest import OCTETS, patient, picture, serving, sync_api
 
 axe_playwright = pytest.importorskip(
     "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
@@ -118,8 +118,7 @@ def test_shows_what_each_source_heard_with_the_caveat_of_what_none_heard(
     before = counted.inner_text()
     page.select_option("#coverage-decay", "window(1d)")
     expect(counted).not_to_have_text(before)
-    OUT.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=OUT / f"coverage-{theme}-{width}.png", full_page=True)
+    picture(page, f"coverage-{theme}-{width}.png", full_page=True)
     violations = axe_playwright.Axe().run(page).response["violations"]
     assert [each["id"] for each in violations] == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.page.conftest import OUT, patient, serving, sync_api
+from tests.page.conftest import patient, picture, serving, sync_api
 
 axe_playwright = pytest.importorskip(
     "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
@@ -51,8 +51,7 @@ def test_shows_who_is_silent_and_what_each_said_last(
         page.select_option("#devices-listed", "latest")
         expect(shown).to_have_count(4)
         expect(shown.nth(0)).to_contain_text("t-1")
-        OUT.mkdir(parents=True, exist_ok=True)
-        page.locator("#devices-panel").screenshot(path=OUT / f"devices-{theme}-{width}.png")
+        picture(page.locator("#devices-panel"), f"devices-{theme}-{width}.png")
         violations = axe_playwright.Axe().run(page).response["violations"]
         assert [each["id"] for each in violations] == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -15,7 +15,7 @@ import pytest
 
 from scripts.site import build
 
-from .conftest import OUT, ROOT, sync_api
+from .conftest import ROOT, picture, sync_api
 
 pytest.importorskip("zensical")
 
@@ -69,16 +69,15 @@ def test_a_word_is_found(
     with _served(site) as url:
         page = visit(f"{url}/index.html", theme=theme, size=size)
         page.get_by_role("heading", name="decaysketch").first.wait_for()
-        OUT.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=OUT / f"documentation-{theme}.png")
+        picture(page, f"documentation-{theme}.png")
         if size[0] > 1000:
             page.keyboard.press("/")
             page.keyboard.type("drop_tags", delay=20)
             page.get_by_role("link", name=re.compile("protocol", re.IGNORECASE)).first.wait_for()
-            page.screenshot(path=OUT / "documentation-search.png")
+            picture(page, "documentation-search.png")
         for name in ("reference/sketches.html", "start/analyst.html"):
             page.goto(f"{url}/{name}")
-            page.screenshot(path=OUT / f"documentation-{theme}-{Path(name).stem}.png")
+            picture(page, f"documentation-{theme}-{Path(name).stem}.png")
 
 
 def test_a_word_is_found_in_pages_that_are_opened_from_the_folder(

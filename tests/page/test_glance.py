@@ -89,19 +89,15 @@ def test_the_list_of_streams_fits_between_a_phone_and_a_desk(
 ) -> None:
     page = look("ward-7")
     page.wait_for_selector("tr.chosen svg.spark")
+    page.wait_for_selector("tr.chosen .spark-value")
+    count = page.inner_text("[data-figure=count] .value")
+    assert page.inner_text("tr.chosen .spark-value") == count
     fits = "box => box.scrollWidth <= box.clientWidth"
     for width in (761, 820, 960, 961, 1100, 1101, 1280):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.eval_on_selector(".scroll:has(> #streams)", fits), width
         assert box(page, "tr.chosen")["height"] < 50, width
         assert box(page, "tr.chosen .name")["height"] < 30, width  # in one line
-
-
-def test_the_list_and_the_figures_write_a_count_alike(look: Callable[..., sync_api.Page]) -> None:
-    page = look("ward-7")
-    page.wait_for_selector("tr.chosen .spark-value")
-    count = page.inner_text("[data-figure=count] .value")
-    assert page.inner_text("tr.chosen .spark-value") == count
 
 
 VALUES = [
@@ -115,13 +111,12 @@ VALUES = [
 ]
 
 
-def test_no_two_values_of_an_axis_read_alike(look: Callable[..., sync_api.Page]) -> None:
-    page = look("bare")
+def test_no_two_values_of_an_axis_read_alike(functions: sync_api.Page) -> None:
     labels = (
         "async ([values, step]) => (await import('/assets/units.js')).valueLabels(values, step)"
     )
     for values, step in VALUES:
-        written = page.evaluate(labels, [values, step])
+        written = functions.evaluate(labels, [values, step])
         assert len(set(written)) == len(values), written
         assert max(map(len, written)) <= 9, written  # as the axis has room for
 
@@ -136,11 +131,11 @@ TIMES = [
 ]
 
 
-def test_no_two_times_of_an_axis_read_alike(look: Callable[..., sync_api.Page]) -> None:
-    page = look("bare")
+def test_no_two_times_of_an_axis_read_alike(functions: sync_api.Page) -> None:
     labels = "async ([at, step]) => (await import('/assets/units.js')).timeLabels(at, step)"
     for step, expected in TIMES:
-        assert page.evaluate(labels, [[NEWEST + i * step for i in range(3)], step]) == expected
+        times = [NEWEST + i * step for i in range(3)]
+        assert functions.evaluate(labels, [times, step]) == expected
 
 
 @pytest.mark.parametrize("size", [(1280, 900), PHONE])
@@ -166,13 +161,16 @@ def test_of_labels_without_weights_the_count_is_not_said_twice(
     assert card["width"] == pytest.approx(all_["width"], rel=0.01 if figures == 1 else 0.6)
 
 
-def test_nothing_is_not_exact(look: Callable[..., sync_api.Page]) -> None:
+def test_nothing_is_not_exact_and_the_same_is_no_matter_of_chance(
+    look: Callable[..., sync_api.Page],
+) -> None:
     page = look("bare")
     page.wait_for_selector("#any-panel .found[data-aggregate=histogram] td")
     assert "exact" not in page.inner_text("#any-panel .found")
     page.wait_for_selector("#versus tr[data-compared=mean]")
     mean = page.inner_text("#versus tr[data-compared=mean]")
     assert "exact" not in mean
+    assert page.inner_text("#versus tr[data-compared=count] [data-label=Changed]") == "the same"
     page = look("aa-00")
     page.wait_for_selector("#quantile-chart canvas")
     longest = page.locator("#range option").last.get_attribute("value")
@@ -182,14 +180,6 @@ def test_nothing_is_not_exact(look: Callable[..., sync_api.Page]) -> None:
     first = page.inner_text("#quantile-panel tbody tr >> nth=0").split("\t")
     assert set(first[1:]) == {"–"}  # before the first reading
     assert "exact" in page.inner_text("#quantile-panel tbody tr >> nth=-1")
-
-
-def test_what_is_exactly_the_same_is_no_matter_of_chance(
-    look: Callable[..., sync_api.Page],
-) -> None:
-    page = look("bare")
-    page.wait_for_selector("#versus tr[data-compared=count]")
-    assert page.inner_text("#versus tr[data-compared=count] [data-label=Changed]") == "the same"
 
 
 @pytest.mark.parametrize("size", [(1280, 900), PHONE])
@@ -229,10 +219,13 @@ def test_what_a_card_says_on_a_phone_begins_in_one_line(
     assert page.eval_on_selector(host, "box => box.scrollWidth <= box.clientWidth")
 
 
-def test_headings_in_two_lines_do_not_lie_on_each_other_on_a_phone(
+def test_on_a_phone_the_head_is_one_line_and_headings_in_two_do_not_lie_on_each_other(
     look: Callable[..., sync_api.Page],
 ) -> None:
     page = look("aa-00", size=PHONE)
+    name, buttons = box(page, "h1"), box(page, ".top-buttons")
+    assert name["top"] < buttons["bottom"]
+    assert buttons["top"] < name["bottom"]
     page.click("#all-streams")
     page.eval_on_selector(".scroll:has(> #streams)", "box => { box.scrollTop = 30; }")
     headings = page.locator("#streams thead button").evaluate_all(
@@ -241,13 +234,6 @@ def test_headings_in_two_lines_do_not_lie_on_each_other_on_a_phone(
     assert len({round(each["top"]) for each in headings}) == 2
     first, second = sorted({(each["top"], each["bottom"]) for each in headings})
     assert first[1] <= second[0]
-
-
-def test_the_head_of_the_page_is_one_line_on_a_phone(look: Callable[..., sync_api.Page]) -> None:
-    page = look("ward-7", size=PHONE)
-    name, buttons = box(page, "h1"), box(page, ".top-buttons")
-    assert name["top"] < buttons["bottom"]
-    assert buttons["top"] < name["bottom"]
 
 
 @pytest.mark.parametrize("size", [(1280, 900), PHONE])
@@ -311,11 +297,8 @@ def test_a_button_that_has_nothing_to_take_says_so(
     assert taken == []
 
 
-def test_a_refusal_does_not_speak_of_the_queries_of_a_request(
-    look: Callable[..., sync_api.Page],
-) -> None:
-    page = look("bare")
-    reason = page.evaluate(
+def test_a_refusal_does_not_speak_of_the_queries_of_a_request(functions: sync_api.Page) -> None:
+    reason = functions.evaluate(
         "async error => (await import('/assets/http.js')).reasonOf(error)",
         {"status": 422, "message": "queries[3].q: between 0 and 1"},
     )

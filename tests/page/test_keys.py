@@ -14,7 +14,7 @@ import decaysketch as ds
 from decaysketch.client.functions import FunctionSensor
 from decaysketch.ecm import ECMCollection, ECMParams, ECMSketch
 
-from .conftest import NEWEST, OCTETS, OUT, patient, serving, sync_api
+from .conftest import NEWEST, OCTETS, patient, picture, serving, sync_api
 
 NUMBERS = ECMParams(width=120, depth=3, slots=8, horizon=86_400, key_bits=20, seed=3)
 TEXTS = ECMParams(width=80, depth=3, slots=8, seed=3)
@@ -144,7 +144,7 @@ def test_functions_across_sources(open_page: Any, keys: Keys) -> None:
     assert "Self-join" in said
     assert "not certain" in said
     assert "b" in page.get_attribute("#functions [data-function=skew]", "data-silent")
-    page.locator("#functions").screenshot(path=OUT / "functions.png")
+    picture(page.locator("#functions"), "functions.png")
     page.click("button[aria-label='Delete skew']")
     page.click("dialog button.danger")
     page.wait_for_selector("#functions [data-function=skew]", state="detached")
@@ -207,6 +207,5 @@ def test_any_question_about_keys(open_page: Any, keys: Keys) -> None:
 def test_pictures(open_page: Any, size: tuple[int, int], width: str, theme: str) -> None:
     page = open_page("talkers", size, theme)
     page.wait_for_function("() => document.querySelector('#key-panel').dataset.points > 1")
-    OUT.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=OUT / f"keys-{width}-{theme}.png", full_page=True)
+    picture(page, f"keys-{width}-{theme}.png", full_page=True)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

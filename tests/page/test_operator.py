@@ -21,7 +21,7 @@ import pytest
 import decaysketch as ds
 from decaysketch.client.topk import TopKSensor
 
-from .conftest import OCTETS, OUT, copied, mint, serving, sync_api
+from .conftest import OCTETS, copied, mint, picture, serving, sync_api
 
 axe_playwright = pytest.importorskip(
     "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
@@ -190,8 +190,7 @@ def test_an_alert_is_defined_fires_is_uncertain_and_is_deleted(
     expect(page.locator("#all-alerts")).to_contain_text(told)
     page.wait_for_function("() => document.querySelector('#alert').dataset.points > 3")
     assert (page.get_attribute("#alert .chart", "aria-label") or "").startswith("far, ")
-    OUT.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=OUT / "alert-uncertain.png", full_page=True)
+    picture(page, "alert-uncertain.png", full_page=True)
     ward.sites.alive.add("gateway-2")
     state_of(page, "calm")
 
@@ -323,7 +322,7 @@ def test_of_a_source_it_is_told_that_it_is_silent_and_whose_clock_is_off(
     clock = "{} [data-label=Clock]".format
     assert page.inner_text(clock(row("early"))).startswith("ahead, by 2.1")
     assert page.inner_text(clock(row("late"))).startswith("behind by 5")
-    page.screenshot(path=OUT / "sources-silent.png", full_page=True)
+    picture(page, "sources-silent.png", full_page=True)
 
 
 def test_a_list_is_shown_with_its_certificate(
@@ -499,8 +498,7 @@ def test_what_an_operator_sees_is_accessible_and_fits(
 
 
 def _fits(page: sync_api.Page, name: str, width: int) -> None:
-    OUT.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=OUT / f"{name}.png", full_page=True)
+    picture(page, f"{name}.png", full_page=True)
     violations = axe_playwright.Axe().run(page).response["violations"]
     assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in violations] == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width

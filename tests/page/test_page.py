@@ -17,12 +17,12 @@ from decaysketch.asyncwindow import SumSampler
 from .conftest import (
     NEWEST,
     OCTETS,
-    OUT,
     PARAMS,
     Site,
     copied,
     mint,
     patient,
+    picture,
     serving,
     sync_api,
 )
@@ -355,8 +355,7 @@ def test_it_is_accessible_and_fits(
     page.click("#curve-table summary")
     page.click("#count-panel summary")
     page.evaluate("() => scrollTo(0, 0)")
-    OUT.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=OUT / f"{theme}-{size[0]}.png", full_page=True)
+    picture(page, f"{theme}-{size[0]}.png", full_page=True)
 
 
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
@@ -375,8 +374,7 @@ def test_the_decay_stays_in_reach_of_who_reads_the_answers(
         [slider["x"] + slider["width"] / 2, slider["y"] + slider["height"] / 2],
     )
     assert covered == "age-slider"
-    OUT.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=OUT / f"scrolled-{size[0]}.png")
+    picture(page, f"scrolled-{size[0]}.png")
 
 
 def test_a_stream_is_found_and_chosen_from_the_keyboard(
@@ -519,10 +517,9 @@ def test_groups_are_filtered_drawn_and_passed_on(
     again.fill("#where", "site == roof")
     again.wait_for_selector("#where-error:not(:empty)")
     assert again.get_attribute("#where", "aria-invalid") == "true"
-    OUT.mkdir(parents=True, exist_ok=True)
     page.fill("#where", "")
     page.wait_for_function("() => document.querySelectorAll('#groups tbody tr').length === 3")
-    page.screenshot(path=OUT / f"groups-{theme}-{size[0]}.png", full_page=True)
+    picture(page, f"groups-{theme}-{size[0]}.png", full_page=True)
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
     violations = axe_playwright.Axe().run(page).response["violations"]
     assert [(each["id"], each["nodes"][0]["target"]) for each in violations] == []

@@ -12,7 +12,7 @@ import pytest
 
 import decaysketch as ds
 
-from .conftest import NEWEST, OCTETS, OUT, PARAMS, Site, copied, sync_api
+from .conftest import NEWEST, OCTETS, PARAMS, Site, copied, picture, sync_api
 
 axe_playwright = pytest.importorskip(
     "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
@@ -143,12 +143,11 @@ def test_a_source_that_there_is_not_is_said_and_nothing_is_asked(
     violations = axe_playwright.Axe().run(page).response["violations"]
     assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in violations] == []
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
-    OUT.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=OUT / f"no-such-source-{size[0]}.png", full_page=True)
+    picture(page, f"no-such-source-{size[0]}.png", full_page=True)
     _post(machines, "presses", "m9", _machine(9))  # until it is there
     mean(page, 9)
     assert said.inner_text() == ""
-    page.screenshot(path=OUT / f"source-{size[0]}.png", full_page=True)
+    picture(page, f"source-{size[0]}.png", full_page=True)
 
 
 def test_of_very_many_sources_those_are_suggested_that_begin_as_is_typed(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import OUT, Site, sync_api
+from .conftest import Site, picture, sync_api
 
 axe_playwright = pytest.importorskip(
     "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
@@ -69,8 +69,7 @@ def test_drawings_stay_while_every_answer_is_refused_and_come_back_of_themselves
         page.wait_for_selector(f"{place}:has-text('{REFUSAL}')")
     page.wait_for_selector("tr[data-stream=ward-7] .spark-cell.old svg.spark")
     is_legible(page)
-    OUT.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=OUT / f"stale-{theme}-{size[0]}.png", full_page=True)
+    picture(page, f"stale-{theme}-{size[0]}.png", full_page=True)
     page.unroute(QUERIES)
     for name in PANELS:  # nobody touches anything
         page.wait_for_selector(f"#{name}-panel:not(.old)")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -14,7 +13,7 @@ import pytest
 import decaysketch as ds
 from decaysketch.series import SeriesParams, SeriesSketch
 
-from .conftest import NEWEST, OCTETS, OUT, PARAMS, serving, sync_api
+from .conftest import NEWEST, OCTETS, PARAMS, picture, serving, sync_api
 
 axe_playwright = pytest.importorskip(
     "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
@@ -167,14 +166,13 @@ def test_series_agree_with_the_library(look: Callable[..., sync_api.Page]) -> No
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_pictures(look: Callable[..., sync_api.Page], theme: str) -> None:
-    OUT.mkdir(parents=True, exist_ok=True)
     page = look("ward&with=hall&show=mean", theme=theme)
     page.wait_for_selector("#several-chart canvas")
     page.evaluate("location.hash = '#stream=machines&with=ward'")
     page.wait_for_selector("#activity-chart canvas")
     for name, size in (("wide", (1280, 900)), ("phone", (390, 844))):
         page.set_viewport_size({"width": size[0], "height": size[1]})
-        page.screenshot(path=Path(OUT) / f"series-{name}-{theme}.png", full_page=True)
+        picture(page, f"series-{name}-{theme}.png", full_page=True)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         found = axe_playwright.Axe().run(page).response["violations"]
         assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from .conftest import NEWEST, OUT, PARAMS, Site, sync_api
+from .conftest import NEWEST, PARAMS, Site, picture, sync_api
 
 WARD = "#stream=ward-7"
 FORM = "a number above 0 and its unit, such as 90s, 1.5h or 2d"
@@ -88,8 +88,7 @@ def test_a_length_that_is_none_stays_and_nothing_is_asked_until_it_is_mended(
     assert ward.inner_text("[data-figure=count] .value") == before
     assert ward.locator("#answers.stale").count() == 1  # it is of another half-life
     assert "not asked" in ward.inner_text("#count-panel .age")
-    OUT.mkdir(parents=True, exist_ok=True)
-    ward.screenshot(path=OUT / "typed-length.png")
+    picture(ward, "typed-length.png")
 
     ward.fill("#age-text", "6h")
     ward.wait_for_selector("[data-figure=count][data-decay*='21600']")
