@@ -506,7 +506,7 @@ def _of_means(rows: _Rows, how: Comparison, at_most: float | None) -> Estimates:
         low, high = extremes(group, v, parts.size)
         level = some & (low == high)
     flat = np.zeros((2, parts.size), np.bool_)
-    if ratio:  # a side without residuals: nothing shows how far its mean may be off
+    if ratio or not shares:  # a side without residuals: nothing shows how far its mean may be off
         for side, g in zip(flat, (g1, g2), strict=True):
             low, high = extremes(group[g > 0.0], v[g > 0.0], parts.size)
             side |= some & ~level & (parts.step > 0.0) & (low == high)
@@ -541,7 +541,7 @@ def _of_means(rows: _Rows, how: Comparison, at_most: float | None) -> Estimates:
             value, np.maximum(least, around.ends.lower), np.minimum(most, around.ends.upper)
         )
     half = 0.5 * (most - least)
-    unbounded = level | (flat[0] & (m1 == 0.0))
+    unbounded = level | (flat[0] & (m1 == 0.0) if ratio else False)
     ends = Interval(
         np.where(some, value, np.nan), np.where(unbounded, least, ends.lower),
         np.where(unbounded, most, ends.upper),

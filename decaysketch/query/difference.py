@@ -487,6 +487,8 @@ def _of_means(rows: _Rows, how: Comparison, confidence: float, at_most: float | 
         if sample.exact:
             return exactly(sample, float(ratio), confidence, len(seen))
         return unbounded(sample, float(ratio), least, most, confidence, len(seen), "equal-values")
+    # A side without residuals: nothing shows how far its mean may be off.
+    flat = (ratio or not shares) and any(np.ptp(v[g > 0.0]) == 0.0 for g in (g1, g2))
 
     def balance(r: float) -> _Linear:
         """Return the interval for ``m1 - r m2``."""
@@ -498,11 +500,14 @@ def _of_means(rows: _Rows, how: Comparison, confidence: float, at_most: float | 
         found = rows.linear(g1 / a * (v - m1) - r * g2 / b * (v - m2), confidence, hits)
         (value, lower, upper), middle = found.ends, m1 - r * m2
         return found._replace(
-            ends=Interval(middle, middle - (value - lower), middle + (upper - value))
+            ends=Interval(middle, middle - (value - lower), middle + (upper - value)),
+            caveats=("equal-values", *found.caveats) if flat else found.caveats,
         )
 
     if ratio:
         by, value = 1.0 / m2, m1 / m2
+        if flat and not m1 > 0.0 and not sample.exact:
+            return unbounded(sample, value, least, most, confidence, len(seen), "equal-values")
         around = balance(value)
         ends = Interval(value, value, value)
         if not sample.exact:
