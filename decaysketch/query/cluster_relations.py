@@ -17,7 +17,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.query.clusters import Clusters
+from decaysketch.query.clusters import Clusters, scaled_down
 from decaysketch.query.estimate import Estimate, check_confidence
 from decaysketch.query.relations import is_level
 
@@ -50,8 +50,8 @@ class TwoColumns:
     @classmethod
     def of(cls, clusters: Clusters, x: Float64Array, y: Float64Array, masses: Float64Array) -> Self:
         """Return the columns for any finite values."""
-        i, j = (int(np.frexp(np.abs(each).max(initial=0.0))[1]) for each in (x, y))
-        return cls(clusters, np.ldexp(x, -i), np.ldexp(y, -j), masses, (i, j))
+        (x, i), (y, j) = scaled_down(x), scaled_down(y)
+        return cls(clusters, x, y, masses, (i, j))
 
     def covariance(self, confidence: float) -> Estimate:
         """Return the covariance, with the estimated covariance between both means added, since the

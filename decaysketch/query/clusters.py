@@ -44,7 +44,7 @@ from decaysketch.query.estimate import (
     wider,
 )
 
-__all__ = ["FEW", "Clusters", "Reach", "over_entities", "tail_factor"]
+__all__ = ["FEW", "Clusters", "Reach", "over_entities", "scaled_down", "tail_factor"]
 
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -441,6 +441,16 @@ def _replaced(share: Estimate, found: Interval, stderr: float) -> Estimate:
         *found, stderr, share.confidence, share.exact, share.rows, share.collision_bias,
         caveats=share.caveats,
     )  # fmt: skip
+
+
+def scaled_down(values: Float64Array, beyond: int | None = None) -> tuple[Float64Array, int]:
+    """Return values over ``2^magnitude``, all below 1, so that no product overflows, and the
+    magnitude. Unless a value reaches ``2^beyond``, return them as they are, and 0.
+    """
+    magnitude = int(np.frexp(np.abs(values).max(initial=0.0))[1])
+    if beyond is not None and magnitude <= beyond:
+        return values, 0
+    return np.ldexp(values, -magnitude), magnitude
 
 
 def tail_factor(sizes: Float64Array, probability: float, confidence: float) -> float:

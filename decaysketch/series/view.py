@@ -16,7 +16,7 @@ from decaysketch.decay.area import area, integral
 from decaysketch.errors import ParameterError
 from decaysketch.query.aggregates import Predicate, span_of
 from decaysketch.query.cluster_relations import TwoColumns
-from decaysketch.query.clusters import FEW, Clusters, Reach, over_entities
+from decaysketch.query.clusters import FEW, Clusters, Reach, over_entities, scaled_down
 from decaysketch.query.estimate import Estimate
 from decaysketch.query.series import SeriesView
 from decaysketch.query.series_groups import SeriesTable
@@ -244,7 +244,7 @@ class PieceView(SeriesView):
     def increase(self, *, wrap: float | None, guard: float | None, confidence: float) -> Estimate:
         counted, rows, amounts, nearest = self._counted(wrap, guard)
         since = counted.begins[rows] - counted.back
-        lowered, magnitude = _lowered(amounts)
+        lowered, magnitude = scaled_down(amounts, _HUGE_EXPONENT)
         found = self._total(counted.rows[rows], since, lowered, nearest, confidence=confidence)
         return self._with_restarts(found.over(magnitude), counted, amounts, nearest)
 
@@ -254,7 +254,7 @@ class PieceView(SeriesView):
         """Return the estimate, with a caveat if the guard may hide much of the increase."""
         past = counted.hidden_at <= self.asked
         weights = self.decay.scaled(self._ages(counted.hidden_at[past]), nearest)
-        both, _ = _lowered(np.concatenate([counted.hidden[past], amounts]))
+        both, _ = scaled_down(np.concatenate([counted.hidden[past], amounts]), _HUGE_EXPONENT)
         hidden, shown = both[: len(weights)] @ weights, both[len(weights) :].sum()
         if float(hidden) <= LARGEST_SHARE * float(shown):
             return found
@@ -289,7 +289,7 @@ class PieceView(SeriesView):
 
     def time_average(self, validity: float | None, *, linear: bool, confidence: float) -> Estimate:
         rows, masses, _ = self._valid(validity)
-        values, magnitude = _lowered(self.pieces.values)
+        values, magnitude = scaled_down(self.pieces.values, _HUGE_EXPONENT)
         held = self._middles(rows, values, validity) if linear else values[rows]
         found = self._ratio(rows, held * masses, masses, confidence, back=_length(validity))
         return found.over(magnitude)
@@ -473,7 +473,7 @@ class PieceView(SeriesView):
 
     def average_quantile(self, q: float, *, validity: float | None, confidence: float) -> Estimate:
         rows, masses, _ = self._valid(validity)
-        values, magnitude = _lowered(self.pieces.values)
+        values, magnitude = scaled_down(self.pieces.values, _HUGE_EXPONENT)
         found = self._over_series(
             q, rows, values[rows] * masses, masses, _length(validity), confidence
         )
@@ -483,7 +483,7 @@ class PieceView(SeriesView):
         self, q: float, *, wrap: float | None, guard: float | None, confidence: float
     ) -> Estimate:
         counted, rows, amounts, nearest = self._counted(wrap, guard)
-        lowered, magnitude = _lowered(amounts)
+        lowered, magnitude = scaled_down(amounts, _HUGE_EXPONENT)
         found = self._over_series(
             q, counted.rows[rows], lowered, None, float(counted.back), confidence
         )
@@ -522,11 +522,3 @@ class PieceView(SeriesView):
 
 def _length(validity: float | None) -> float:
     return math.inf if validity is None else validity
-
-
-def _lowered(values: Float64Array) -> tuple[Float64Array, int]:
-    """Return values over ``2^magnitude``, so that no variance overflows, and the magnitude. It is 0
-    if no value is huge.
-    """
-    exponent = int(np.frexp(np.abs(values).max(initial=0.0))[1])
-    return (np.ldexp(values, -exponent), exponent) if exponent > _HUGE_EXPONENT else (values, 0)
