@@ -18,6 +18,7 @@ __all__ = ["KINDS", "Database", "PostgresServer", "database", "new_database", "p
 
 KINDS = ("sqlite", "postgresql")
 _numbers = itertools.count(1)
+_CONNECT_S = 600  # a busy disk may delay a new connection by more than the 5 s of the product
 
 
 @cache
@@ -35,7 +36,8 @@ def postgres_server() -> PostgresServer:
 def new_database(kind: str, directory: Path) -> Database:
     """An empty database; a file is made in ``directory``."""
     if kind == "postgresql":
-        return postgres_server().create()
+        made = postgres_server().create()
+        return Database(kind, f"{made.url}&connect_timeout={_CONNECT_S}")
     return Database(kind, f"sqlite:///{directory / f'journal{next(_numbers)}.sqlite3'}")
 
 

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 # Seconds.
 LOCK_S: float = 10  # until another transaction ends
-_CONNECT_S = 5
+_CONNECT_S = 5  # PostgreSQL, unless the URL has its own connect_timeout
 _STATEMENT_S = 30  # PostgreSQL
 _IDLE_WRITER_S = 30  # PostgreSQL: a transaction that holds the head and sends nothing
 _IDLE_READER_S = 600
@@ -111,7 +111,7 @@ def _postgresql(
         isolation_level="READ COMMITTED" if writes else "REPEATABLE READ",
         pool_pre_ping=True,
         connect_args={
-            "connect_timeout": _CONNECT_S,
+            "connect_timeout": url.query.get("connect_timeout", _CONNECT_S),
             "options": " ".join(options).strip(),
             "application_name": "decaysketch",
             "keepalives_idle": 10,

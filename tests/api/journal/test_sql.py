@@ -7,11 +7,13 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from databases import Database
 from transactions import reading, writing
 
+from api.journal.engines import engine_of
 from api.journal.log import (
     Head,
     Interval,
@@ -24,6 +26,7 @@ from api.journal.log import (
 )
 from api.journal.sql import SqlStorage
 from api.journal.storage import Writer
+from api.journal.urls import driver_url
 
 pytestmark = pytest.mark.anyio
 Open = Callable[[], Awaitable[SqlStorage]]
@@ -545,6 +548,21 @@ async def test_a_database_that_cannot_be(tmp_path: object) -> None:
     with pytest.raises(StorageError) as refused:
         await SqlStorage.open(f"postgresql://me:secret@/x?host={tmp_path}")
     assert "secret" not in str(refused.value)
+
+
+def test_a_url_may_set_the_time_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    def out_of_reach(*_arguments: object, **named: object) -> None:
+        given.append(named["connect_timeout"])
+        raise psycopg.OperationalError
+
+    monkeypatch.setattr("api.journal.engines._Connection.connect", out_of_reach)
+    for query in ("", "?connect_timeout=30"):
+        url = driver_url(f"postgresql://user@host/name{query}")
+        with pytest.raises(sa.exc.OperationalError):
+            engine_of(url, writes=True, check=lambda: None).connect()
+    assert given == [5, "30"]
 
 
 async def test_the_missing_head_is_named(storage: SqlStorage, database: Database) -> None:
