@@ -212,6 +212,17 @@ def test_contributing_lists_what_only_test_all_runs() -> None:
     marks = (ROOT / "tests" / "conftest.py").read_text(encoding="utf-8")
     [places] = re.findall(r'"exhaustive": \((.*?)\)', marks, flags=re.DOTALL)
     listed = re.findall(
-        r"^\| `(\S+)` \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), flags=re.M
+        r"^\| `(tests/\S+)` \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), flags=re.M
     )
     assert listed == re.findall(r'"(\S+)"', places)
+
+
+def test_contributing_lists_every_study() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(quality[.\w]*)` \|", text, flags=re.MULTILINE)
+    programs = [
+        file.relative_to(ROOT).with_suffix("").parts
+        for file in (ROOT / "quality").rglob("*.py")
+        if "__main__" in file.read_text(encoding="utf-8")
+    ]
+    assert listed == sorted(".".join(parts).removesuffix(".__main__") for parts in programs)
