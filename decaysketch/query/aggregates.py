@@ -432,29 +432,6 @@ class _Sign(NamedTuple):
     highest: float
     near: float
 
-    def interval(
-        self, largest: float, certain: float, larger: float, thinning: float, confidence: float
-    ) -> tuple[Interval, float]:
-        """Return the interval for the summed sizes, and the hit size.
-
-        Args:
-            largest: a lower limit on a hit that may be missing.
-            certain: the part that was really seen.
-            larger: variances are so many times as large as the rows alone tell.
-            thinning: see :class:`~decaysketch.query.sample.Sample`.
-            confidence: confidence of the interval.
-        """
-        step = max(largest, self.jump)
-        if math.isinf(step):
-            return Interval(self.sampled, certain, math.inf), step
-        missing = step if step > self.jump else 0.0
-        unequal = inequality(self.sampled, self.spread, self.skew, missing)
-        found = part_interval(
-            0.0, self.sampled, larger * self.spread, step, thinning, certain, confidence,
-            unequal=unequal, seen=self.jump,
-        )  # fmt: skip
-        return found, step
-
 
 class Terms(NamedTuple):
     """Sampled terms in a sum over masses times x, by sign."""
@@ -487,6 +464,35 @@ class Terms(NamedTuple):
         """Whether all sampled x are equal."""
         up, down = self
         return min(up.lowest, down.lowest) == max(up.highest, down.highest)
+
+    def intervals(
+        self, least: tuple[float, float], certain: tuple[float, float], larger: float,
+        thinning: float, confidence: float,
+    ) -> tuple[Interval, Interval, float]:  # fmt: skip
+        """Return the intervals for the summed sizes with either sign, and the largest hit.
+
+        Args:
+            least: lower limits on a hit that may be missing.
+            certain: the parts that were really seen.
+            larger: variances are so many times as large as the rows alone tell.
+            thinning: see :class:`~decaysketch.query.sample.Sample`.
+            confidence: confidence of either interval.
+        """
+        steps = [max(most, sign.jump) for most, sign in zip(least, self, strict=True)]
+        finite = np.array([0.0 if math.isinf(step) else step for step in steps])
+        sampled, spread, skew, _, jump = np.array([sign[:5] for sign in self]).T
+        unequal = inequality(sampled, spread, skew, np.where(finite > jump, finite, 0.0))
+        found = part_interval(
+            0.0, sampled, larger * spread, finite, thinning, certain, confidence, unequal=unequal,
+            seen=jump,
+        )  # fmt: skip
+        up, down = (
+            Interval(value, seen, math.inf) if math.isinf(step) else Interval(value, *ends)
+            for (value, *ends), seen, step in zip(
+                np.array(found).T.tolist(), certain, steps, strict=True
+            )
+        )
+        return up, down, max(steps)
 
 
 def rows_of(columns: Columns) -> _native.Rows:
@@ -578,15 +584,11 @@ def signed_sum(
     least = hits.usual
     if "unequal-weights" in caveats:
         least = tuple(map(max, hits.usual, hits.lightest))  # type: ignore[assignment]
-    (positive, up), (negative, down) = (
-        sign.interval(largest, seen, larger, sample.thinning, confidence)
-        for sign, largest, seen in zip(terms, least, certain, strict=True)
-    )
-    step = max(up, down)
+    *both, step = terms.intervals(least, certain, larger, sample.thinning, confidence)
     over_weights = function is not None and "unequal-weights" not in caveats
     if over_weights and may_miss_light(sample, max(hits.lightest), step, everything):
         caveats = ("unequal-weights", *caveats)
-    return contrast(positive, negative), everything, step, caveats
+    return contrast(*both), everything, step, caveats
 
 
 def hinges(
