@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ast
 from collections import defaultdict
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,8 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 Graph = dict[str, set[str]]
+
+_BLOCKS: Final = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 def rooms_of(package: Path) -> Graph:
@@ -46,7 +49,7 @@ def _room(module: str, package: str) -> str:
 def _imports(path: Path, names: dict[str, Path]) -> set[str]:
     """Modules of the package that a file names in imports, at its top or inside of functions."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -54,6 +57,16 @@ def _imports(path: Path, names: dict[str, Path]) -> set[str]:
                 inner = f"{node.module}.{alias.name}"
                 found.add(inner if inner in names else node.module)
     return found & names.keys()
+
+
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield a module's statements. Expressions, which no import is in, are 19 of 20 nodes."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for field in _BLOCKS:
+            waiting += getattr(node, field, ())
 
 
 def reachable(arrows: Graph) -> Graph:

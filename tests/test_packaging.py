@@ -18,6 +18,7 @@ from support.rows import for_each
 
 from decaysketch.core.params import SketchParams
 from decaysketch.families import FAMILIES
+from scripts.structure import statements
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -41,7 +42,7 @@ def source_of(module: str) -> Path:
 def imports_of(module: str) -> frozenset[str]:
     """Modules that a file names in imports, at its top or inside of functions."""
     found = set()
-    for node in ast.walk(ast.parse(source_of(module).read_text(encoding="utf-8"))):
+    for node in statements(ast.parse(source_of(module).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

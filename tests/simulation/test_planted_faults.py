@@ -9,6 +9,7 @@ from simulation.world import World
 SEEDS = 300
 BEGIN = {  # nothing shows it in the seeds before
     "calls a token stale without looking": 272,
+    "promises to keep what contradicts what is there": 38,
     "goes on from where it was when it does not know what was journaled": 48,
 }
 
