@@ -205,7 +205,22 @@ class _Rows:
         return self._over([self._reach, _gaps(self.sample, self._reach)])
 
     def _over(self, reaches: Sequence[Reach]) -> list[Grid]:
-        return (ApartGrid if self.apart else Grid).over(reaches, self.first.at, self.second.at)
+        return (ApartGrid if self.apart else Grid).over(reaches, self._weights)
+
+    def _weights(self, times: Int64Array) -> Float64Array:
+        """Return the weights that either side gives to any times: float64[2, n]."""
+        first, second = self.first.fading, self.second.fading
+        scaled = first.magnitude or second.magnitude
+        if scaled or not self._one_decay or max(first.now, second.now) == TIME_LIMIT:
+            return np.array([self.first.at(times), self.second.at(times)])
+        # A decay of few ages costs nearly as much as one of twice as many.
+        ages = np.array([[first.now], [second.now]]) - times
+        weights = first.decay(np.maximum(ages, 0).ravel()).reshape(ages.shape)
+        return np.where(ages < 0, 0.0, weights)
+
+    @cached_property
+    def _one_decay(self) -> bool:
+        return self.first.fading.decay == self.second.fading.decay
 
     def linear(
         self, c: Float64Array, confidence: float, hits: Hits, function: Float64Array | None = None

@@ -113,27 +113,21 @@ class Grid(NamedTuple):
     other: Float64Array
 
     @classmethod
-    def over(cls, reaches: Sequence[Reach], one: Weights, other: Weights) -> list[Self]:
+    def over(cls, reaches: Sequence[Reach], weights: Weights) -> list[Self]:
         """Return a grid over each of several parts of time.
 
         Args:
             reaches: the bands of each. Within a band the decays rise with the time.
-            one, other: decay weights of times, in any order.
+            weights: returns the decay weights of times on either side: float64[2, n] for int64[n].
 
         Complexity: O(k) for k times, some hundreds for smooth decays.
         """
-
-        def weights(times: Int64Array) -> Float64Array:
-            """Return float64[2, ...], on either side."""
-            flat = times.ravel()
-            return np.array([one(flat), other(flat)]).reshape(2, *times.shape)
-
         sizes = np.array([len(reach.hits) for reach in reaches])
         first, last, hits = map(np.concatenate, zip(*reaches, strict=True))
         if not len(hits):
             return [cls(*np.empty((3, 0)))] * len(reaches)
         grid, times = np.repeat(np.arange(len(sizes)), sizes), np.stack([first, last], axis=1)
-        values = weights(times)
+        values = weights(times.ravel()).reshape(2, *times.shape)
         _begin_with_weight(times, values, weights)
         masses, least = values * hits[:, None], np.zeros((2, len(sizes)))
         for k, end in enumerate(np.cumsum(sizes).tolist()):
@@ -149,7 +143,8 @@ class Grid(NamedTuple):
                 values = values.compress(kept, axis=1)
             if not len(hits):
                 break
-            between = weights(times[:, 1:-1])
+            inner = times[:, 1:-1]
+            between = weights(inner.ravel()).reshape(2, *inner.shape)
             values[:, :, 1:-1] = between
             found.append((grid, hits, between))
         return cls._split(found, len(sizes))
@@ -212,9 +207,7 @@ def _largest_of_chance(widths: Float64Array) -> float:
     return float(usual.max(initial=0.0))
 
 
-def _begin_with_weight(
-    times: Int64Array, values: Float64Array, weights: Callable[[Int64Array], Float64Array]
-) -> None:
+def _begin_with_weight(times: Int64Array, values: Float64Array, weights: Weights) -> None:
     """Let a band that begins where both decays have weight 0 begin later, at a time that also has.
     The oldest band often begins at the first possible time, and a grid would divide it twenty
     times.

@@ -32,13 +32,17 @@ def weights(given: Decay, now: int) -> Callable[[Any], Any]:
     return lambda times: np.where(times <= now, given(np.maximum(now - times, 0)), 0.0)
 
 
+def both(*sides: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda times: np.array([side(times) for side in sides])
+
+
 @pytest.mark.parametrize("then", [700, 690, 450, 100])
 @pytest.mark.parametrize("second", DECAYS)
 @pytest.mark.parametrize("first", DECAYS)
 def test_the_largest_is_that_of_all_times(first: str, second: str, then: int) -> None:
     """To 3 % of the larger side, and exactly where both decays are steps."""
     one, other = weights(DECAYS[first], 700), weights(DECAYS[second], then)
-    (grid,) = Grid.over([BANDS.cut(700).cut(then)], one, other)
+    (grid,) = Grid.over([BANDS.cut(700).cut(then)], both(one, other))
     times = np.arange(-400, 701)
     hits = np.repeat(BANDS.hits[::-1], (BANDS.last - BANDS.first + 1)[::-1])
     for alpha, beta in ((1.0, 1.0), (-1.0, -1.0), (1.0, 0.3), (-1.0, -2.5)):
@@ -54,7 +58,7 @@ def test_bands_may_reach_over_all_times() -> None:
     whole = Reach(np.array([-TIME_LIMIT]), np.array([TIME_LIMIT]), np.array([3.0]))
     now = TIME_LIMIT
     sides = weights(decay.window(5), now), weights(decay.window(4), now - 3)
-    (grid,) = Grid.over([whole.cut(now).cut(now - 3)], *sides)
+    (grid,) = Grid.over([whole.cut(now).cut(now - 3)], both(*sides))
     assert grid.ends(1.0, 1.0) == (3.0, 3.0)
     assert len(grid.hits) < 1_000
 
@@ -62,14 +66,14 @@ def test_bands_may_reach_over_all_times() -> None:
 def test_without_a_sampled_band_no_hit_is_missing() -> None:
     nothing = Reach(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
     sides = weights(decay.none(), 9), weights(decay.none(), 5)
-    (grid,) = Grid.over([nothing.cut(9)], *sides)
+    (grid,) = Grid.over([nothing.cut(9)], both(*sides))
     assert grid.ends(1.0, 0.0) == (0.0, 0.0)
 
 
 def test_hits_of_several_hash_functions_count_as_their_average() -> None:
     pooled = Reach.pooled([BANDS, BANDS])
     sides = weights(decay.window(99), 700), weights(decay.window(99), 300)
-    (grid,) = Grid.over([pooled.cut(300)], *sides)
+    (grid,) = Grid.over([pooled.cut(300)], both(*sides))
     assert grid.ends(1.0, 0.0)[0] == 1.0
     assert grid.ends(0.0, -1.0)[0] == 2.0
 
