@@ -26,6 +26,7 @@ from functools import lru_cache, partial
 from http import HTTPStatus
 from inspect import signature
 from typing import Any, get_type_hints
+from urllib.parse import parse_qsl
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -289,16 +290,15 @@ class Body:
         if scope["type"] != "http" or scope["method"] in _WITHOUT_BODY:
             await self.app(scope, receive, send)
             return
-        headers = MutableHeaders(scope=scope)
-        coding = ",".join(headers.getlist("content-encoding")).strip().lower()
+        coding, media, declared = _of_body(scope["headers"])
         plain = coding in ("", "identity")
         if coding == "snappy" and _SNAPPY_PATH.fullmatch(scope["path"]):
             plain = True
-        inflated_bytes = self._most_inflated(scope["path"], headers.get("content-type", ""))
+        inflated_bytes = self._most_inflated(scope["path"], media)
         limit_bytes = min(self.limit_bytes, inflated_bytes) if plain else self.limit_bytes
-        declared = headers.get("content-length", "")
         if not plain:
             # Routes receive the plain body.
+            headers = MutableHeaders(scope=scope)
             del headers["content-encoding"]
             del headers["content-length"]
         sent = _Sent(receive, limit_bytes, self.timeout_s)
@@ -344,7 +344,8 @@ class Body:
             await self.app(scope, receive_within_bounds, send)
         finally:
             for shares, size in own.items():
-                shares.change(caller, -size)
+                if size:
+                    shares.change(caller, -size)
 
     def _most_inflated(self, path: str, content_type: str) -> int:
         """Return the limit in bytes. The sender chooses the media type: it raises the limit only
@@ -357,6 +358,17 @@ class Body:
         if _media_type(content_type) in _BULK_TYPES:
             return self.inflated_bytes
         return min(self.json_bytes, self.inflated_bytes)
+
+
+def _of_body(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, str, str]:
+    """Return the codings, the media type and the declared length, each empty if not given."""
+    codings, media, length = list[str](), list[str](), list[str]()
+    found = {b"content-encoding": codings, b"content-type": media, b"content-length": length}
+    for name, value in headers:
+        if name in found:
+            found[name].append(value.decode("latin-1"))
+    coding = ",".join(codings).strip().lower()
+    return coding, media[0] if media else "", length[0] if length else ""
 
 
 class _Sent:
@@ -494,7 +506,8 @@ def direct(endpoint: Callable[..., Awaitable[Response]]) -> Callable[[Request], 
         except ValidationError as error:
             faults += _located(error, "path", "name")
         try:
-            parameters = model.model_validate(dict(request.query_params))
+            query = request.scope["query_string"].decode("latin-1")
+            parameters = model.model_validate(dict(parse_qsl(query, keep_blank_values=True)))
         except ValidationError as error:
             faults += _located(error, "query")
         if faults:

@@ -25,7 +25,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -55,6 +55,8 @@ HEADER = "X-Request-Id"
 _PROCESS = secrets.token_hex(6)
 _NUMBERS = itertools.count(1)
 
+_ID_NAME = HEADER.lower().encode("ascii")
+
 _WELL_FORMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
@@ -63,6 +65,16 @@ def accepted_or_new(given: str | None) -> str:
     if given is not None and _WELL_FORMED.fullmatch(given):
         return given
     return f"{_PROCESS}-{next(_NUMBERS):x}"
+
+
+def _text_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
+    """Return the first header with a name, as Starlette's ``Headers`` do. They decode all names,
+    and this is done several times for each request.
+    """
+    for each, value in headers:
+        if each == name:
+            return value.decode("latin-1")
+    return None
 
 
 _requests = logging.getLogger("api.requests")
@@ -218,19 +230,21 @@ class Envelope:
         if scope["type"] != "http":
             await self.app(scope, receive, partial(_send_in_short, send))
             return
-        request_id = accepted_or_new(Headers(scope=scope).get(HEADER))
-        name, value = HEADER.lower().encode("ascii"), request_id.encode("ascii")
+        request_id = accepted_or_new(_text_of(scope["headers"], _ID_NAME))
+        header = _ID_NAME, request_id.encode("ascii")
         started = False
 
         async def send_with_headers(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                headers = [each for each in message.get("headers", ()) if each[0] != name]
-                headers.append((name, value))
-                given = {each for each, _ in headers}
-                headers.extend(each for each in _SECURITY_HEADERS if each[0] not in given)
-                message["headers"] = headers
+                headers = message.get("headers", ())
+                given = {name for name, _ in headers}
+                message["headers"] = [
+                    *(each for each in headers if each[0] != _ID_NAME),
+                    header,
+                    *(each for each in _SECURITY_HEADERS if each[0] not in given),
+                ]
             await send(message)
 
         scope.setdefault("state", {})["request_id"] = request_id
@@ -277,7 +291,7 @@ class Responses:
             if is_refused:
                 return
             if message["type"] == "http.response.start":
-                length = int(Headers(raw=message.get("headers", [])).get("content-length", 0))
+                length = int(_text_of(message.get("headers", ()), b"content-length") or 0)
                 if length > PIECE_BYTES and not self.shares.fits(caller, length):
                     is_refused = True
                     refusal = answer_to(ResponsesInFlightError(self.shares.limit))
@@ -294,7 +308,8 @@ class Responses:
         try:
             await self.app(scope, receive, send_in_pieces)
         finally:
-            self.shares.change(caller, -held)
+            if held:
+                self.shares.change(caller, -held)
 
 
 async def _send_pieces(message: Message, send: Send) -> None:

@@ -227,8 +227,10 @@ class _Reader:
         if last == after:
             return []
         return [
-            Post(*of_post, seq=seq, received_us=received_us)
-            for *of_post, seq, received_us in self._all(_rows, {"after": after, "upto": last})
+            Post(stream_id, source, body, rows, seq=seq, received_us=received_us)
+            for stream_id, source, body, rows, seq, received_us in self._all(
+                _rows, {"after": after, "upto": last}
+            )
         ]
 
     def journaled_sources(self, upto: int) -> list[SourceKey]:

@@ -126,18 +126,37 @@ class _Pool:
             StorageError: the database is silent for ``patience_s``, or ``_ANSWER_S``.
         """
         call = _Call()
-        left_s = longest_s = _ANSWER_S if patience_s is None else patience_s
-        running = asyncio.get_running_loop().run_in_executor(self._executor, call.run, work)
+        longest_s = _ANSWER_S if patience_s is None else patience_s
+        loop = asyncio.get_running_loop()
+        running = loop.run_in_executor(self._executor, call.run, work)
+        silence: StorageError | None = None
+        timer: asyncio.TimerHandle
+
+        def wait(left_s: float) -> None:
+            nonlocal timer
+            timer = loop.call_later(left_s, look)
+
+        def look() -> None:
+            nonlocal silence
+            left_s = min(call.asked_at + longest_s - time.monotonic(), longest_s)
+            if left_s > 0:
+                wait(left_s)
+            elif running.cancel():
+                silence = call.silence(longest_s)
+
+        wait(longest_s)
         try:
-            while not (await asyncio.wait([running], timeout=left_s))[0]:
-                left_s = min(call.asked_at + longest_s - time.monotonic(), longest_s)
-                if left_s <= 0:
-                    raise call.silence(longest_s)
-            return running.result()
-        except BaseException:
+            return await running
+        except BaseException as error:
             call.abandoned = True
             running.cancel()
+            task = asyncio.current_task()
+            is_wanted = task is None or not task.cancelling()
+            if silence is not None and is_wanted and isinstance(error, asyncio.CancelledError):
+                raise silence from None
             raise
+        finally:
+            timer.cancel()
 
     def later(self, work: Callable[[], None]) -> None:
         """Run a function on a thread, without waiting for it."""
@@ -277,21 +296,19 @@ def _take_the_lock(connection: sa.Connection) -> None:
     """Begin to write. SQLite itself polls the lock less and less often, so that one of several
     busy processes may never get it. Its wait cannot be aborted either.
     """
+    driver: Any = connection.connection.driver_connection
     deadline = time.monotonic() + engines.LOCK_S
     while True:
+        asked()
         try:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-        except sa.exc.OperationalError as error:
-            if not _is_locked(error) or time.monotonic() > deadline:
+            driver.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            is_locked = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+            if not is_locked or time.monotonic() > deadline:
                 raise
             time.sleep(_LOCK_PAUSE_S)
         else:
             return
-
-
-def _is_locked(error: sa.exc.OperationalError) -> bool:
-    code = getattr(error.orig, "sqlite_errorcode", 0)
-    return bool(code & 0xFF == sqlite3.SQLITE_BUSY)
 
 
 # ------------------------------------------------------------------------------------------ faults

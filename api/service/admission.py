@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -81,17 +80,19 @@ class Admission:
         self._of_source: Counter[tuple[Stream, str]] = Counter()
         self._new: Counter[tuple[Stream, str]] = Counter()
 
-    @asynccontextmanager
-    async def admitted(
+    async def admit(
         self,
         stream: Stream,
         source: str,
         posts: Sequence[Post],
         caller: Scoped | None = None,
         last_row: Callable[[], int] = lambda: 0,
-    ) -> AsyncIterator[None]:
-        """Reserve space for these posts, which ``caller`` sends, while the context lasts, and until
-        this process has taken the journal row ``last_row()``.
+    ) -> Callable[[], None]:
+        """Reserve space for these posts, which ``caller`` sends.
+
+        Returns:
+            A function that releases it, as soon as this process has taken the journal row
+            ``last_row()``.
 
         Raises:
             Exception: the fault of the sketches, if they had to be decoded.
@@ -106,10 +107,8 @@ class Admission:
         held = max(0, growth[0]) + max(0, growth[1]) + PART_ROWS * len(posts)
         new = int(stream.source(source) is None)
         self._change(stream, source, held, new)
-        try:
-            yield
-        finally:
-            self._when_taken(last_row(), partial(self._change, stream, source, -held, -new))
+        release = partial(self._change, stream, source, -held, -new)
+        return lambda: self._when_taken(last_row(), release)
 
     async def check_stream(self, name: str, rows: int) -> None:
         """Raise NoRoomError if there is no space for a new stream that takes so many rows."""

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
 from typing import Self, TypeVar
 
@@ -400,8 +400,8 @@ class Aggregator:
         most = self._limits.backlog_rows // (2 if is_much else 1)
         if self.backlog_rows > most or self._backlog.crowded(receipt.caller):
             raise BusyError
-        async with AsyncExitStack() as admitted:
-            receipt.parts = await self._admit(receipt, derived or {}, caller, admitted)
+        with ExitStack() as admitted:
+            receipt.keep(await self._admit(receipt, derived or {}, caller, admitted))
             check()
             receipt.catalog = self._follower.catalog
             await self._committer.submit(receipt)
@@ -416,7 +416,7 @@ class Aggregator:
         receipt: Receipt,
         derived: Collection[Stream],
         caller: Scoped | None,
-        admitted: AsyncExitStack,
+        admitted: ExitStack,
     ) -> dict[Stream, Sequence[Post]]:
         """Reserve space for all posts. Return the posts, except the posts for derived streams
         without space.
@@ -425,8 +425,9 @@ class Aggregator:
         for stream, posts in receipt.parts.items():
             source = posts[0].source
             try:
-                space = self._admission.admitted(stream, source, posts, caller, receipt.last_row)
-                await admitted.enter_async_context(space)
+                last_row = receipt.last_row
+                release = await self._admission.admit(stream, source, posts, caller, last_row)
+                admitted.callback(release)
             except (NoRoomError, TooManySourcesError, CapacityError) as error:
                 # A derived stream may not take space away from the stream that feeds it.
                 if stream not in derived:

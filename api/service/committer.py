@@ -70,7 +70,9 @@ class Receipt:
     One thread at a time decodes them.
 
     Attributes:
-        parts: the posts by stream, at least one for each stream.
+        parts: the posts by stream, at least one for each stream. :meth:`keep` changes them.
+        posts: all posts, in the transaction's order.
+        size: their total size in bytes, as they were received.
         hold: the reserved memory for their rows, until the transaction has ended.
         caller: the key's owner, if there is one.
         check: raises ServiceError if the posts may no longer be journaled, under the catalog that
@@ -91,21 +93,22 @@ class Receipt:
     outcomes: Sequence[Outcome] = ()
     fault: Exception | None = None
     done: asyncio.Future[None] | None = field(default=None, repr=False)
+    posts: list[Post] = field(init=False)
+    size: int = field(init=False)
 
-    @property
-    def posts(self) -> list[Post]:
-        """Return all posts, in the transaction's order."""
-        return [post for posts in self.parts.values() for post in posts]
+    def __post_init__(self) -> None:
+        self.keep(self.parts)
 
-    @property
-    def size(self) -> int:
-        """Return the total size in bytes."""
-        return sum(map(size_of, self.parts.values()))
+    def keep(self, parts: Mapping[Stream, Sequence[Post]]) -> None:
+        """Keep these posts alone."""
+        self.parts = parts
+        self.posts = [post for posts in parts.values() for post in posts]
+        self.size = size_of(self.posts)
 
     @property
     def rows(self) -> int:
         """Return the total number of rows."""
-        return sum(map(rows_of, self.parts.values()))
+        return rows_of(self.posts)
 
     @property
     def unread_rows(self) -> int:

@@ -91,6 +91,7 @@ class Metrics(Observer):
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self._streams: set[str] = set()
+        self._post_counters: dict[str, list[Callable[[float], None]]] = {}  # by stream
         self._counters: dict[
             tuple[str, str, int], tuple[Callable[[], None], Callable[[float], None]]
         ] = {}
@@ -304,9 +305,12 @@ class Metrics(Observer):
         rows.
         """
         label = self._stream(stream)
-        self._posts.labels(label).inc(bodies)
-        self._posted.labels(label).inc(size)
-        self._posted_rows.labels(label).inc(rows)
+        kept = self._post_counters.get(label)
+        if kept is None:
+            counters = self._posts, self._posted, self._posted_rows
+            kept = self._post_counters[label] = [each.labels(label).inc for each in counters]
+        for count, number in zip(kept, (bodies, size, rows), strict=True):
+            count(number)
 
     def observations(self, stream: str, source: str, verdict: str, rows: int) -> None:
         """Count the row status of each observation from ``source``. Each status is in

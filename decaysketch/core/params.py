@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, fields, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -112,6 +113,11 @@ class BuildParams(ABC):
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""
+
+    @cached_property
+    def listing(self) -> Mapping[str, Any]:
+        """The content of :meth:`to_dict`, made once."""
+        return MappingProxyType(self.to_dict())
 
     def differences(self, other: BuildParams) -> Differences:
         """Return every field that must be equal for a merge and is not, as ``{name: (ours,

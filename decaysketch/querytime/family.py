@@ -60,7 +60,7 @@ class DecayRecipe(Recipe):
 def _head(header: Header) -> Head:
     """Return a sketch's cost. A stratum takes memory in addition to its rows."""
     found = Head.of(DecayRecipe.family, header)
-    return replace(found, beside=_STRATUM_ROWS * (header.strata or 0))
+    return replace(found, beside=_STRATUM_ROWS * header.strata) if header.strata else found
 
 
 FAMILY = Family(

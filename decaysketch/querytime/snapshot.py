@@ -174,7 +174,8 @@ class QueryTimeSnapshot(Sampled):
         """For each level, a time. Every repetition stores all rows later than it that the level
         selects. None where nothing was discarded.
         """
-        return marks_of(np.max([state.watermarks for state in self.states], axis=0))
+        marks = [state.watermarks for state in self.states]
+        return marks_of(marks[0] if len(marks) == 1 else np.max(marks, axis=0))
 
     def part(self, from_level: int) -> Self:
         return type(self)([part(each, from_level) for each in self.states], self._thaw)

@@ -152,6 +152,9 @@ class Reader:
     def varint(self, field: str) -> int:
         """Return an unsigned number below 2^64 in its shortest encoding."""
         start = self.at
+        if start < len(self.body) and (first := self.body[start]) < 0x80:
+            self.at = start + 1
+            return first
         number = shift = 0
         while True:
             byte = self.byte(field)
@@ -576,7 +579,7 @@ def params_of(
 
 def _expected_params(opening: Opening, ours: P) -> P:
     """Return ``ours`` with the capacity from the bytes, if the fingerprints are equal."""
-    listing = {} if opening.params is None else differing(ours.to_dict(), opening.params)
+    listing = {} if opening.params is None else differing(ours.listing, opening.params)
     if listing:
         raise IncompatibleSketchError(listing)
     if opening.fingerprint != ours.fingerprint:
