@@ -17,26 +17,23 @@ import logging
 import multiprocessing
 import os
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 
 import hypothesis
 import pytest
 from _pytest.assertion import rewrite
-from hypothesis.errors import HypothesisSideeffectWarning
 from typer import testing
 from xdist import remote
 from xdist.scheduler import LoadFileScheduling
 
-try:  # not public: without it, each process collects them
-    from hypothesis.internal.constants_ast import constants_from_module
+try:  # not public: without it, tests take longer
+    from hypothesis.internal.conjecture import providers
 except ImportError:
-    constants_from_module = None
+    providers = None
 
 # First what starts processes of its own, the longest first, so that no long file is left for the
 # end, when the other processes have nothing to do.
@@ -59,10 +56,12 @@ _FIRST = (
 _LONG = (
     "tests/api/journal/",
     "tests/api/monitors/test_every_feed.py",
+    "tests/api/monitors/test_outbox.py",
     "tests/api/operations/",
     "tests/api/relay/",
     "tests/api/routes/test_series.py",
     "tests/api/test_bridge",
+    "tests/api/test_readers.py",
     "tests/laws/",
     "tests/recorded/",
     "tests/simulation/",
@@ -308,10 +307,16 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the examples, and in a run of several processes the file system of the data.
 
+    Hypothesis draws some examples from the constants of all modules that are imported by then.
+    Small runs do without, since other modules would make other examples, and reading all of them
+    takes 4 seconds of processor time in a fresh clone.
+
     A commit waits milliseconds for a disk. Memory has no such wait, and what kills a process, as
     tests do, leaves the same there. The processes inherit the place from the first.
     """
     hypothesis.settings.load_profile("same" if _is_small(config) else "patient")
+    if _is_small(config) and hasattr(providers, "is_local_module_file"):
+        providers.is_local_module_file = lambda _path: False
     if config.getoption("numprocesses", None) and _has_room(_MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _MEMORY)
 
@@ -332,11 +337,7 @@ def _has_room(folder: str) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Compile all modules once, before several processes import them at the same time.
-
-    Hypothesis collects the constants of all modules too, which takes 4 seconds of each process if
-    none has stored them.
-    """
+    """Compile all modules once, before several processes import them at the same time."""
     config = session.config
     if not config.getoption("numprocesses", None) or sys.dont_write_bytecode:
         return
@@ -354,12 +355,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def _compile(config: pytest.Config, files: list[Path]) -> None:
     """Write the bytecode that is not there. Of tests it is pytest's, with rewritten assertions."""
-    warnings.simplefilter("ignore", HypothesisSideeffectWarning)  # in this process
     for path in files:
-        module = ModuleType(path.stem)
-        module.__file__ = str(path)
-        if constants_from_module is not None:
-            constants_from_module(module)
         if not path.match("test_*.py") and path.name != "conftest.py":
             compileall.compile_file(path, quiet=2)
             continue
