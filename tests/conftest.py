@@ -262,6 +262,7 @@ _EVERY = {
     "tests/spark/test_rebuild.py::TestRebuild::test_other_families": 3,
     "tests/spark/test_sites.py::TestBuild::test_equals_one_process_however": 3,
     "tests/spark/test_text_logs.py::test_a_file_gives_its_numbers": 4,
+    "tests/tables/test_keyed.py::TestFamilies::test_equals_feeding_row_by_row": 3,
     "tests/tables/test_keys.py::TestEqualsOneByOne::test_in_any_pieces": 2,
     "tests/tables/test_keys.py::TestEqualsOneByOne::test_with_little_memory": 2,
     "tests/topk/test_rounds.py::TestFaults::test_no_certificate_lies": 4,
