@@ -74,6 +74,19 @@ _LONG = (
 # share a session, since each JVM takes 20 seconds of processor time to start and to become fast.
 _SESSION = "tests/spark/"
 
+# Each process that reads the OpenAPI description makes it in more than a second of processor time.
+# One process runs all files that do.
+_DESCRIPTION = (
+    "tests/api/http/test_csrf.py",
+    "tests/api/http/test_hang_up.py",
+    "tests/api/http/test_head_requests.py",
+    "tests/api/http/test_openapi.py",
+    "tests/api/routes/test_plain_posts.py",
+    "tests/api/routes/test_reference.py",
+    "tests/api/test_access_matrix.py",
+    "tests/recorded/",
+)
+
 # Marks by file or folder. Fixtures that start a server add ``process`` to each test that uses them.
 _MARKS = {
     "exhaustive": (
@@ -369,12 +382,14 @@ def _compile(config: pytest.Config, files: list[Path]) -> None:
 
 
 class _Scheduler(LoadFileScheduling):
-    """A file is run by one process, and so are all those that share a Spark session."""
+    """One process runs a file, and all files that share a Spark session or the description."""
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
         shares = file.startswith(_SESSION) and file not in _MARKS["exhaustive"]
-        return _SESSION if shares else file
+        if shares:
+            return _SESSION
+        return _DESCRIPTION[0] if file.startswith(_DESCRIPTION) else file
 
 
 def pytest_xdist_make_scheduler(
