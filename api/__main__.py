@@ -67,20 +67,21 @@ def serve(
     data: Data = None,
     workers: Annotated[str | None, typer.Option(metavar="N", help="Processes.")] = None,
     memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Most memory of a worker, such as '3 GiB'.")
+        str | None,
+        typer.Option(metavar="SIZE", help="Maximum memory of a worker, such as '3 GiB'."),
     ] = None,
     auth: Annotated[
         str | None, typer.Option(metavar="keys|off|auto", help="Whether a request needs a key.")
     ] = None,
     upstream: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Another aggregator, to which this one is a relay."),
+        typer.Option(metavar="URL", help="URL of another aggregator: this one becomes its relay."),
     ] = None,
     upstream_source: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of this relay there.")
+        str | None, typer.Option(metavar="NAME", help="Name of this relay at the other aggregator.")
     ] = None,
     log_format: Annotated[
-        str | None, typer.Option(metavar="json|text|auto", help="Form of a line.")
+        str | None, typer.Option(metavar="json|text|auto", help="Format of log lines.")
     ] = None,
     log_level: Annotated[
         str | None, typer.Option(metavar="debug|info|warning|error", help="Least severe line.")

@@ -90,9 +90,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 async with asyncio.timeout(chosen.drain_s):
                     await aggregator.drain()
             except TimeoutError:
-                _log.error(
-                    "posts that were not acknowledged are given up after %g s", chosen.drain_s
-                )
+                _log.error("unacknowledged posts are dropped after %g s", chosen.drain_s)
 
     app = FastAPI(
         **_ABOUT,

@@ -101,7 +101,7 @@ class UnknownStreamError(ServiceError):
     """No stream has this name."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"there is no stream {name!r}; create it by PUT /v1/streams/{name}")
+        super().__init__(f"there is no stream {name!r}; create it with PUT /v1/streams/{name}")
 
 
 class MapsKeptError(ServiceError):
@@ -109,8 +109,8 @@ class MapsKeptError(ServiceError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"stream {name!r} is there, with other maps than `ingest` or none; a key of role admin "
-            "may give it others"
+            f"stream {name!r} exists with other mappings than `ingest`, or with none; a key with "
+            "the role admin can replace them"
         )
 
 
@@ -121,7 +121,7 @@ class UnknownSourceError(ServiceError):
         count = len(unknown := list(sources))
         unknown = heapq.nsmallest(MOST_FAULTS, unknown)
         super().__init__(
-            f"stream {stream!r} has no sketch from {count} of the sources asked for: "
+            f"stream {stream!r} has no sketch from {count} of the requested sources: "
             f"{reprlib.repr(unknown)}",
             [Fault(field="source", reason="unknown source", value=name) for name in unknown],
         )
@@ -142,8 +142,8 @@ class CapacityTooSmallError(ServiceError):
 
     def __init__(self, name: str, ours: int, theirs: int) -> None:
         super().__init__(
-            f"the sketch has capacity {theirs}; stream {name!r} has {ours}, and merging takes the "
-            "smaller one: it would coarsen the whole stream for ever",
+            f"the sketch has capacity {theirs}; stream {name!r} has {ours}, and a merge uses the "
+            "smaller one: it would make the complete stream coarser permanently",
             differences({"capacity": (ours, theirs)}, "smaller than the stream's"),
         )
 
@@ -155,10 +155,10 @@ class IntervalConflictError(ServiceError):
         self, source: str, given: tuple[int, int], acknowledged: Sequence[tuple[int, int]]
     ) -> None:
         replayed = list(acknowledged) == [given]
-        reason = "came with other bytes" if replayed else "overlaps an interval that came before"
+        reason = "is used with other bytes" if replayed else "overlaps an earlier interval"
         listed = ", ".join(map(_interval, acknowledged))
         super().__init__(
-            f"the sketch is of the numbers {_interval(given)} of source {source!r}; acknowledged "
+            f"the sketch has the numbers {_interval(given)} of source {source!r}; acknowledged "
             f"before: {listed}{', with other bytes' if replayed else ''}",
             [
                 Fault(
@@ -179,12 +179,12 @@ class UnknownIntervalError(ServiceError):
     ) -> None:
         listed = ", ".join(map(_interval, overlapping)) or "none"
         super().__init__(
-            f"no interval {_interval(given)} of source {source!r} was acknowledged; of those that "
-            f"were, these share numbers with it: {listed}",
+            f"no interval {_interval(given)} of source {source!r} was acknowledged; these "
+            f"acknowledged intervals overlap it: {listed}",
             [
                 Fault(
                     field="interval",
-                    reason=f"shares numbers with {_interval(each)}, which is released as a whole",
+                    reason=f"shares numbers with {_interval(each)}; release that complete interval",
                     value=_interval(given),
                 )
                 for each in overlapping
@@ -205,8 +205,8 @@ class ClockAheadError(ServiceError):
         listed = ", ".join(f"{field} is {time}" for field, time in times.items())
         hint = in_another_unit(unit, max(times.values()))
         super().__init__(
-            f"{listed}; stream {stream!r} takes times up to {limit}, {skew_s:g} s past the clock "
-            f"of this server{hint}",
+            f"{listed}; stream {stream!r} accepts times up to {limit}, {skew_s:g} s ahead of this "
+            f"server's clock{hint}",
             [
                 Fault(
                     field=field,
@@ -226,9 +226,9 @@ class ClockEarlyError(ServiceError):
 
     def __init__(self, stream: str, clock: int, limit: int, lead_s: float, wait_s: int) -> None:
         super().__init__(
-            f"clock is {clock}; stream {stream!r} takes clocks up to {limit} now, {lead_s:g} s "
-            "past the clock of this server, so that none makes it forget what others hold: send "
-            f"the same again in {wait_s} s",
+            f"clock is {clock}; stream {stream!r} accepts clocks up to {limit} now, {lead_s:g} s "
+            "ahead of this server's clock, because a later clock would discard rows of other "
+            f"sources: send the same sketch again in {wait_s} s",
             [Fault(field="clock", reason="ahead of its time", value=clock, expected=limit)],
         )
         self.wait_s = wait_s
@@ -239,8 +239,8 @@ class ObservationsOnlyError(ServiceError):
 
     def __init__(self, stream: str) -> None:
         super().__init__(
-            f"stream {stream!r} keeps its id key secret and takes no sketches; post observations "
-            f"to /v1/streams/{stream}/observations"
+            f"stream {stream!r} has a secret id key and accepts no sketches; post observations to "
+            f"/v1/streams/{stream}/observations"
         )
 
 
@@ -251,7 +251,7 @@ class TooManyRowsError(ServiceError):
 
     def __init__(self, rows: int, limit: int, what: str = "observations") -> None:
         super().__init__(
-            f"the body has {rows} {what} or more; at most {limit} are taken in one post",
+            f"the body has {rows} {what} or more; expected at most {limit} in one post",
             [Fault(field=what, reason="too many", value=rows, expected=limit)],
         )
 
@@ -262,7 +262,7 @@ class TooManySketchRowsError(TooManyRowsError):
     def __init__(self, rows: int, limit: int) -> None:
         ServiceError.__init__(
             self,
-            f"the sketches of the body have {rows} rows together; at most {limit} are taken in one "
+            f"the sketches in the body have {rows} rows together; expected at most {limit} in one "
             "post",
             [Fault(field="rows", reason="too many", value=rows, expected=limit)],
         )
@@ -273,8 +273,8 @@ class RowsInFlightError(ServiceError):
 
     def __init__(self, present: int, rows: int, limit: int) -> None:
         super().__init__(
-            f"the posts that are being taken hold {present} rows and this one {rows}; at most "
-            f"{limit} are held at a time; nothing was taken, send it again later"
+            f"posts in progress have {present} rows and this one has {rows}; expected at most "
+            f"{limit} at a time; the server stored nothing, send the request again later"
         )
 
 
@@ -284,8 +284,8 @@ class RowsAskedError(ServiceError):
     def __init__(self, present: int, rows: int, limit: int, *, of_caller: bool = False) -> None:
         whose = "other queries with this key" if of_caller else "other queries"
         super().__init__(
-            f"{whose} read {present} rows now, and this one reads {rows}; expected at most {limit} "
-            "at a time (max_read_rows); ask again when they have ended"
+            f"{whose} read {present} rows now, and this one reads {rows}; expected at most "
+            f"{limit} at a time (max_read_rows); repeat the query when they have ended"
         )
 
 
@@ -334,8 +334,8 @@ class TooManySourcesError(ServiceError):
 
     def __init__(self, stream: str, sources: int, limit: int) -> None:
         super().__init__(
-            f"stream {stream!r} has {sources} sources; it may have {limit} (max_sources), and this "
-            "is another one",
+            f"stream {stream!r} has {sources} sources; expected at most {limit} (max_sources), "
+            "and this is a new one",
             [Fault(field="max_sources", reason="no room", value=sources + 1, expected=limit)],
         )
 
@@ -375,7 +375,7 @@ class UnanswerableQueriesError(ServiceError):
     def __init__(self, asked: int, refused: Mapping[str, UnanswerableQueryError]) -> None:
         field, error = next(iter(refused.items()))
         super().__init__(
-            f"{len(refused)} of {asked} answers cannot be given; {field}: {error}",
+            f"{len(refused)} of {asked} queries have no result; {field}: {error}",
             [Fault(field=field, reason=str(error)) for field, error in refused.items()],
         )
 
@@ -398,8 +398,7 @@ class TooMuchAskedError(ServiceError):
     def __init__(self, what: str, most: int, *, of_caller: bool) -> None:
         whose = "of this caller " if of_caller else ""
         super().__init__(
-            f"{most} requests {whose}are being worked at, as many as there may be ({what}); ask "
-            "again later"
+            f"{most} requests {whose}are running, the maximum ({what}); repeat the request later"
         )
 
 
@@ -408,7 +407,7 @@ class RevokedSourceError(ServiceError):
 
     def __init__(self, stream: str, source: str) -> None:
         super().__init__(
-            f"source {source!r} of stream {stream!r} was revoked; an administrator may reinstate it"
+            f"source {source!r} of stream {stream!r} was revoked; an administrator can reinstate it"
         )
 
 
@@ -417,7 +416,7 @@ class StaleTokenError(ServiceError):
 
     def __init__(self, stream: str) -> None:
         super().__init__(
-            f"the token is of another stream of the name {stream!r}, which was deleted since"
+            f"the token belongs to an earlier stream named {stream!r}, which was deleted since"
         )
 
 
@@ -426,7 +425,7 @@ class TokenBeyondError(ServiceError):
 
     def __init__(self, token: str, last: int) -> None:
         super().__init__(
-            f"the token {token!r} is of no post: the last row of the journal is {last}",
+            f"the token {token!r} belongs to no post: the last row in the journal is {last}",
             [Fault(field="after", reason="of no post", value=token, expected=f"at most {last}")],
         )
 
@@ -435,7 +434,10 @@ class BusyError(ServiceError):
     """Too much waits to be written or merged."""
 
     def __init__(self) -> None:
-        super().__init__("too much waits to be written; nothing was taken, send it again later")
+        super().__init__(
+            "too many posts wait to be written; the server stored nothing, send the "
+            "request again later"
+        )
 
 
 class IngestBusyError(ServiceError):
@@ -446,14 +448,18 @@ class ClosingError(ServiceError):
     """This process is about to end."""
 
     def __init__(self) -> None:
-        super().__init__("this server is stopping; nothing was taken, send it again")
+        super().__init__(
+            "this server is stopping; the server stored nothing, send the request again"
+        )
 
 
 class NotCaughtUpError(ServiceError):
     """This process has not read a token's post."""
 
     def __init__(self, token: str) -> None:
-        super().__init__(f"the post of token {token!r} has not arrived here in time; ask again")
+        super().__init__(
+            f"the post of token {token!r} did not arrive here in time; repeat the query"
+        )
 
 
 class InvalidRequestError(ServiceError):
@@ -483,7 +489,7 @@ class TooManyMonitorsError(ServiceError):
     """There is no capacity for one more monitor. ``where`` names the place."""
 
     def __init__(self, where: str, monitors: int, most: int) -> None:
-        super().__init__(f"{where} {monitors} monitors; there may be {most}")
+        super().__init__(f"{where} {monitors} monitors; expected at most {most}")
 
 
 class UnknownQuestionError(ServiceError):
@@ -497,7 +503,7 @@ class TooManyQuestionsError(ServiceError):
     """There is no capacity for one more configured query. ``where`` names the place."""
 
     def __init__(self, where: str, questions: int, most: int) -> None:
-        super().__init__(f"{where} {questions} configured questions; there may be {most}")
+        super().__init__(f"{where} {questions} saved queries; expected at most {most}")
 
 
 class UnknownFunctionError(ServiceError):
@@ -511,7 +517,7 @@ class TooManyFunctionsError(ServiceError):
     """There is no capacity for one more function. ``where`` names the place."""
 
     def __init__(self, where: str, functions: int, most: int) -> None:
-        super().__init__(f"{where} {functions} functions; there may be {most}")
+        super().__init__(f"{where} {functions} functions; expected at most {most}")
 
 
 class UnknownListError(ServiceError):
@@ -525,7 +531,7 @@ class TooManyListsError(ServiceError):
     """There is no capacity for one more top-k list. ``where`` names the place."""
 
     def __init__(self, where: str, lists: int, most: int) -> None:
-        super().__init__(f"{where} {lists} top-k lists; there may be {most}")
+        super().__init__(f"{where} {lists} top-k lists; expected at most {most}")
 
 
 class ForeignSiteError(ServiceError):
@@ -533,9 +539,9 @@ class ForeignSiteError(ServiceError):
 
     def __init__(self, name: str, source: str, sites: int, most: int | None) -> None:
         super().__init__(
-            f"source {source!r} is none of the {sites} sites of list {name!r}"
-            + ("" if most is None else f", which says not which and takes {most} at most"),
-            [Fault(field="source", reason="no site of the list", value=source)],
+            f"source {source!r} is not one of the {sites} sources of list {name!r}"
+            + ("" if most is None else f", which accepts any source, {most} at most"),
+            [Fault(field="source", reason="not a source of the list", value=source)],
         )
 
 
@@ -550,7 +556,7 @@ class KeyChangedError(ServiceError):
     """A key was changed by another request while this one was to change it."""
 
     def __init__(self, prefix: str) -> None:
-        super().__init__(f"key {prefix!r} was changed or revoked by another request meanwhile")
+        super().__init__(f"key {prefix!r} was changed or revoked by another request")
 
 
 def differences(fields: Mapping[str, tuple[Any, Any]], reason: str) -> list[Fault]:

@@ -34,12 +34,12 @@ class Origin:
         if len(url) > LONGEST_URL:
             raise ValueError(f"has {len(url)} characters; expected at most {LONGEST_URL}")
         if _PRINTABLE.fullmatch(url) is None:
-            raise ValueError("has characters beyond the printable ones of ASCII")
+            raise ValueError("has characters that are not printable ASCII")
         parts = urlsplit(url)
         if parts.scheme not in _PORTS or not parts.hostname:
-            raise ValueError("is none of https://HOST/... and http://HOST/...")
+            raise ValueError("is not https://HOST/... or http://HOST/...")
         if "@" in parts.netloc or "#" in url or "\\" in url:
-            raise ValueError("has a user, a fragment or a backslash; expected none")
+            raise ValueError("has a user, a fragment or a backslash; expected none of these")
         return cls(parts.scheme, parts.hostname.rstrip("."), parts.port or _PORTS[parts.scheme])
 
     def __str__(self) -> str:

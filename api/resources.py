@@ -296,34 +296,33 @@ def parts(limits: Limits) -> Iterator[Part]:
     others = (limits.workers - 1) * 2 * limits.max_inflight_rows
     yield Part(
         "rows of other workers",
-        "what each admits before it reads of the others: twice `max_inflight_rows`",
+        "rows that each admits before it reads commits of the others: twice `max_inflight_rows`",
         others * RESIDENT_BYTES,
     )
     alone = limits.max_post_rows + limits.max_sketch_rows
     yield Part(
         "rows in flight",
-        "`max_inflight_rows`, or one request of `max_post_rows` beside `max_sketch_rows`",
+        "`max_inflight_rows`, or one request with `max_post_rows` and a sketch with "
+        "`max_sketch_rows`",
         max(limits.max_inflight_rows, alone) * DECODING_BYTES,
     )
     waiting = limits.max_inflight_rows + OWN_ROWS
-    yield Part(
-        "rows to be merged", "journaled: as many as may be in flight", waiting * WAITING_BYTES
-    )
+    yield Part("rows to be merged", "as many as rows in flight", waiting * WAITING_BYTES)
     # One thread more merges, and reads no bodies.
     merging = limits.max_sketch_rows + limits.max_post_rows + (threads + 1) * LARGE_ROWS
     yield Part(
         "merging",
-        f"one sketch of `max_sketch_rows` at a time, and {LARGE_ROWS} rows for each thread",
+        f"one sketch with `max_sketch_rows` at a time, and {LARGE_ROWS} rows for each thread",
         merging * MERGING_BYTES,
     )
     read = max(limits.max_read_rows, 2 * limits.max_sketch_rows)
     read += limits.max_read_rows // 4
     yield Part(
-        "snapshots and answers", "`max_read_rows`, and a quarter in reserve", read * READ_BYTES
+        "snapshots and results", "`max_read_rows`, and a quarter in reserve", read * READ_BYTES
     )
     yield Part(
         "bodies",
-        "twice `max_inflight_bytes`, and `queue_bytes` with one body more",
+        "twice `max_inflight_bytes`, `queue_bytes`, and one body",
         2 * limits.max_inflight_bytes + limits.queue_bytes + limits.max_inflated_bytes,
     )
     yield Part("responses", "`max_response_bytes`", limits.max_response_bytes)
@@ -334,18 +333,18 @@ def parts(limits: Limits) -> Iterator[Part]:
     )
     yield Part(
         "names of series",
-        f"texts of {LONG_UNDER_WAY} bodies of time series that are half read, and plans that stay",
+        f"texts of {LONG_UNDER_WAY} time series bodies in progress, and stored plans",
         LONG_UNDER_WAY * MOST_TEXT_BYTES + MOST_PLAN_BYTES,
     )
     if limits.is_relay:
         waiting = limits.upstream_queue_rows * WAITING_BYTES
         yield Part(
-            "rows to be passed on",
+            "rows to be forwarded",
             "`upstream_queue_rows`, and one sketch of `max_sketch_rows` that is sent",
             waiting + limits.max_sketch_rows * DECODING_BYTES,
         )
     fixed = JOURNAL_BYTES + ANSWERS_BYTES + COUNTING_BYTES + TABLES_BYTES
-    yield Part("journal, counts, answers and tables that are kept", "constants", fixed)
+    yield Part("journal, counts, results and tables in memory", "constants", fixed)
 
 
 def bound_bytes(limits: Limits) -> int:

@@ -407,8 +407,8 @@ class HashedStream(Stream):
         if self.bind_keys and not self.secret_ids:
             raise PydanticCustomError(
                 "keys_not_secret",
-                "bind_keys is true and secret_ids is not: whoever can compute the ids of another "
-                "source can post sketches of them",
+                "bind_keys is true and secret_ids is not: any program that can compute another "
+                "source's ids can post sketches with them",
             )
         return self
 

@@ -424,7 +424,7 @@ def _refusal(error: ValidationError) -> SettingsError:
     name = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
         return SettingsError(
-            name, f"is no setting; expected one of {', '.join(Settings.model_fields)}"
+            name, f"is not a setting; expected one of {', '.join(Settings.model_fields)}"
         )
     return SettingsError(name, f"is {first['input']!r}; expected {_expected(name)}")
 

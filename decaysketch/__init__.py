@@ -18,9 +18,9 @@ try:
     from decaysketch.core import _native as _native
 except ImportError as missing:
     raise ImportError(
-        f"the kernels of decaysketch are not in {__path__[0]} ({missing}). Python started in a "
-        "checkout takes that in place of what is installed: build them, pip install -e . (or make "
-        "setup)"
+        f"the kernels of decaysketch are not in {__path__[0]} ({missing}). Python in a checkout "
+        "imports the checkout instead of the installed package: build the kernels with pip "
+        "install -e . (or make setup)"
     ) from missing
 
 from decaysketch import asyncwindow, decay, families

@@ -173,7 +173,7 @@ class Statistics:
     def _ask(self, what: str, question: str, **arguments: Any) -> Any:
         if question not in self.questions:
             raise ParameterError(
-                f"{what} is read from the question {question!r}; this sketch answers "
+                f"{what} needs the query {question!r}; this sketch supports "
                 f"{', '.join(sorted(self.questions))}"
             )
         return self.view.ask(question, confidence=self.confidence, **arguments)

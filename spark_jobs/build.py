@@ -78,9 +78,9 @@ class Filter(NamedTuple):
 
     since: Annotated[
         str | None,
-        typer.Option(help="Take rows from this time on: a date, or an integer in --time-unit."),
+        typer.Option(help="Use rows from this time: a date, or an integer in --time-unit."),
     ] = None
-    until: Annotated[str | None, typer.Option(help="Take rows before this time.")] = None
+    until: Annotated[str | None, typer.Option(help="Use rows before this time.")] = None
     where: Annotated[
         str | None, typer.Option(help="Take rows like \"valid = true and site != 'x'\".")
     ] = None
@@ -92,7 +92,7 @@ class Source(NamedTuple):
 
     format: Annotated[
         str | None,
-        typer.Option(help="parquet, csv or json (one object a line); by suffix if not given."),
+        typer.Option(help="parquet, csv or json (one object a line). Default: by suffix."),
     ] = None
     schema: Annotated[
         str | None,
@@ -121,17 +121,18 @@ class Output(NamedTuple):
     quarantine: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for rows that are refused, with the reason; else one ends the job."
+            help="Folder for rejected rows, with the reason. Without it, a rejected row ends the "
+            "job."
         ),
     ] = None
     apart: Annotated[
-        bool, typer.Option("--apart", help="Keep the entries of LOG apart, for rebuild.")
+        bool, typer.Option("--apart", help="Store the parts of LOG separately, for rebuild.")
     ] = False
     fingerprint: Annotated[
         str,
-        typer.Option(help="How rebuild notices a change: stat (size and time), or content."),
+        typer.Option(help="How rebuild detects a change: stat (size and time), or content."),
     ] = FINGERPRINTS[0]
-    count_copies: Annotated[bool, typer.Option(help="Say how many deliveries were copies.")] = True
+    count_copies: Annotated[bool, typer.Option(help="Report the number of duplicates.")] = True
     overwrite: Overwrite = False
     as_json: AsJson = False
 
@@ -150,15 +151,15 @@ class Clock(NamedTuple):
     now: Annotated[
         int | None,
         typer.Option(
-            help="A time to tell sketches that have a clock, in --time-unit: what no "
-            "query from then on can see is forgotten. Not told if not given."
+            help="Time for sketches with a clock, in --time-unit: rows that no later query can "
+            "see are dropped. Default: none."
         ),
     ] = None
     epoch: Annotated[
         int,
         typer.Option(
-            help="Where keys are counted by site: another one for each log whose sketches will be "
-            "merged with those of others. Each part of one that is kept --apart has one of its own."
+            help="If keys are counted by source: another number for each log whose sketches you "
+            "merge with others. Each part that is stored --apart has its own."
         ),
     ] = 0
 
@@ -183,7 +184,7 @@ def main(
     with reporting_errors():
         options = source.text_options()
         if has_secret(log):
-            raise CommandError("LOG has a secret in it, which the table would keep and show")
+            raise CommandError("LOG contains a secret, and the table would store and show it")
         first = _first(log, source, columns, names(by))
         numerals = numerals_from(columns, first)
         recipe = recipe_from_rows(
@@ -268,14 +269,14 @@ def _details(said: dict[str, Any]) -> list[str]:
     if odd:
         lines.append(", ".join(odd))
     if said["held"] is not None:
-        lines.append(f"{said['held']:,} observations held; {_copies(said)}")
+        lines.append(f"{said['held']:,} observations stored; {_copies(said)}")
     if said.get("newest") is not None:
         lines.append(f"times {span(said['time_unit'], said['oldest'], said['newest'])}")
     lines += [f"warning: {each}" for each in said.get("warnings", ())]
     if said["filtered"]:
         lines.append(f"{said['filtered']:,} rows filtered out")
     if said["refused"]:
-        lines.append(f"{said['refused']:,} rows refused: {said['build']['quarantine']}")
+        lines.append(f"{said['refused']:,} rows rejected: {said['build']['quarantine']}")
     return lines
 
 
@@ -283,7 +284,7 @@ def _copies(said: dict[str, Any]) -> str:
     if not said["copies_exact"]:
         return "the number of duplicates is not known, because observations are estimated"
     if said["copies"] is None:
-        return "how many deliveries were duplicates is not known"
+        return "the number of duplicates is not known"
     part = " in the same part of the log" if said["build"]["apart"] else ""
     return f"{said['copies']:,} deliveries were duplicates of others with the same key{part}"
 

@@ -203,7 +203,7 @@ def renamed(
 def main(
     table: Annotated[Path, typer.Argument(help="A table that build, merge or a stream wrote.")],
     out: Annotated[
-        Path | None, typer.Option(help="Folder of another table; the same one if not given.")
+        Path | None, typer.Option(help="Folder of another table; the same one by default.")
     ] = None,
     truncate: Annotated[
         list[str] | None, typer.Option(help="COLUMN:TO[:NAME], such as hour:day; repeatable.")
@@ -222,7 +222,9 @@ def main(
         if out is not None:
             check_free(out, overwrite)
         elif truncations or dropped:
-            raise CommandError("--truncate and --drop make another table; say where with --out")
+            raise CommandError(
+                "--truncate and --drop make another table; give its folder with --out"
+            )
         before = opened.counts["sketches"]
         with spark_session("decaysketch compact", master) as session:
             if out is not None:

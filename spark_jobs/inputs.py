@@ -55,7 +55,9 @@ def inputs(log: str, *, apart: bool = False, by: Fingerprint = "stat") -> dict[s
     """
     files = find_files(log)
     if files is None:
-        raise CommandError(f"{log} is of a file system that only Spark knows; expected another one")
+        raise CommandError(
+            f"{log} is on a file system that only Spark can read; expected another one"
+        )
     found: dict[str, list[LogFile]] = {} if apart else {"": []}
     for file in files:
         found.setdefault(file.parts[0] if apart else "", []).append(file)
@@ -91,7 +93,7 @@ def changes(
     before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Input]
 ) -> dict[str, tuple[str, str]]:
     """Return each label's change, "added", "changed" or "removed", and the evidence for it."""
-    found = {label: ("removed", "it is there no more") for label in before if label not in now}
+    found = {label: ("removed", "it no longer exists") for label in before if label not in now}
     for label, part in now.items():
         if label not in before:
             found[label] = ("added", f"{len(part.files):,} files, {human_bytes(part.size)}")

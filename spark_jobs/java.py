@@ -66,8 +66,8 @@ def find_java_home() -> Path:
         passed_over.append(f"{home} is Java {version}" if version else f"{home} does not run")
     found = f" ({'; '.join(passed_over)})" if passed_over else ""
     raise JavaNotFoundError(
-        f"Spark needs Java 17, 21 or 25 and none was found{found}. Install one and set JAVA_HOME, "
-        "or add it as a package: pip install -r requirements/java.txt"
+        f"Spark needs Java 17, 21 or 25, and none was found{found}. Install one and set "
+        "JAVA_HOME, or add it as a package: pip install -r requirements/java.txt"
     )
 
 

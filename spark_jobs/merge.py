@@ -110,7 +110,7 @@ def merge_per_key(
         if table.by != by:
             raise CommandError(
                 f"{tables[0].path} has a sketch for each {_listed(by)} and {table.path} for each "
-                f"{_listed(table.by)}; leave out --per-key to merge them into one"
+                f"{_listed(table.by)}; omit --per-key to merge them into one"
             )
     rows: list[DataFrame] = [table.stored(session) for table in filled]
     kinds = [[each.schema[name].dataType.simpleString() for name in by] for each in rows]
@@ -142,7 +142,9 @@ def _listed(names: Sequence[str]) -> str:
 
 def main(
     tables: Annotated[list[Path], typer.Argument(help="Tables that build or merge wrote.")],
-    out: Annotated[Path, typer.Option(help="File for the sketch; with --per-key a table.")],
+    out: Annotated[
+        Path, typer.Option(help="File for the sketch, or with --per-key a folder for a table.")
+    ],
     per_key: Annotated[
         bool, typer.Option("--per-key", help="Keep one sketch for each key.")
     ] = False,
@@ -160,7 +162,7 @@ def main(
         if per_key:
             check_free(out, overwrite)
         elif out.exists() and not overwrite:
-            raise CommandError(f"{out} is there already; --overwrite replaces it")
+            raise CommandError(f"{out} exists; --overwrite replaces it")
         count = sum(table.counts["sketches"] for table in opened)
         with spark_session("decaysketch merge", master) as session:
             if per_key:

@@ -14,8 +14,10 @@ from decaysketch.spark.tables import SketchTable
 
 __all__ = ["Master", "Overwrite", "check_free", "open_table", "replaced_since", "run"]
 
-Master = Annotated[str, typer.Option(help="Where Spark runs: local[N], or a cluster's address.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run wrote.")]
+Master = Annotated[str, typer.Option(help="Spark master: local[N], or a cluster's address.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the output of an earlier run.")
+]
 
 
 def run(program: Callable[..., None]) -> None:
@@ -35,7 +37,7 @@ def check_free(out: Path, overwrite: bool) -> None:
     """
     refuse_uri(out)
     if SketchTable.exists(out) and not overwrite:
-        raise CommandError(f"{out} holds sketches already; --overwrite replaces them")
+        raise CommandError(f"{out} already contains sketches; --overwrite replaces them")
 
 
 def replaced_since(before: Sequence[Mapping[str, int]], after: Mapping[str, int]) -> list[str]:

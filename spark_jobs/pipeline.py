@@ -119,7 +119,7 @@ def rebuild(session: SparkSession, table: SketchTable, *, everything: bool = Fal
     started = time.monotonic()
     said = table.summary
     if "build" not in said:
-        raise CommandError(f"{table.path} does not say what it was built from; build it anew")
+        raise CommandError(f"{table.path} does not name its log; build it again")
     spec = BuildSpec.from_dict(said["build"])
     found = inputs(spec.log, apart=spec.apart, by=spec.fingerprint)
     done = changes(table.fingerprints, found)

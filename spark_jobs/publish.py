@@ -140,7 +140,7 @@ def publish(
                 receipt = poster.post(source, blobs)
         except PostRefusedError as fault:
             if fault.kind == _REVOKED:
-                problem = f"{fault}; --reinstate admits it again"
+                problem = f"{fault}; --reinstate accepts it again"
                 return Published(source, None, problem=problem)
             if fault.status in _OF_THE_CALLER:
                 raise
@@ -204,24 +204,31 @@ def main(
     url: Annotated[str, typer.Option(help="The aggregator, such as http://localhost:8000.")],
     stream: Annotated[str, typer.Option(help="The stream to post to.")],
     create: Annotated[
-        bool, typer.Option(help="Create the stream, with the table's parameters, if need be.")
+        bool,
+        typer.Option(help="Create the stream with the table's parameters if it does not exist."),
     ] = True,
     source_by: Annotated[
-        str | None, typer.Option(help="Key columns that name a source; all if not given.")
+        str | None, typer.Option(help="Key columns that name a source. Default: all.")
     ] = None,
     verify: Annotated[
-        bool, typer.Option(help="Compare what the aggregator holds with what was posted.")
+        bool, typer.Option(help="Compare the aggregator's content with the posted sketches.")
     ] = True,
     replacing: Annotated[
         bool,
-        typer.Option("--replace", help="Empty sources that hold more, and post them again."),
+        typer.Option(
+            "--replace", help="Empty sources with more rows than were posted, and post them again."
+        ),
     ] = False,
     reinstating: Annotated[
         bool,
-        typer.Option("--reinstate", help="Admit revoked sources again, by a key of role admin."),
+        typer.Option(
+            "--reinstate", help="Reinstate revoked sources, with a key of the role admin."
+        ),
     ] = False,
-    concurrency: Annotated[int, typer.Option(min=1, max=64, help="Requests at a time.")] = 8,
-    attempts: Annotated[int, typer.Option(min=1, help="Tries for each request.")] = 6,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=64, help="Number of parallel requests.")
+    ] = 8,
+    attempts: Annotated[int, typer.Option(min=1, help="Number of tries for each request.")] = 6,
     timeout_s: TimeoutS = 60.0,
     api_key_file: ApiKeyFile = None,
     ca_file: CaFile = None,
@@ -233,7 +240,7 @@ def main(
     with reporting_errors():
         started = time.monotonic()
         if replacing and not verify:
-            raise CommandError("--replace has no use beside --no-verify")
+            raise CommandError("--replace cannot be combined with --no-verify")
         opened = open_table(table)
         sources = sources_of(opened, None if source_by is None else names(source_by))
         with api_client(url, api_key_file, timeout_s, ca_file) as client:
@@ -298,8 +305,8 @@ def _tell(stream: str, published: Sequence[Published], seconds: float, as_json: 
     )
     if any(each.held is not None for each in published):
         report.print(
-            f"the aggregator holds exactly what was posted of {content['equal']:,} sources, more "
-            f"of {len(listed['more']):,}, less of {len(listed['missing']):,}",
+            f"the aggregator has exactly the posted rows of {content['equal']:,} sources, more of "
+            f"{len(listed['more']):,}, less of {len(listed['missing']):,}",
             soft_wrap=True,
         )
 

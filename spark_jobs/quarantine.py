@@ -35,9 +35,9 @@ def check_quarantine(place: Path, overwrite: bool) -> None:
         return
     found = [entry.name for entry in place.iterdir()] if place.is_dir() else [""]
     if not all(_OURS.fullmatch(name) for name in found):
-        raise CommandError(f"{place} is there already and not a quarantine")
+        raise CommandError(f"{place} exists and is not a quarantine")
     if found and not overwrite:
-        raise CommandError(f"{place} holds a quarantine already; --overwrite replaces it")
+        raise CommandError(f"{place} already contains a quarantine; --overwrite replaces it")
 
 
 def replace_quarantine(place: Path, label: str, refusals: DataFrame | None) -> None:

@@ -36,7 +36,7 @@ _SHOWN = 20  # inputs in the report
 def main(
     table: Annotated[Path, typer.Argument(help="A table that build wrote.")],
     everything: Annotated[
-        bool, typer.Option("--all", help="Also what has not changed: a correction run.")
+        bool, typer.Option("--all", help="Build unchanged inputs, too, as a correction.")
     ] = False,
     id_key_file: IdKeyFile = None,
     as_json: AsJson = False,
@@ -79,9 +79,9 @@ def _tell(rebuilt: Rebuilt, as_json: bool) -> None:
             rows.add_row(f"and {len(rebuilt.done) - _SHOWN:,} more", "", "")
         report.print(rows)
     report.print(
-        f"{len(rebuilt.done):,} inputs done, {rebuilt.kept:,} left as they were; "
-        f"{said['sketches']:,} sketches ({human_bytes(said['sketch_bytes'])}) in "
-        f"{rebuilt.table.path}, version {rebuilt.table.version}, {rebuilt.seconds:.1f} s",
+        f"{len(rebuilt.done):,} inputs done, {rebuilt.kept:,} unchanged; {said['sketches']:,} "
+        f"sketches ({human_bytes(said['sketch_bytes'])}) in {rebuilt.table.path}, version "
+        f"{rebuilt.table.version}, {rebuilt.seconds:.1f} s",
         soft_wrap=True,
     )
 

@@ -93,7 +93,7 @@ class BuildSpec:
             return cls(**{**form, "mapping": mapping, "by": tuple(form["by"])})
         except (TypeError, KeyError, ParameterError) as fault:
             raise CommandError(
-                f"the table was built in a way that this release does not know: {fault}"
+                f"the table was built with options that this release does not know: {fault}"
             ) from None
 
 
@@ -122,5 +122,5 @@ def time_in_units(option: str, text: str | None, unit: str) -> int | None:
     microseconds = (zoned - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     units, rest = divmod(microseconds * 1000, NANOSECONDS[unit])
     if rest:
-        raise CommandError(f"{option} is {text!r}, which is no whole number of {unit!r}")
+        raise CommandError(f"{option} is {text!r}, which is not an integer of {unit!r}")
     return units

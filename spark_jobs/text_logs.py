@@ -131,11 +131,13 @@ def _reader(path: str, dialect: Dialect) -> dict[str, str]:
     above = dialect.above
     if any(line.strip() and not line.lstrip().startswith("#") for line in above):
         raise CommandError(
-            f"{path} has its heading in line {len(above) + 1}, and Spark expects it first: remove "
-            "the lines above it, or begin them with #"
+            f"{path} has its heading in line {len(above) + 1}, and Spark expects it in the first "
+            "line: remove the lines above it, or begin them with #"
         )
     if dialect.encoding == "cp1252" and any(ord(each) > 255 for each in dialect.head):
-        raise CommandError(f"{path} is of Windows-1252, which Spark does not read; convert it")
+        raise CommandError(
+            f"{path} is encoded in Windows-1252, which Spark cannot read; convert it"
+        )
     encoding = _ENCODINGS.get(dialect.encoding, dialect.encoding)
     checked = dialect.exact and dialect.encoding != "utf-8-sig"  # the headings of all files
     found = {"sep": dialect.separator, "encoding": encoding}

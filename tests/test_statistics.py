@@ -106,7 +106,7 @@ def test_every_family_says_what_it_can_and_names_what_it_cannot(name: str) -> No
         if {"count", "key_total"} & set(questions):
             assert found.rows().value > 0
         else:
-            with pytest.raises(ParameterError, match="rows is read from the question 'count'"):
+            with pytest.raises(ParameterError, match="rows needs the query 'count'"):
                 found.rows()
         asked = {
             "total": lambda found=found: found.where("v > 1"),
@@ -116,7 +116,7 @@ def test_every_family_says_what_it_can_and_names_what_it_cannot(name: str) -> No
             if question in questions:
                 assert ask().rows.value >= 0
             else:
-                with pytest.raises(ParameterError, match="this sketch answers "):
+                with pytest.raises(ParameterError, match="this sketch supports "):
                     ask()
 
 

@@ -26,9 +26,13 @@ async def start(settings: Settings, store: SqlKeyStore) -> KeyCache:
     minted = bool(await store.all())
     required = settings.requires_keys or (settings.auth is None and minted)
     if required and not minted:
-        _log.warning("there is no key yet, and every request needs one: `python -m api keys mint`")
+        _log.warning(
+            "every request needs a key, and there is none yet: create one with `python "
+            "-m api keys mint`"
+        )
     if not required:
         _log.warning(
-            "no key is asked for: whoever reaches %s can read, post and delete", settings.host
+            "requests need no key: anybody who can connect to %s can read, post and delete",
+            settings.host,
         )
     return KeyCache(store, required=required)

@@ -185,20 +185,22 @@ def mint(
     scope = tuple(scope)
     if len(scope) > SCOPE_ENTRIES:
         raise KeyFieldError(
-            "scope", len(scope), f"has {len(scope)} entries; at most {SCOPE_ENTRIES} are"
+            "scope", len(scope), f"has {len(scope)} entries; expected at most {SCOPE_ENTRIES}"
         )
     for entry in scope:
         if not re.fullmatch(SCOPE_ENTRY, entry):
-            raise KeyFieldError("scope", entry, f"{entry!r} is no name of a stream and no glob")
+            raise KeyFieldError("scope", entry, f"{entry!r} is not a stream name or glob")
     if len(label) > LABEL_LENGTH:
         raise KeyFieldError(
-            "label", label, f"has {len(label)} characters; at most {LABEL_LENGTH} are taken"
+            "label", label, f"has {len(label)} characters; expected at most {LABEL_LENGTH}"
         )
     if not re.fullmatch(LABEL, label):
         raise KeyFieldError("label", label, f"{label!r} has control characters")
     if role is Role.ADMIN and max_streams is not None:
         raise KeyFieldError(
-            "max_streams", max_streams, "is not for role admin, which can make other keys"
+            "max_streams",
+            max_streams,
+            "is not allowed for the role admin, which can create other keys",
         )
     prefix = "".join(secrets.choice(_ALPHABET) for _ in range(8))
     token = _token(prefix)
@@ -374,7 +376,7 @@ class KeyCache:
             if self._was_just_tried():
                 if self._is_fresh_enough():
                     return
-                raise StorageError("the keys could not be read a moment ago")
+                raise StorageError("reading the keys has just failed")
             try:
                 await self._read()
             except StorageError as error:

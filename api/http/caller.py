@@ -234,9 +234,13 @@ class Requires(SecurityBase):
         if caller is None:
             raise UnauthenticatedError(request.url.path)
         if not caller.role.includes(self.role):
-            raise ForbiddenError(f"this key has role {caller.role}; this needs {self.role}")
+            raise ForbiddenError(
+                f"this key has the role {caller.role}; the request needs the role {self.role}"
+            )
         if self.every_stream and not caller.sees_all:
-            raise ForbiddenError("this tells of every stream; the scope of this key is smaller")
+            raise ForbiddenError(
+                "the response would contain every stream; the scope of this key is smaller"
+            )
         check_scope(caller, await self._named(request))
         return caller
 
@@ -285,8 +289,8 @@ def check_creation(caller: Caller, aggregator: Aggregator, names: Iterable[str])
     had = len(aggregator.streams_of(caller))
     if had + new > caller.max_streams:
         raise TooManyStreamsError(
-            f"the scope of this key has {had} streams, and this is {new} more; it may have "
-            f"{caller.max_streams}"
+            f"the scope of this key has {had} streams, and this request adds {new}; expected at "
+            f"most {caller.max_streams}"
         )
 
 
@@ -352,6 +356,6 @@ class UnauthenticatedError(HTTPException):
             shown = "Authorization: Token ds_..., or as the password"
         super().__init__(
             HTTPStatus.UNAUTHORIZED,
-            f"this needs a key that is valid: {shown}",
+            f"the request needs a valid key: {shown}",
             {"WWW-Authenticate": "Bearer"},
         )

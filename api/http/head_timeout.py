@@ -86,7 +86,9 @@ class TimedProtocol(HttpToolsProtocol):
         if self._awaits_head and (self._head_begun or not self._request_ended):
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-                self.send_400_response(f"The head of a request has at most {MAX_HEAD_BYTES} bytes.")
+                self.send_400_response(
+                    f"The request head is too long; expected at most {MAX_HEAD_BYTES} bytes."
+                )
             elif self._head_timer is None:
                 self._start_timer()
 

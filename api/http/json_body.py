@@ -61,7 +61,7 @@ class TooManyPartsError(HTTPException):
     def __init__(self, found: int, most: int) -> None:
         super().__init__(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"the body has {found} brackets and commas; at most {most} are read",
+            f"the body has {found} brackets and commas; expected at most {most}",
         )
 
 
@@ -89,7 +89,7 @@ def parse(text: bytes, most_parts: int = MOST_PARTS) -> Any:
     except UnicodeDecodeError as error:
         raise json.JSONDecodeError("not UTF-8", "", error.start) from None
     except (RecursionError, ValueError):
-        raise json.JSONDecodeError("too deep, or a number too long", "", 0) from None
+        raise json.JSONDecodeError("too deeply nested, or a number is too long", "", 0) from None
 
 
 def not_json(error: json.JSONDecodeError) -> RequestValidationError:

@@ -223,7 +223,7 @@ class Entrance:
             name = headers.get("host", "")
             if not _is_local(_PORT.sub("", name)):
                 raise HTTPException(
-                    HTTPStatus.MISDIRECTED_REQUEST, f"this server is not called {name[:100]!r}"
+                    HTTPStatus.MISDIRECTED_REQUEST, f"this server has no name {name[:100]!r}"
                 )
         if says_nothing(scope["headers"]):
             return
@@ -231,8 +231,8 @@ class Entrance:
             if not self._said_proxied:
                 self._said_proxied = True
                 _log.warning(
-                    "a proxy in front (header %r) and no key asked for: what it hands on is "
-                    "refused; set DECAYSKETCH_AUTH=keys",
+                    "requests come through a proxy (header %r), and the server requires no keys, "
+                    "so it rejects them; set DECAYSKETCH_AUTH=keys",
                     header[:100],
                 )
             raise refusals.ProxiedError(header)

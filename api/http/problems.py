@@ -80,20 +80,22 @@ class _Kind(NamedTuple):
 
 
 _UNWRITTEN = (
-    "the journal could not be read or written; nothing was acknowledged, and the same request may "
-    "be sent again"
+    "the journal could not be read or written; nothing was acknowledged, send the same request "
+    "again"
 )
 
 # The table. The first class of an exception's own line of ancestors that is here decides.
 TABLE: dict[type[Exception], _Kind] = {
-    errors.ObservationsOnlyError: _Kind(403, "observations-only", "The stream takes no sketches"),
-    errors.MapsKeptError: _Kind(403, "maps-kept", "The maps of a stream are its admin's"),
-    refusals.ForeignPageError: _Kind(403, "foreign-page", "A page of another site may not ask"),
+    errors.ObservationsOnlyError: _Kind(403, "observations-only", "The stream accepts no sketches"),
+    errors.MapsKeptError: _Kind(403, "maps-kept", "Only an admin key can change mappings"),
+    refusals.ForeignPageError: _Kind(
+        403, "foreign-page", "Pages of other sites may not send requests"
+    ),
     refusals.ProxiedError: _Kind(403, "behind-a-proxy", "Behind a proxy this server needs keys"),
     errors.RevokedSourceError: _Kind(403, "revoked-source", "The source was revoked"),
     errors.UnknownStreamError: _Kind(404, "unknown-stream", "No such stream"),
     errors.UnknownMonitorError: _Kind(404, "unknown-monitor", "No such monitor"),
-    errors.UnknownQuestionError: _Kind(404, "unknown-question", "No such configured question"),
+    errors.UnknownQuestionError: _Kind(404, "unknown-question", "No such saved query"),
     errors.UnknownFunctionError: _Kind(404, "unknown-function", "No such function"),
     errors.UnknownListError: _Kind(404, "unknown-list", "No such top-k list"),
     errors.UnknownKeyError: _Kind(404, "unknown-key", "No such key"),
@@ -115,69 +117,69 @@ TABLE: dict[type[Exception], _Kind] = {
         409, "capacity-too-small", "The sketch is coarser than the stream"
     ),
     errors.IntervalConflictError: _Kind(
-        409, "interval-conflict", "Numbers of this source came before"
+        409, "interval-conflict", "Numbers of this source are already used"
     ),
     errors.StreamConflictError: _Kind(
         409, "stream-exists", "The stream exists with other parameters"
     ),
-    errors.StaleTokenError: _Kind(409, "stale-token", "The token is of a stream that is no more"),
+    errors.StaleTokenError: _Kind(409, "stale-token", "The token belongs to a deleted stream"),
     errors.TokenBeyondError: _Kind(409, "unknown-token", "The journal has no such post"),
-    errors.TooManyStreamsError: _Kind(409, "too-many-streams", "No room for another stream"),
+    errors.TooManyStreamsError: _Kind(409, "too-many-streams", "No capacity for another stream"),
     errors.TooManyStandingError: _Kind(
-        409, "too-many-withdrawals", "No room for another standing withdrawal"
+        409, "too-many-withdrawals", "No capacity for another standing withdrawal"
     ),
-    errors.TooManyMonitorsError: _Kind(409, "too-many-monitors", "No room for another monitor"),
+    errors.TooManyMonitorsError: _Kind(409, "too-many-monitors", "No capacity for another monitor"),
     errors.TooManyQuestionsError: _Kind(
-        409, "too-many-questions", "No room for another configured question"
+        409, "too-many-questions", "No capacity for another saved query"
     ),
-    errors.TooManyFunctionsError: _Kind(409, "too-many-functions", "No room for another function"),
-    errors.TooManyListsError: _Kind(409, "too-many-lists", "No room for another top-k list"),
-    errors.ForeignSiteError: _Kind(409, "foreign-site", "The source is no site of the list"),
-    errors.KeyChangedError: _Kind(409, "key-changed", "The key was changed meanwhile"),
+    errors.TooManyFunctionsError: _Kind(
+        409, "too-many-functions", "No capacity for another function"
+    ),
+    errors.TooManyListsError: _Kind(409, "too-many-lists", "No capacity for another top-k list"),
+    errors.ForeignSiteError: _Kind(409, "foreign-site", "The source is not a source of the list"),
+    errors.KeyChangedError: _Kind(409, "key-changed", "Another request changed the key"),
     errors.TooManyRowsError: _Kind(413, "too-many-rows", "Too many observations"),
     refusals.UnsupportedMediaTypeError: _Kind(
-        415, "unsupported-media-type", "Not a body this route takes"
+        415, "unsupported-media-type", "The route does not accept this body"
     ),
-    library.CorruptSketchError: _Kind(422, "corrupt-sketch", "The body is not a sound sketch"),
+    library.CorruptSketchError: _Kind(422, "corrupt-sketch", "The body is not a valid sketch"),
     errors.ClockAheadError: _Kind(422, "clock-ahead", "Times lie in the future"),
     library.ParameterError: _Kind(422, "invalid-parameter", "A parameter is outside its domain"),
     library.UnanswerableQueryError: _Kind(
-        422, "unanswerable-query", "The sketch cannot answer this"
+        422, "unanswerable-query", "The sketch cannot compute this query"
     ),
     errors.UnanswerableQueriesError: _Kind(
-        422, "unanswerable-query", "The sketch cannot answer this"
+        422, "unanswerable-query", "The sketch cannot compute this query"
     ),
     errors.UnsupportedAggregateError: _Kind(
-        422, "unsupported-aggregate", "The family of the stream does not answer this"
+        422, "unsupported-aggregate", "The stream's family does not support this query"
     ),
-    library.DecaySketchError: _Kind(422, "refused", "The library refuses the request"),
+    library.DecaySketchError: _Kind(422, "refused", "The library rejects the request"),
     RequestValidationError: _Kind(422, "invalid-request", "The request is malformed"),
     errors.InvalidRequestError: _Kind(422, "invalid-request", "The request is malformed"),
-    errors.NothingTakenError: _Kind(422, "nothing-taken", "Every observation was refused"),
-    errors.ClockEarlyError: _Kind(
-        429, "clock-ahead", "The clock of the sketch is ahead of its time"
-    ),
-    errors.RowsInFlightError: _Kind(429, "rows-in-flight", "Too many rows are being taken"),
-    errors.RowsAskedError: _Kind(429, "rows-asked", "Too many rows are being looked at"),
-    errors.TooMuchAskedError: _Kind(429, "too-much-asked", "Too much is being worked at"),
-    errors.BusyError: _Kind(429, "busy", "Too much waits to be written"),
-    errors.IngestBusyError: _Kind(503, "busy", "Too much waits to be written"),
+    errors.NothingTakenError: _Kind(422, "nothing-taken", "Every observation was rejected"),
+    errors.ClockEarlyError: _Kind(429, "clock-ahead", "The sketch's clock is too far ahead"),
+    errors.RowsInFlightError: _Kind(429, "rows-in-flight", "Too many rows are in progress"),
+    errors.RowsAskedError: _Kind(429, "rows-asked", "Too many rows are being read"),
+    errors.TooMuchAskedError: _Kind(429, "too-much-asked", "Too many requests are running"),
+    errors.BusyError: _Kind(429, "busy", "Too many posts wait to be written"),
+    errors.IngestBusyError: _Kind(503, "busy", "Too many posts wait to be written"),
     errors.ClosingError: _Kind(503, "stopping", "The server is stopping"),
     errors.NotCaughtUpError: _Kind(503, "not-caught-up", "The post has not arrived here yet"),
     ReplayError: _Kind(
         503,
         "journal-unreadable",
         "The journal cannot be read",
-        "the journal cannot be read; the log of the server says where",
+        "the journal cannot be read; the server's log names the place",
     ),
-    StorageError: _Kind(503, "journal-unavailable", "The journal is out of reach", _UNWRITTEN),
+    StorageError: _Kind(503, "journal-unavailable", "The journal is unreachable", _UNWRITTEN),
     sqlalchemy.exc.SQLAlchemyError: _Kind(
-        503, "journal-unavailable", "The journal is out of reach", _UNWRITTEN
+        503, "journal-unavailable", "The journal is unreachable", _UNWRITTEN
     ),
-    library.CapacityError: _Kind(507, "no-capacity", "The stream holds as much as it may"),
-    errors.NoRoomError: _Kind(507, "no-room", "No room for the rows of this post"),
-    errors.TooManySourcesError: _Kind(507, "too-many-sources", "No room for another source"),
-    errors.TooManyStrataError: _Kind(507, "too-many-strata", "No room for another stratum"),
+    library.CapacityError: _Kind(507, "no-capacity", "The stream is at its row limit"),
+    errors.NoRoomError: _Kind(507, "no-room", "No capacity for this post's rows"),
+    errors.TooManySourcesError: _Kind(507, "too-many-sources", "No capacity for another source"),
+    errors.TooManyStrataError: _Kind(507, "too-many-strata", "No capacity for another stratum"),
 }
 
 _LONGEST_WORD = 40  # that is compared with others
@@ -243,7 +245,7 @@ def answer_to(error: Exception) -> ProblemResponse:
         return plain_problem(error.status_code, str(error.detail), error.headers)
     return plain_problem(
         HTTPStatus.INTERNAL_SERVER_ERROR,
-        "the server met an error of its own; its log has the particulars",
+        "internal server error; the server's log has the details",
     )
 
 
@@ -293,7 +295,7 @@ async def _handle(request: Request, error: Exception) -> ProblemResponse:
     if getattr(request.scope.get("route"), "path", "") in _POSTS and request.method == "POST":
         _count_refusal(request, error, answer.status_code)
     elif isinstance(error, StorageError):  # of posts the journal itself says it
-        _out_of_reach.say(logging.ERROR, "a request could not be answered: %s", error)
+        _out_of_reach.say(logging.ERROR, "a request failed: %s", error)
     if answer.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         answer.headers["Allow"] = ", ".join(sorted(_methods_of(request)))
     return answer

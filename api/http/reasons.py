@@ -30,9 +30,9 @@ def _of(reason: str) -> str:
     if kind == "http" and rest.isdecimal():
         return HTTPStatus(int(rest)).phrase
     if reason == "observation-observation":
-        return "An observation that is none, or has a field that nobody knows"
+        return "An invalid observation, or one with an unknown field"
     if kind == "observation":
-        return f"An observation whose {rest} is not sound"
+        return f"An observation with an invalid {rest}"
     if kind == "message":
-        return f"A message that does not read as {rest}"
+        return f"A message that is not valid {rest}"
     return f"A {reason} that cannot be read" if reason in _PLACES else reason

@@ -51,7 +51,7 @@ class TooManyLiveClientsError(HTTPException):
         whose = "of this key " if of_key else ""
         super().__init__(
             HTTPStatus.TOO_MANY_REQUESTS,
-            f"{most} live connections {whose}are open, as many as there may be",
+            f"{most} live connections {whose}are open, the maximum",
             {"Retry-After": str(retry_s)},
         )
 
@@ -104,9 +104,9 @@ class BodiesInFlightError(HTTPException):
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(
             HTTPStatus.TOO_MANY_REQUESTS,
-            f"the bodies that are being received take too much of {limit_bytes} bytes "
-            "(max_inflight_bytes), those of this key or of all; nothing was taken, send it again "
-            "later",
+            f"request bodies in progress use up too much of {limit_bytes} bytes "
+            "(max_inflight_bytes), for this key or in total; the server stored nothing, send the "
+            "request again later",
             {"Retry-After": "1"},
         )
 
@@ -117,8 +117,8 @@ class ResponsesInFlightError(HTTPException):
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(
             HTTPStatus.TOO_MANY_REQUESTS,
-            f"responses that are not read yet take too much of {limit_bytes} bytes "
-            "(max_response_bytes), those of this key or of all; read them, then ask again",
+            f"unread responses use up {limit_bytes} bytes (max_response_bytes), for this key or "
+            "in total; read them, then repeat the request",
             {"Retry-After": "1"},
         )
 
@@ -149,7 +149,7 @@ class CorruptEncodingError(HTTPException):
 
     def __init__(self, encoding: str, reason: str) -> None:
         super().__init__(
-            HTTPStatus.UNPROCESSABLE_ENTITY, f"the body is not sound {encoding}: {reason}"
+            HTTPStatus.UNPROCESSABLE_ENTITY, f"the body is not valid {encoding}: {reason}"
         )
 
 
@@ -158,8 +158,9 @@ class ForeignPageError(ServiceError):
 
     def __init__(self, header: str, value: str) -> None:
         super().__init__(
-            f"{header} is {shortened(value)!r}: a page of another site asks, and this server, "
-            "which asks for no key, takes requests of its own page and of programs alone",
+            f"{header} is {shortened(value)!r}: the request is from a page of another site, and "
+            "without keys this server accepts requests only from its own dashboard and from "
+            "programs",
             [Fault(field=header, reason="of another site", value=value)],
         )
 
@@ -169,9 +170,9 @@ class ProxiedError(ServiceError):
 
     def __init__(self, header: str) -> None:
         super().__init__(
-            f"the request has the header {shortened(header)!r}: a proxy hands it on, and this "
-            "server asks for no key, so whoever reaches the proxy could read, post and delete; set "
-            "DECAYSKETCH_AUTH=keys and make keys by `python -m api keys mint`",
+            f"the request has the header {shortened(header)!r}: a proxy forwarded it, and this "
+            "server requires no key, so anybody who can connect to the proxy could read, post and "
+            "delete; set DECAYSKETCH_AUTH=keys and create keys with `python -m api keys mint`",
             [Fault(field=header, reason="only a proxy sends it")],
         )
 

@@ -73,7 +73,7 @@ def read_arrow(body: bytes, form: Form) -> Batch:
         batches = _batches(body, form)
     except (pa.ArrowException, OSError, ValueError, MemoryError, struct.error) as error:
         raise InvalidRequestError(
-            f"the body is no Arrow IPC stream: {error}",
+            f"the body is not an Arrow IPC stream: {error}",
             [Fault(field="body", reason="not an Arrow IPC stream")],
         ) from None
     raw = _columns(batches, form)
@@ -186,7 +186,7 @@ def _whole_units(column: pa.Array, form: Form) -> pa.Array:
             row = int(np.argmin(known))
             reason = f"is {local[row]}, which clocks in {form.zone} skip"
             raise InvalidRequestError(
-                f"time[{row}] {reason}; expected a time that is there, or times with a zone",
+                f"time[{row}] {reason}; expected an existing time, or times with a zone",
                 [Fault(field="time", reason=reason, value=str(local[row]))],
             )
         size = NANOSECONDS[column.type.unit]
@@ -282,7 +282,7 @@ def _check_schema(schema: pa.Schema, form: Form) -> None:
     faults += [Fault(field=name, reason="there is no such column") for name in absent]
     if faults:
         listed = "; ".join(f"{fault.field}: {fault.reason}" for fault in faults[:3])
-        raise InvalidRequestError(f"the columns are not those of observations: {listed}", faults)
+        raise InvalidRequestError(f"the columns are not columns of observations: {listed}", faults)
 
 
 def _is_string(kind: pa.DataType) -> bool:

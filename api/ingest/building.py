@@ -258,7 +258,7 @@ def refuse_other_unit(
     unit: str,
     times: npt.NDArray[np.int64],
     *,
-    cure: str = "check_units=false, which takes them as they are",
+    cure: str = "check_units=false to accept them unchanged",
 ) -> None:
     """Reject observations with times that are unlikely in the unit, by the module's rule. O(times).
     A suspicious post also takes the time to join the stream's content.

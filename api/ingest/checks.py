@@ -168,7 +168,7 @@ def check_length(interval: Interval, max_interval: int) -> None:
         InvalidRequestError: naming the number count and its limit.
     """
     if interval.next - interval.first > max_interval:
-        _refuse(interval, max_interval, f"at most {max_interval} are taken (max_interval)")
+        _refuse(interval, max_interval, f"expected at most {max_interval} (max_interval)")
 
 
 def check_interval(interval: Interval, sketch: Snapshot, *, max_interval: int) -> None:
@@ -187,8 +187,8 @@ def check_interval(interval: Interval, sketch: Snapshot, *, max_interval: int) -
     if numbers - len(sketch) > UNSHOWN and all(mark is None for mark in sketch.complete_since):
         most = len(sketch) + UNSHOWN
         why = (
-            f"the sketch has {len(sketch)} rows and no watermark, so it has discarded nothing: at "
-            f"most {most} are believed"
+            f"the sketch has {len(sketch)} rows and no watermark, so it has discarded nothing: "
+            f"expected at most {most}"
         )
         _refuse(interval, most, why)
 
@@ -242,8 +242,8 @@ def doubts_of_views(rows: int, reason: str) -> list[str]:
     if not rows:
         return []
     return [
-        f"{rows} rows of the stream it is derived from were not taken since this server has begun: "
-        f"{reason}. Devices may be missing here"
+        f"{rows} rows of its input stream were not accepted since the server started: {reason}. "
+        "Devices may be missing here"
     ]
 
 
@@ -267,8 +267,8 @@ def doubts_of_ids(moments: int, identities: int) -> list[str]:
         return []
     return [
         f"observations of {moments} different times have {identities} "
-        f"id{'s' * (identities != 1)}, and of each the latest alone stays: an id names a message, "
-        'such as ["device", 17], and not the device'
+        f"id{'s' * (identities != 1)}, and only the latest of each id counts: an id must name a "
+        'message, such as ["device", 17], not the device'
     ]
 
 
@@ -277,8 +277,8 @@ def doubts_of_unit(unit: str) -> list[str]:
     if unit in NANOSECONDS or (meant := _CALLED.get(unit.lower())) is None:
         return []
     return [
-        f"time_unit is {unit!r}, of which no clock is known: no length such as 1h is known in it, "
-        f"and every question needs a now; did you mean {meant!r}?"
+        f"time_unit is {unit!r}, which has no clock: lengths such as 1h are invalid, and every "
+        f"query needs a now; did you mean {meant!r}?"
     ]
 
 

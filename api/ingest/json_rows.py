@@ -104,13 +104,13 @@ def json_steps(body: bytes, form: Form) -> Steps[Batch]:
         ) from None
     if type(document) is not dict or document.keys() != {"observations"}:
         raise InvalidRequestError(
-            'the body is no object with the one field "observations"',
+            'the body is not an object with the one field "observations"',
             [Fault(field="body", reason='expected {"observations": [...]}', value=document)],
         )
     rows = document["observations"]
     if not isinstance(rows, list):
         raise InvalidRequestError(
-            "observations is no array",
+            "observations is not an array",
             [Fault(field="observations", reason="expected an array", value=rows)],
         )
     if len(rows) > form.max_rows:
@@ -183,7 +183,7 @@ def _read_some(
 
 def _read_one(line: bytes, read: _Reader) -> None:
     if len(line) > MAX_LINE_BYTES:
-        too_long = f"a line of {len(line)} bytes; at most {MAX_LINE_BYTES} are read"
+        too_long = f"a line of {len(line)} bytes; expected at most {MAX_LINE_BYTES}"
         read.take(_Unreadable(too_long))
     elif line := line.strip():
         read.take(_of_line(line))
@@ -191,7 +191,7 @@ def _read_one(line: bytes, read: _Reader) -> None:
 
 def _of_line(line: bytes) -> Any:
     if (found := parts(line, MAX_LINE_PARTS)) > MAX_LINE_PARTS:
-        return _Unreadable(f"{found} brackets and commas; at most {MAX_LINE_PARTS} are read")
+        return _Unreadable(f"{found} brackets and commas; expected at most {MAX_LINE_PARTS}")
     try:
         return parse(without_mark(line).decode("utf-8"))
     except ValueError as error:
@@ -429,7 +429,7 @@ def _fault_of_object(item: Any, fields: tuple[str, ...]) -> _Fault:
     if isinstance(item, _Unreadable):
         return "observation", str(item)
     if isinstance(item, Repeated):
-        return "observation", "a name is there twice", dict(item)
+        return "observation", "a name is repeated", dict(item)
     if not isinstance(item, dict):
         return "observation", "no object", item, f"an object of {', '.join(fields)}"
     unknown = next(name for name in item if name not in fields)
@@ -484,8 +484,8 @@ _SUITS: Mapping[str, Callable[[Any], bool]] = {
     "text": lambda value: fault_of_label(value) is None,
 }
 _NOT = {
-    "float64": "no exact float64", "int64": "no integer of 64 bits", "bool": "no truth value",
-    "text": "no text of at most 1,024 bytes",
+    "float64": "no exact float64", "int64": "not a 64-bit integer", "bool": "no truth value",
+    "text": "not a text of at most 1,024 bytes",
 }  # fmt: skip
 _SAID = {
     "float64": "a finite number", "int64": "an integer above -2^63", "bool": "true, false",

@@ -37,7 +37,7 @@ def read_message(
     """
     if (found := parts(body, MAX_MESSAGE_PARTS)) > MAX_MESSAGE_PARTS:
         told = Parsed()
-        reason = f"{found} brackets and commas; at most {MAX_MESSAGE_PARTS} are read"
+        reason = f"{found} brackets and commas; expected at most {MAX_MESSAGE_PARTS}"
         told.refuse("message", reason)
     else:
         told = parse_message(Message(body, topic), format, maps)

@@ -261,7 +261,7 @@ class _Call:
     def check(self) -> None:
         """Raise if nobody waits for this any more."""
         if self.abandoned:
-            raise StorageError("nobody waits for the result")
+            raise StorageError("the caller no longer waits for the result")
 
     def ask(self) -> None:
         """Record that a query to the database begins."""
@@ -269,7 +269,7 @@ class _Call:
         self.asked_at = time.monotonic()
 
     def silence(self, longest_s: float) -> StorageError:
-        silent = "the database did not answer" if self.begun else "no connection was free"
+        silent = "the database did not respond" if self.begun else "no connection was free"
         return StorageError(f"{silent} within {longest_s:g} s")
 
 
@@ -399,13 +399,13 @@ class Opened:
             and (found := self._found()) != self._file
         ):
             is_there = "was removed" if found is None else "is another file"
-            self._fault = f"{self._path} {is_there} since this process has opened it"
+            self._fault = f"{self._path} {is_there} since this process opened it"
         self._raise()
 
     def _raise(self) -> None:
         if self._fault is not None:
             raise AnotherDatabaseError(
-                f"the database is not the one that was read: {self._fault}; restart it"
+                f"the database changed under this process: {self._fault}; restart it"
             )
 
     def _found(self) -> tuple[int, int] | None:

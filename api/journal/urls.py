@@ -23,7 +23,7 @@ def driver_url(text: str) -> sa.URL:
     """
     scheme = text.partition("://")[0]
     if scheme not in _DRIVERS:
-        raise ValueError(f"{scheme!r} is no database this release can use")
+        raise ValueError(f"{scheme!r} is not a database that this release supports")
     try:
         # By the name of the driver at once: SQLAlchemy does not know every short one.
         return sa.make_url(_DRIVERS[scheme] + text.removeprefix(scheme))

@@ -719,7 +719,7 @@ def explained(watched: Watched) -> str:
 
 def _threshold(spec: Spec) -> Threshold:
     if not isinstance(spec, Threshold):
-        raise refused("kind", "this server watches thresholds alone", spec.kind, "threshold")
+        raise refused("kind", "this server only monitors thresholds", spec.kind, "threshold")
     return spec
 
 

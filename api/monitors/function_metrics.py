@@ -23,8 +23,8 @@ _GAUGES: Final = {
     "value": "Value of a function across sources",
     "low": "Lower bound of the value while it is certain",
     "high": "Upper bound of the value while it is certain",
-    "frequent_keys": "Keys that are called frequent",
-    "silent_sources": "Sources that were not heard within the lease",
+    "frequent_keys": "Number of frequent keys",
+    "silent_sources": "Sources without a report within the lease",
     "posts": "Whether sources post their sketches, because messages cost more",
     "costly": "Whether messages outnumber arrivals, and sources cannot post",
 }

@@ -21,13 +21,13 @@ from decaysketch.monitor import group_of
 __all__ = ["groups_exposition"]
 
 _GAUGES = {
-    "state": "Of a group of a monitor: 0 calm, 1 uncertain, 2 firing",
-    "alert": "Alert of a group: 0 inactive, 1 pending, 2 firing",
-    "value": "The aggregate of a group",
-    "lower": "Lower bound of the interval of a group",
-    "upper": "Upper bound of the interval of a group",
+    "state": "State of a monitor's group: 0 calm, 1 uncertain, 2 firing",
+    "alert": "State of a group's alert: 0 inactive, 1 pending, 2 firing",
+    "value": "Value of a group's aggregate",
+    "lower": "Lower bound of a group's interval",
+    "upper": "Upper bound of a group's interval",
 }
-_UNTRACKED = "Groups without a state, because the alert has as many as it may"
+_UNTRACKED = "Groups without a state, because the alert is at its group limit"
 
 
 def groups_exposition(monitors: Iterable[tuple[str, Watched]]) -> bytes:

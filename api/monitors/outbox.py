@@ -169,7 +169,7 @@ class Outbox:
         now_us = self._now_us()
         if now_us - row.created_us > self._give_up_us:
             if await self._change(_table.delete().where(_c.id == row.id)):
-                _log.error("an alert to %s is given up after %d tries", row.url, row.attempts)
+                _log.error("an alert to %s is dropped after %d tries", row.url, row.attempts)
                 self._observer.webhook_failed(given_up=True)
             return
         taken = _table.update().values(
@@ -187,7 +187,7 @@ class Outbox:
             wait_s *= random.uniform(0.5, 1.0)  # so that not all come back at once
             later = self._now_us() + int(wait_s * 1e6)
             await self._change(_table.update().values(next_us=later).where(_c.id == row.id))
-            _log.warning("an alert to %s was not taken: %s", row.url, error)
+            _log.warning("an alert to %s was rejected: %s", row.url, error)
             self._observer.webhook_failed(given_up=False)
         else:
             await self._change(_table.delete().where(_c.id == row.id))

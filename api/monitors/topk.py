@@ -294,7 +294,7 @@ class Lists:
             except DecaySketchError as error:  # in messages of its sources; other lists continue
                 now_s = asyncio.get_running_loop().time()
                 self._not_before_s[found[key].row.id] = now_s + _SEEK_S
-                text = "top-k list %r does not go on: %s"
+                text = "top-k list %r is stopped: %s"
                 self._unreadable.say(logging.ERROR, text, key[1], error)
 
     async def _go_on(self, key: tuple[int, str]) -> None:

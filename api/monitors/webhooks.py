@@ -90,8 +90,8 @@ class Webhooks:
         origin = Origin.of(url)
         if origin not in self.origins:
             raise ValueError(
-                f"is of {origin}, to which this server sends nothing; its operator lists those "
-                "that it may (webhook_origins)"
+                f"is of {origin}, which is not allowed; the operator lists allowed origins in "
+                "webhook_origins"
             )
         return origin
 
@@ -116,7 +116,7 @@ class Webhooks:
             async with asyncio.timeout(TIMEOUT_S):
                 status = await self._exchange(origin, head + body)
         except TimeoutError:
-            raise WebhookError(f"no answer within {TIMEOUT_S:g} s") from None
+            raise WebhookError(f"no response within {TIMEOUT_S:g} s") from None
         except (
             OSError,
             ValueError,
@@ -144,7 +144,7 @@ class Webhooks:
             writer.transport.abort()
         found = _STATUS.match(line)
         if found is None:
-            raise WebhookError("answered with what is not HTTP")
+            raise WebhookError("the response is not HTTP")
         return int(found[1])
 
     async def _resolved(self, origin: Origin) -> Address:
@@ -156,7 +156,7 @@ class Webhooks:
         if refused or not addresses:  # one bad address is enough, because any of them may be used
             raise WebhookError(
                 f"{origin.host} is {', '.join(map(str, refused)) or 'nowhere'}, not public; the "
-                "operator of this server lists what may be reached all the same (webhook_networks)"
+                "operator lists allowed private networks in webhook_networks"
             )
         return addresses[0]
 

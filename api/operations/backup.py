@@ -89,7 +89,7 @@ def backup(database_url: str, path: Path) -> list[TableCopy]:
         BackupError: the database is not there or cannot be read, or the file cannot be written.
     """
     if path.exists():
-        raise BackupError(f"{path} exists; it is not written over")
+        raise BackupError(f"{path} exists; a backup replaces no file")
     with _explained("cannot back up"):
         unfinished = _new_private(path)
         try:
@@ -389,8 +389,8 @@ def _known_tables(connection: sa.Connection) -> set[str]:
     present = _present(connection)
     if tables.schema_version.name not in present:
         raise BackupError(
-            "the database has no tables of this release; if it is of an older one, start the "
-            "aggregator over it once"
+            "the database has no tables of this release; if it is from an older one, start the "
+            "aggregator with it once"
         )
     version = connection.execute(sa.select(tables.schema_version.c.version)).scalar_one()
     if not 1 <= version <= tables.VERSION:

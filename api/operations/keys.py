@@ -21,7 +21,7 @@ from api.settings import Settings, SettingsError
 __all__ = ["keys"]
 
 keys = typer.Typer(
-    help="Make, list, replace and revoke keys. Works on the database; no server need run.",
+    help="Create, list, replace and revoke keys in the database. The server need not run.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -36,17 +36,21 @@ _Result = TypeVar("_Result")
 
 @keys.command("mint")
 def mint_key(
-    role: Annotated[Role, typer.Option(help="What it is for.")],
+    role: Annotated[Role, typer.Option(help="The purpose of the key.")],
     scope: Annotated[
         list[str] | None,
-        typer.Option(help="Name of a stream or a glob; may be repeated. Every stream if absent."),
+        typer.Option(help="Stream name or glob. May be repeated. Default: every stream."),
     ] = None,
     label: Annotated[str, typer.Option(help="Label for people.")] = "",
     expires_days: Annotated[
-        float | None, typer.Option(min=0, max=36_500, help="Valid for so long; for ever if absent.")
+        float | None,
+        typer.Option(min=0, max=36_500, help="Lifetime of the key. Default: no expiry."),
     ] = None,
     max_streams: Annotated[
-        int | None, typer.Option(min=0, help="It creates none while its scope has so many.")
+        int | None,
+        typer.Option(
+            min=0, help="Stream limit: the key creates no stream while its scope has this many."
+        ),
     ] = None,
     config: Config = None,
     data: Data = None,
@@ -87,7 +91,8 @@ def revoke_key(prefix: Prefix, config: Config = None, data: Data = None) -> None
 def rotate_key(
     prefix: Prefix,
     grace_s: Annotated[
-        float, typer.Option(min=0, max=30 * 86_400, help="How long the old secret is taken.")
+        float,
+        typer.Option(min=0, max=30 * 86_400, help="Time for which the old secret stays valid."),
     ] = 3600,
     config: Config = None,
     data: Data = None,
@@ -100,7 +105,7 @@ def rotate_key(
             return None
         changed, token = rotate(row, now_us(), int(grace_s * 1e6))
         if not await store.replace(row, changed):
-            raise typer.BadParameter(f"key {prefix!r} was changed by somebody else just now")
+            raise typer.BadParameter(f"key {prefix!r} was changed by another request just now")
         return token
 
     token = _with_store(config, data, replace)

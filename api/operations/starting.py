@@ -19,8 +19,8 @@ __all__ = ["AddressError", "check_address", "tell_failure"]
 _log = logging.getLogger("api")
 
 _OUT_OF_REACH = (
-    "look at its path or address and who may write there (--data, DECAYSKETCH_DATA), then start "
-    "again; nothing was changed"
+    "check its path or address and its permissions (--data, DECAYSKETCH_DATA), then start again; "
+    "nothing was changed"
 )
 _DAMAGED = (
     "`python -m api check` lists what cannot be read; a backup restored into an empty database "
@@ -72,6 +72,6 @@ def check_address(settings: Settings) -> None:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise AddressError(
-            f"cannot listen on {where}: {reason}; stop what listens there, or choose another "
-            "--host or --port"
+            f"cannot listen on {where}: {reason}; stop the program that listens there, or choose "
+            "another --host or --port"
         ) from None

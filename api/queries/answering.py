@@ -179,8 +179,8 @@ class Evaluation:
         self._work_s += work_s
         if self._work_s > MAX_WORK_S:
             reason = (
-                f"take more than {MAX_WORK_S:g} s of a processor, about, over a sketch of "
-                f"{len(self._plan.snapshot)} rows; ask fewer, or at fewer times, in one request"
+                f"take more than about {MAX_WORK_S:g} s of processor time for a sketch of "
+                f"{len(self._plan.snapshot)} rows; send fewer queries or times in one request"
             )
             raise refusal([Fault(field="queries", reason=reason, expected=MAX_WORK_S)])
 
@@ -232,9 +232,9 @@ class Evaluation:
             if newest < _FADED * fresh:
                 unit = held.params.time_unit
                 return (
-                    f"the newest observation is of {told(unit, held.newest)}, and of its weight "
-                    f"the decay leaves less than a thousandth by now, {told(unit, now)}: a log of "
-                    f'the past is asked with "now": {held.newest}'
+                    f"the newest observation is of {told(unit, held.newest)}, and at the query "
+                    f"time, {told(unit, now)}, the decay leaves less than a thousandth of its "
+                    f'weight: for old data, set "now": {held.newest}'
                 )
         return None
 

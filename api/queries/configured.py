@@ -37,11 +37,11 @@ _GROUPS = 20  # of a question that does not say how many
 
 _DEFAULT_SET = "default"
 _GAUGES = {
-    "": "Answer of a configured question: the estimate.",
-    "_lower": "Answer of a configured question: lower end of its interval.",
-    "_upper": "Answer of a configured question: upper end of its interval.",
-    "_stderr": "Answer of a configured question: standard error.",
-    "_exact": "Answer of a configured question: 1 where nothing was sampled.",
+    "": "Result of a saved query: the estimate.",
+    "_lower": "Result of a saved query: lower bound of its interval.",
+    "_upper": "Result of a saved query: upper bound of its interval.",
+    "_stderr": "Result of a saved query: standard error.",
+    "_exact": "Result of a saved query: 1 if exact.",
 }
 _CAVEAT = "decaysketch_answer_caveat"
 #: Prometheus labels of row keys, by their names in the result. The label ``quantile`` is reserved
@@ -85,15 +85,14 @@ class QuestionDefinition(RequestModel):
         if not self.query.is_of_now or self.query.name is not None:
             raise PydanticCustomError(
                 "no_scrape",
-                "a configured question has a name of its own and is asked as of every scrape: "
-                "leave now, times and name out",
+                "a saved query has its own name and runs at each scrape: omit now, times and name",
             )
         most = MOST_GROUPS if self.query.by else MOST_ESTIMATES
         if (found := self.query.estimates) > most:
             raise PydanticCustomError(
                 "too_long",
-                "the answer may hold {found} estimates; at most {most} are scraped: give a smaller "
-                "limit, fewer values, or fewer groups",
+                "the result may have {found} estimates; expected at most {most} in a scrape: give "
+                "a smaller limit, fewer values, or fewer groups",
                 {"found": found, "most": most},
             )
         return self
@@ -122,7 +121,7 @@ def exposition(
         errors: name of a query that was not answered, and the kind of problem.
     """
     gauges = {end: Metric(f"decaysketch_answer{end}", doc, "gauge") for end, doc in _GAUGES.items()}
-    caveats = Metric(_CAVEAT, "Answer of a configured question: its caveats, 1 each.", "gauge")
+    caveats = Metric(_CAVEAT, "Result of a saved query: its caveats, 1 each.", "gauge")
     for name, answer in answers:
         for labels, numbers, names in _samples(name, answer):
             said = {"stream": stream, **labels}
@@ -130,9 +129,7 @@ def exposition(
                 gauges[end].add_sample(f"decaysketch_answer{end}", said, number)
             for each in names:
                 caveats.add_sample(_CAVEAT, said | {label_name("caveat", said): each}, 1.0)
-    failed = Metric(
-        "decaysketch_answer_error", "A configured question that cannot be answered.", "gauge"
-    )
+    failed = Metric("decaysketch_answer_error", "A saved query without a result.", "gauge")
     for name, reason in errors:
         labels = {"stream": stream, "query": name, "reason": reason}
         failed.add_sample("decaysketch_answer_error", labels, 1.0)
@@ -145,7 +142,7 @@ def exposition(
 def _unseen(stream: str, answers: Sequence[tuple[str, Mapping[str, Any]]]) -> Metric:
     found = Metric(
         "decaysketch_answer_unseen",
-        "Of a question with groups: no group without a retained row has a larger count.",
+        "For a saved query with groups: no group without a retained row has a larger count.",
         "gauge",
     )
     for name, answer in answers:

@@ -277,7 +277,7 @@ def _check_limits(request: QueryRequest | GroupRequest, settings: Settings) -> N
 
 def _at_most(field: str, given: int, what: str, most: int) -> None:
     if given > most:
-        reason = f"has {given} {what} in one request; at most {most} are taken"
+        reason = f"has {given} {what} in one request; expected at most {most}"
         raise InvalidRequestError(
             f"{field} {reason}", [Fault(field=field, reason=reason, value=given, expected=most)]
         )
@@ -381,7 +381,7 @@ def _versus(
             continue
         field = f"queries[{position}].versus"
         if recipe.decay is not None:
-            reason = "the decay of this stream is fixed: its moments are not compared"
+            reason = "the decay of this stream is fixed, so two times cannot be compared"
             faults.append(Fault(field=field, reason=reason))
         at_fault = f"{field}.{'ago' if each.versus.now is None else 'now'}"
         try:
@@ -409,7 +409,7 @@ def _faults_beside(
     else:
         given = asked.fields()
     if given != (kept := fixed.to_dict()):
-        reason = "the decay of this stream is fixed, and another one: leave it out"
+        reason = "the stream has another, fixed decay: omit decay"
         yield Fault(field=field, reason=reason, value=str(given), expected=str(kept))
 
 

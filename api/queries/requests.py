@@ -153,7 +153,7 @@ class Versus(RequestModel):
     def _is_one_moment(self) -> Self:
         given = [self.now, self.ago].count(None)
         if given == 0 or (given == 2 and self.where is None):
-            raise PydanticCustomError("no_moment", "give one of now and ago, or where")
+            raise PydanticCustomError("no_moment", "give now, ago or where")
         return self
 
     def moment(self, time_unit: str) -> Callable[[int], int]:
@@ -395,7 +395,7 @@ class Query(Modified):
         if beside := excluded & fields.keys():
             raise PydanticCustomError(
                 "range_and_more",
-                "from and to say which observations count: leave {beside} out",
+                "from and to select the observations: omit {beside}",
                 {"beside": ", ".join(sorted(beside))},
             )
         start: Any = fields.get("from")
@@ -418,7 +418,7 @@ class Query(Modified):
     def _is_compared_by_what_can_be(self) -> Self:
         if self.versus is None:
             if "how" in self.model_fields_set:
-                raise PydanticCustomError("how_alone", "how is of versus, which is missing")
+                raise PydanticCustomError("how_alone", "how needs versus, which is missing")
             return self
         try:
             check_compared(self.question)
@@ -459,7 +459,7 @@ class Query(Modified):
             try:
                 self.modifiers.check(self.question)
                 if self.at_another_moment and (self.by or self.weight):
-                    fault = "two moments are compared without by and weight: leave them out"
+                    fault = "a comparison of two times has no by or weight: omit them"
             except ParameterError as error:
                 fault = str(error)
         if fault:
@@ -479,7 +479,7 @@ class Query(Modified):
         if named and not self.of_sources:
             raise PydanticCustomError(
                 "no_sources",
-                "{named} belongs to a query with set, or by source: give one, or leave it out",
+                "{named} needs a query with set, or by source: add one, or omit it",
                 {"named": ", ".join(sorted(named))},
             )
         return self
@@ -707,7 +707,7 @@ def spelled_out(fields: Any) -> Any:
         said[named[name]] = getattr(value, "text", value)
     if both := sorted(said.keys() & rest.keys()):
         raise PydanticCustomError(
-            "ask_twice", "ask says {both} too: leave that out", {"both": ", ".join(both)}
+            "ask_twice", "ask contains {both}, too: omit one of them", {"both": ", ".join(both)}
         )
     return said | rest
 

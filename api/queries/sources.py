@@ -154,7 +154,7 @@ def check_rows(stream: Stream, wanted: Collection[str] | None) -> None:
 def check_count(count: int) -> None:
     """Reject no sources, and too many."""
     if not 0 < count <= MOST_SOURCES:
-        reason = f"{count} sources are to be read; expected 1 to {MOST_SOURCES}: name some"
+        reason = f"{count} sources would be read; expected 1 to {MOST_SOURCES}: select sources"
         raise refusal([Fault(field="source", reason=reason, value=count)])
 
 
@@ -162,8 +162,8 @@ def check_work(work_s: float, rows: int, count: int) -> None:
     """Reject work that takes longer than ``MAX_WORK_S``."""
     if work_s > MAX_WORK_S:
         reason = (
-            f"takes about {work_s:.3g} s of a processor over {rows} rows of {count} sources; at "
-            f"most {MAX_WORK_S:g} s are given: name fewer sources"
+            f"takes about {work_s:.3g} s of processor time for {rows} rows of {count} sources; at "
+            f"most {MAX_WORK_S:g} s are allowed: select fewer sources"
         )
         raise refusal([Fault(field="source", reason=reason, expected=MAX_WORK_S)])
 
@@ -232,8 +232,8 @@ class Joins:
         together = sum(stream.joined_rows for stream in streams)
         if together > reading.limit:
             raise InvalidRequestError(
-                f"the streams hold {together} rows together; at most {reading.limit} are looked at "
-                "by one request (max_read_rows)",
+                f"the streams hold {together} rows together; at most {reading.limit} are read by "
+                "one request (max_read_rows)",
                 [Fault(field="streams", reason="rows", value=together, expected=reading.limit)],
             )
         parts = [stream.snapshot(sources) for stream in streams]

@@ -183,11 +183,11 @@ class Relay:
             async with asyncio.timeout(_LAST_S):
                 await self.pass_on(at_once=True)
         except TimeoutError:
-            _log.warning("the upstream has not all that was taken; the next start sends it")
+            _log.warning("the upstream lacks some accepted rows; the next start sends them")
         try:
             await self._storage.write(lambda tx: lease.release(tx, _LEASE, self._me))
         except StorageError as error:
-            _log.warning("the lease of the relay ends by itself: %s", error)
+            _log.warning("the relay's lease was not released and ends by itself: %s", error)
 
     async def pass_on(self, *, at_once: bool = False) -> None:
         """Forward the due part of every stream. With ``at_once``, forward all missing data."""
@@ -270,14 +270,14 @@ class Relay:
         except _FailedError as failed:
             self._fail(line, failed.outcome)
         except Exception as fault:  # of this stream; the others go on
-            _log.exception("stream %r is not passed on", line.stream.name)
+            _log.exception("stream %r is not forwarded", line.stream.name)
             self._aggregator.observer.failed("relay")
             line.problem = f"{type(fault).__name__}: {fault}"
             line.not_before_s = _now() + _PAUSE_S
         else:
             self._backoff.reset()
             if self._is_away or line.problem is not None:
-                _log.info("stream %r is passed on again", line.stream.name)
+                _log.info("stream %r is forwarded again", line.stream.name)
             line.problem, self._is_away = None, False
             self._away.over()
 
@@ -303,8 +303,8 @@ class Relay:
         if stream.row.id_key is not None:
             raise _FailedError(
                 Paused(
-                    f"the ids of stream {stream.name!r} are keyed by a secret that this server "
-                    "drew, and no other one takes sketches of them"
+                    f"the ids of stream {stream.name!r} are hashed with this server's secret, so "
+                    "no other server accepts their sketches"
                 )
             )
         outcome = await self._upstream.look(stream.name)
@@ -319,7 +319,7 @@ class Relay:
                 f"{name} is {mine!r} here, {other!r} there"
                 for name, (mine, other) in different.items()
             )
-            raise _FailedError(Paused(f"stream {stream.name!r} is another one upstream: {listed}"))
+            raise _FailedError(Paused(f"stream {stream.name!r} differs upstream: {listed}"))
         incarnation = str(outcome.fields.get("incarnation"))
         if line.incarnation != incarnation:
             line.token = ""  # of the one before
@@ -417,7 +417,9 @@ class Relay:
             raise _FailedError(outcome)
         line.token = str(outcome.fields.get("token"))
         if not line.token.startswith(f"{line.stream.name}:{line.incarnation}:"):
-            raise _FailedError(Later("the stream upstream was made anew; it is looked at again"))
+            raise _FailedError(
+                Later("the upstream's stream was created again; the relay checks it again")
+            )
 
     def _has(self, line: _Line, digest: str, generation: int, *, exact: bool) -> None:
         """Record that the upstream has all content that the stream had at this digest."""
@@ -436,7 +438,7 @@ class Relay:
                 self._is_away = True
                 self._away.say(
                     logging.WARNING,
-                    "the upstream does not answer, what is taken waits: %s",
+                    "the upstream does not respond, so accepted rows wait: %s",
                     _in_a_line(reason),
                 )
                 observer.relay_failed("unanswered")
@@ -456,7 +458,7 @@ class Relay:
                 raise AssertionError("an answer of success is no failure")
         reason = _in_a_line(reason)
         if line.problem != reason:
-            _log.error("stream %r is not passed on: %s", line.stream.name, reason)
+            _log.error("stream %r is not forwarded: %s", line.stream.name, reason)
         line.problem = reason
 
     def _tell_more(self, line: _Line) -> None:
@@ -467,8 +469,9 @@ class Relay:
         """
         name = line.source
         _log.warning(
-            "stream %r: the upstream holds under %r what is not here. If that is of a source that "
-            "was revoked here, revoke %r there and reinstate it: it is then posted again without",
+            "stream %r: the upstream has rows under %r that are not here. If they are from a "
+            "source that was revoked here, revoke %r there and reinstate it: the relay then posts "
+            "the rest again",
             line.stream.name, name, name,
         )  # fmt: skip
 
@@ -489,7 +492,7 @@ class Relay:
                     lambda tx: lease.take(tx, _LEASE, self._me, now_us, int(_LEASE_S * 1e6))
                 )
             except StorageError as error:
-                self._no_lease.say(logging.ERROR, "the lease of the relay is not had: %s", error)
+                self._no_lease.say(logging.ERROR, "the relay has no lease: %s", error)
             else:
                 self._no_lease.over()
                 self._mine_until_s = now_s + _LEASE_S if mine else float("-inf")
@@ -544,7 +547,7 @@ def _cure(stream: Stream | SourcePart, reason: str) -> str:
     view = ViewOf.from_dict(stream.row.view)
     devices = {"id": list(view.parts), "capacity": stream.recipe.params.capacity}
     return (
-        f"{said}, which is a view: PUT /v1/streams/{view.of} there as it was created here, with "
+        f"{said}, a derived stream: PUT /v1/streams/{view.of} there as it was created here, with "
         f"{json.dumps({'views': {'devices': devices}})[1:-1]}"
     )
 

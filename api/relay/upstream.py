@@ -105,7 +105,7 @@ class Upstream:
                 async for part in response.aiter_raw():
                     body += part
                     if len(body) > _LONGEST_BYTES:
-                        raise ValueError(f"the answer is longer than {_LONGEST_BYTES} bytes")
+                        raise ValueError(f"the response is longer than {_LONGEST_BYTES} bytes")
             headers = {name.lower(): value for name, value in response.headers.items()}
             return Answer(response.status_code, headers, bytes(body))
         except Exception as fault:  # any transport error: no response arrived

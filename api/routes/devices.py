@@ -107,10 +107,16 @@ async def list_devices(
     readings = views.get(f"{stream.name}{DEVICES}")
     if readings is None:
         raise InvalidRequestError(
-            f"stream {stream.name!r} has no view of devices; give it one: PUT "
-            f'/v1/streams/{stream.name} with "views": {{"devices": {{"id": 0}}}}, where 0 is the '
-            "part of an observation's id that names its device",
-            [Fault(field="name", reason="the stream has no view of devices", value=stream.name)],
+            f"stream {stream.name!r} has no derived stream of devices; create one: PUT "
+            f'/v1/streams/{stream.name} with "views": {{"devices": {{"id": 0}}}}, where 0 '
+            "is the part of an observation's id that names its device",
+            [
+                Fault(
+                    field="name",
+                    reason="the stream has no derived stream of devices",
+                    value=stream.name,
+                )
+            ],
         )
     with questions() as compute:
         body = await compute(
@@ -134,8 +140,8 @@ def _listed(
     )
     if devices.newest is None:
         raise InvalidRequestError(
-            f"no device of stream {stream.name!r} was heard of yet",
-            [Fault(field="name", reason="no observation has come", value=stream.name)],
+            f"stream {stream.name!r} has no readings yet",
+            [Fault(field="name", reason="there are no observations yet", value=stream.name)],
         )
     at = in_units(_number(now), devices.params.time_unit) if now is not None else devices.newest
     length = _number(width)

@@ -261,7 +261,7 @@ async def _write(
     source = source or "influx"
     chosen = list(dict.fromkeys(names.split(",")))
     if len(chosen) > _MOST_STREAMS:
-        reason = f"{len(chosen)} streams; at most {_MOST_STREAMS} are written at a time"
+        reason = f"{len(chosen)} streams; expected at most {_MOST_STREAMS} in a request"
         raise InvalidRequestError(reason, [Fault(field="bucket", reason=reason)])
     # Check everything before storing anything.
     streams = [await aggregator.find(name) for name in chosen]
@@ -376,8 +376,8 @@ async def create_database(request: Request) -> dict[str, Any]:
         asked = parse_qs(text, max_num_fields=20).get("q", [""])[0] if "q=" in text else ""
     if _CREATION.match(asked) is None:
         raise InvalidRequestError(
-            f"q is {asked[:100]!r}; expected CREATE DATABASE: questions are asked at "
-            "POST /v1/streams/{name}/query"
+            f"q is {asked[:100]!r}; expected CREATE DATABASE: send queries to POST "
+            "/v1/streams/{name}/query"
         )
     return {"results": [{"statement_id": 0}]}
 

@@ -135,10 +135,10 @@ def index_of(stream: Stream, format: str, example: str) -> SeriesIndex[Any]:
 def _without_maps(stream: Stream, format: str, example: str) -> InvalidRequestError:
     """Return the error for a stream without a mapping for a format. The message has the remedy."""
     given = 0 if stream.mappings is None else len(stream.mappings.map)
-    reason = f"the stream has no map of format {format!r}"
-    others = f", ...]}}, where ... are the others of its maps ({given}): PUT replaces all"
+    reason = f"the stream has no mapping with the format {format!r}"
+    others = f", ...]}}, where ... are its other mappings ({given}): PUT replaces all"
     return InvalidRequestError(
-        f'{reason}; PUT /v1/streams/{stream.name} with a key of role admin, its "params", and '
+        f'{reason}; PUT /v1/streams/{stream.name} with a key of the role admin, its "params", and '
         f'"ingest": {{"map": [{{"format": "{format}", {example}}}{others if given else "]}"}',
         [Fault(field="format", reason=reason, value=format)],
     )
@@ -173,7 +173,7 @@ def precision_check(
     """
     if not check_units:
         return None
-    cure = "check_units=false, which takes them as they are"
+    cure = "check_units=false to accept them unchanged"
     if may_choose:
         cure = f"another precision (ns, us, ms, s), or {cure}"
     return partial(refuse_other_unit, stream, unit, cure=cure)

@@ -139,7 +139,7 @@ async def post_lorawan(
     if faults and receipt is None:
         first = faults[0]
         raise NothingTakenError(
-            f"nothing of the message was taken; {first.field}: {first.reason}", faults
+            f"no reading of the message was accepted; {first.field}: {first.reason}", faults
         )
     counts = {status: int(np.count_nonzero(batch.statuses == status)) for status in Verdict}
     return PostedMessage(

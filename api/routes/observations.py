@@ -273,7 +273,7 @@ async def post_observations(
     return Response(posted.model_dump_json(), media_type="application/json")
 
 
-_ZONELESS = "the times name no zone and were read as UTC; set time_zone of the request"
+_ZONELESS = "the times have no zone and were read as UTC; set time_zone in the request"
 
 
 def _zone(name: str | None) -> tzinfo | None:
@@ -296,15 +296,15 @@ def _interval(
     if not family.input.sited:
         if interval is not None:
             raise InvalidRequestError(
-                f"first and next are given: rows of family {family.name!r} are told apart by "
-                f"their {family.input.named_by}, not by numbers of a post",
-                [Fault(field="first", reason="of no use here", value=first)],
+                f"first and next are given: rows of family {family.name!r} are identified by "
+                f"their {family.input.named_by}, not by numbers in a post",
+                [Fault(field="first", reason="not allowed here", value=first)],
             )
         return None
     if interval is None:
         raise InvalidRequestError(
-            f"first and next are missing: nothing names the rows of family {family.name!r}, so "
-            "they say which of the rows of the source these are",
+            f"first and next are missing: rows of the family {family.name!r} have no ids, so the "
+            "post must give their sequence numbers at the source",
             [Fault(field=name, reason="missing") for name in ("first", "next")],
         )
     check_length(interval, most)
@@ -385,7 +385,7 @@ def _nothing_taken(posted: PostedObservations) -> ProblemResponse:
     first = faults[0]
     return problem_of(
         NothingTakenError(
-            f"none of the {posted.rows} observations was taken; {first.field}: {first.reason}",
+            f"none of the {posted.rows} observations was accepted; {first.field}: {first.reason}",
             faults,
         ),
         posted.model_dump(),

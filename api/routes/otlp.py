@@ -172,7 +172,7 @@ def _read(
     except ModuleNotFoundError as error:
         raise HTTPException(
             HTTPStatus.NOT_IMPLEMENTED,
-            f"{error.name} is not installed on this server: it is of the extra `otlp`, as "
-            "opentelemetry-proto",
+            f"{error.name} is not installed on this server: install the extra `otlp` "
+            "(opentelemetry-proto)",
         ) from None
     return [points]

@@ -186,7 +186,7 @@ async def get_prometheus(
     if chosen is not None:
         found = [each for each in found if each.set_name == chosen]
         if not found:
-            raise UnknownQuestionError(stream.name, f"question of the set {chosen!r}")
+            raise UnknownQuestionError(stream.name, f"saved query in the set {chosen!r}")
     text = exposition(stream.name, *await _answers(answerer, stream, found, http))
     headers = {"Cache-Control": "no-store", "Content-Type": CONTENT_TYPE_PLAIN_0_0_4}
     return Response(text, headers=headers)

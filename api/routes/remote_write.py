@@ -122,7 +122,7 @@ async def write_samples(
     if not refused:
         return Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)
     request.state.written = headers
-    raise PartialWriteError(f"{'; '.join(told)}; {refused} refused, {written} written")
+    raise PartialWriteError(f"{'; '.join(told)}; {refused} rejected, {written} written")
 
 
 def _read(
@@ -156,4 +156,4 @@ def _plain(body: bytes, most: int) -> bytes:
             raise BodyTooLargeError(most)
         return bytes(cramjam.snappy.decompress_raw(body))
     except (UnreadableError, cramjam.DecompressionError):
-        raise InvalidRequestError("the body is no Snappy block") from None
+        raise InvalidRequestError("the body is not a Snappy block") from None

@@ -60,7 +60,7 @@ async def _asked(aggregator: Aggregator) -> dict[str, bool | str]:
         async with asyncio.timeout(_PATIENCE_S):
             return await aggregator.ready()
     except TimeoutError:
-        return {"answered": f"no answer within {_PATIENCE_S:g} s"}
+        return {"answered": f"no response within {_PATIENCE_S:g} s"}
 
 
 class Disk:

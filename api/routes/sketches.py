@@ -110,7 +110,7 @@ async def post_sketches(
     body = await request.body()
     bodies = [body] if media == SKETCH else list(_split(body))
     if interval is not None and len(bodies) != 1:
-        raise InvalidRequestError("an interval is of one sketch; the body has several")
+        raise InvalidRequestError("an interval belongs to a single sketch; the body has several")
     settings: Settings = request.app.state.settings
     is_small = len(body) <= _SMALL_BYTES and len(bodies) == 1
     now_us, most = aggregator.now_us(), settings.max_interval

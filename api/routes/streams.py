@@ -171,12 +171,12 @@ def _check_views(http: Request, access: Caller, name: str, views: schemas.Views)
     if capacity > most and not aggregator.knows(names):
         raise InvalidRequestError(
             f"views.devices.capacity is {capacity}; expected at most {most}: a device with its "
-            f"name counts as some {ROWS_OF_A_NAME} rows, of which one sketch holds "
+            f"name counts as some {ROWS_OF_A_NAME} rows, and one sketch has at most "
             f"{aggregator.max_sketch_rows} (max_sketch_rows)",
             [
                 Fault(
                     field="views.devices.capacity",
-                    reason="no room for so many names",
+                    reason="no capacity for so many names",
                     value=capacity,
                     expected=f"at most {most}",
                 )
@@ -199,9 +199,9 @@ async def _make_views(
     for name, form, said in forms:
         if not re.fullmatch(schemas.STREAM, name) or stream.row.view is not None:
             raise InvalidRequestError(
-                f"{stream.name!r} cannot have a view {name!r}: it is too long a name, or one of a "
-                "view already",
-                [Fault(field="views", reason="no name for a view", value=name)],
+                f"{stream.name!r} cannot have a derived stream {name!r}: the name is too long, or "
+                "another derived stream has it",
+                [Fault(field="views", reason="not a name for a derived stream", value=name)],
             )
         await aggregator.catalog.create(
             name,
@@ -376,7 +376,7 @@ async def release_interval(
     interval = interval_of(first, one_past)
     if interval is None:
         raise InvalidRequestError(
-            "first and next are missing: which interval is to be released",
+            "first and next are missing; expected the interval to release",
             [Fault(field=field, reason="missing") for field in ("first", "next")],
         )
     await aggregator.catalog.release(name, source, interval)

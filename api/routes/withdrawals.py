@@ -160,7 +160,7 @@ async def end_withdrawal(
 def _lasting_us(asked: WithdrawalRequest) -> int:
     """Return how long a condition stands."""
     if asked.where is None or asked.ids is not None:
-        raise InvalidRequestError("for stands with where alone: ids are known, so withdraw them")
+        raise InvalidRequestError("for needs where; ids are known, so withdraw them without for")
     found = int(duration(asked.lasting or "", "us", name="for"))
     if not 0 < found <= _LONGEST_US:
         raise InvalidRequestError(f"for is {asked.lasting!r}; expected a duration up to 3660d")

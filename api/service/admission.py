@@ -207,7 +207,12 @@ class Admission:
                 of_source + coming,
                 growth[0],
             ),
-            (f"the join of stream {name!r}", "max_sketch_rows", joined + of_stream, growth[1]),
+            (
+                f"the merged sketch of stream {name!r}",
+                "max_sketch_rows",
+                joined + of_stream,
+                growth[1],
+            ),
             (f"stream {name!r}", "max_stream_rows", stream.rows + of_stream, more),
             ("this server", "max_resident_rows", self._memory.resident.rows + self._rows, more),
             (

@@ -545,7 +545,9 @@ class Aggregator:
         if not (number.isascii() and number.isdecimal() and len(number) < 20):
             raise InvalidRequestError(f"{token[:200]!r} is not a token of a post")
         if name not in among:
-            raise InvalidRequestError(f"the token is of a post to {name!r}, which is not asked")
+            raise InvalidRequestError(
+                f"the token belongs to a post to {name!r}, which is not queried"
+            )
         if (await self.find(name)).row.incarnation != incarnation:
             await self._follower.catch_up()  # another process may have created it again
             if self.stream(name).row.incarnation != incarnation:

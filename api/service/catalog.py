@@ -147,7 +147,7 @@ class Catalog:
         if name not in self._streams:
             if len(self._streams) >= self._max_streams:
                 raise TooManyStreamsError(
-                    f"there are {len(self._streams)} streams, as many as this server takes"
+                    f"there are {len(self._streams)} streams, the maximum of this server"
                 )
             id_key = secrets.token_bytes(32) if secret_ids else None
             recipe = await (compute_recipe or self._compute_recipe)(form, id_key)

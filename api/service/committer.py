@@ -231,7 +231,7 @@ class Writability:
             return
         self._owed_bytes = None
         self._failing.over()
-        _log.warning("the journal takes writes again; %d transactions failed", self._failures)
+        _log.warning("the journal accepts writes again; %d transactions failed", self._failures)
         self._failures = 0
 
     def failed(self, error: StorageError | ReplayError, size: int = 0) -> None:
@@ -240,7 +240,7 @@ class Writability:
         self._failures += 1
         self._observer.unwritten()
         self._failing.say(
-            logging.ERROR, "the journal cannot be written, posts are refused: %s", error
+            logging.ERROR, "the journal cannot be written, so posts are rejected: %s", error
         )
 
     async def proved(self, within_s: float) -> bool:

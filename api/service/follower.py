@@ -243,8 +243,8 @@ class Follower:
         now = head.last, head.catalog, head.generation
         if any(new < old for new, old in zip(now, before, strict=True)):
             raise AnotherDatabaseError(
-                f"the database went back: it has (row, catalog, generation) {now}, and this "
-                f"process has read {before}; restart it"
+                "the database is older than this process's copy: it has (row, catalog, "
+                f"generation) {now}, and this process has read {before}; restart it"
             )
 
     def _holds_all_up_to(self, last: int) -> bool:
@@ -330,7 +330,7 @@ class Follower:
             try:
                 sketch = await self._compute(_decode_snapshot, stream, snapshot)
             except ReplayError as error:
-                _log.error("%s: taking the one before it and the journal", error)
+                _log.error("%s: reading the previous one and the journal", error)
                 self._observer.torn()
                 torn[source] = torn.get(source, 0) + 1
                 if torn[source] > 1:
@@ -399,7 +399,7 @@ class Follower:
         """Report parts that were skipped although their posts were acknowledged."""
         for source, error in stream.left_out():
             _log.error(
-                "%s: a part of what source %r of stream %r has posted is left out: %s",
+                "%s: a part of the posts by source %r of stream %r is skipped: %s",
                 where, source, stream.name, error,
             )  # fmt: skip
             self._observer.left_out(stream.name)
@@ -408,7 +408,7 @@ class Follower:
         stream = self._streams.by_id(stream_id)
         if stream is None:
             raise ReplayError(
-                f"the database holds sketches of stream {stream_id}, which is not there"
+                f"the database contains sketches of stream {stream_id}, which does not exist"
             )
         return stream
 
@@ -461,7 +461,7 @@ def _decode_snapshot(stream: Stream, snapshot: SnapshotRow) -> Snapshot:
         if not snapshot.intact:
             raise ReplayError(
                 f"snapshot {snapshot.generation} of stream {stream.name!r}, source "
-                f"{snapshot.source!r} is not what was written"
+                f"{snapshot.source!r} has other bytes than were written"
             )
         return stream.decode(snapshot.body)
     except (DecaySketchError, CapacityTooSmallError) as error:

@@ -128,8 +128,8 @@ class Sites:
                 except BaseException:
                     self._give_up(site)
                     _log.warning(
-                        "source %r of stream %r begins another epoch: whether its last rows were "
-                        "journaled is not known", source, stream.name,
+                        "source %r of stream %r begins a new epoch, because it is unknown whether "
+                        "its last rows were stored", source, stream.name,
                     )  # fmt: skip
                     raise
                 if sketch is not None:

@@ -54,7 +54,7 @@ STREAMS_LABELLED = 1000
 VERDICTS = ("retained", "already_retained", "below_watermark", "refused")
 
 QUEUES = {
-    "questions": "Turns at answering that wait for a thread",
+    "questions": "Time slices of queries that wait for a thread",
     "decays": "Decays of new streams that wait to be computed",
     "posts": "Time slices of posts that wait for a thread",
     "long_posts": "Time slices of long posts that wait for their thread",
@@ -63,12 +63,12 @@ QUEUES = {
 STATES = ("calm", "uncertain", "firing")  # of a monitor, by the number that its gauge shows
 PHASES = ("inactive", "pending", "firing")  # of its alert
 MONITOR_GAUGES = {
-    "state": "Of a monitor: 0 calm, 1 uncertain, 2 firing",
-    "alert": "Alert of a monitor: 0 inactive, 1 pending, 2 firing",
-    "lower": "Lower end of what a monitor watches",
-    "upper": "Upper end of what a monitor watches, with all that sites may hold back",
+    "state": "State of a monitor: 0 calm, 1 uncertain, 2 firing",
+    "alert": "State of a monitor's alert: 0 inactive, 1 pending, 2 firing",
+    "lower": "Lower bound of a monitor's aggregate",
+    "upper": "Upper bound of a monitor's aggregate, including rows that sources may hold back",
     "threshold": "Threshold of a monitor",
-    "silent_sites": "Sites of a monitor that cannot be vouched for",
+    "silent_sites": "Sources of a monitor without a current report",
 }
 _OF_MONITOR = ("stream", "monitor")
 
@@ -118,29 +118,29 @@ class Metrics(Observer):
 
         self._requests = counter("http_requests", "Requests answered.", "method", "route", "status")
         self._request_seconds = histogram(
-            "http_request_seconds", "From the head of a request to the end of its answer.", "route"
+            "http_request_seconds",
+            "Time from the head of a request to the end of its response.",
+            "route",
         )
         self._received = counter("http_received_bytes", "Bytes of request bodies, as sent.")
-        self._sent = counter("http_sent_bytes", "Bytes of the bodies of answers.")
-        self._posts = counter("posts", "Posts of sketches or observations taken.", "stream")
-        self._posted = counter("posted_bytes", "Bytes of sketches taken.", "stream")
-        self._posted_rows = counter("posted_rows", "Rows of the sketches taken.", "stream")
-        self._rows = counter(
-            "observations", "Observations posted one by one, by verdict.", "stream", "verdict"
-        )
+        self._sent = counter("http_sent_bytes", "Bytes of response bodies.")
+        self._posts = counter("posts", "Accepted posts of sketches or observations.", "stream")
+        self._posted = counter("posted_bytes", "Bytes of accepted sketches.", "stream")
+        self._posted_rows = counter("posted_rows", "Rows of accepted sketches.", "stream")
+        self._rows = counter("observations", "Raw observations, by status.", "stream", "verdict")
         self._refused = counter(
             "refused", "Rejected posts and observations, by reason.", "stream", "reason"
         )
         self._skipped = counter(
             "skipped",
-            "What bodies of other formats have that is not of the stream by its maps, by kind.",
+            "Skipped parts of bodies in other formats, by kind.",
             "stream",
             "kind",
         )
         self._disagreeing = counter(
             "disagreeing",
-            "Observations that have the identity and the time of another one, and another value: "
-            "no copies, and of such the largest stays.",
+            "Observations with the identity and time of another one, but another value. The "
+            "largest value counts.",
             "stream",
         )
         self._suspicious = counter(
@@ -153,8 +153,7 @@ class Metrics(Observer):
         )
         self._dropped = counter(
             "dropped_values",
-            "Values of messages that fill no column, by declared column (empty: another name) and "
-            "reason.",
+            "Dropped values in messages, by declared column (empty: another name) and reason.",
             "stream",
             "column",
             "reason",
@@ -166,109 +165,111 @@ class Metrics(Observer):
         )
         self._replacing = gauge(
             "replacing_rows",
-            "Rows held in place of earlier copies that another source has posted; of one worker.",
+            "Stored rows that replace an earlier duplicate from another source, in one worker.",
             "livemax",
             "stream",
         )
         self._commit_seconds = histogram(
-            "journal_commit_seconds", "One transaction, until it is on stable storage."
+            "journal_commit_seconds", "Time of one transaction, until it is on stable storage."
         )
         self._commit_posts = histogram(
             "journal_commit_posts", "Posts that shared one transaction.", buckets=_BATCH
         )
         self._committed_bytes = counter("journal_committed_bytes", "Bytes written to the journal.")
         self._unwritten = counter(
-            "journal_failures", "Transactions of the journal that failed, trials of it included."
+            "journal_failures", "Failed journal transactions, including probes."
         )
         self._failures = counter(
             "background_failures",
-            "What raised unexpectedly in the background and was tried again, by task.",
+            "Unexpected errors in background tasks that were tried again, by task.",
             "task",
         )
-        self._fold_seconds = histogram("fold_seconds", "Folding a batch of committed posts.")
-        self._folded = counter("folded_posts", "Posts folded into the merged sketches.")
+        self._fold_seconds = histogram("fold_seconds", "Time to merge a batch of committed posts.")
+        self._folded = counter("folded_posts", "Posts merged into the streams' sketches.")
         self._backlog = gauge(
-            "backlog_posts", "Posts committed and not yet folded; of the worst worker.", "livemax"
+            "backlog_posts",
+            "Committed posts that are not merged yet, in the worst worker.",
+            "livemax",
         )
         self._lag = gauge(
             "journal_lag_rows",
-            "Journal rows between the head and what is folded; of the worst worker.",
+            "Journal rows that are not merged yet, in the worst worker.",
             "livemax",
         )
         self._compaction_seconds = histogram("compaction_seconds", "One compaction.")
         self._compacted = counter("compacted_rows", "Journal rows that snapshots replaced.")
-        self._reloads = counter("reloads", "Starts over from the snapshots of another worker.")
+        self._reloads = counter("reloads", "Restarts from another worker's snapshots.")
         self._torn = counter("torn_snapshots", "Snapshots that could not be read.")
         self._queries = counter("queries", "Queries answered.", "aggregate", "cached")
         self._query_seconds = histogram(
-            "query_seconds", "Answering one query that was not in the cache.", "aggregate"
+            "query_seconds", "Time of one query that was not in the cache.", "aggregate"
         )
         self._waiting = {
-            name: gauge(f"{name}_waiting", f"{text}; of all workers.", "livesum")
+            name: gauge(f"{name}_waiting", f"{text}, in all workers.", "livesum")
             for name, text in QUEUES.items()
         }
         self._rejected = counter(
             "rejected",
-            "Requests refused (429) because as much was under way as may be: of their caller, or "
-            "of all.",
+            "Requests rejected (429) because the limit of running work was reached, for their "
+            "caller or in total.",
             "queue",
             "of",
         )
-        self._live = gauge("live_clients", "Live connections; of all workers.", "livesum")
+        self._live = gauge("live_clients", "Live connections, in all workers.", "livesum")
         self._events = gauge(
             "event_clients",
-            "Connections that follow events of monitors; of all workers.",
+            "Connections that follow events of monitors, in all workers.",
             "livesum",
         )
         self._monitor = {
-            name: gauge(f"monitor_{name}", f"{text}; of one worker.", "livemax", *_OF_MONITOR)
+            name: gauge(f"monitor_{name}", f"{text}, in one worker.", "livemax", *_OF_MONITOR)
             for name, text in MONITOR_GAUGES.items()
         }
-        self._recalls = counter("monitor_recalls", "Times that sites were asked to post.", "stream")
+        self._recalls = counter("monitor_recalls", "Requests to sources to post.", "stream")
         self._webhook_failures = counter(
             "webhook_failures",
-            "Requests of alerts that failed, and alerts that were given up.",
+            "Failed requests of alerts, and dropped alerts.",
             "given_up",
         )
         self._relayed = counter(
-            "relay_posts", "Sketches that the upstream has taken.", "stream", "whole"
+            "relay_posts", "Sketches that the upstream has accepted.", "stream", "whole"
         )
         self._relayed_bytes = counter("relay_posted_bytes", "Their bytes.", "stream", "whole")
         self._relay_failures = counter(
-            "relay_failures", "Requests to the upstream that did not end well.", "reason"
+            "relay_failures", "Failed requests to the upstream.", "reason"
         )
         self._relay_let_go = counter(
             "relay_let_go",
-            "Times that what was new was let go of (upstream_queue_rows); the whole is sent.",
+            "Dropped deltas (upstream_queue_rows). The relay sends the complete stream instead.",
             "stream",
         )
         self._relay_streams = gauge(
-            "relay_streams", "Streams that are passed on, by how they stand.", "livemax", "state"
+            "relay_streams", "Forwarded streams, by state.", "livemax", "state"
         )
         self._relay_oldest = gauge(
             "relay_oldest_unsent_seconds",
-            "For how long the upstream lacks something of some stream.",
+            "Time for which the upstream has lacked rows of some stream.",
             "livemax",
         )
         self._relay_rows = gauge("relay_waiting_rows", "Rows that wait to be sent.", "livemax")
         self._streams_held = gauge("streams", "Streams.", "livemax")
-        self._sources_held = gauge("sources", "Sources, of all streams.", "livemax")
+        self._sources_held = gauge("sources", "Sources in all streams.", "livemax")
         self._resident_rows = gauge(
-            "resident_rows", "Rows held in memory; of the fullest worker.", "livemax"
+            "resident_rows", "Rows in memory, in the fullest worker.", "livemax"
         )
         self._resident_rows_limit = gauge(
-            "resident_rows_limit", "Rows that a worker may hold (max_resident_rows).", "livemax"
+            "resident_rows_limit", "Row limit of a worker (max_resident_rows).", "livemax"
         )
         self._inflight_rows = gauge(
-            "inflight_rows", "Rows of posts that are being taken; of all workers.", "livesum"
+            "inflight_rows", "Rows of posts in progress, in all workers.", "livesum"
         )
-        self._read_rows = gauge(
-            "read_rows", "Rows that questions look at; of all workers.", "livesum"
-        )
+        self._read_rows = gauge("read_rows", "Rows that queries read, in all workers.", "livesum")
         self._bound = gauge(
-            "memory_bound_bytes", "Memory of a worker at the most, by its settings.", "livemax"
+            "memory_bound_bytes",
+            "Memory limit of a worker that follows from its settings.",
+            "livemax",
         )
-        self._rss = gauge("resident_memory_bytes", "Resident memory; per worker.", "liveall")
+        self._rss = gauge("resident_memory_bytes", "Resident memory, per worker.", "liveall")
         self._read_rss()
 
     # ------------------------------------------------------------------------------- requests

@@ -279,8 +279,8 @@ def warnings_of(notes: Notes, held: int, mappings: Mappings | None) -> list[str]
         said.append(replaced + _reset(mappings))
     if undated := notes.counts[_UNDATED]:
         said.append(
-            f"{_many(undated, 'reading')} outside the years 1990 to 2100: the clock of the device "
-            "is wrong, or the times are in another unit; windows that end now do not contain them"
+            f"{_many(undated, 'reading')} outside the years 1990 to 2100: a device has a wrong "
+            "clock, or the times are in another unit; windows that end now do not contain them"
         )
     if notes.gateways:
         each = ", ".join(f"{name!r} ({said})" for name, said in notes.gateways.items())
@@ -291,9 +291,9 @@ def warnings_of(notes: Notes, held: int, mappings: Mappings | None) -> list[str]
     if notes.attributes:
         names = ", ".join(sorted(notes.attributes))
         said.append(
-            f"{_many(notes.counts[_INSTANCE], 'data point')} of resources whose replicas nothing "
-            f"in the id distinguishes, so that replicas count as one: set {names} on each replica "
-            "and add it to `resource_keys` of the mapping"
+            f"{_many(notes.counts[_INSTANCE], 'data point')} from resources whose ids do not "
+            f"distinguish replicas, so replicas count as one: set {names} on each replica and add "
+            "it to `resource_keys` of the mapping"
         )
     return [*said, *warnings_of_columns(notes.dropped)]
 
@@ -315,9 +315,9 @@ _REASONS = {
         "without a declared column",
         "list the wanted columns in `columns` of the mapping, or declare these in a new stream",
     ),
-    "type": ("of another type than their column", "declare the column with the type that is sent"),
+    "type": ("of another type than their column", "declare the column with the sent type"),
     "not-finite": ("that are not finite", "null replaces them"),
-    "range": ("beyond their number type", "declare the column as int64 or text"),
+    "range": ("outside the range of their type", "declare the column as int64 or text"),
     "too-long": ("longer than 1,024 bytes", "drop the column, or send shorter texts"),
     "too-many": (
         "beyond 256 members of an object, or with names longer than 128 bytes",
@@ -390,7 +390,7 @@ class Replacements:
                 compute = self._compute if stream.source_count > 1 else _at_once
                 replacing = await compute(_replacing, stream)
             except Exception:  # after any error, the server runs without this count
-                _log.exception("cannot count what sources of %r replace", stream.name)
+                _log.exception("cannot count the rows that sources of %r replace", stream.name)
                 replacing = None
             stream.replacing = replacing
             if replacing is not None:

@@ -337,8 +337,8 @@ def _capacity(wanted: float, epsilon: float, delta: float, mode: Mode) -> int:
     if capacity > MAX_CAPACITY:
         hint = ", or mode='practical'" if mode == "proven" else ""
         raise ParameterError(
-            f"epsilon {epsilon} and delta {delta} ask for a capacity of {capacity}; the largest is "
-            f"{MAX_CAPACITY}: allow a larger error{hint}"
+            f"epsilon {epsilon} and delta {delta} require a capacity of {capacity}; the largest "
+            f"is {MAX_CAPACITY}: allow a larger error{hint}"
         )
     return capacity
 

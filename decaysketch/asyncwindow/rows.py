@@ -215,8 +215,8 @@ class RetainedElements(Bag):
             return
         if together >= _native.MAX_ROWS:
             raise ParameterError(
-                f"merging takes {together} rows at once; expected less than "
-                f"{_native.MAX_ROWS}: take a smaller capacity"
+                f"a merge has {together} rows; expected less than {_native.MAX_ROWS}: use a "
+                "smaller capacity"
             )
         most = max(self._merge_limit(), together)
         wanted = max(self._rows + incoming, min(2 * self._room, most))

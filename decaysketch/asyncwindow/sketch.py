@@ -208,9 +208,7 @@ class Sampler(Asked, Sketch, Generic[P]):
             self._look_at(timestamps)
         if (sequence is None) != (source is None):
             given, missing = ("sequence", "source") if source is None else ("source", "sequence")
-            raise ParameterError(
-                f"{given} without {missing}: an element is named by both, or by neither"
-            )
+            raise ParameterError(f"{given} without {missing}: give both or neither")
         if (
             type(timestamps) is int
             and -TIME_LIMIT <= timestamps <= TIME_LIMIT

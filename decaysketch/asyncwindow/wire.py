@@ -152,7 +152,7 @@ def _read_header(blob: bytes, kind: str, params: Any) -> tuple[Params, Header]:
         raise IncompatibleSketchError(params.differences(found))
     if found.fingerprint != opening.fingerprint:
         refuse(
-            f"fingerprint is {opening.fingerprint.hex()}; the parameters beside it give "
+            f"fingerprint is {opening.fingerprint.hex()}; the parameters give "
             f"{found.fingerprint.hex()}"
         )
     clock = reader.clock()
@@ -238,7 +238,7 @@ def _state(
     twice = (identities[:, 1:] == identities[:, :-1]).all(axis=0)
     if twice.any():
         key = int(identities[-1, int(twice.argmax())]) + (1 << 63)
-        refuse(f"key {key} is there twice; expected once")
+        refuse(f"key {key} is repeated; expected once")
     levels = top_levels(params, values, keys)
     return WindowState(params, clock, values, rows.times, keys, levels, watermarks)
 

@@ -60,9 +60,9 @@ def mqtt(
     ack: Annotated[
         str | None,
         typer.Option(
-            help="Acknowledge messages that are on disk here (disk), or that the server has "
-            "acknowledged (server), so that the spool may be lost with this machine. If not given, "
-            "from the file, else disk."
+            help="When to acknowledge a message: once it is on disk here (disk), or once the "
+            "server has acknowledged it (server). With server, no message is lost if this "
+            "machine is lost. Default: the value in the file, else disk."
         ),
     ] = None,
 ) -> None:
@@ -176,7 +176,9 @@ def _taking(
 
 def _refuse_undone(streams: list[str]) -> None:
     if streams:
-        raise CommandError(f"not all is delivered of {', '.join(streams)}; it waits in the spool")
+        raise CommandError(
+            f"not everything is delivered of {', '.join(streams)}; the rest waits in the spool"
+        )
 
 
 def _end_by_signals(running: Loop) -> None:
@@ -192,7 +194,7 @@ def _check(config: Config) -> None:
         wrong += fault is not None
         report.print(Text(f"{what}: {fault or 'well'}"))
     if wrong:
-        raise CommandError(f"{wrong} of the above would keep the bridge from its work")
+        raise CommandError(f"{wrong} of the above must be fixed before the bridge can run")
 
 
 def _look(config: Config, most: int) -> None:
@@ -213,7 +215,7 @@ def _look(config: Config, most: int) -> None:
             elif silent_until is not None and time.monotonic() >= silent_until:
                 silent_until = None  # report it once
                 topics = ", ".join(config.broker.topics)
-                report.print(Text(f"no message yet on {topics}: what is published elsewhere?"))
+                report.print(Text(f"no message yet on {topics}; check the topics in the file"))
             if arrived:
                 _print(translator.translate(arrived), [each.message.topic for each in arrived])
     except KeyboardInterrupt:
@@ -249,7 +251,7 @@ def _print(found: Translated, topics: list[str]) -> None:
     for word, count in found.skipped.items():
         report.print(Text(f"skipped ({word}): {count}"))
     for path, numbers in found.absent.items():
-        report.print(Text(f"nothing stands at {path}; numbers of such a message: {_list(numbers)}"))
+        report.print(Text(f"no value at {path}; numbers in such a message: {_list(numbers)}"))
 
 
 def _value(given: Any) -> str | Text:
@@ -279,7 +281,7 @@ def _time(time_ns: int) -> str:
 def replay(
     path: Annotated[Path, typer.Argument(help="Dead letters, or NDJSON; or a folder of these.")],
     config_file: ConfigFile,
-    topic: Annotated[str, typer.Option(help="The topic of messages whose line has none.")] = "",
+    topic: Annotated[str, typer.Option(help="The topic of lines without one.")] = "",
 ) -> None:
     """Feed recorded messages through the mappings in a file, and wait until the aggregator has
     them. Messages that already counted change nothing.
@@ -293,7 +295,7 @@ def replay(
 
         files = files_of(path)
         if not files:
-            raise CommandError(f"{path} holds no *.ndjson")
+            raise CommandError(f"{path} contains no *.ndjson")
         streams = open_streams(config, part="replay", timeout_s=_TIMEOUT_S)
         messages = dead = rows = 0
         try:

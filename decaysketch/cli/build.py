@@ -86,7 +86,7 @@ class Output(NamedTuple):
             if place is not None:
                 refuse_uri(place)
                 if place.exists() and not self.overwrite:
-                    raise CommandError(f"{place} is there already; replace it with --overwrite")
+                    raise CommandError(f"{place} exists; --overwrite replaces it")
 
 
 @group
@@ -109,13 +109,13 @@ class Rows(NamedTuple):
     now: Annotated[int | None, typer.Option(help="The time for sketches that have a clock.")] = None
     site: Annotated[
         str | None,
-        typer.Option(help="If keys are counted: the site of all rows, 0 if not given."),
+        typer.Option(help="If keys are counted: the source of all rows, default 0."),
     ] = None
     epoch: Annotated[
         int,
         typer.Option(
-            help="If keys are counted: the number of this build. Use another one for each part of "
-            "a site's rows that you build separately."
+            help="If keys are counted: the number of this build. Use another number for each part "
+            "of a source's rows that you build separately."
         ),
     ] = 0
     any_time: Annotated[
@@ -210,11 +210,11 @@ def _refuse_nothing(
         return False
     if refused:
         raise CommandError(
-            f"no row was accepted, and {refused:,} were refused (see {quarantine}); {out} is as it "
-            "was"
+            f"no row was accepted, and {refused:,} were rejected (see {quarantine}); {out} is "
+            "unchanged"
         )
     if out.exists() or builder.keys:
-        raise CommandError(f"there are no rows; {out} is as it was")
+        raise CommandError(f"there are no rows; {out} is unchanged")
     return True
 
 
@@ -295,7 +295,7 @@ def _write(
         notes.append(f"read {held}")
     if quarantine is not None:
         rows_refused = "1 row" if refused == 1 else f"{refused:,} rows"
-        notes.append(f"{rows_refused} refused: see {quarantine}")
+        notes.append(f"{rows_refused} rejected: see {quarantine}")
     if not builder.keys and (duplicates := _duplicates(builder)) is not None:
         content["duplicates"] = duplicates.share
         content["duplicates_error"] = duplicates.error

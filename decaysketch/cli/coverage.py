@@ -33,15 +33,15 @@ def coverage(
     sketches: Annotated[
         list[str],
         typer.Argument(
-            help="Sketch files, one for each source: FILE, whose name is the source's, or "
-            "NAME=FILE. A folder has the source of each .sketch file in it.",
+            help="Sketch files, one for each source: FILE, with the source's name, or NAME=FILE. "
+            "A folder contains one .sketch file for each source.",
         ),
     ],
     decay: Annotated[
         str | None,
         typer.Option(
-            help="As in query: none, 'window(1d)', ... Default: none. Leave it out for sketches "
-            "with a fixed decay."
+            help="As in query: none, 'window(1d)', ... Default: none. Omit it for sketches with a "
+            "fixed decay."
         ),
     ] = None,
     now: Annotated[
@@ -52,7 +52,7 @@ def coverage(
         typer.Option(
             "--set",
             help="Count one set instead of everything: 'a & ~b', 'any', 'exactly(2)'. Quote a "
-            'name that is no identifier: \'"gw-1" - "gw-2"\'.',
+            'name that is not an identifier: \'"gw-1" - "gw-2"\'.',
         ),
     ] = None,
     of: Annotated[str, typer.Option(help="With --set: the share among this set.")] = "any",
@@ -81,7 +81,8 @@ def coverage(
     from_level: Annotated[
         int,
         typer.Option(
-            help="The sketches have only messages of this level or above, as a relay forwards them."
+            help="The sketches contain only messages of this level or above, because a relay "
+            "forwards only these."
         ),
     ] = 0,
     without_silence: Annotated[
@@ -147,8 +148,8 @@ def _files(given: list[str]) -> dict[str, Path]:
         for source, file in listed:
             if source in files:
                 raise CommandError(
-                    f"two files are of source {source!r}: {files[source]} and {file}; "
-                    "name them, NAME=FILE"
+                    f"source {source!r} has two files: {files[source]} and {file}; name the "
+                    "sources, NAME=FILE"
                 )
             files[source] = file
     return files

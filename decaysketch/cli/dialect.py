@@ -54,12 +54,12 @@ _MARKS = (
 
 Separator = Annotated[
     str | None,
-    typer.Option(help="The separator of CSV cells, or 'tab'; from the heading if not given."),
+    typer.Option(help="The separator of CSV cells, or 'tab'. Default: detected from the heading."),
 ]
 Encoding = Annotated[
     str | None,
     typer.Option(
-        help="Encoding of text files, such as latin-1; from the first bytes if not given."
+        help="Encoding of text files, such as latin-1. Default: detected from the first bytes."
     ),
 ]
 
@@ -152,7 +152,7 @@ def _inflated(path: Path, raw: Any) -> tuple[Any, bytes]:
     for magic, format in _OTHER_FILES:
         if head.startswith(magic):
             source.close()
-            raise CommandError(f"{path} is a file of Arrow's or Parquet's; --format {format}")
+            raise CommandError(f"{path} is an Arrow or Parquet file; use --format {format}")
     return _Chained(head, source), head
 
 
@@ -163,7 +163,7 @@ def _read_head(source: Any, path: Path) -> bytes:
             parts.append(bytes(part))
             size += len(part)
     except (OSError, EOFError, zipfile.BadZipFile, RuntimeError) as fault:
-        raise CommandError(f"{path} cannot be inflated: {fault}") from None
+        raise CommandError(f"{path} cannot be decompressed: {fault}") from None
     return b"".join(parts)
 
 
@@ -229,7 +229,7 @@ def encoding_of(path: Path, head: bytes, options: TextOptions) -> str:
         if max(even, odd) > 0.4 * (len(head) // 2):
             return "utf-16-be" if even > odd else "utf-16-le"
         raise CommandError(
-            f"{path} is no text: byte {head.index(0)} is 0; --format says what it is"
+            f"{path} is not text: byte {head.index(0)} is 0; give its format with --format"
         )
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head)
@@ -263,7 +263,7 @@ def dialect_of(path: Path, head: bytes, wanted: Sequence[str], options: TextOpti
         text = codecs.getincrementaldecoder(encoding)().decode(head)
     except UnicodeDecodeError as fault:
         raise CommandError(
-            f"{path} is not {encoding}: byte {fault.start}; --encoding says how it is written"
+            f"{path} is not {encoding}: byte {fault.start}; give its encoding with --encoding"
         ) from None
     text = text.removeprefix("\ufeff")
     lines = _LINE_END.split(text)

@@ -39,7 +39,7 @@ from decaysketch.tables.workers import records_of
 __all__ = ["fold"]
 
 _LABELS = "--value-type label keeps texts as they are"
-_WAY_OUT = "--quarantine FILE leaves such rows out, counts them and keeps them in that file"
+_WAY_OUT = "--quarantine FILE skips such rows, counts them and writes them to that file"
 
 
 def fold(
@@ -72,7 +72,7 @@ def fold(
     for name in texts:
         if name not in named:
             raise CommandError(
-                f"--text-columns has {name!r}; expected columns that name rows or sketches: "
+                f"--text-columns has {name!r}; expected columns of ids or keys: "
                 f"{', '.join(sorted(named))}"
             )
     sizes = [max(path.stat().st_size, 1) for path in logs]
@@ -128,7 +128,9 @@ class _Files:
             raise CommandError(f"--format is {format!r}; expected one of {', '.join(FORMATS)}")
         if format == "csv":
             self._warn_of_numbers(path)
-        reason = "is no JSON object" if format == "ndjson" else "has other fields than the heading"
+        reason = "does not have the fields of the heading"
+        if format == "ndjson":
+            reason = "is not a JSON object"
         reading = Reading(
             builder.columns, (*builder.mapping.naming, *builder.keys), self.texts, self.options,
             None if self.kept is None else partial(self._keep, path, None, None, reason), progress,
@@ -139,13 +141,13 @@ class _Files:
             self._take(path, batch, typed, faults, first_row)
             first_row += batch.num_rows
             if builder.doubt is not None and not self.doubted:
-                warn(f"{path}: {builder.doubt}; --column-unit says which it is")
+                warn(f"{path}: {builder.doubt}; give the unit with --column-unit")
                 self.doubted = True
             if builder.doubt_of_ids is not None and not self.joined:
                 warn(f"{path}: {builder.doubt_of_ids}; --id-columns takes several, with commas")
                 self.joined = True
         if self.refused > before[1] and self.rows == before[0]:
-            warn(f"{path}: all of its rows were refused, {self.refused - before[1]:,}")
+            warn(f"{path}: all of its rows were rejected, {self.refused - before[1]:,}")
 
     def _take(
         self,
@@ -186,8 +188,7 @@ class _Files:
             raise CommandError(f"{path}: {said}; {_WAY_OUT}{labels}") from None
         except OtherUnitError as fault:
             raise CommandError(
-                f"{path}: {fault}; --column-unit says which it is, --any-time takes them as they "
-                "are"
+                f"{path}: {fault}; give the unit with --column-unit, or accept them with --any-time"
             ) from None
         except OtherTypeError as fault:
             raise CommandError(
@@ -213,7 +214,7 @@ class _Files:
             name, text = found
             warn(
                 f"{path}: column {name!r} is read as integers, and {text!r} as {int(text)}; "
-                f"--text-columns {name} takes it as it is written"
+                f"--text-columns {name} keeps it as written"
             )
             self.lost = True
 

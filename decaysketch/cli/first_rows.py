@@ -168,8 +168,7 @@ def _are_labels(first: First, column: str, numerals: Numerals) -> bool:
         return False
     if (found := looks_like_numbers(texts)) is not None:
         raise CommandError(
-            f"{first.path}: column {column!r} has {found!r}, which looks like a number; "
-            "--decimal and --thousands say how numbers are written, --value-type label keeps texts "
-            "as they are"
+            f"{first.path}: column {column!r} has {found!r}, which looks like a number; give the "
+            "number format with --decimal and --thousands, or keep texts with --value-type label"
         )
     return True

@@ -118,7 +118,7 @@ def history(
         str | None,
         typer.Option("--from", help="A date with its zone, or a duration before now, such as 6h."),
     ] = None,
-    stop: Annotated[str | None, typer.Option("--to", help="The same; now if not given.")] = None,
+    stop: Annotated[str | None, typer.Option("--to", help="The same form. Default: now.")] = None,
     limit: Annotated[
         int, typer.Option(min=1, max=1000, help="Maximum number of states, the newest ones.")
     ] = 1000,
@@ -142,7 +142,7 @@ def history(
         table.add_row(*times, *(Text(str(text)) for text in said))
     show(as_json, found["states"], table)
     if not found["complete"] and not as_json:
-        typer.echo(f"Older states are left out; --limit is {limit}.")
+        typer.echo(f"Older states are not shown; --limit is {limit}.")
 
 
 def _time(at: float | None) -> str:
@@ -194,7 +194,7 @@ def _object(text: str | bytes, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         form = None
     if not isinstance(form, dict):
-        raise CommandError(f"{name} does not hold a JSON object")
+        raise CommandError(f"{name} does not contain a JSON object")
     return form
 
 

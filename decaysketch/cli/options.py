@@ -34,7 +34,7 @@ Parameters = dict[str, Any]
 
 _SITE = (
     "site_column",
-    "The site that counts the rows, if keys are counted; one site if not given.",
+    "The source that counts the rows, if keys are counted. Default: one source.",
 )
 Group = TypeVar("Group", bound=tuple[Any, ...])
 _GROUPS: set[type] = set()

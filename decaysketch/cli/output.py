@@ -75,7 +75,7 @@ def refuse_uri(path: Path) -> None:
         CommandError: it is one.
     """
     if _URI.match(str(path)):
-        raise CommandError(f"{path} is a URI; expected a path of this machine")
+        raise CommandError(f"{path} is a URI; expected a path on this machine")
 
 
 def write_whole(path: Path, content: bytes) -> None:

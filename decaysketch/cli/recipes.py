@@ -55,13 +55,14 @@ IdKeyFile = Annotated[
     typer.Option(help="File with the stream's secret id key, 16 to 64 bytes in hex."),
 ]
 ApiKeyFile = Annotated[
-    Path | None, typer.Option(help="File with an API key of the server; never an argument.")
+    Path | None, typer.Option(help="File with the server's API key. The key is never an argument.")
 ]
 CaFile = Annotated[
     Path | None,
     typer.Option(
         envvar="DECAYSKETCH_CA_FILE",
-        help="PEM file with the only certificate authorities to trust, for a private one.",
+        help="PEM file with the certificate authorities to trust instead of the system's, for a "
+        "private authority.",
     ),
 ]
 TimeoutS = Annotated[float, typer.Option(min=0.1, help="Time limit for one response, in seconds.")]
@@ -77,7 +78,7 @@ def _names(family: str) -> tuple[str, ...]:
 
 _REMEDIES: dict[type[UserWarning], str] = {
     DisagreeingCopiesWarning: " (--id-columns takes several, with commas)",
-    TimeZoneWarning: "; --time-zone says which it is",
+    TimeZoneWarning: "; give the zone with --time-zone",
     UnlikelyClockWarning: "; they are accepted",
 }
 
@@ -96,7 +97,7 @@ def read_id_key(path: Path | None) -> bytes | None:
     try:
         return bytes.fromhex(path.read_text(encoding="ascii"))
     except ValueError:
-        raise CommandError(f"{path} does not hold a key in hexadecimal digits") from None
+        raise CommandError(f"{path} does not contain a key in hexadecimal digits") from None
 
 
 @group
@@ -110,7 +111,7 @@ class Configuration(NamedTuple):
         str | None,
         typer.Option(
             help="The decay, if the family fixes one, such as 'exponential(half_life=15min)', "
-            "'floor(w / (1 + x/60))' or JSON; or a file that contains it."
+            "'floor(w / (1 + x/60))' or JSON, or a file that contains it."
         ),
     ] = None
     params: Annotated[
@@ -160,9 +161,9 @@ def recipe_from_options(
     if params_file is not None:
         for name, value in (("accuracy", accuracy), ("expected", chosen.expected)):
             if value is not None:
-                raise CommandError(f"--{name} has no use beside --params")
+                raise CommandError(f"--{name} cannot be combined with --params")
         if given:
-            raise CommandError(f"{_option(next(iter(given)))} has no use beside --params")
+            raise CommandError(f"{_option(next(iter(given)))} cannot be combined with --params")
         form = json_object(str(params_file), params_file.read_text(encoding="utf-8"), _LONGEST_FILE)
         if "params" not in form:
             form = {"family": family or DEFAULT, "params": form}
@@ -173,12 +174,12 @@ def recipe_from_options(
         own = _names(family)
         for name in given:
             if name not in own:
-                raise CommandError(f"{_option(name)} has no use for the family {family}")
+                raise CommandError(f"{_option(name)} does not apply to the family {family}")
         params = {name: value for name, value in defaults.items() if name in own} | given
         params = _sized(params, given, chosen, family, by_key=by_key)
         if columns:
             if FAMILIES[family].params is not SketchParams:
-                raise CommandError(f"--columns has no use for the family {family}")
+                raise CommandError(f"--columns does not apply to the family {family}")
             params["columns"] = dict(columns)
             if "value_type" not in given:
                 params.pop("value_type", None)
@@ -187,10 +188,10 @@ def recipe_from_options(
         form = {"family": family, "params": params}
     if decay is not None:
         if "decay" in form:
-            raise CommandError(f"--decay has no use: {params_file} has the decay")
+            raise CommandError(f"--decay does not apply: {params_file} has the decay")
         named = form.get("family", DEFAULT)
         if named not in [each.name for each in FAMILIES.values() if each.input.decay == "fixed"]:
-            raise CommandError(f"--decay has no use for the family {named}")
+            raise CommandError(f"--decay does not apply to the family {named}")
         form["decay"] = _decay_text(decay)
     return recipe_from_dict(form, id_key=id_key)
 
@@ -202,14 +203,14 @@ def _sized(
     if FAMILIES[family].params is not SketchParams:
         for name, value in (("accuracy", chosen.accuracy), ("expected", chosen.expected)):
             if value is not None:
-                raise CommandError(f"--{name} has no use for the family {family}")
+                raise CommandError(f"--{name} does not apply to the family {family}")
         return params
     params = params | _capacity(given, chosen.accuracy, by_key)
     if "accuracy" in params:
         params.pop("capacity", None)  # a default
     if chosen.expected is not None:
         if "id_bits" in given:
-            raise CommandError("--expected has no use beside --id-bits")
+            raise CommandError("--expected cannot be combined with --id-bits")
         params.pop("id_bits", None)  # a default
         params["expected"] = chosen.expected
     return params
@@ -219,7 +220,7 @@ def _capacity(given: Parameters, accuracy: str | None, by_key: bool) -> Paramete
     """Return the given or default size for a sketch with hashed ids."""
     if accuracy is not None:
         if "capacity" in given:
-            raise CommandError("--accuracy has no use beside --capacity")
+            raise CommandError("--accuracy cannot be combined with --capacity")
         return {"accuracy": read_accuracy(accuracy)}
     return {"capacity": CAPACITY_BY_KEY} if by_key and "capacity" not in given else {}
 
@@ -235,7 +236,7 @@ def _decay_text(given: str) -> str:
     if os.path.isfile(given):  # noqa: PTH113 - Path raises where a text is too long for a name
         return Path(given).read_text(encoding="utf-8")
     if given.endswith(".json"):
-        raise CommandError(f"--decay is {given!r}; expected a decay, or a file that holds one")
+        raise CommandError(f"--decay is {given!r}; expected a decay, or a file that contains one")
     return given
 
 
@@ -266,10 +267,10 @@ def recipe_from_server(client: httpx2.Client, stream: str, id_key: bytes | None)
         fields = answer.json()
     except (httpx2.HTTPError, ValueError) as fault:
         reason = certificate_fault(fault) or fault
-        raise CommandError(f"{client.base_url} does not answer: {reason}") from None
+        raise CommandError(f"{client.base_url} does not respond: {reason}") from None
     if answer.status_code != 200:
         raise CommandError(
-            f"{client.base_url} answers {answer.status_code}: {fields.get('detail')}"
+            f"{client.base_url} responds with {answer.status_code}: {fields.get('detail')}"
         )
     form = {
         name: fields[name] for name in ("family", "params", "decay") if fields.get(name) is not None
@@ -289,5 +290,5 @@ def parse_decay(text: str, time_unit: str) -> Decay:
         return decays.parse(text, time_unit)
     spelled = f"{old[1]}({old[2]})"
     decay = decays.parse(spelled, time_unit)
-    warn(f"--decay {text!r} is an old spelling and will not be read much longer: {spelled!r}")
+    warn(f"--decay {text!r} is an old form that a later release will reject. Write {spelled!r}")
     return decay

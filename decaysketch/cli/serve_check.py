@@ -36,8 +36,12 @@ def serve_check(
     api_key_file: ApiKeyFile = None,
     ca_file: CaFile = None,
     timeout_s: TimeoutS = 10.0,
-    max_latency_s: Annotated[float, typer.Option(help="A slower query is a fault.")] = 5.0,
-    max_clock_s: Annotated[float, typer.Option(help="A larger clock difference is a fault.")] = 5.0,
+    max_latency_s: Annotated[
+        float, typer.Option(help="The check fails if a query is slower.")
+    ] = 5.0,
+    max_clock_s: Annotated[
+        float, typer.Option(help="The check fails if clocks differ by more.")
+    ] = 5.0,
     as_json: AsJson = False,
 ) -> None:
     """Check an aggregator; exit status 0 if all is well, 1 if not."""
@@ -88,14 +92,14 @@ def _list(client: httpx2.Client) -> list[dict[str, Any]]:
 def _streams(client: httpx2.Client) -> tuple[bool, str]:
     streams = _list(client)
     rows = sum(stream["rows"] for stream in streams)
-    return True, f"{len(streams):,} streams, {rows:,} rows held"
+    return True, f"{len(streams):,} streams, {rows:,} rows stored"
 
 
 def _query(client: httpx2.Client, limit_s: float) -> tuple[bool, str]:
     """Measure the time of a count over everything, in the largest stream."""
     streams = _list(client)
     if not streams:
-        return True, "no stream to ask"
+        return True, "no stream to query"
     name = max(streams, key=lambda stream: stream["rows"])["name"]
     path = f"/v1/streams/{quote(name, safe='')}"
     state = client.get(path).json()
@@ -126,5 +130,5 @@ def _clock(client: httpx2.Client, limit_s: float) -> tuple[bool, str]:
     error_s = 0.5 + (after - before).total_seconds() / 2
     return (
         abs(ahead_s) - error_s <= limit_s,
-        f"the server is {ahead_s:+.1f} s ahead, give or take {error_s:.1f} s",
+        f"the server is {ahead_s:+.1f} s ahead, within {error_s:.1f} s",
     )

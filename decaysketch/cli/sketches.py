@@ -71,8 +71,8 @@ def _example(question: Question[Any]) -> str:
 def _open(path: Path, id_key: bytes | None) -> Sketch:
     if path.is_dir():
         raise CommandError(
-            f"{path} is a folder; name a sketch in it, or join them first: "
-            f"decaysketch merge {path} --out all.sketch"
+            f"{path} is a folder; name a sketch in it, or merge them first: decaysketch merge "
+            f"{path} --out all.sketch"
         )
     try:
         return families.decode(path.read_bytes(), id_key=id_key)
@@ -93,7 +93,7 @@ def merge(
     with reporting_errors():
         refuse_uri(out)
         if out.exists() and not overwrite:
-            raise CommandError(f"{out} is there already; replace it with --overwrite")
+            raise CommandError(f"{out} exists; --overwrite replaces it")
         id_key = read_id_key(id_key_file)
         paths = [
             path
@@ -133,7 +133,7 @@ def inspect(
 def _warn_of(facts: dict[str, Any]) -> None:
     unit = facts["params"]["time_unit"]
     if (found := doubt(unit, facts["oldest"], facts["newest"])) is not None:
-        warn(f"{facts['file']} holds times that are probably not in {unit}: {found}")
+        warn(f"{facts['file']} contains times that are probably not in {unit}: {found}")
 
 
 def _facts(path: Path, id_key: bytes | None) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def _two_columns(facts: dict[str, Any]) -> Table:
     for name, value in facts.items():
         if name == "watermarks":
             kept = [mark for mark in value if mark is not None]
-            text = f"{len(kept)} of {len(value)} levels: {kept}" if kept else "none: all is held"
+            text = f"{len(kept)} of {len(value)} levels: {kept}" if kept else "none"
         elif name == "bytes":
             text = human_bytes(value)
         elif name == "columns":
@@ -209,7 +209,7 @@ def _two_columns(facts: dict[str, Any]) -> Table:
 
 _AGGREGATES = (
     ", ".join(map(_example, QUESTIONS.values()))
-    + "; or with a filter and groups, as in 'mean(v) by hour(time) where v > 3'."
+    + ", or with a filter and groups, as in 'mean(v) by hour(time) where v > 3'."
 )
 
 
@@ -222,8 +222,8 @@ def query(
     decay: Annotated[
         list[str] | None,
         typer.Option(
-            help="none, window(1h30m), exponential(half_life=1h), polynomial(1, scale=60), "
-            "'1/(1 + x/60)', or JSON. May be given several times; none if not given."
+            help="none, window(1h30m), exponential(half_life=1h), polynomial(1, scale=60), '1/(1 "
+            "+ x/60)', or JSON. May be given several times. Default: none."
         ),
     ] = None,
     decay_expression: Annotated[
@@ -232,8 +232,8 @@ def query(
     now: Annotated[
         str,
         typer.Option(
-            help="Time of the query: an integer, a date such as 2026-01-31T12:00Z, or latest: "
-            "the newest stored."
+            help="Query time: an integer, a date such as 2026-01-31T12:00Z, or latest: the newest "
+            "stored time."
         ),
     ] = "latest",
     start: Start = None,
@@ -263,8 +263,8 @@ def query(
         if start is not None or stop is not None:
             if chosen or compared or now != "latest":
                 raise CommandError(
-                    "--from and --to say which observations count: give no decay, no time and "
-                    "nothing to compare with"
+                    "--from and --to select the observations: give no decay, no time and no "
+                    "comparison"
                 )
             moments = Moments.of_range(opened, start, stop)
         else:
@@ -326,7 +326,7 @@ def query(
             table.caption += f"; {left_out:,} more rows with --json"
         table.caption += "".join(f"\n{caveat}" for caveat in caveats)
         if caveats:
-            table.caption += "\nmore of such answers: docs/estimators.md"
+            table.caption += "\nmore about such results: docs/estimators.md"
         everything = moments.to_dict(unit) | {"answers": answers, "warnings": doubts}
         show(as_json, everything, table)
 
@@ -377,7 +377,7 @@ def _meant(name: str) -> str:
     if (query := proposal(name)) is not None:
         return f"; did you mean {query!r}?"
     others = [each.name for each in families.FAMILIES.values() if name in each.questions]
-    return f"; {name} is asked of what is built with --family {' or '.join(others)}" * bool(others)
+    return f"; {name} needs a sketch built with --family {' or '.join(others)}" * bool(others)
 
 
 def answers_to(ask: Callable[..., Any], asked: Asked, confidence: float) -> Answers:

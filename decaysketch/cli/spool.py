@@ -58,7 +58,7 @@ def recover_(
     folder: Folder,
     rejected: Annotated[
         bool,
-        typer.Option("--rejected", help="Also data that the server rejected, to send it again."),
+        typer.Option("--rejected", help="Include data that the server rejected, to send it again."),
     ] = False,
     id_key_file: IdKeyFile = None,
     as_json: AsJson = False,

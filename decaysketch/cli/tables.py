@@ -112,7 +112,7 @@ class Files(NamedTuple):
     """Options for the files' format."""
 
     format: Annotated[
-        str | None, typer.Option(help=f"{', '.join(FORMATS)}; by suffix if not given.")
+        str | None, typer.Option(help=f"{', '.join(FORMATS)}. Default: by suffix.")
     ] = None
     separator: Separator = None
     encoding: Encoding = None
@@ -135,8 +135,7 @@ def format_of(path: Path) -> str:
     suffix = Path(_COMPRESSED.sub("", path.name.lower())).suffix
     if suffix not in _OF_SUFFIX:
         raise CommandError(
-            f"cannot tell the format of {path} by its suffix; say which with --format: "
-            f"{', '.join(FORMATS)}"
+            f"{path} has no known suffix; give its format with --format: {', '.join(FORMATS)}"
         )
     return _OF_SUFFIX[suffix]
 
@@ -193,7 +192,7 @@ def batches(
         raise CommandError(f"{path} cannot be read as {format}: {_line(fault)}") from None
     except UnicodeDecodeError as fault:
         raise CommandError(
-            f"{path} is not {fault.encoding}: {fault.reason}; --encoding says how it is written"
+            f"{path} is not {fault.encoding}: {fault.reason}; give its encoding with --encoding"
         ) from None
     except OSError as fault:
         if fault.filename is not None:
@@ -216,14 +215,14 @@ def check_columns(path: Path, wanted: Sequence[str], there: Sequence[str]) -> No
         if name not in there:
             raise CommandError(
                 f"{path} has no column {name!r}; it has {', '.join(there)} (--time-column, "
-                "--id-columns and others name those that are meant)"
+                "--id-columns and others name the columns)"
             )
         if list(there).count(name) > 1:
             raise CommandError(_said_twice(path, name))
 
 
 def _said_twice(path: Path, name: str) -> str:
-    return f"{path} has two columns {name!r}; rename one of them, so that a name means one column"
+    return f"{path} has two columns {name!r}; rename one of them"
 
 
 # --------------------------------------------------------------------------------------- first rows
@@ -382,14 +381,14 @@ class _Torn:
             self._torn(row.text)
         elif self._first is None:
             expected, found = row.expected_columns, row.actual_columns
-            self._first = f"a row of {found} cells, where the heading has {expected}: {row.text}"
+            self._first = f"a row with {found} cells, and the heading has {expected}: {row.text}"
         return "skip"
 
     def check(self) -> None:
         if self._first is not None:
             raise CommandError(
-                f"{self._path} has {self._first:.200}; --quarantine FILE leaves such rows out, "
-                "--separator says what parts cells"
+                f"{self._path} has {self._first:.200}; skip such rows with --quarantine FILE, or "
+                "give the separator with --separator"
             )
 
 
@@ -447,8 +446,8 @@ def _typed(texts: pa.Array, name: str, kind: pa.DataType, faults: Faults) -> pa.
 
 def _other_kind(text: str, name: str, kind: str = "integers") -> str:
     return (
-        f"is {text!r:.100}, where the first rows have {kind}; --text-columns {name} takes all as "
-        "text"
+        f"is {text!r:.100}, and the first rows have {kind}; --text-columns {name} reads the "
+        "column as text"
     )
 
 
@@ -488,7 +487,7 @@ def _ndjson_of(path: Path, reading: Reading, stream: Any, head: bytes) -> Rows:
         block = block.removeprefix(b"\xef\xbb\xbf") if number == 0 else block
         if number == 0 and block.lstrip()[:1] == b"[":
             raise CommandError(
-                f"{path} is one JSON array; expected an object a line: jq -c '.[]' makes them"
+                f"{path} is one JSON array; expected one object per line: jq -c '.[]' converts it"
             )
         table, kinds = _table_of(path, block, reading, known)
         for name in [each for each in known if each not in table.schema.names]:
@@ -520,7 +519,7 @@ def _blocks(path: Path, stream: Any) -> Iterator[bytes]:
             yield rest[:stop]
             rest = rest[stop:]
         elif len(rest) > _LONGEST_LINE:
-            raise CommandError(f"{path} has a line of more than {_LONGEST_LINE:,} bytes")
+            raise CommandError(f"{path} has a line with more than {_LONGEST_LINE:,} bytes")
     if rest.strip():
         yield rest
 
@@ -561,7 +560,7 @@ def _by_lines(path: Path, block: bytes, reading: Reading, known: Kinds) -> tuple
             text = line.decode("utf-8", "replace")
             if reading.torn is None:
                 raise CommandError(
-                    f"{path} has a line that is no JSON object: {text:.120}; --quarantine FILE "
+                    f"{path} has a line that is not a JSON object: {text:.120}; --quarantine FILE "
                     "leaves such lines out"
                 ) from None
             reading.torn(text)

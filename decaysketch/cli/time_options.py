@@ -45,7 +45,7 @@ Start = Annotated[
     str | None,
     typer.Option(
         "--from",
-        help="With --to, replaces decay and time: all rows from this time on and before --to.",
+        help="With --to, replaces decay and time: all rows from this time, before --to.",
     ),
 ]
 Stop = Annotated[str | None, typer.Option("--to", help="See --from.")]
@@ -57,7 +57,7 @@ VersusNow = Annotated[
     str | None, typer.Option(help="Compare with another time, in the form of --now.")
 ]
 VersusDecay = Annotated[
-    str | None, typer.Option(help="The decay of the other time; the same one if not given.")
+    str | None, typer.Option(help="The decay at the other time. Default: the same decay.")
 ]
 How = Annotated[
     str | None,
@@ -113,7 +113,7 @@ class Moments:
         if start is None or stop is None:
             raise CommandError(f"give {'--from' if start is None else '--to'} as well")
         if families.recipe_of(sketch).decay is not None:
-            raise CommandError("the decay of this sketch is fixed; it is not asked about a range")
+            raise CommandError("the decay of this sketch is fixed, so --from and --to do not apply")
         first, end = _time(sketch, "--from", start), _time(sketch, "--to", stop)
         width, now = range_moment(first, end)
         return cls(now, [(f"[{start}, {stop})", window(width))], end - first)
@@ -195,7 +195,7 @@ def _ask_pair(
     more = {name: getattr(modifiers, name) for name in ("where", "of", "versus")}
     if replace(modifiers, where=None, of=None, versus=None):
         raise CommandError(
-            "two moments are compared without set, by and weight; query each moment alone"
+            "a comparison of two times has no set, by or weight; query each time separately"
         )
     how = how if modifiers.versus is None else modifiers.how
     return pair.ask(question, how, **more, **given)
@@ -209,7 +209,7 @@ def _time(sketch: Sketch, option: str, text: str) -> int:
     try:
         return instant(text, sketch.params.time_unit, name=option)
     except ParameterError as fault:
-        raise CommandError(f"{fault}; latest is the newest that is held") from None
+        raise CommandError(f"{fault}; latest is the newest stored time") from None
 
 
 def _length(unit: str, text: str) -> int:

@@ -36,7 +36,7 @@ def bearer(text: str, where: str) -> str:
     key = text.strip()
     if not _KEY.fullmatch(key):
         raise ParameterError(
-            f"{where} holds no API key; expected one line of visible ASCII characters"
+            f"{where} contains no API key; expected one line of visible ASCII characters"
         )
     return f"Bearer {key}"
 
@@ -51,7 +51,7 @@ def plain_url(url: str, where: str) -> str:
         parts = urlsplit(url)
         if "@" in parts.netloc:
             raise ParameterError(
-                f"{where} has a user name or password in it; an API key is read from a file or a "
+                f"{where} has a user name or password in it; give the API key in a file or a "
                 "variable"
             )
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -60,7 +60,7 @@ def plain_url(url: str, where: str) -> str:
     except ValueError:  # brackets or a port that are none
         sound = False
     if not sound:
-        raise ParameterError(f"{where} is no address such as http://localhost:8000")
+        raise ParameterError(f"{where} is not an address such as http://localhost:8000")
     return url
 
 

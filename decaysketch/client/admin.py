@@ -92,7 +92,7 @@ class MonitorEvent:
                 fields=fields,
             )
         except (KeyError, TypeError) as fault:
-            raise ClientError(f"what the server says of a monitor lacks {fault}") from None
+            raise ClientError(f"the server's response about a monitor lacks {fault}") from None
 
 
 class Admin:
@@ -283,7 +283,7 @@ def _object(data: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         form = None
     if not isinstance(form, dict):
-        raise ClientError(f"an event of the server is no object: {data:.100}")
+        raise ClientError(f"an event from the server is not an object: {data:.100}")
     return form
 
 
@@ -299,4 +299,4 @@ def _later_s(response: httpx2.Response) -> float:
     if isinstance(outcome, Later):
         return outcome.after_s
     assert not isinstance(outcome, Taken)
-    raise PostRefusedError(f"events are refused: {outcome.reason}", answer.status, "")
+    raise PostRefusedError(f"events are rejected: {outcome.reason}", answer.status, "")

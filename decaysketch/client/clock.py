@@ -106,7 +106,7 @@ class AggregatorClock:
         if latest is None:
             return
         why = (
-            f"{latest} {unit}, {self.max_skew_s:g} s past the clock of the aggregator "
+            f"{latest} {unit}, {self.max_skew_s:g} s past the aggregator's clock "
             "(max_clock_skew_s of the stream)"
         )
         now = arguments.get("now")

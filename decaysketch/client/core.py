@@ -323,7 +323,7 @@ class Core:
                 self._begin_watch()
         except (DecaySketchError, TypeError, ValueError) as fault:
             self._fail(
-                Later(f"what the server says of stream {self.stream!r} is not usable: {fault}")
+                Later(f"the server's response about stream {self.stream!r} is invalid: {fault}")
             )
             return
         if fields_that_differ := differences(self.recipe, found):
@@ -334,7 +334,7 @@ class Core:
             self._fail(
                 Paused(
                     f"stream {self.stream!r} was created again with other parameters ({listed}); "
-                    "what was not sent was built with the old ones and stays in the spool"
+                    "unsent data was built with the old ones and stays in the spool"
                 )
             )
             return
@@ -390,7 +390,7 @@ class Core:
         try:
             self.watch.answered(report, fields)
         except ParameterError as fault:
-            self._doubt(f"what the server grants is not usable: {fault}")
+            self._doubt(f"a grant from the server is invalid: {fault}")
 
     def _doubt(self, what: str) -> None:
         self._last_error = what
@@ -466,7 +466,7 @@ class Core:
             self.watch.hear(kind, data)
         except ParameterError as fault:
             with self.store.files:
-                self._doubt(f"an event of the server is not usable: {fault}")
+                self._doubt(f"an event from the server is invalid: {fault}")
             self._tell_events()
         self.wake()
 

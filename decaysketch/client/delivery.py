@@ -111,8 +111,8 @@ def judge(answer: Answer, expected: Mapping[str, str]) -> Outcome:
         for name, value in expected.items():
             if fields.get(name) != value:
                 return Later(
-                    f"{status} whose {name} is {fields.get(name)!r}; expected {value!r}: it is no "
-                    "answer of the aggregator"
+                    f"{status} whose {name} is {fields.get(name)!r}; expected {value!r}: the "
+                    "response is not from an aggregator"
                 )
         return Taken(fields)
     detail = fields.get("detail")

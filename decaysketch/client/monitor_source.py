@@ -135,7 +135,7 @@ class Watch:
                 for times, values, weights in _columns(arguments, recipe):
                     site.observe(times, values, weights, now=now, clock=clock)
             except Exception:  # of a spec that is not ours: the rows were taken all the same
-                _log.exception("rows cannot be weighed for a monitor; they are posted at once")
+                _log.exception("rows have no weight for a monitor, so they are posted at once")
                 for name in site.monitors:
                     site.recall(name, site.definition(name)[0])
             return site.due(clock) == "post"
@@ -232,7 +232,7 @@ class Watch:
         try:
             form = mapping_of(kind, json.loads(data))
         except (ValueError, RecursionError):
-            raise ParameterError(f"an event {kind} is no JSON: {data!r:.100}") from None
+            raise ParameterError(f"an event {kind} is not JSON: {data!r:.100}") from None
         name = monitor_name(form.get("monitor"))
         with self._lock:
             site, recipe = self._site, self._recipe
@@ -286,7 +286,7 @@ def _definitions(form: Mapping[str, Any], recipe: Recipe) -> Iterator[tuple[str,
                 spec.check_recipe(recipe)
                 yield monitor_name(name), whole("epoch", each["epoch"]), spec
         except ParameterError as fault:
-            _log.warning("monitor %r, of an earlier process, is left out: %s", name, fault)
+            _log.warning("monitor %r of an earlier process is skipped: %s", name, fault)
 
 
 def _columns(arguments: Mapping[str, Any], recipe: Recipe) -> Iterator[Columns]:

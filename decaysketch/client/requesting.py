@@ -36,5 +36,5 @@ def fields_of(
     if isinstance(outcome, Later):
         return None
     raise PostRefusedError(
-        f"{method} {path} was refused: {outcome.reason}", answer.status_code, problem_kind(answer)
+        f"{method} {path} was rejected: {outcome.reason}", answer.status_code, problem_kind(answer)
     )

@@ -113,7 +113,7 @@ class Asking:
             if not isinstance(outcome, Later):
                 assert not isinstance(outcome, Taken)
                 raise PostRefusedError(
-                    f"{method} {path} was refused: {outcome.reason}",
+                    f"{method} {path} was rejected: {outcome.reason}",
                     answer.status,
                     problem_kind(response),
                 )

@@ -99,7 +99,7 @@ def look(folder: Path, id_key: bytes | None = None) -> list[Piece]:
 def _checked_card(folder: Path) -> dict[str, Any] | None:
     card = read_card(folder)
     if card is None and not (folder / "deltas").is_dir():
-        raise ClientError(f"{folder} is no spool; expected the folder of a sensor")
+        raise ClientError(f"{folder} is not a spool; expected the folder of a sensor")
     return card
 
 
@@ -196,8 +196,8 @@ def recover(
         )
         if recipe is None:
             raise ClientError(
-                f"{folder} has no card that can be read, nor a delta that says what the stream is "
-                "built with; start the sensor once, which asks the server"
+                f"{folder} has no readable metadata, nor a delta with the stream's parameters; "
+                "start the sensor once, so that it requests them from the server"
             )
         numbered = card is not None and card["numbered"]
         places = ("rejected", "damaged") if rejected else ("damaged",)
@@ -212,7 +212,7 @@ def _recover(spool: Spool, piece: Piece, numbered: bool) -> Recovered:
     taken = [delta.interval for delta in spool.deltas if delta.interval is not None]
     for found in piece.sketches:
         if numbered and found.interval is None:
-            left = "it is not known which numbers its elements have"
+            left = "the numbers of its elements are unknown"
         elif found.interval is not None and (
             other := next((each for each in taken if _overlap(each, found.interval)), None)
         ):

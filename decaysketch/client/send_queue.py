@@ -92,7 +92,9 @@ class Waiting:
             return blob, self.recipe.decode(blob)
         except FileNotFoundError:
             self.remove(delta)
-            self._note("damaged", f"delta {delta.name} is gone: somebody else removed its file")
+            self._note(
+                "damaged", f"delta {delta.name} is missing: another program removed its file"
+            )
         except OSError as fault:
             self.hold(delta, now)
             self._note("held", f"delta {delta.name}: the spool cannot be read: {fault}")

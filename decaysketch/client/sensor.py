@@ -235,7 +235,7 @@ def _with_given(arguments: dict[str, Any], **optional: Any) -> dict[str, Any]:
 
 
 def _late(timeout_s: float) -> httpx2.ReadTimeout:
-    return httpx2.ReadTimeout(f"it took too long: no answer within {timeout_s:g} s")
+    return httpx2.ReadTimeout(f"timeout: no response within {timeout_s:g} s")
 
 
 def _unreachable(result: Answer | Exception) -> bool:
@@ -256,10 +256,10 @@ class _Reading:
         self.body += part
         if len(self.body) > _LONGEST_ANSWER_BYTES:
             raise httpx2.RemoteProtocolError(
-                f"the answer is longer than {_LONGEST_ANSWER_BYTES} bytes"
+                f"the response is longer than {_LONGEST_ANSWER_BYTES} bytes"
             )
         if time.monotonic() > self._deadline:
-            raise httpx2.ReadTimeout("the answer took too long")
+            raise httpx2.ReadTimeout("the response took too long")
 
     def answer(self, status: int, headers: Mapping[str, str]) -> Answer:
         return Answer(
@@ -488,7 +488,9 @@ class Sensor(_Face):
         if not core.running:
             raise ClientError("the sensor is not running")
         if self._is_sender():
-            raise ClientError("flush is called by on_event; the thread that sends cannot wait")
+            raise ClientError(
+                "flush was called in on_event, but the sending thread cannot wait for itself"
+            )
         target, attempts = core.seal(), core.attempts
         core.hurry()
 

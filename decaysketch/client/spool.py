@@ -108,7 +108,7 @@ class FolderLock:
 
     def _in_use(self) -> SpoolInUseError:
         return SpoolInUseError(
-            f"spool {self._path} is in use by another sensor; expected one sensor a spool"
+            f"spool {self._path} is in use by another sensor; expected one sensor per spool"
         )
 
     def check(self) -> str | None:
@@ -119,15 +119,15 @@ class FolderLock:
         """
         if not is_at(self._folder, self._path):
             raise SpoolInUseError(
-                f"spool {self._path} is not the folder that was opened: somebody moved or removed "
-                "it; expected it to stay while a sensor uses it"
+                f"spool {self._path} was moved or removed while a sensor uses it; expected it to "
+                "stay"
             )
         if is_at(self._file, self._name):
             return None
         file = self._lock_file()
         os.close(self._file)
         self._file = file
-        return f"{self._name} was removed while it was locked; it is there again, and locked"
+        return f"{self._name} was removed while it was locked, and is created and locked again"
 
     def release(self) -> None:
         """Release the lock."""
@@ -248,7 +248,7 @@ class Spool:
             except FileNotFoundError:
                 continue
             except PermissionError:
-                self._note(f"others may read {path}, which belongs to another user")
+                self._note(f"other users can read {path}, and it belongs to another user")
 
     def _open_log(self) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -293,7 +293,7 @@ class Spool:
         """
         main, copy = self._try_card(CARD, parse_card), self._try_card(CARD_COPY, parse_card)
         if main is None and copy is not None:
-            self._note(f"{CARD} is taken from {CARD_COPY}, which says the same")
+            self._note(f"{CARD} is restored from its copy {CARD_COPY}")
         return copy if main is None else main
 
     def _try_card(
@@ -353,7 +353,7 @@ class Spool:
         write_whole(path, self._log_content())
         os.close(self._log)
         self._open_log()
-        self._note(f"{path} was removed by somebody else; it is there again, with what it held")
+        self._note(f"another program removed {path}; the sensor wrote it again with its content")
 
     def _log_content(self) -> bytes:
         parts, place = [], 0

@@ -121,13 +121,14 @@ class Store:
                 if card.get(name) != getattr(self, name):
                     raise ClientError(
                         f"spool {self.spool.directory} is of {name} {card.get(name)!r}; expected "
-                        f"{getattr(self, name)!r}: give each sensor a spool of its own"
+                        f"{getattr(self, name)!r}: give each sensor its own spool"
                     )
             self._sealed = int(card.get("next_number") or 0)
             kept = recipe_from_dict(card["recipe"], id_key=id_key)
             if recipe is not None and (fields := differences(kept, recipe)):
                 raise ClientError(
-                    f"spool {self.spool.directory} was filled with another recipe: {fields}"
+                    f"spool {self.spool.directory} was filled with another sketch configuration: "
+                    f"{fields}"
                 )
             recipe = kept
         elif len(self.repaired) > before or self.spool.deltas or self.spool.log_size:
@@ -143,14 +144,14 @@ class Store:
         if recipe is None:
             where = "asked of the server"
         numbers = (
-            "; numbers go on after those of the deltas and of the log, and where these are gone, "
-            "the server refuses what it was given before"
+            "; numbers continue after the deltas and the log, and if these are missing, the "
+            "server rejects numbers that it has received before"
             if self.numbered
             else ""
         )
         self._mended(
-            f"no card of the spool can be read: stream and source are {self.stream!r} and "
-            f"{self.source!r}, as given; what the stream is built with is {where}{numbers}"
+            f"the spool's metadata cannot be read: stream and source are {self.stream!r} and "
+            f"{self.source!r}, as given; the stream's parameters are {where}{numbers}"
         )
         return recipe
 
@@ -187,8 +188,8 @@ class Store:
         records, gaps = self.spool.read_log()
         for gap in gaps:
             self._mended(
-                f"{gap.end - gap.start} bytes of the spool's log, from {gap.start} on, were "
-                "unreadable; they are in damaged/, and what comes after them is kept"
+                f"{gap.end - gap.start} bytes of the spool's log, from byte {gap.start}, were "
+                "unreadable; they are in damaged/, and the later records are kept"
             )
         parts: list[Delta] = []
         expected = self._sealed
@@ -205,8 +206,8 @@ class Store:
             if first is not None and end is not None:
                 if first > expected:
                     self._mended(
-                        f"the numbers {expected} to {first - 1} are in nothing that can be read; "
-                        "those after them are kept"
+                        f"the numbers {expected} to {first - 1} are in no readable record; later "
+                        "numbers are kept"
                     )
                 expected = end
             part = Delta(sketch, len(sketch), True, first, end)
@@ -255,7 +256,7 @@ class Store:
             StreamUnknownError: it is not known yet.
         """
         if self._recipe is None:
-            raise StreamUnknownError(f"it is not known what stream {self.stream!r} is built with")
+            raise StreamUnknownError(f"the parameters of stream {self.stream!r} are unknown")
         return self._recipe
 
     # -------------------------------------------------------------------------------- observations
@@ -310,8 +311,8 @@ class Store:
             self.spool.measure_set_aside()
         if (size := self.spool.size) >= limit:
             raise SpoolFullError(
-                f"the spool holds {size} bytes; expected less than {limit} (max_spool_bytes): "
-                "nothing of the update was taken"
+                f"the spool holds {size} bytes; expected less than {limit} (max_spool_bytes): the "
+                "update was rejected"
             )
 
     def _check_form(self, recipe: Recipe, arguments: dict[str, Any], named_by: str) -> None:
@@ -332,8 +333,8 @@ class Store:
             numbered = arguments.get("sequence") is None
             if numbered != self.numbered:
                 raise ClientError(
-                    f"sequence is {'missing' if numbered else 'given'}; expected it exactly where "
-                    f"the sensor does not number elements itself (numbered is {self.numbered})"
+                    f"sequence is {'missing' if numbered else 'given'}; expected it only if the "
+                    f"sensor does not number elements itself (numbered is {self.numbered})"
                 )
             if not numbered:
                 arguments["source"] = self.source

@@ -57,7 +57,7 @@ def certificate_fault(fault: BaseException) -> str | None:
         seen = seen.__cause__ or seen.__context__
     if seen is None:
         return None
-    return f"the certificate of the server is not valid: {seen.verify_message}{_remedy(seen)}"
+    return f"the server's certificate is not valid: {seen.verify_message}{_remedy(seen)}"
 
 
 def _remedy(fault: ssl.SSLCertVerificationError) -> str:

@@ -301,8 +301,8 @@ class Family:
         """
         if not self.promises.idempotent:
             raise ParameterError(
-                f"family {self.name!r} does not promise that its merge is idempotent, and {where} "
-                "may merge a sketch again: its observations would count twice"
+                f"family {self.name!r} has no idempotent merge, and {where} may merge a sketch "
+                "again: its observations would count twice"
             )
 
 

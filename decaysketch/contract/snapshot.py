@@ -160,7 +160,7 @@ class Snapshot(ABC):
         """
         known = [time for time in (self.newest, self.clock) if time is not None]
         if not known:
-            raise ParameterError("now is not given, and the sketch holds nothing; expected a time")
+            raise ParameterError("now is not given, and the sketch is empty; expected a time")
         return max(known)
 
     def doubt_of_length(self, text: str | Mapping[str, Any], decay: Decay, now: int) -> str | None:
@@ -237,9 +237,7 @@ class Snapshot(ABC):
             ParameterError: the sketch does not support the decay, stores no rows to compare, or
                 has a fixed decay.
         """
-        raise ParameterError(
-            "only sketches of rows whose decay is chosen by the query can be compared"
-        )
+        raise ParameterError("only sketches with a decay per query can be compared")
 
     @abstractmethod
     def to_bytes(self) -> bytes:

@@ -330,8 +330,8 @@ class ColumnBag(Bag):
         self._reserve(min(wanted, most, MAX_ROWS - 1) + 1)
         if together >= len(self._bag[0]):  # kernels check no bounds
             raise ParameterError(
-                f"merging takes {together} rows at once; expected less than "
-                f"{len(self._bag[0])}: take a smaller capacity"
+                f"a merge has {together} rows; expected less than {len(self._bag[0])}: use a "
+                "smaller capacity"
             )
 
     def _drop(self) -> None:

@@ -61,8 +61,8 @@ _MARK_MASK = (1 << _MARK_BITS) - 1
 
 #: The remedy for ids that several readings share.
 REMEDY = (
-    "add to the id what tells them apart: a counter of boots or sessions, or the time where "
-    "duplicates have one time"
+    "add a part to the id that distinguishes them: a boot or session counter, or the time if "
+    "duplicates have equal times"
 )
 
 
@@ -105,9 +105,9 @@ def replaced_readings(
     readings = "1 reading was" if replaced == 1 else f"{replaced:,} readings were"
     rest = f"of {held:,} rows" if read else f"{held:,} are left"
     return (
-        f"{readings} replaced by a later one of the same id{of}, more than a minute away with "
-        f"another value or more than a day away; {rest}. The id comes again, as after a counter "
-        f"restarted: {REMEDY}"
+        f"{readings} replaced by a later one with the same id{of}, more than a minute later with "
+        f"another value or more than a day later; {rest}. The ids repeat, as after a counter "
+        f"restart: {REMEDY}"
     )
 
 

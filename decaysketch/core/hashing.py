@@ -284,7 +284,7 @@ def _as_key_column(column: Any, name: str) -> npt.NDArray[Any] | list[Any] | Enc
         for row, item in enumerate(array.flat):
             if isinstance(item, bool) or not isinstance(item, (int, np.integer)):
                 raise ObservationError(
-                    f"{name}[{row}] is {item!r}; the keys of one column are all of one type, here "
+                    f"{name}[{row}] is {item!r}; all keys in one column must have one type, here "
                     "integers",
                     column=name, row=row, value=item,
                 )  # fmt: skip
@@ -307,8 +307,8 @@ def _as_text_of_uuids(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
     for row, item in enumerate(array.flat):
         if not isinstance(item, UUID):
             raise ObservationError(
-                f"{name}[{row}] is {item!r}, of type {type(item).__name__}; the keys of one column "
-                "are all of one type, here UUID",
+                f"{name}[{row}] is {item!r}, of type {type(item).__name__}; all keys in one "
+                "column must have one type, here UUID",
                 column=name, row=row, value=item,
             )  # fmt: skip
         texts.flat[row] = str(item)
@@ -415,8 +415,8 @@ def _fault(key: Any, kind: type[str] | type[bytes], name: str, row: int) -> Obse
     """Return the fault in a key from a column with one kind, text or bytes."""
     if not isinstance(key, kind):
         return ObservationError(
-            f"{name}[{row}] is {key!r}, of type {type(key).__name__}; the keys of one column "
-            f"are all of one type, here {kind.__name__}",
+            f"{name}[{row}] is {key!r}, of type {type(key).__name__}; all keys in one column must "
+            f"have one type, here {kind.__name__}",
             column=name, row=row, value=key,
         )  # fmt: skip
     data = key if isinstance(key, bytes) else key.encode("utf-8", "surrogatepass")

@@ -87,7 +87,7 @@ def fault_of_label(label: object) -> str | None:
     try:
         length = len(label.encode())
     except UnicodeEncodeError:
-        return f"is {label[:40]!r}, which is no text of Unicode"
+        return f"is {label[:40]!r}, which is not valid Unicode"
     if length > MAX_LABEL_BYTES:
         return f"has {length} bytes; a label has at most {MAX_LABEL_BYTES}"
     return None
@@ -201,8 +201,8 @@ class LabelBook:
         more = sum(code not in self._names for code in found.values())
         if len(self._names) + more > MAX_LABELS:
             raise ObservationError(
-                f"values have {more} labels more, and the sketch holds {len(self._names)}; "
-                f"expected at most 2^20 = {MAX_LABELS}: take a smaller capacity, or fewer labels",
+                f"values have {more} new labels, and the sketch has {len(self._names)}; expected "
+                f"at most 2^20 = {MAX_LABELS}: use a smaller capacity, or fewer labels",
                 column="values",
             )
         for text, code in found.items():
@@ -225,8 +225,8 @@ class LabelBook:
         together = len(self._names.keys() | {code for each in pairs for code, _ in each})
         if together > MAX_LABELS:
             raise ParameterError(
-                f"merging takes {together} labels at once; expected at most 2^20 = {MAX_LABELS}: "
-                "take a smaller capacity, or fewer labels"
+                f"a merge has {together} labels; expected at most 2^20 = {MAX_LABELS}: use a "
+                "smaller capacity, or fewer labels"
             )
         for each in pairs:
             for code, text in each:

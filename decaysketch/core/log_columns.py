@@ -74,7 +74,7 @@ def check_arguments(given: Mapping[str, Any]) -> None:
             near = difflib.get_close_matches(name, known, 1)
             meant = f"; did you mean {near[0]!r}?" if near else ""
             raise ParameterError(
-                f"{name!r} is no argument; expected one of {', '.join(known)}{meant}"
+                f"{name!r} is not an argument; expected one of {', '.join(known)}{meant}"
             )
     if not given.get("time"):
         raise ParameterError("time is None; expected the column of the event time")

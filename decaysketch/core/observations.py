@@ -265,9 +265,10 @@ def _encoded(keys: Int64Array, value_type: str) -> Int64Array:
     bad = no_values(keys) & (keys != MISSING_KEY)
     if value_type != "float64" or bad.any():
         raise ObservationError(
-            f"values are keys of float64, ranges among them; the stream's value_type is "
-            f"{value_type!r}" if value_type != "float64" else
-            f"values[{int(bad.argmax())}] is a key of no value", column="values",
+            f"values are float64 keys with ranges; the stream's value_type is {value_type!r}"
+            if value_type != "float64"
+            else f"values[{int(bad.argmax())}] is not the key of a value",
+            column="values",
         )  # fmt: skip
     return keys.copy()
 
@@ -413,7 +414,7 @@ def scale_weights(weights: npt.ArrayLike, scale: float, *, max_weight: int) -> I
         array = np.asarray(weights, dtype=np.float64)
     except (TypeError, ValueError) as fault:
         raise ObservationError(
-            f"weights is no column of numbers: {fault}", column="weights"
+            f"weights is not a column of numbers: {fault}", column="weights"
         ) from None
     scaled = np.rint(array * scale)
     scaled = np.where((array > 0) & (scaled == 0), 1.0, scaled)

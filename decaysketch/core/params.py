@@ -257,14 +257,14 @@ class SketchParams(BuildParams):
             )
         if not self.strata and self.max_strata != DEFAULT_STRATA:
             raise ParameterError(
-                f"max_strata is {self.max_strata} and there are no strata; leave it out"
+                f"max_strata is {self.max_strata} and there are no strata; omit it"
             )
         _check_choice("id_mix", self.id_mix, get_args(IdMix))
         if self.id_key is not None:
             if not isinstance(self.id_key, bytes) or not 16 <= len(self.id_key) <= 64:
                 raise ParameterError("id_key must be 16 to 64 secret bytes")
             if self.id_mix == "none":
-                raise ParameterError("id_key has no use with id_mix='none'")
+                raise ParameterError("id_key cannot be combined with id_mix='none'")
         _ = self.prime  # refuses a universe that is too large
 
     def _check_columns(self) -> None:
@@ -279,8 +279,8 @@ class SketchParams(BuildParams):
             )
         if self.value_type not in ("float64", RECORD):  # the default, or as stated
             raise ParameterError(
-                f"value_type is {self.value_type!r} and there are columns; leave value_type out: "
-                "each column has a type"
+                f"value_type is {self.value_type!r} and there are columns; omit value_type, "
+                "because each column has a type"
             )
         object.__setattr__(self, "value_type", RECORD)
 
@@ -294,7 +294,7 @@ class SketchParams(BuildParams):
                 f"objectives is {objectives}; only the family 'decay' samples by two objectives"
             )
         for name, wanted, why in (
-            ("max_weight", "2 or more", "if all weights are 1, a sample by weight is one by count"),
+            ("max_weight", "2 or more", "if all weights are 1, both objectives are the same"),
             ("copies", "1", "two objectives share one hash function"),
         ):
             value = getattr(self, name)

@@ -112,8 +112,8 @@ def of_another_clock(
         which = f" ({' to '.join(str(each) for each in dict.fromkeys(ends))} {unit})"
     lie = "lies" if outside == 1 else "lie"
     return (
-        f"{outside:,} of {rows:,} times {lie} outside the years 1990 to 2099{which}: a clock that "
-        "was not set"
+        f"{outside:,} of {rows:,} times {lie} outside the years 1990 to 2099{which}: probably a "
+        "clock was not set"
     )
 
 
@@ -229,7 +229,7 @@ def doubts_of_query(
     """
     found = []
     if (held := doubt(unit, oldest, newest)) is not None:
-        found.append(f"the sketch holds times that are probably not in {unit}: {held}")
+        found.append(f"the sketch contains times that are probably not in {unit}: {held}")
     nows = list(nows)
     if not nows:
         return found
@@ -241,7 +241,7 @@ def doubts_of_query(
             if _of_two_clocks(unit, now, newest) or _of_two_clocks(unit, newest, now):
                 found.append(
                     f"now is {told(unit, now)} and the newest observation is of "
-                    f"{told(unit, newest)}: they are probably not by one clock"
+                    f"{told(unit, newest)}: they are probably from different clocks"
                 )
                 break
     return found

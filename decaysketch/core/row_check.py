@@ -87,12 +87,12 @@ NO_INTEGER: Final = "no integer"
 NO_NUMBER: Final = "no number"
 BEYOND_64_BITS: Final = "beyond 64 bits"
 NOT_EXACT: Final = "not exact as float64"
-RESERVED: Final = "stands for a missing value"
+RESERVED: Final = "marks a missing value"
 MISSING: Final = "missing"
 
 _SEEN = frozenset({OUT_OF_BOUNDS, NOT_FINITE, NO_INTEGER, NO_NUMBER})  # by the value itself
 _LONGEST_SHOWN = 80  # characters
-FINITE: Final = "a finite number (None where missing)"
+FINITE: Final = "a finite number, or None if missing"
 
 #: Of tables of identities, which are fed from the network.
 SALTS: Final = secrets.randbits(64) | 1, secrets.randbits(64) | 1

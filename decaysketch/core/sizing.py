@@ -252,8 +252,8 @@ def _id_bits_for(max_weight: int, expected: int, epsilon: float, delta: float, z
     allowed = _BIAS_SHARE * epsilon / z
     if bias > allowed:
         raise ParameterError(
-            f"expected is {expected}, of which a share of {bias:.2g} would be lost to collisions "
-            f"of {bits}-bit ids (all that max_weight {max_weight} leaves); expected at most "
+            f"expected is {expected} and a share of {bias:.2g} would be lost to collisions of "
+            f"{bits}-bit ids (max_weight {max_weight} leaves no more bits); expected at most "
             f"{allowed:.2g}, a tenth of the standard error epsilon / z for epsilon {epsilon!r} "
             f"and delta {delta!r}"
         )

@@ -35,7 +35,7 @@ def _scipy() -> Any:
         from scipy import special
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "answers and for_accuracy need scipy: pip install scipy", name=error.name
+            "queries and for_accuracy need scipy: pip install scipy", name=error.name
         ) from error
     return special
 

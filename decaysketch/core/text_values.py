@@ -144,7 +144,7 @@ def _plain(text: str, numerals: Numerals) -> str:
     if "\0" in found:
         if not _GROUPED.fullmatch(found.replace(",", "x").replace("\0", ",")):
             raise TextError(
-                f"is {text!r:.120}; expected a number whose {numerals.thousands!r} part thousands"
+                f"is {text!r:.120}; expected a number with {numerals.thousands!r} between thousands"
             )
         found = found.replace("\0", "")
     if not _NUMBER.fullmatch(found):
@@ -339,7 +339,7 @@ def moment_of_local(local: datetime, zone: tzinfo | None, below_ns: int = 0) -> 
         raise TextError(f"is {local.isoformat()}; expected the years 1 to 9999") from None
     if earlier < later:  # a gap: the offset before is the smaller one
         raise SkippedTimeError(
-            f"is {local.isoformat()}, which clocks in {zone} skip; expected a time that is there"
+            f"is {local.isoformat()}, which clocks in {zone} skip; expected an existing time"
         )
     return Moment(_since(utc - _EPOCH_LOCAL, below_ns), True, earlier > later)
 
@@ -381,8 +381,8 @@ def _read_iso(text: str, found: str) -> tuple[datetime, int]:
 def _expected(text: str) -> str:
     if re.match(r"\s*[0-9]{1,2}[/-][0-9]{1,2}[/-][0-9]{2,4}", text):
         return (
-            "expected a time such as '2026-01-31T12:00:00Z'; a time_format such as "
-            "'%d/%m/%Y %H:%M:%S' says whether the day or the month comes first"
+            "expected a time such as '2026-01-31T12:00:00Z'; a time_format such as '%d/%m/%Y "
+            "%H:%M:%S' states whether the day or the month comes first"
         )
     return "expected a time such as '2026-01-31T12:00:00Z', or a time_format"
 

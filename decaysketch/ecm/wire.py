@@ -318,7 +318,7 @@ def _read_header(opening: reading.Opening, ours: ECMParams | None) -> ECMHeader:
         raise IncompatibleSketchError(ours.differences(found))
     if found.fingerprint != opening.fingerprint:
         refuse(
-            f"fingerprint is {opening.fingerprint.hex()}; the parameters beside it give "
+            f"fingerprint is {opening.fingerprint.hex()}; the parameters give "
             f"{found.fingerprint.hex()}"
         )
     entries = reader.varint("entries")

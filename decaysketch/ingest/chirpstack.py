@@ -64,7 +64,7 @@ def open_message(message: Message) -> Opened:
         raise RefusedError("there is no deviceInfo.devEui")
     session = text_of(_ADDRESS, here).lower()
     if not session:
-        raise RefusedError("there is no devAddr, which tells sessions apart")
+        raise RefusedError("there is no devAddr to distinguish sessions")
     frame = Frame(device, session, counter_of(_COUNTER, here))
     clocks = clocks_of(_HEARD, _GATEWAY, _GATEWAY_TIME, here)
     time_ns, off = frame_time(clocks, server_time([_TIME], here))

@@ -411,7 +411,7 @@ def _ahead(form: Form, latest: int, time: int) -> tuple[str, int, int]:
         return f"too far in the future{other}", time, latest
     ahead_s = form.lead.seconds + (time - latest) * NANOSECONDS[unit] / NANOSECONDS["s"]
     reason = (
-        f"too far in the future, {ahead_s:.0f} s ahead of the clock here; at most "
+        f"too far in the future, {ahead_s:.0f} s ahead of this machine's clock; at most "
         f"{form.lead.seconds:g} ({form.lead.setting})"
     )
     return reason, time, latest
@@ -555,13 +555,13 @@ def check_takes_readings(recipe: Recipe) -> None:
     kind, unit = recipe.kind, recipe.params.time_unit
     if kind.input.named_by != "ids":
         raise ParameterError(
-            f"the family is {kind.name!r}, whose rows are named by {kind.input.named_by}; expected "
-            "one whose rows have ids, such as 'decay': messages that come twice are told by these"
+            f"the family is {kind.name!r}, and its rows are identified by {kind.input.named_by}; "
+            "expected a family with ids, such as 'decay', because ids identify repeated messages"
         )
     if unit not in NANOSECONDS:
         raise ParameterError(
             f"time_unit is {unit!r}, which has no wall clock; expected one of "
-            f"{', '.join(NANOSECONDS)}: messages have times of a clock"
+            f"{', '.join(NANOSECONDS)}, because messages have dates"
         )
 
 

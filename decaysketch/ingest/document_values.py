@@ -73,7 +73,7 @@ def moment(given: Any, name: str, clock: Clock = _ANY_CLOCK) -> int:
         raise RefusedError(f"{name} {fault}") from None
     if not found.zoned:
         raise RefusedError(
-            f"{name} is {shown(given)}, which has no zone; expected a time with its zone, such as "
+            f"{name} is {shown(given)} without a zone; expected a time with its zone, such as "
             f"{_SUCH}, or set `time_zone` in the mapping, such as 'Europe/Berlin' or 'UTC'"
         )
     return found.ns
@@ -114,7 +114,7 @@ def key_part(given: Any, name: str) -> str | int:
     if given is ABSENT:
         raise RefusedError(f"there is no {name}, which the id needs")
     if type(given) not in (str, int) or given == "":
-        raise RefusedError(f"{name} is {shown(given)}; an id is made of numbers and texts")
+        raise RefusedError(f"{name} is {shown(given)}; expected a number or a text as an id part")
     part: str | int = given
     return part
 

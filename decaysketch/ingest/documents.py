@@ -139,7 +139,7 @@ def object_of(body: bytes) -> dict[str, Any]:
     """
     root = document_of(body)
     if type(root) is not dict:  # nor one that has a name twice
-        raise RefusedError(f"is {shown(root)}; expected a JSON object that has no name twice")
+        raise RefusedError(f"is {shown(root)}; expected a JSON object without repeated names")
     return root
 
 
@@ -309,7 +309,7 @@ class DocumentMap(Map):
     @classmethod
     def _is_a_length(cls, text: str | None) -> str | None:
         if text is not None and length_of("reset", text) < NANOSECONDS["h"]:
-            raise ValueError(f"reset is {text!r}; expected an hour at the least")
+            raise ValueError(f"reset is {text!r}; expected at least an hour")
         return text
 
     @model_validator(mode="after")
@@ -380,7 +380,9 @@ class DocumentMap(Map):
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
         if not self.id_paths:
-            raise ValueError("id is missing; expected the paths of what names a message")
+            raise ValueError(
+                "id is missing; expected the paths of the values that identify a message"
+            )
         if LORAWAN in self.entity:
             raise ValueError(f"entity has {LORAWAN!r}, which names a frame; expected {DEVICE!r}")
         if not self.has_frames:
@@ -391,7 +393,7 @@ class DocumentMap(Map):
                     )
             if self.time is None:
                 raise ValueError(
-                    "time is missing; expected its path, or 'arrival' where messages have none"
+                    "time is missing; expected its path, or 'arrival' if messages have no time"
                 )
         if self.reset is not None and LORAWAN not in self.id_paths:
             raise ValueError(f"reset is {self.reset!r}, and the id has no {LORAWAN!r}")
@@ -399,7 +401,7 @@ class DocumentMap(Map):
             raise ValueError(f"time_unit is {self.time_unit!r}, and time names no path")
         Numerals(self.decimal, self.thousands).check()
         if self.labels and self.texts:
-            raise ValueError("texts is given, and values are labels; expected none")
+            raise ValueError("texts is given, and values are labels; expected no texts")
         if len(self.id_paths) + 3 > _PARTS:
             raise ValueError(f"id has {len(self.id)} parts; expected at most {_PARTS - 3}")
         return self
@@ -444,8 +446,8 @@ class DocumentMap(Map):
             return super().value_of(number_of(given, Numerals(self.decimal, self.thousands)))
         except TextError as fault:
             raise RefusedError(
-                f"{fault}; `decimal`, `texts` and `missing` of the mapping say how else a number "
-                "is written"
+                f"{fault}; `decimal`, `texts` and `missing` of the mapping describe other number "
+                "formats"
             ) from None
 
     @property
@@ -569,7 +571,7 @@ class DocumentMap(Map):
             if type(found) is str:
                 found = here.document_in(found, paths.members.text)
             if type(found) is Repeated:
-                raise RefusedError("is an object that has a name twice")
+                raise RefusedError("is an object with a repeated name")
             if type(found) is dict:
                 beyond = _flatten(found, "", values)
         for name, path in paths.columns:
@@ -603,7 +605,7 @@ class DocumentMap(Map):
                 raise RefusedError("has no time of arrival; give the path of a time")
             return opened.message.arrival_ns
         if opened.time_ns is None:
-            raise RefusedError("no gateway and no server says when the frame came")
+            raise RefusedError("no gateway and no server gives a time for the frame")
         return opened.time_ns
 
 
@@ -670,7 +672,7 @@ def _check_root(root: Any, paths: _Paths) -> None:
             raise RefusedError('the message is an array; set `each = "$"` to read its elements')
     elif type(root) is not str or root.lstrip()[:1] not in ("{", "["):
         raise RefusedError(
-            f'the message is {shown(root)} and no object; set `value = "$"` to read it'
+            f'the message is {shown(root)}, not an object; set `value = "$"` to read it'
         )
 
 

@@ -103,8 +103,8 @@ class Mappings(BaseModel):
             for name in ("stream", "topics"):
                 if given := getattr(each, name, None):
                     raise ValueError(
-                        f"map[{place}].{name} is {given!r}; a map of a stream says of no other "
-                        "stream and of no topics"
+                        f"map[{place}].{name} is {given!r}; the mapping of a stream has no stream "
+                        "and no topics"
                     )
         return self
 
@@ -162,7 +162,7 @@ def _check_fills(mapping: Map, recipe: Recipe, place: str) -> None:
         listed = ", ".join(f"{name} {kind}" for name, kind in types)
         raise ParameterError(
             f'{place} has no columns, and the stream declares {listed}; expected \'"columns": '
-            '"*"\', a list of columns, or sources by column, in place of a value'
+            '"*"\', a list of columns, or sources by column, instead of a value'
         )
     if mapping.columns is None:
         return

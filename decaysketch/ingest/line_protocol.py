@@ -222,7 +222,7 @@ def steps(
     of the first stream.
     """
     if body.startswith(UTF16_MARKS):
-        raise UnreadableError(f"the body is no line protocol: {UTF16}")
+        raise UnreadableError(f"the body is not line protocol: {UTF16}")
     read = _Reader(streams, precision_ns)
     found = [Points(form="influx", entity=each.entity) for each in streams]
     at = len(MARK) if body.startswith(MARK) else 0
@@ -252,7 +252,7 @@ def steps(
         if sum(points.told.refusals for points in found) > _MOST_REFUSED:
             first = next(points.told.refused[0] for points in found if points.told.refused)
             raise UnreadableError(
-                f"more than {_MOST_REFUSED} lines are refused, the first for this: "
+                f"more than {_MOST_REFUSED} lines are rejected, the first because: "
                 f"{': '.join(first)}"
             )
     read.tell_skipped(found)
@@ -369,8 +369,8 @@ class _Reader:
         """
         if self._texts.full:
             raise UnreadableError(
-                f"the names of the series of the body take more than {MOST_TEXT_BYTES} bytes of "
-                "memory together; send fewer lines at a time"
+                f"the series names in the body take more than {MOST_TEXT_BYTES} bytes of memory "
+                "together; send fewer lines at a time"
             )
 
     def plan(self, head: bytes) -> _Plan:
@@ -505,10 +505,10 @@ def _tags(head: bytes, at: int) -> dict[str, str]:
     while at < len(head):
         tag = _TAG.match(head, at)
         if tag is None:
-            raise RefusedError(f"is no tag: {shown(head[at:])}; expected ',name=value'")
+            raise RefusedError(f"is not a tag: {shown(head[at:])}; expected ',name=value'")
         key = _unescaped(tag[1], "a tag")
         if key in tags:
-            raise RefusedError(f"tag {shown(key)} is there twice")
+            raise RefusedError(f"tag {shown(key)} is repeated")
         tags[key] = _unescaped(tag[2], "a tag")
         at = tag.end()
     return tags
@@ -779,10 +779,10 @@ def _fields(body: bytes, at: int, limit: int) -> tuple[dict[bytes, bytes], int, 
         if found is None:
             if limit < len(body) and body.find(b"\n", begin, limit) < 0:
                 raise RefusedError(f"the line is longer than {MAX_LINE_BYTES} bytes")
-            raise RefusedError(f"is no field: {shown(_rest(body, at))}; expected 'name=value'")
+            raise RefusedError(f"is not a field: {shown(_rest(body, at))}; expected 'name=value'")
         name = _ESCAPE_BYTES.sub(rb"\1", found[1])
         if name in fields:
-            raise RefusedError(f"field {shown(name)} is there twice")
+            raise RefusedError(f"field {shown(name)} is repeated")
         fields[name] = found[2]
         at = found.end()
         if at == limit < len(body):  # cut off in the middle
@@ -850,8 +850,8 @@ def _time(read: _Reader, target: _Target, stamp: bytes) -> int:
         raise RefusedError(target.fault)
     if not stamp:
         raise RefusedError(
-            "there is no time; with that of this server, a line that is sent again would be "
-            "another reading"
+            "there is no time; with the server's time, a repeated line would count as another "
+            "reading"
         )
     if _TIME.fullmatch(stamp) is None:
         raise RefusedError(f"the time is {shown(stamp)}; expected an integer")
@@ -894,7 +894,7 @@ def _part(name: str, fields: dict[bytes, bytes]) -> str:
         raise RefusedError(f"there is no field {shown(name)}, which the id needs")
     value = _integral(_value(given))
     if type(value) not in (int, str):
-        raise RefusedError(f"{name} is {shown(given)}; an id is of integers and texts")
+        raise RefusedError(f"{name} is {shown(given)}; expected an integer or a text as an id part")
     text = str(value)
     if type(value) is str:
         text = '"' + _QUOTED.sub(r"\\\g<0>", text) + '"'

@@ -84,7 +84,7 @@ def counter_of(path: Path, here: Here) -> int:
         with suppress(TextError):
             found = integer_of(found)
     if type(found) is not int or not 0 <= found < 1 << 32:
-        raise RefusedError(f"{path.text} is {shown(found)}; expected an integer of 32 bits")
+        raise RefusedError(f"{path.text} is {shown(found)}; expected a 32-bit integer")
     return found
 
 

@@ -97,7 +97,7 @@ class Map(BaseModel):
     @classmethod
     def _is_no_zero(cls, scale: float) -> float:
         if scale == 0:
-            raise ValueError("scale is 0; expected a number that is not")
+            raise ValueError("scale is 0; expected another number")
         return scale
 
     @cached_property
@@ -116,7 +116,7 @@ class Map(BaseModel):
         if self.columns is not None:
             if self.scale != 1.0:
                 raise ValueError(
-                    f"scale is {self.scale}, and columns is given; scale a column in the query, "
+                    f"scale is {self.scale}, and columns is given; scale the column in the query, "
                     f"such as 'mean(temp * {self.scale})'"
                 )
             if self.labels:

@@ -98,7 +98,7 @@ _START_TAG, _TIME_TAG, _VALUE_TAG = 2 << 3 | 1, 3 << 3 | 1, 4 << 3 | 1
 _START_SIZE = 9
 _START = struct.Struct("<Q")
 _Number = tuple[int, float, bytes, int]  # nanoseconds, value, attributes as written, start or 0
-_CURE = "set OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta where it is exported"
+_CURE = "set OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta at the exporter"
 
 
 class OtlpMap(SeriesMap):
@@ -239,9 +239,9 @@ def _fault_of_kind(kind: str, data: Any, maps: Sequence[OtlpMap]) -> str | None:
     if kind in ("sum", "histogram") and all(each.kind == "counter" for each in maps):
         if data.aggregation_temporality == _CUMULATIVE:
             return None
-        return f"the {kind} is not cumulative; expected that of a mapping whose kind is 'counter'"
+        return f"the {kind} is not cumulative; expected a mapping with the kind 'counter'"
     if kind not in ("sum", "histogram"):
-        return f"is a {kind.replace('_', ' ')}, which holds no observations; expected a histogram"
+        return f"is a {kind.replace('_', ' ')} without observations; expected a histogram"
     if data.aggregation_temporality != _DELTA:
         given = {0: "of no temporality", 2: "cumulative"}.get(data.aggregation_temporality, "other")
         return f"the {kind} is {given}; expected delta: {_CURE}"
@@ -569,7 +569,7 @@ class _Reader:
     ) -> _Plan:
         attributes = _attributes(given)
         if len(attributes) != len(given):
-            return _Plan(fault="an attribute is there twice", bytes=_PLAN_BYTES + size_of(key))
+            return _Plan(fault="an attribute is repeated", bytes=_PLAN_BYTES + size_of(key))
         labels = {key: _text(value) for key, value in attributes.items()}
         both = ChainMap(resource.labels, labels)
         targets = tuple(
@@ -673,7 +673,7 @@ class _Reader:
             given = point.WhichOneof("value")
             value = 0 if given is None else getattr(point, given)
             if given is None or not 0 <= value < _MOST_COUNTED or value != int(value):
-                raise RefusedError(f"is {value} more of a label; expected a count")
+                raise RefusedError(f"is {value} for a label; expected a count")
             count = int(value)
         parts = -(-count // self.max_weight)
         self._bound(count, parts)
@@ -685,7 +685,7 @@ class _Reader:
         if self.most is not None and parts > self.most:
             raise RefusedError(
                 f"there is a count of {count}, which is {parts} readings of max_weight "
-                f"{self.max_weight}; at most {self.most} are taken at a time"
+                f"{self.max_weight}; at most {self.most} are accepted at a time"
             )
 
     def _add(
@@ -785,7 +785,7 @@ def _check_buckets(bounds: list[float], counts: list[int], count: int) -> None:
             f"there are {len(bounds)} bounds and {len(counts)} bucket counts; expected one more"
         )
     if sum(counts) != count:
-        raise RefusedError(f"count is {count}; those of the buckets are {sum(counts)} together")
+        raise RefusedError(f"count is {count}; the bucket counts add up to {sum(counts)}")
 
 
 def _between(low: float, high: float, lowest: float, highest: float) -> float | Range:
@@ -875,5 +875,5 @@ def _from_protobuf(body: bytes) -> Any:
     try:
         request.ParseFromString(body)
     except DecodeError:
-        raise UnreadableError("the body is no protobuf of an export of metrics") from None
+        raise UnreadableError("the body is not a protobuf metrics export") from None
     return request

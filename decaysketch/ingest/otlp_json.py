@@ -63,7 +63,7 @@ def from_json(body: bytes) -> Steps[Any]:
     except UnreadableError:
         raise
     except (json_format.ParseError, json.JSONDecodeError, UnicodeError) as error:
-        raise UnreadableError(f"the body is no JSON of an export of metrics: {error}") from None
+        raise UnreadableError(f"the body is not a JSON metrics export: {error}") from None
     except (ArithmeticError, RecursionError, ValueError):
         raise UnreadableError("the body is too deep, or has a number that is too long") from None
     return request
@@ -127,7 +127,7 @@ def _check_object(given: Any, name: str, number: int) -> None:
 def _check_kind(document: Any) -> None:
     """Raises UnreadableError: it is no export of metrics."""
     if not isinstance(document, dict):
-        raise UnreadableError("the body is no object")
+        raise UnreadableError("the body is not an object")
     if document and _METRICS.isdisjoint(document):
         raise UnreadableError(
             f"the body has {shown(next(iter(document)))}; expected 'resourceMetrics': traces and "

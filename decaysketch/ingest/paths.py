@@ -78,7 +78,7 @@ class Here:
         if found is not ABSENT:
             return found
         if text.lstrip()[:1] not in ("{", "["):
-            raise RefusedError(f"on the way to {path} is a text that is no JSON: {text[:60]!r}")
+            raise RefusedError(f"on the path {path} is a text that is not JSON: {text[:60]!r}")
         self.parts += text.count("[") + text.count("{") + text.count(",")
         if self.parts > _TEXT_PARTS:
             raise RefusedError(
@@ -87,7 +87,7 @@ class Here:
         try:
             found = parse(text)
         except ValueError as fault:
-            raise RefusedError(f"on the way to {path} is a text that is no JSON: {fault}") from None
+            raise RefusedError(f"on the path {path} is a text that is not JSON: {fault}") from None
         self.texts[text] = found
         return found
 
@@ -166,7 +166,7 @@ class Path:
             elif kind is list and type(part) is int:
                 found = found[part] if part < len(found) else ABSENT
             elif kind is Repeated:
-                raise RefusedError(f"on the way to {self.text} an object has a name twice")
+                raise RefusedError(f"on the path {self.text} an object has a repeated name")
             else:
                 return ABSENT
         return found

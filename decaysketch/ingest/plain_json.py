@@ -47,7 +47,7 @@ def open_message(message: Message) -> Opened:
     """
     root = document_of(message.body)
     if type(root) not in (dict, list, str, int, float, bool, type(None)):
-        raise RefusedError(f"is {shown(root)}; expected a JSON object that has no name twice")
+        raise RefusedError(f"is {shown(root)}; expected a JSON object without repeated names")
     return Opened(Here(root, message.topic), message)
 
 
@@ -60,7 +60,7 @@ def open_text(message: Message) -> Opened:
     try:
         text = without_mark(message.body).decode("utf-8").strip()
     except ValueError as fault:
-        raise RefusedError(f"is no text: {fault}") from None
+        raise RefusedError(f"is not text: {fault}") from None
     if len(text) > _LONGEST_TEXT:
         raise RefusedError(f"has {len(text)} characters; expected at most {_LONGEST_TEXT}")
     return Opened(Here(text, message.topic), message)

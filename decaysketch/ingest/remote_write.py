@@ -143,7 +143,7 @@ def plain_length(body: bytes) -> int:
     try:
         return varint(body, 0)[0]
     except IndexError:
-        raise UnreadableError("the body is no Snappy block") from None
+        raise UnreadableError("the body is not a Snappy block") from None
 
 
 def most_samples(body: bytes) -> int:
@@ -186,7 +186,7 @@ def steps(
     try:
         return (yield from _read(body, SeriesIndex.of(maps), version, most))
     except (IndexError, struct.error, UnicodeDecodeError):
-        raise UnreadableError("the body is no protobuf of a remote write") from None
+        raise UnreadableError("the body is not a protobuf remote write request") from None
 
 
 def _read(
@@ -246,8 +246,8 @@ def _read_each(read: _Reader, body: bytes, version: int, most: int | None) -> St
 
 def _foreign(version: int) -> UnreadableError:
     return UnreadableError(
-        f"the body has fields that version {version} of remote write has not; content-type "
-        "says which version it is"
+        f"the body has fields that remote write version {version} does not have; give the version "
+        "in content-type"
     )
 
 
@@ -455,7 +455,7 @@ class _Reader:
             if number >= _MOST_LABELS:
                 raise RefusedError(f"there are more than {_MOST_LABELS} labels")
             if name in labels:
-                raise RefusedError("a label is there twice")
+                raise RefusedError("a label is repeated")
             labels[name] = text
         return {name: text for name, text in labels.items() if text}
 

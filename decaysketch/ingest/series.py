@@ -93,7 +93,7 @@ class SeriesMap(Map):
     @classmethod
     def _is_a_length(cls, text: str | None) -> str | None:
         if text is not None and length_of("dedup", text) < NANOSECONDS["ms"]:
-            raise ValueError(f"dedup is {text!r}; expected a millisecond at the least")
+            raise ValueError(f"dedup is {text!r}; expected at least a millisecond")
         return text
 
     @property
@@ -573,13 +573,13 @@ class SeriesTexts:
         self._bound(characters)  # a character is a byte at the least
         if self.full:
             raise RefusedError(
-                f"what names the series of the body takes more than {MOST_TEXT_BYTES} bytes of "
-                "memory together; send fewer of them at a time"
+                f"the series names in the body take more than {MOST_TEXT_BYTES} bytes of memory "
+                "together; send fewer series at a time"
             )
 
     def _bound(self, size: int) -> None:
         if size > MAX_KEY_BYTES:
             raise RefusedError(
-                f"what names the series is {size} bytes long or more; at most {MAX_KEY_BYTES} are "
-                "taken: leave some of its labels out by the map"
+                f"the series name has {size} bytes or more; expected at most {MAX_KEY_BYTES}: "
+                "drop some of its labels in the mapping"
             )

@@ -86,7 +86,5 @@ def _device(here: Here) -> str:
 def _session(here: Here) -> str:
     session = text_of(_SESSION, here) or text_of(_ADDRESS, here).lower()
     if not session:
-        raise RefusedError(
-            "there is neither session_key_id nor dev_addr, which tell sessions apart"
-        )
+        raise RefusedError("there is neither session_key_id nor dev_addr to distinguish sessions")
     return session

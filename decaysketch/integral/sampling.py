@@ -95,7 +95,8 @@ def _answerable(state: IntegralState, now: int) -> int:
     unit = state.params.time_unit
     if state.clock != NO_CLOCK and now < state.clock:
         raise UnanswerableQueryError(
-            f"now is {now}, the clock is at {state.clock} ({unit}): what expired by then is gone"
+            f"now is {now}, the clock is at {state.clock} ({unit}): rows that expired by then are "
+            "dropped"
         )
     if int(state.watermarks[-1]) > now:
         raise UnanswerableQueryError(

@@ -394,8 +394,8 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         """
         if decay is not None:
             raise ParameterError(
-                f"decay is {decay!r}; expected None: that of this sketch was fixed when it was "
-                "built"
+                f"decay is {decay!r}; expected None, because this sketch was built with a fixed "
+                "decay"
             )
         self._flush()
         asked = (self._asked(now), estimator)

@@ -380,10 +380,10 @@ class Threshold(Spec):
         for name in _OWN:
             given = getattr(self, name)
             if name == asked.needs and given is None:
-                raise ParameterError(f"{name} is None; a threshold of {self.question} needs it")
+                raise ParameterError(f"{name} is None; a threshold with {self.question} needs it")
             if given is not None and name != asked.needs and name not in asked.may:
                 raise ParameterError(
-                    f"{name} is {given!r}; a threshold of {self.question} has none"
+                    f"{name} is {given!r}; a threshold with {self.question} has none"
                 )
         self._check_groups()
         side, line = "above" if self.below is None else "below", self.threshold
@@ -405,8 +405,8 @@ class Threshold(Spec):
             )
         if self.range is not None and self.modified:
             raise ParameterError(
-                f"range is {list(self.range)}; expected none with where, of or by, because sources "
-                "hold nothing back for them"
+                f"range is {list(self.range)}; expected none with where, of or by, because "
+                "sources hold back no rows for them"
             )
 
     def check_recipe(self, recipe: Recipe) -> None:
@@ -545,7 +545,7 @@ def _check_promises(family: Family) -> None:
     if not (kept.idempotent and kept.lossless):
         raise ParameterError(
             f"family {family.name!r} promises idempotent={kept.idempotent} and "
-            f"lossless={kept.lossless}; a threshold needs answers of a union: expected both True"
+            f"lossless={kept.lossless}; a threshold needs results of a union: expected both True"
         )
 
 
@@ -554,7 +554,7 @@ def _check_keys(question: str, key: int | str | None, params: Any) -> None:
         if params.key_bits is None:
             raise ParameterError(
                 "question is 'top_key_share', and key_bits of the stream is None; expected a "
-                "stream that is created with key_bits"
+                "stream with key_bits"
             )
         return
     try:
@@ -569,8 +569,8 @@ def _key(name: str, given: Any) -> int | str:
     if isinstance(given, int) and not isinstance(given, bool) and -(1 << 63) <= given < 1 << 64:
         return given
     raise ParameterError(
-        f"{name} is {given!r:.100}; expected an integer of 64 bits, or a text of 1 to "
-        f"{_LONGEST_KEY} characters"
+        f"{name} is {given!r:.100}; expected a 64-bit integer, or a text of 1 to {_LONGEST_KEY} "
+        "characters"
     )
 
 

@@ -1072,8 +1072,8 @@ def last(sample: Sample) -> Last | None:
         row = int(np.flatnonzero(newest)[sample.value_keys[newest].argmax()])
     if not sample.exact and (row is None or int(sample.times[row]) <= sample.complete_after):
         raise UnanswerableQueryError(
-            f"the latest observation up to time {sample.now} is not held for certain: what came "
-            "then was sampled"
+            f"the latest observation up to time {sample.now} may be discarded, because "
+            "observations of that time were sampled"
         )
     if row is None:
         return None

@@ -204,8 +204,8 @@ class SampleView(View):
             return self
         if modifiers.of_sources:
             raise ParameterError(
-                "set, and by source, other or hearers, need one sketch for each source: ask a "
-                "decaysketch.SourceSet, or a stream, which stores them"
+                "set, and by source, other or hearers, need one sketch for each source: query a "
+                "decaysketch.SourceSet, or an aggregator's stream"
             )
         together = self._modifiers.with_more(modifiers)
         schema = schema_of_sample(self._drawn[0])
@@ -550,7 +550,7 @@ def _selected(
 def _one_kind_of_bound(given: Mapping[str, Any]) -> str | None:
     bounded = given["at_least"] is not None or given["at_most"] is not None
     if bounded == (given["predicate"] is not None):
-        return "give at_least, at_most or both, or else a predicate"
+        return "give at_least, at_most or both, or a predicate"
     return None
 
 
@@ -1274,8 +1274,8 @@ class AskedOfItsDecay(AskedOfSamples):
         if "then" in more:
             raise ParameterError(
                 f"then is {more['then']!r:.80}, but the decay was fixed when this sketch was "
-                "built, and observations that expired since then are gone: give versus, the "
-                "condition of the rows to compare with"
+                "built, and the sketch has dropped observations that expired since: give versus, "
+                "the condition of the rows to compare with"
             )
         if versus is None:
             raise ParameterError(
@@ -1406,7 +1406,7 @@ class Between(AskedOfItsDecay):
         estimator: Any = "stratified",
     ) -> View:
         if decay is not None or now not in (None, self._now):
-            raise ParameterError("a range has a decay and a time of its own: give none")
+            raise ParameterError("a range replaces decay and time: give neither")
         return RangeView(
             self._sketch.at(self._window, self._now, estimator=estimator), self._length
         )
@@ -1422,7 +1422,7 @@ class Between(AskedOfItsDecay):
         if question.name not in self._sketch.questions:
             raise ParameterError(f"a {type(self._sketch).__name__} has no {question.name}")
         if now is not None:
-            raise ParameterError(f"now is {now!r}; a range has a time of its own: give none")
+            raise ParameterError(f"now is {now!r}; a range replaces the time: give none")
         return super()._ask(question, decay, self._now, how, **arguments)
 
     @_asks(_RATE)

@@ -605,7 +605,7 @@ def check_given(given: Mapping[str, Any]) -> None:
         ParameterError: a function is given.
     """
     if given.get("function") is not None:
-        raise ParameterError("function cannot be compared; totals of values can: give of")
+        raise ParameterError("function cannot be compared; give of to compare totals")
 
 
 def of_repetitions(answers: Sequence[Estimate], how: Comparison) -> Estimate:

@@ -453,8 +453,8 @@ def _bounds(ratio: float, balance: Callable[[float], _Linear]) -> Interval:
 def check_positive(values: Float64Array, name: str) -> None:
     if np.any(values < 0.0):
         raise ParameterError(
-            f"value {values.min():g} is negative: a ratio is one of {name} that cannot be; compare "
-            "by how='difference'"
+            f"value {values.min():g} is negative: a ratio of {name} needs values of 0 or more; "
+            "use how='difference'"
         )
 
 

@@ -345,8 +345,8 @@ def check_compared(question: Question[Any] | str) -> Question[Any]:
         return found
     if found.name in _QUANTILES:
         raise ParameterError(
-            f"{found.name} cannot be compared: it is no sum over a sample. Compare the rank of a "
-            "fixed value, or ask for both, each at confidence 1 - (1 - confidence) / 2"
+            f"{found.name} cannot be compared: it is not a sum over a sample. Compare the rank of "
+            "a fixed value, or query both, each with confidence 1 - (1 - confidence) / 2"
         )
     listed = ", ".join(name for name, each in QUESTIONS.items() if each.compared)
     raise ParameterError(f"{found.name} cannot be compared; {listed} can")

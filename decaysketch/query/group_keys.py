@@ -79,8 +79,8 @@ def number_rows(by: Sequence[Bound], tables: Sequence[Table]) -> Keys:
         ]
     if len(listed[0]) > MAX_GROUPS:
         raise ParameterError(
-            f"by gives {len(listed[0])} groups; expected at most {MAX_GROUPS}: say where, or give "
-            "a coarser key"
+            f"by gives {len(listed[0])} groups; expected at most {MAX_GROUPS}: add a where, or "
+            "use a coarser key"
         )
     ends = np.cumsum([len(table) for table in tables])[:-1]
     return Keys(np.split(numbers, ends), listed, _hulls(by, listed))

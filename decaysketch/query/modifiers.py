@@ -213,22 +213,21 @@ class Modifiers:
         if question.asked_of != "rows" and self:
             given = ", ".join(self.to_dict())
             raise ParameterError(
-                f"{name} is read from no sample of rows, so it has no {given}: where, of, by and "
-                "weight need a sketch of the family 'decay' or 'integral', or a sampler"
+                f"{name} is not computed from a sample of rows, so it has no {given}: where, of, "
+                "by and weight need a sketch of the family 'decay' or 'integral', or a sampler"
             )
         if self.weight is not None and name in ("rate", "last"):
             because = (
                 "divides by the integral of the decay" if name == "rate" else "is one observation"
             )
-            raise ParameterError(f"{name} {because}, and has no weight: leave it out")
+            raise ParameterError(f"{name} {because}, and has no weight: omit it")
         if self.of is not None and any(each.kind == "column" for each in question.arguments):
             raise ParameterError(
-                f"{name} has columns of its own, and no of: leave it out, or write "
-                f"{name}(column, column)"
+                f"{name} has its own columns, and no of: omit it, or write {name}(column, column)"
             )
         if self.of is not None and not ("values" in question.needs or name == "last"):
             raise ParameterError(
-                f"{name} is not computed from a column, and has no of: leave it out, or say where"
+                f"{name} is not computed from a column, and has no of: omit it, or use where"
             )
 
 

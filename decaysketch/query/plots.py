@@ -162,7 +162,7 @@ def _lines(table: TimeTable) -> dict[str, list[Any]]:
     names = list(dict.fromkeys(name for found in each for name in found))
     if len(names) > _MOST_LINES:
         raise ParameterError(
-            f"by gives {len(names)} groups; expected at most {_MOST_LINES} lines: say groups, or "
+            f"by gives {len(names)} groups; expected at most {_MOST_LINES} lines: give groups or "
             "where"
         )
     return {name: [found.get(name) for found in each] for name in names}

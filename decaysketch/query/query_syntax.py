@@ -260,7 +260,7 @@ def argument_of(question: Question[Any], text: str) -> dict[str, Any]:
         shown = ",".join(map(str, one)) if isinstance(one, list) else one
         raise ValueError(f"it takes {leading.name} after a colon, as in {question.name}:{shown}")
     if leading.kind == "sketch":
-        raise ValueError("it takes another sketch, which is no text")
+        raise ValueError("its argument is another sketch, not a text")
     if leading.kind == "predicate":
         return {leading.name: read_predicate(text)}
     if leading.kind == "set":

@@ -179,9 +179,9 @@ class GroupedSeries:
             return np.arange(size)
         if limit is None or limit > MOST_SERIES_GROUPS:
             raise ParameterError(
-                f"{name} by {', '.join(self._modifiers.by)} has {size} groups, and is computed for "
-                f"at most {MOST_SERIES_GROUPS}; give limit {MOST_SERIES_GROUPS} or less for the "
-                "groups with the most series, say where, or give a coarser key"
+                f"{name} by {', '.join(self._modifiers.by)} has {size} groups, and is computed "
+                f"for at most {MOST_SERIES_GROUPS}; give limit {MOST_SERIES_GROUPS} or less for "
+                "the groups with the most series, add a where, or use a coarser key"
             )
         counts = np.bincount(self._keys.numbers[0], minlength=size)
         return np.sort(np.argsort(-counts, kind="stable")[:limit])

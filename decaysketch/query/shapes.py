@@ -243,8 +243,8 @@ class Question(Generic[A]):
         """
         if "numbers" in self.needs:
             raise ParameterError(
-                f"{self.name} needs numbers, and these values are texts; query a number column, or "
-                "ask for count, sum, heavy_hitters, group_by, selectivity or last"
+                f"{self.name} needs numbers, and these values are texts; query a number column, "
+                "or use count, sum, heavy_hitters, group_by, selectivity or last"
             )
         for argument in self.arguments:
             value = given.get(argument.name)

@@ -51,7 +51,7 @@ class Asked:
         """
         sketch = self.sketch()
         if sketch is None or sketch is not other.sketch():
-            _refuse("they come from two sketches, or from one that has changed since")
+            _refuse("they are from two sketches, or the sketch changed between them")
         if self.question is not other.question or dict(self.arguments) != dict(other.arguments):
             _refuse(f"one is {self.question.name}, the other {other.question.name}")
         check_compared(self.question)
@@ -78,7 +78,7 @@ class Asked:
 
     def _of_moments(self, sketch: Any, other: Asked) -> Estimate:
         if self.modifiers.weight is not None:
-            _refuse("they have a weight and two moments")
+            _refuse("they have a weight and two times")
         pair = sketch.against((self.decay, self.now), (other.decay, other.now))
         where, versus = _conditions(self, other)
         found: Estimate = pair.ask(

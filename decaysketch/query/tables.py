@@ -234,8 +234,8 @@ class GroupedView:
             return table
         if self._modifiers.versus is not None:
             raise ParameterError(
-                "by and versus: these values are ranges, whose comparison has no joint interval; "
-                "leave by out, and say the group in where and versus"
+                "by and versus: the values are ranges, and their comparison by group has no joint "
+                "interval; omit by, and select the group in where and versus"
             )
         bounds = [
             self._at_bound(bound)._answered(found, given, confidence, combine).by_key()
@@ -398,7 +398,7 @@ class GroupedView:
             raise ParameterError(
                 f"{question.name} by {', '.join(self._modifiers.by)} has {keys.size} groups, and "
                 f"is computed for at most {MOST_ONE_BY_ONE}; give limit {MOST_ONE_BY_ONE} or less "
-                "for the groups with the most rows, say where, or give a coarser key"
+                "for the groups with the most rows, add a where, or use a coarser key"
             )
         chosen = np.argsort(-rows, kind="stable")[:limit]
         level = 1.0 - (1.0 - confidence) / max(keys.size, 1)

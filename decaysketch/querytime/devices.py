@@ -136,9 +136,10 @@ class Devices:
         if self.complete_since is None:
             return None
         raise UnanswerableQueryError(
-            f"{self.name_of(device)!r} is not held: it never spoke, or not since time "
-            f"{self.complete_since} ({self.params.time_unit}), up to which devices were discarded; "
-            f"there are more than the capacity of {self.params.capacity}"
+            f"{self.name_of(device)!r} has no stored reading: it never sent one, or none since "
+            f"time {self.complete_since} ({self.params.time_unit}), and the sketch has discarded "
+            "devices up to that time, because there are more than its capacity of "
+            f"{self.params.capacity}"
         )
 
     # ---------------------------------------------------------------------------------- all of them
@@ -210,9 +211,9 @@ class Devices:
         since = self._at(now) - int(self._width(width))
         if self.complete_since is not None:
             raise UnanswerableQueryError(
-                f"devices that were last heard of at time {self.complete_since} "
-                f"({self.params.time_unit}) or before were discarded, and these are silent for "
-                f"longest: there are more devices than the capacity, {self.params.capacity}; "
+                "the sketch has discarded devices with a last reading at time "
+                f"{self.complete_since} ({self.params.time_unit}) or before, the longest silent "
+                f"ones, because there are more devices than its capacity, {self.params.capacity}; "
                 "silent_count estimates how many are silent"
             )
         times = self._readings.states[0].times  # latest first
@@ -234,8 +235,8 @@ class Devices:
         if self.newest is not None and at < self.newest:
             raise UnanswerableQueryError(
                 f"now is {at}, and the newest reading is of time {self.newest} "
-                f"({self.params.time_unit}); expected that or a later one: a device that spoke "
-                "again since has left no row of the time before"
+                f"({self.params.time_unit}); expected that or a later time, because only the last "
+                "reading of a device is stored"
             )
         return int(at)
 

@@ -46,7 +46,7 @@ def check_from_level(params: SketchParams, level: int) -> None:
     if level and several:
         raise ParameterError(
             f"from_level is {level} and {several[0]} is {getattr(params, several[0])!r}; expected "
-            "one of them: these sketches keep several samples"
+            "one of them: these sketches have several samples"
         )
 
 

@@ -149,7 +149,7 @@ class _Retained(Rows):
         together = self.gathered + rows
         if together > MAX_ROWS:
             raise ParameterError(
-                f"merging takes {together} rows at once; expected at most {MAX_ROWS}: take a "
+                f"merging takes {together} rows at once; expected at most {MAX_ROWS}: use a "
                 "smaller capacity"
             )
         if together > self.room:

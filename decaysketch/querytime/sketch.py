@@ -493,5 +493,5 @@ def _in_several(params: SketchParams, ids: int) -> tuple[str, ...]:
     one = "1 id is" if ids == 1 else f"{ids:,} ids are"
     return (
         f"{one} stored in several strata, and count in each: duplicates disagree on "
-        f"{', '.join(params.strata)}, or ids name different messages; make it part of the id",
+        f"{', '.join(params.strata)}, or one id names different messages; add the column to the id",
     )

@@ -394,7 +394,7 @@ def _on_objectives(params: SketchParams, sample: Sample) -> str | None:
     if not found.value > 0.0 or found.stderr <= _UNEQUAL * expected * found.value:
         return None
     return (
-        f"weights are unequal, so counts and totals of all times have a standard error of "
+        "weights are unequal, so counts and totals over all times have a standard error of "
         f"{found.stderr / found.value:.1%}; with objectives 'weight,count' and capacity {half} it "
         f"would be about {expected:.1%} in the same space"
     )

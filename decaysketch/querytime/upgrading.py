@@ -75,8 +75,8 @@ def _check(
     known = dict(types)
     if old.value_type == "label":
         raise ParameterError(
-            "the values are labels, whose duplicates are ordered by code and not by text; build "
-            "the sketch again with a text column"
+            "the values are labels, and duplicates of labels are ordered by code, not by text; "
+            "build the sketch again with a text column"
         )
     if (value is None) != bool(old.columns):
         raise ParameterError(
@@ -90,7 +90,7 @@ def _check(
                 f"columns has {name!r} as {known.get(name, 'no column')}; the sketch has {kind}"
             )
         if name in constants:
-            raise ParameterError(f"constants has {name!r}, which the sketch has values for")
+            raise ParameterError(f"constants has {name!r}, but the sketch has values for it")
     for name in constants:
         if name not in known:
             raise ParameterError(

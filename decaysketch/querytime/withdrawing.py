@@ -122,16 +122,15 @@ def check_standing(params: Any, where: str) -> None:
     _check_revised(params)
     if "age" in read_condition(params, where).names:
         raise ParameterError(
-            f"where {where!r} reads age, which changes while the withdrawal stands; write it with "
-            "time"
+            f"where {where!r} reads age, and age changes while the withdrawal applies; use time"
         )
 
 
 def _check_revised(params: Any) -> None:
     if params.revision is None:
         raise ParameterError(
-            "the stream has no revision column, so nothing can be withdrawn; declare one, or give "
-            "the sketch one with ds.upgrade"
+            "the stream has no revision column, so nothing can be withdrawn; declare one, or add "
+            "one with ds.upgrade"
         )
 
 

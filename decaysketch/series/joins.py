@@ -169,9 +169,9 @@ def _check_count(rows: Places, here: Places, others: Places, there: Places) -> N
     )
     if joined > max(_MOST_PIECES * int(rows.sum() + others.sum()), _FEWEST_REFUSED):
         raise ParameterError(
-            f"the same entities have {len(here)} series here and {len(there)} in other, and a join "
-            f"of each pair has {joined:.0f} rows; declare an attribute in both streams, by which "
-            "series are joined, or choose series by where"
+            f"the same entities have {len(here)} series here and {len(there)} in other, and a "
+            f"join of each pair has {joined:.0f} rows; declare an attribute in both streams to "
+            "join series by it, or select series with where"
         )
 
 

@@ -500,10 +500,7 @@ class PieceView(SeriesView):
     ) -> Estimate:
         """Quantile over series. The value is the amount, over the mass if there is one."""
         if not math.isfinite(self.decay.support):
-            raise ParameterError(
-                f"decay is {self.decay!r}; a quantile over series needs a window, in which each "
-                "series is complete"
-            )
+            raise ParameterError(f"decay is {self.decay!r}; a quantile over series needs a window")
         pieces, since = self.pieces, self.asked - self.decay.support
         since -= back if math.isfinite(back) else 0.0
         begin = np.array([max(int(since), -TIME_LIMIT)], np.int64)

@@ -314,7 +314,7 @@ def _joining_of(snapshots: Sequence[Snapshot]) -> Joining:
     if kinds[0].joining is None:
         able = ", ".join(repr(name) for name, each in FAMILIES.items() if each.joining)
         raise ParameterError(
-            f"sources of the family {kinds[0].name!r} have no joint sample: their rows do not tell "
-            f"which source heard a message; expected the family {able}"
+            f"sources of the family {kinds[0].name!r} have no joint sample, because their rows do "
+            f"not identify messages; expected the family {able}"
         )
     return kinds[0].joining

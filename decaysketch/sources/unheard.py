@@ -137,8 +137,8 @@ def unheard_of(
     """
     if len(heard) < 2:
         raise ParameterError(
-            f"unheard is asked of {len(heard)} source; expected two or more: nothing that one "
-            "source heard bounds what it missed"
+            f"unheard is asked of {len(heard)} source; expected two or more: a single source "
+            "gives no bound on the messages that it missed"
         )
     cells = _Cells.of(masses, heard)
     models = [

@@ -819,7 +819,9 @@ class CoverageView(View):
         masks: Sequence[BoolArray], filled: _Filled,
     ) -> PairView:  # fmt: skip
         if self.decay is None:
-            raise ParameterError("the decay of these sketches is fixed: moments are not compared")
+            raise ParameterError(
+                "the decay of these sketches is fixed, so two times cannot be compared"
+            )
         unit = self.sources.params.time_unit
         before = moment_before(then[1], self.now, unit, name="then")
         first, second = Moment(self.decay, self.now), Moment(decay_in(then[0], unit), before)

@@ -199,7 +199,7 @@ def read(storage: Storage, version: int) -> Content:
     except (OSError, DeltaError, *_UNREADABLE) as fault:
         reason = str(fault).partition("\n")[0]
         raise TableError(
-            f"{storage.name} is no table of sketches, or cannot be read: {reason}"
+            f"{storage.name} is not a table of sketches, or cannot be read: {reason}"
         ) from None
 
 

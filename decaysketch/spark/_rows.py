@@ -182,8 +182,8 @@ def written_run(
     written = parquet_files(storage, folder)
     if not written:
         raise TableError(
-            f"what was written to {storage.uri(folder)} is not seen by this program: it and the "
-            "engine's workers must share the file system"
+            f"this program cannot see the files written to {storage.uri(folder)}; it and the "
+            "engine's workers must share a file system"
         )
     counts = dict.fromkeys(("sketches", *COUNTS, "sketch_bytes"), 0)
     entries, keys, files = storage.entries(folder), [], []

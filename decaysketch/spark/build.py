@@ -276,7 +276,7 @@ def detect_format(log: Log) -> str:
         return only
     listed = ", ".join(suffix or "none" for suffix in sorted(found)) or "no files"
     raise ParameterError(
-        f"cannot tell the format of {log} by its suffix ({listed}); --format (format=) says which: "
+        f"{log} has no known suffix ({listed}); give its format with --format (format=): "
         f"{', '.join(FORMATS)}"
     )
 

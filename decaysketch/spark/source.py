@@ -107,7 +107,7 @@ class SketchDataSource(DataSource):
     def _plan(self, schema: StructType, overwrite: bool) -> _Plan:
         if overwrite:
             raise ParameterError(
-                'mode is "overwrite"; expected "append": nothing is taken back by posting'
+                'mode is "overwrite"; expected "append", because posts cannot replace others'
             )
         options, columns = self.options, schema.names
         mapping = _mapping(options["mapping"]) if "mapping" in options else None

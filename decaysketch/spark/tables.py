@@ -209,7 +209,7 @@ class SketchTable:
         parts = rows if isinstance(rows, Mapping) else {"": (rows, None)}
         with table._writing(0.0):
             if _has_table(storage) and not overwrite:
-                raise TableError(f"{storage.name} holds a table of sketches already")
+                raise TableError(f"{storage.name} already contains a table of sketches")
             return table._first(parts, notes)
 
     # --------------------------------------------------------------------------------- describe
@@ -303,7 +303,7 @@ class SketchTable:
             TableError: there were no rows yet.
         """
         if self.content.schema is None:
-            raise TableError(f"{self.path} holds no rows yet")
+            raise TableError(f"{self.path} has no rows yet")
         chosen = self.content.runs if runs is None else runs
         files = [self.storage.pattern(file.path) for run in chosen for file in run.files]
         if not files:
@@ -621,7 +621,7 @@ def _has_table(storage: Storage) -> bool:
     """
     found = {} if storage.is_file() else storage.entries()
     if storage.is_file() or not all(_is_ours(storage, info) for info in found.values()):
-        raise TableError(f"{storage.name} is there already and not a table of sketches")
+        raise TableError(f"{storage.name} exists and is not a table of sketches")
     logged = (name for name in storage.entries(LOG) if not _UNLINKED.fullmatch(name))
     return any(logged) or bool(storage.entries(_OLD))
 

@@ -74,12 +74,12 @@ def doubt_of_ids(
     if at_one_time <= _FEW * readings and _far_apart(identity, times) <= _FEW * ids:
         return None
     of = ", ".join(map(repr, names))
-    looked_at = f"of {len(rows):,} rows that were looked at, " if some else ""
+    looked_at = f"of {len(rows):,} checked rows, " if some else ""
     return (
         f"{looked_at}{readings:,} different readings have {ids:,} id{'s' * (ids != 1)} (of {of}), "
-        "and the latest of each alone counts: the id lacks a column that tells them apart, such as "
-        f"a counter of the device or the time {mapping.time!r}; or these are copies that were "
-        "stamped anew, and all is well"
+        "and only the latest of each counts: the id lacks a column that distinguishes them, such "
+        f"as a device counter or the time {mapping.time!r}. If they are duplicates with new time "
+        "stamps, all is well"
     )
 
 

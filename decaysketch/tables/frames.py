@@ -88,8 +88,8 @@ def build(
         raise ParameterError(f"accuracy is {accuracy!r} beside params; expected one of them")
     elif time_unit not in ("auto", params.time_unit):
         raise ParameterError(
-            f"time_unit is {time_unit!r} and that of params is {params.time_unit!r}; column_unit "
-            "says in which unit the frame's numbers are"
+            f"time_unit is {time_unit!r} and that of params is {params.time_unit!r}; give the "
+            "unit of the frame's numbers with column_unit"
         )
     if isinstance(decay, str | Mapping):
         decay = parse(decay, params.time_unit)
@@ -175,8 +175,8 @@ def feed(
             refuse_other_unit(log, mapping, table.schema, recipe.params)
         except OtherUnitError as fault:
             raise OtherUnitError(
-                f"{fault}; time_unit (where there are params, column_unit) says which it is, "
-                "check_units=False takes them as they are"
+                f"{fault}; give the unit with time_unit (with params, column_unit), or accept "
+                "them with check_units=False"
             ) from None
     found = doubt_of_ids(log, mapping, recipe)
     before = sketch.replaced
@@ -194,7 +194,7 @@ def feed(
 def _warn_of_clocks(log: LogColumns, time: str, unit: str) -> None:
     """Warn about times without a zone, and about times from clocks that were not set."""
     if log.zoneless.any():
-        warn_caller(f"{zoneless(time)}; time_zone says which it is", TimeZoneWarning)
+        warn_caller(f"{zoneless(time)}; give the zone with time_zone", TimeZoneWarning)
     times = log.columns["timestamps"]
     outside = undated(unit, times)
     if outside.any():
@@ -229,7 +229,7 @@ def unit_of(frame: Any, time: str) -> str:
         if likely is not None:
             guess = f"; in {likely!r} the newest would be {dated(likely, newest)}"
     raise ParameterError(
-        f"time_unit is 'auto', and the column {time!r} is of type {kind}, which says no unit; "
+        f"time_unit is 'auto', and the column {time!r} is of type {kind}, which has no unit; "
         f"expected one of {', '.join(NANOSECONDS)}{guess}"
     )
 

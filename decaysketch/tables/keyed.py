@@ -89,7 +89,7 @@ def key_fields(schema: pa.Schema, keys: Sequence[str]) -> list[pa.Field]:
         if name not in schema.names:
             raise ParameterError(f"no column {name!r}; there are {', '.join(schema.names)}")
         if name in taken:
-            raise ParameterError(f"cannot group by a column that is called {name!r}; rename it")
+            raise ParameterError(f"cannot group by a column named {name!r}; rename it")
         fields.append(pa.field(name, _plain_type(name, schema.field(name).type)))
     return fields
 
@@ -258,7 +258,7 @@ class KeyedBuilder:
         if self.doubt is None:
             self.doubt = doubt_of_log(log, self.mapping, table.schema, self.recipe.params)
             if self.doubt is not None:
-                advice = "; the mapping's time_unit says which it is"
+                advice = "; give the unit with the mapping's time_unit"
                 warnings.warn(self.doubt + advice, TimeUnitWarning, stacklevel=2)
         kinds = self.kinds | self._kinds(log.table.schema)
         for name, before in self.kinds.items():

@@ -193,7 +193,7 @@ def doubt_of_log(
     named = unit_in_name(mapping.time) if numbers and but is None else None
     if named in (None, unit) or mapping.time_unit is not None or dated(unit, newest) is not None:
         return None
-    return f"{source} are read in {unit}, and its name ends like that of one in {named}"
+    return f"{source} are read in {unit}, but the column's name ends like one in {named}"
 
 
 def zoneless(time: str) -> str:

@@ -83,8 +83,8 @@ class ColumnMapping:
     time: str = field(metadata={"option": "time_column", "doc": "The time of the event."})
     ids: tuple[str, ...] = _column(
         "id_columns",
-        "Columns that together identify an observation, with commas; in the same order for all "
-        "sketches that are merged.",
+        "Columns that together identify an observation, with commas. Use the same order for all "
+        "sketches that you merge.",
         (),
     )
     entity: tuple[str, ...] = _column(
@@ -99,13 +99,13 @@ class ColumnMapping:
         "key_columns", "Columns that together are the key, if keys are counted.", ()
     )
     source: str | None = _column(
-        "source_column", "The source of the element, if sources number elements."
+        "source_column", "The source of an element, if sources number elements."
     )
     sequence: str | None = _column(
-        "sequence_column", "Integers by which a source numbers its elements."
+        "sequence_column", "The sequence numbers of a source's elements."
     )
     value: str | None = _column(
-        "value_column", "The measured number, or label; '' for none, as in a stream with --columns."
+        "value_column", "The measured number or label. '' for none, as in a stream with --columns."
     )
     columns: tuple[tuple[str, str], ...] = _column(
         "columns",
@@ -114,27 +114,26 @@ class ColumnMapping:
         (),
     )
     weight: str | int | None = _column(
-        "weight_column", "Integer weights; every weight is 1 if not given."
+        "weight_column", "Integer weights. Default: every weight is 1."
     )
     fallback_time: str | None = _column("fallback_time_column", "Replaces a null time.")
     time_unit: str | None = _column(
-        "column_unit", "Unit of times that are plain numbers; the stream's if not given."
+        "column_unit", "Unit of times that are plain numbers. Default: the stream's unit."
     )
     time_zone: str | None = _column(
         "time_zone",
-        "Zone of times that name none, such as Europe/Berlin or +02:00; UTC, with a warning, if "
-        "not given.",
+        "Zone of times without one, such as Europe/Berlin or +02:00. Default: UTC, with a warning.",
     )
     time_format: str | None = _column(
         "time_format",
-        "Format of times as text, for strptime, such as '%d/%m/%Y %H:%M:%S'; ISO 8601 or "
-        "31.01.2026 12:00 if not given.",
+        "Format of times as text, for strptime, such as '%d/%m/%Y %H:%M:%S'. Default: ISO 8601 or "
+        "31.01.2026 12:00.",
     )
     decimal: str = _column(
-        "decimal", "The decimal mark of numbers as text; detected if it is certain.", "."
+        "decimal", "The decimal mark of numbers as text. Default: detected if unambiguous.", "."
     )
     thousands: str = _column(
-        "thousands", "The thousands mark of numbers as text; detected if it is certain.", ""
+        "thousands", "The thousands mark of numbers as text. Default: detected if unambiguous.", ""
     )
     casts: tuple[tuple[str, Cast], ...] = _column(
         "text_columns",
@@ -279,14 +278,13 @@ class ColumnMapping:
             if not self.key or self.ids or self.sequence is not None:
                 raise ParameterError(
                     f"key is {self.key!r}, ids is {self.ids!r} and sequence is {self.sequence!r}; "
-                    "expected the columns of the key that is counted, and nothing that names an "
+                    "expected the columns of the counted key, and no columns that identify an "
                     "event"
                 )
         elif self.source is None or self.sequence is None:
             raise ParameterError(
-                f"source is {self.source!r} and sequence is {self.sequence!r}; expected a "
-                "column each: elements that a sampler numbers itself would count again whenever "
-                "they are read again"
+                f"source is {self.source!r} and sequence is {self.sequence!r}; expected a column "
+                "each: elements without numbers from their source would count again at each read"
             )
         for name in ("entity", "start"):
             if (given := getattr(self, name)) and not kind.series:
@@ -295,7 +293,9 @@ class ColumnMapping:
                 )
         self._check_values(recipe_of(params).params)
         if kind.value == "required" and self.value is None:
-            raise ParameterError("value is None; expected a column: a sampler samples values")
+            raise ParameterError(
+                "value is None; expected a column, because a sampler samples values"
+            )
         if kind.value == "none" and self.value is not None:
             raise ParameterError(f"value is {self.value!r}; expected None: events have none")
         if kind.weight_bound is None and not kind.weighted and self.weight is not None:

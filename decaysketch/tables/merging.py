@@ -55,7 +55,7 @@ def merge_blobs(
             guarantees no idempotent merge.
     """
     if recipe is not None and id_key is not None:
-        raise ParameterError("give recipe or id_key, not both: a recipe holds its key")
+        raise ParameterError("give recipe or id_key, not both, because a recipe contains its key")
     decode = partial(families.decode, id_key=id_key) if recipe is None else recipe.decode
     merged, _ = _merged(blobs, decode)
     if merged is None:

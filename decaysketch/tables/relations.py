@@ -72,7 +72,7 @@ def build_relation(
     if builder.doubt_of_ids is not None:
         found[DisagreeingCopiesWarning] = builder.doubt_of_ids
     for category, said in found.items():
-        remedy = "; time_zone says which it is" if category is TimeZoneWarning else ""
+        remedy = "; give the zone with time_zone" if category is TimeZoneWarning else ""
         warnings.warn(said + remedy, category, stacklevel=3)
     return pa.Table.from_batches(builder.batches(), schema)
 

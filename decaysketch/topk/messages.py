@@ -142,8 +142,7 @@ class Post(_Message):
                 raise ParameterError(f"the count of {entry[0]!r} is 0; expected more")
         if len({item for item, _ in self.entries}) < len(self.entries):
             raise ParameterError(
-                f"entries are of {len(self.entries)} items, of which some are the same; expected "
-                "each once"
+                f"entries has {len(self.entries)} items with repetitions; expected each once"
             )
         check_count("rest", self.rest)
 
@@ -186,8 +185,7 @@ class Ask(_Message):
             check_item(item)
         if len(set(self.watched)) < len(self.watched):
             raise ParameterError(
-                f"watched are {len(self.watched)} items, of which some are the same; expected each "
-                "once"
+                f"watched has {len(self.watched)} items with repetitions; expected each once"
             )
         _check_pair("have", self.have)
 
@@ -223,7 +221,7 @@ def check_item(item: object) -> None:
     if isinstance(item, str):
         _check_text("an item", item, MAX_ITEM_BYTES)
     else:
-        check_whole("an item (where it is no text)", item, -MAX_NUMBER)
+        check_whole("an item (if it is not a text)", item, -MAX_NUMBER)
 
 
 def check_site(name: str, site: object) -> None:
@@ -237,7 +235,7 @@ def _check_text(name: str, text: str, most: int) -> None:
     try:
         size = len(text.encode()) if len(text) <= most else len(text)
     except UnicodeEncodeError:
-        raise ParameterError(f"{name} is {shown(text)}; expected what UTF-8 can hold") from None
+        raise ParameterError(f"{name} is {shown(text)}; expected valid UTF-8") from None
     if not 0 < size <= most:
         raise ParameterError(f"{name} is {shown(text)}, {size} bytes; expected 1 to {most}")
 

@@ -126,7 +126,7 @@ class TopKSite:
         """
         check_whole("as_of", as_of, -MAX_NUMBER)
         if self._as_of is not None and as_of < self._as_of:
-            raise ParameterError(f"as_of is {as_of}; the last post was as of {self._as_of}")
+            raise ParameterError(f"as_of is {as_of}; the last post had {self._as_of}")
         copied = {_plain(item): _plain(count) for item, count in counts.items()}
         for item, count in copied.items():
             check_item(item)
@@ -378,7 +378,7 @@ class TopKHub:
         """
         check_whole("as_of", as_of, -MAX_NUMBER)
         if self._ask.as_of is not None and as_of <= self._ask.as_of:
-            raise ParameterError(f"as_of is {as_of}; the last round was as of {self._ask.as_of}")
+            raise ParameterError(f"as_of is {as_of}; the last round had {self._ask.as_of}")
         ask = replace(self._ask, serial=self._ask.serial + 1, as_of=as_of)
         if self._words:  # else repeat the last request
             known = self._known()

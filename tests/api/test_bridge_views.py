@@ -193,7 +193,7 @@ def test_readings_of_no_device_are_in_the_stream_alone_and_counted(
         labels = {"stream": f"few-parts.{view}"}
         name = "decaysketch_bridge_no_device_total"
         assert metrics.registry.get_sample_value(name, labels) == 40
-        said = f"20 readings are of no device of view few-parts.{view}:"
+        said = f"20 readings have no device in derived stream few-parts.{view}:"
         assert sum(each.startswith(said) for each in caplog.messages) == 1
 
 
@@ -266,7 +266,9 @@ def test_what_was_learned_is_kept_for_a_start_without_the_aggregator(
     taker.take([Arrived(Message(json.dumps(each).encode())) for each in sent[10:]])
     assert streams.sensors["ward.devices.names"].status().synced_rows == 20
     streams.close(0.0)
-    assert sum("no views are learned of" in each for each in caplog.messages) == 1
+    assert (
+        sum("the list of derived streams is not available" in each for each in caplog.messages) == 1
+    )
     with server(data, port=port) as (_, client):
         assert bring(config) == []
         found = devices(client)
@@ -279,9 +281,10 @@ def test_what_was_learned_is_kept_for_a_start_without_the_aggregator(
         for _ in range(2):
             assert bring(config, sent) == []
         assert client.get("/v1/streams/ward").json()["rows"] == 30
-        gone = [each for each in caplog.messages if "is gone" in each]
+        gone = [each for each in caplog.messages if "no longer exists" in each]
         assert sorted(gone) == [
-            f"view ward.{view} is gone; what waits for it stays in the spool" for view in VIEWS
+            f"derived stream ward.{view} no longer exists; its waiting rows stay in the spool"
+            for view in VIEWS
         ]
 
         # Views of another unit, while their spools are of those that were there before.
@@ -291,5 +294,5 @@ def test_what_was_learned_is_kept_for_a_start_without_the_aggregator(
         with pytest.raises(ClientError, match=r"view 'ward.devices' is built with .* move it away"):
             bring(config)
     (spool / "views.json").write_text('{"ward": {"ward.devices": {"of": "ward"}}}')
-    with pytest.raises(ParameterError, match="says not which views are fed"):
+    with pytest.raises(ParameterError, match="does not list the derived streams"):
         bring(config)

@@ -320,7 +320,7 @@ def test_only_what_was_acknowledged_as_one_interval_is_released(
     held = ledger(data)
     for first, after, named in ((0, 20, "[0, 10), [10, 20)"), (0, 9, "[0, 10)"), (30, 40, "none")):
         content = problem(release(numbered, first, after), 404, "unknown-interval")
-        assert content["detail"].endswith(f"share numbers with it: {named}")
+        assert content["detail"].endswith(f"intervals overlap it: {named}")
     problem(release(numbered, 0, 10, "nobody"), 404, "unknown-interval")
     assert (
         numbered.delete("/v1/streams/none/sources/a/intervals", params={"first": 0, "next": 1})

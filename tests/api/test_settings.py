@@ -67,8 +67,8 @@ def test_the_file_of_the_command_line_is_read_instead_of_that_of_the_environment
     ("text", "message"),
     [
         ("port = 70000", "port in {} is 70000; expected an integer from 0 to 65535"),
-        ("prot = 7000", "prot in {} is no setting; expected one of "),
-        ("[server]\nport = 1", "server in {} is no setting; expected one of "),
+        ("prot = 7000", "prot in {} is not a setting; expected one of "),
+        ("[server]\nport = 1", "server in {} is not a setting; expected one of "),
         ("port = ", "config is '{}'; expected TOML: Invalid value"),
         (None, "config is '{}'; expected a readable file: No such file or directory"),
     ],
@@ -110,7 +110,7 @@ def test_a_file_that_is_refused(file: Path, text: str | None, message: str) -> N
             {"max_clock_skew_s": "nan"},
             "max_clock_skew_s is 'nan'; expected a number from 0 to 1e+09 or off",
         ),
-        ({}, {"upstream": "hub"}, "upstream is none of https://HOST/... and http://HOST/..."),
+        ({}, {"upstream": "hub"}, "upstream is not https://HOST/... or http://HOST/..."),
         ({}, {"upstream": "http://u:secret@hub"}, "upstream has a user, a fragment or a backsl"),
         ({}, {"upstream": "http://hub"}, "upstream_source is ''; expected 1 to 100 printable"),
         (

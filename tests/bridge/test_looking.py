@@ -61,5 +61,5 @@ def test_silence_is_said_once_and_a_value_that_is_not_there(
     silence = "no message yet on application/+/device/+/up"
     assert looked.stderr.count(silence) == 1
     told = looked.stderr.replace("\n", " ")
-    assert "nothing stands at object.temprature; numbers of such a message:" in told
+    assert "no value at object.temprature; numbers in such a message:" in told
     assert "object.temperature" in told

@@ -117,7 +117,7 @@ def test_one_that_is_gone_is_said_to_be(log: Log, caplog: pytest.LogCaptureFixtu
     log.write("another beginning\n")
     with caplog.at_level(logging.WARNING):
         log.die()
-    assert "read up to byte 2, is gone" in caplog.text
+    assert "is missing, read up to byte 2" in caplog.text
     assert log.read() == ["another beginning"]
 
 
@@ -129,7 +129,7 @@ def test_one_that_was_cut_back_is_read_from_its_beginning(
     os.truncate(log.path, 0)
     log.write("d\n")
     assert log.read() == ["d"]
-    assert "was cut back from 6 bytes to 2" in caplog.text
+    assert "was truncated from 6 bytes to 2" in caplog.text
 
 
 def test_a_number_that_was_given_again_is_no_place(log: Log) -> None:

@@ -196,9 +196,9 @@ def test_a_value_that_is_not_there_is_said_once_with_the_numbers_that_are(
     }  # fmt: skip
     assert "object.text" not in numbers
     listed = ", ".join(numbers)
-    assert [each for each in caplog.messages if each.startswith("nothing stands")] == [
-        f"nothing stands at object.temprature of a message; its numbers: {listed}",
-        f"nothing stands at rxInfo[].rsi of a message; its numbers: {listed}",
+    assert [each for each in caplog.messages if each.startswith("a message has no value")] == [
+        f"a message has no value at object.temprature; its numbers: {listed}",
+        f"a message has no value at rxInfo[].rsi; its numbers: {listed}",
     ]
 
 
@@ -324,7 +324,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("[server]", "[server", "is no TOML"),
+        ("[server]", "[server", "is not TOML"),
         ('url = "http://agg:8000"', "", "server.url: Field required"),
         ("http://agg", "http://u:p@agg", "server.url"),
         ("mqtts://host", "http://host", "mqtt.broker: expected mqtt://host:1883"),
@@ -335,9 +335,13 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         (
             'spool = "spool"',
             'ack = "server"',
-            "ack: is no field of this section; it belongs into [mqtt]",
+            "ack: is not a field of this section; it belongs into [mqtt]",
         ),
-        ("[mqtt]", 'ack = "server"\n[mqtt]', "server.ack: is no field of this section; it belongs"),
+        (
+            "[mqtt]",
+            'ack = "server"\n[mqtt]',
+            "server.ack: is not a field of this section; it belongs",
+        ),
         ('value = "o', 'valeu = "o', "map.0.chirpstack.valeu: Extra inputs are not permitted\n"),
         ('spool = "spool"', 'metrics = "0.0.0.0:9108"', "metrics"),
     ],

@@ -85,7 +85,7 @@ def test_what_is_said_of_views_is_learned() -> None:
     assert told.views == {"ward.a": ViewOf("ward", (0,))}
     assert told.faults.keys() == {"ward.b", "ward.c", "ward.d", "ward.e"}
     assert "403: no" in told.faults["ward.b"]
-    assert "it is a view of 'other'; expected 'ward'" in told.faults["ward.c"]
+    assert "it is derived from 'other'; expected 'ward'" in told.faults["ward.c"]
     assert ask(asking(answers), "plain") == ({}, {})
     with pytest.raises(UnreachableError):
         ask(asking(answers | {"ward.a": 503}), "ward")
@@ -99,7 +99,7 @@ def test_what_is_said_of_views_is_learned() -> None:
      ["ward." + "a" * 100], [f"ward.{n}" for n in range(17)]],
 )  # fmt: skip
 def test_names_that_are_none_of_views_are_refused(names: Any) -> None:
-    with pytest.raises(ClientError, match="the views of stream 'ward' are said to be"):
+    with pytest.raises(ClientError, match="the server returned as views of stream 'ward':"):
         ask(asking({"ward": {"views": names}}), "ward")
 
 

@@ -15,7 +15,7 @@ def test_a_key_of_one_line(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["first\nsecond", "fir st", "first\x7f", "first\ufffd", "", "\n"])
 def test_anything_else_is_no_key_and_not_shown(text: str) -> None:
-    with pytest.raises(ParameterError, match=r"^the file k holds no API key") as caught:
+    with pytest.raises(ParameterError, match=r"^the file k contains no API key") as caught:
         bearer(text, "the file k")
     assert "fir" not in str(caught.value)
 
@@ -32,12 +32,12 @@ def test_a_plain_address(url: str) -> None:
     [
         ("http://me:hunter2@h", "has a user name or password"),
         ("http://hunter2@h", "has a user name or password"),
-        ("me:hunter2@h", "is no address such as"),
-        ("hunter2:8000", "is no address such as"),
-        ("ftp://hunter2", "is no address such as"),
-        ("http://[hunter2", "is no address such as"),
-        ("http://hunter2:x", "is no address such as"),
-        ("http://", "is no address such as"),
+        ("me:hunter2@h", "is not an address such as"),
+        ("hunter2:8000", "is not an address such as"),
+        ("ftp://hunter2", "is not an address such as"),
+        ("http://[hunter2", "is not an address such as"),
+        ("http://hunter2:x", "is not an address such as"),
+        ("http://", "is not an address such as"),
     ],
 )
 def test_another_address_is_refused_and_not_shown(url: str, message: str) -> None:

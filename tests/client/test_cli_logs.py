@@ -82,8 +82,8 @@ class TestTypesOfIds:
         path, out = rows_of(tmp_path / "a.csv", "7,1,100,2"), tmp_path / "a.sketch"
         build = ("build", path, "--out", out, *COLUMNS, "--text-columns", "value")
         said = run(*build, status=1).stderr
-        assert "--text-columns has 'value'; expected columns that name rows" in said
-        assert said.strip().endswith("or sketches: meter, seq")
+        assert "--text-columns has 'value'; expected columns of ids or keys" in said
+        assert said.strip().endswith("or keys: meter, seq")
         table = pa.table({"meter": [1.5], "seq": [1], "at": [100], "value": [2.0]})
         pyarrow.parquet.write_table(table, tmp_path / "b.parquet")
         build = ("build", tmp_path / "b.parquet", "--out", out, *COLUMNS, "--text-columns", "meter")
@@ -126,7 +126,7 @@ class TestQuarantine:
         assert found[0]["record"] == {"meter": "a", "seq": None, "at": "100", "value": "3.0"}
         assert decode(out.read_bytes()) == sketch_of(("a", 1, 100, 2.0), ("a", 4, 101, 6.0))
         out.unlink()
-        assert f"{kept} is there already" in run(*build, status=1).stderr
+        assert f"{kept} exists" in run(*build, status=1).stderr
 
     @pytest.mark.parametrize("long", [False, True])
     def test_a_word_among_numbers_is_one_row(self, tmp_path: Path, long: bool) -> None:
@@ -138,11 +138,11 @@ class TestQuarantine:
         build = ("build", path, "--out", out, *COLUMNS)
         if not long:
             said = run(*build, "--value-type", "float64", status=1).stderr
-            assert "a row of 2 cells, where the heading has 4: a,-4" in said
+            assert "a row with 2 cells, and the heading has 4: a,-4" in said
         told = run(*build, "--quarantine", kept, "--json", "--any-time", "--value-type", "float64")
         assert json.loads(told.stdout)["refused"] == 5
         found = [json.loads(line) for line in kept.read_text().splitlines()]
-        others = "has other fields than the heading"
+        others = "does not have the fields of the heading"
         reasons = {(each["column"], each["reason"]) for each in found}
         assert reasons == {
             ("value", "is 'broken'; expected a number"),
@@ -168,7 +168,7 @@ class TestQuarantine:
         good = rows_of(tmp_path / "b.csv", "a,1,100,2.0")
         build = ("build", bad, good, "--out", tmp_path / "x", *COLUMNS)
         said = run(*build, "--quarantine", tmp_path / "kept").stderr
-        assert f"warning: {bad}: all of its rows were refused, 2" in said
+        assert f"warning: {bad}: all of its rows were rejected, 2" in said
 
     def test_a_build_that_fails_leaves_the_quarantine_as_it_was(self, tmp_path: Path) -> None:
         good = rows_of(tmp_path / "a.csv", *self.ROWS)
@@ -243,11 +243,11 @@ class TestFolders:
         rows_of(landing / "a.csv", "7,1,100,2")
         (landing / "read.me").touch()
         said = run("build", landing, "--out", out, status=1).stderr
-        assert f"cannot tell the format of {landing / 'read.me'}" in said
+        assert f"{landing / 'read.me'} has no known suffix" in said
 
     def test_a_folder_is_not_asked(self, tmp_path: Path) -> None:
         said = run("query", tmp_path, "sum", status=1).stderr
-        assert f"{tmp_path} is a folder; name a sketch in it, or join them first" in said
+        assert f"{tmp_path} is a folder; name a sketch in it, or merge them first" in said
 
 
 @pytest.mark.parametrize(
@@ -256,8 +256,8 @@ class TestFolders:
         (("p95",), "did you mean 'quantile(0.95)'?"),
         (("quantile(0.95, v)",), "did you mean 'quantile(v, 0.95)'?"),
         (("avg",), "did you mean 'mean'?"),
-        (("max",), "max is asked of what is built with --family extremes"),
-        (("mean", "--now", "now"), "latest is the newest that is held"),
+        (("max",), "max needs a sketch built with --family extremes"),
+        (("mean", "--now", "now"), "latest is the newest stored time"),
     ],
 )
 def test_what_was_meant_is_said(tmp_path: Path, asked: tuple[str, ...], said: str) -> None:

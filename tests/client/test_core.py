@@ -556,7 +556,7 @@ def test_spool_is_of_one_stream_and_source(spool: Path) -> None:
         with pytest.raises(ClientError, match=f"is of {named}"):
             Core(stream, source, spool, EAGER)
     other = recipe_of(SketchParams(max_weight=2))
-    with pytest.raises(ClientError, match="another recipe"):
+    with pytest.raises(ClientError, match="another sketch configuration"):
         core(spool, recipe=other)
     core(spool, recipe=None).close()  # and none of these kept it locked
 

@@ -212,7 +212,7 @@ def test_delta_whose_file_is_gone_is_told(spool: Path) -> None:
     min((spool / "deltas").iterdir()).unlink()
     deliver(one, server)
     assert [event.kind for event in events] == ["damaged", "acknowledged"]
-    assert "somebody else removed its file" in events[0].detail
+    assert "another program removed its file" in events[0].detail
     assert server.merged() == built(range(10, 20))
     assert one.status().done
 

@@ -39,7 +39,7 @@ def test_acknowledgement_names_stream_and_source() -> None:
     for other in ({**OURS, "source": "b"}, {"stream": "s"}, [], "ok", None):
         outcome = judge(answer(200, other), OURS)
         assert isinstance(outcome, Later)
-        assert "it is no answer of the aggregator" in outcome.reason
+        assert "the response is not from an aggregator" in outcome.reason
 
 
 @pytest.mark.parametrize("status", [301, 408, 425, 429, 500, 502, 503, 504])

@@ -293,7 +293,7 @@ def test_events_that_are_none_change_nothing(
     told: list[str] = []
     one = site(tmp_path / "a", clock, on_event=lambda event: told.append(event.detail))
     one.heard(kind, data)
-    assert "an event of the server is not usable" in told[0]
+    assert "an event from the server is invalid" in told[0]
     assert len(told[0]) < 500
     assert one.status().monitors == ()
 
@@ -328,7 +328,7 @@ def test_grants_that_are_none_cost_posts_alone(tmp_path: Path, clock: Clock) -> 
     one.seal()
     pump(one, wrong)
     assert len(hub.merged) == 1
-    assert "what the server grants is not usable" in (one.status().last_error or "")
+    assert "a grant from the server is invalid" in (one.status().last_error or "")
 
 
 def test_an_aggregator_that_grants_nothing_is_not_asked_without_end(

@@ -154,7 +154,7 @@ class TestFed:
 class TestPromises:
     """Whoever may merge a sketch again refuses a family that does not promise to bear it."""
 
-    REFUSED = "family 'sum' does not promise that its merge is idempotent"
+    REFUSED = "family 'sum' has no idempotent merge"
 
     @pytest.fixture(autouse=True)
     def counting_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:

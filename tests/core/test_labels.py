@@ -99,7 +99,7 @@ def test_one_by_one_a_column_and_a_dictionary_say_the_same() -> None:
         (["a", ["b"]], r"values\[1\] is \['b'\]; expected a text"),
         ([b"a", "b"], r"values\[0\] is b'a'; expected a text"),
         (["a", "é" * 513], r"values\[1\] has 1026 bytes; a label has at most 1024"),
-        ("\ud800", "no text of Unicode"),
+        ("\ud800", "not valid Unicode"),
     ],
 )
 def test_what_is_no_label_is_refused_with_its_row(value: Any, reason: str) -> None:
@@ -207,7 +207,7 @@ class TestAnswers:
             self.exact.compare("mean", **moments)
         assert self.exact.compare("count", **moments).value == 1
         for predicate in ("v > 3", "abs(v) > 3", "v == w"):
-            with pytest.raises(ds.ParameterError, match="takes v for a number"):
+            with pytest.raises(ds.ParameterError, match="uses v as a number"):
                 self.exact.selectivity(predicate, "none")
         numbers = ds.DecaySketch(ds.SketchParams())
         numbers.update([1.0], 1, [1], [1])

@@ -53,7 +53,7 @@ def test_the_universe_must_fit_the_kernels() -> None:
     ds.SketchParams(max_weight=2**31, id_bits=25)
     with pytest.raises(ds.ParameterError, match="20 times it must not exceed 2\\^61"):
         ds.SketchParams(max_weight=999, id_bits=47)
-    with pytest.raises(ds.ParameterError, match="id_key has no use"):
+    with pytest.raises(ds.ParameterError, match="id_key cannot be combined"):
         ds.SketchParams(max_weight=1, id_mix="none", id_key=b"k" * 16)
 
 

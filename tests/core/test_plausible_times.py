@@ -91,7 +91,7 @@ def test_units_without_a_clock_are_never_doubted() -> None:
 @pytest.mark.parametrize(
     ("newest", "now", "message"),
     [
-        (S * 1000, S, "the sketch holds times that are probably not in s"),
+        (S * 1000, S, "the sketch contains times that are probably not in s"),
         (S, S * 1000, "now is probably not in s: .* in ms it would be 2023"),
         (10**5, S, r"now is 1700000000 s \(2023-.*\) and the newest observation is of 100000 s"),
         (S, 10**5, r"now is 100000 s and the newest observation is of 1700000000 s \(2023"),
@@ -156,7 +156,7 @@ def test_advice_is_about_the_numbers_as_they_stand() -> None:
 
 def test_a_column_whose_name_says_another_unit_is_warned_of() -> None:
     with pytest.warns(
-        ds.TimeUnitWarning, match="read in s, and its name ends like that of one in ms"
+        ds.TimeUnitWarning, match="read in s, but the column's name ends like one in ms"
     ):
         built(log([5, 10**6], "event_ms"), "event_ms")
 

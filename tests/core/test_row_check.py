@@ -19,7 +19,7 @@ FAULTS = [
     ("float64", {"timestamps": -(2**62) - 1}, "out of bounds"),
     ("float64", {"values": float("nan")}, "not finite"),
     ("float64", {"values": float("-inf")}, "not finite"),
-    ("int64", {"values": -(2**63)}, "stands for a missing value"),
+    ("int64", {"values": -(2**63)}, "marks a missing value"),
 ]
 
 
@@ -51,7 +51,7 @@ def test_a_row_keeps_its_first_fault_and_the_number_of_its_place() -> None:
     found.within(np.array([1, -1, 5, 7]), "a", Limit.named(0, 6, "most"))
     found.finite(np.array([np.nan, np.nan, 1.0, 1.0]), "b")
     told = [(each.row, each.field, each.sentence) for each in found.refusals()]
-    finite = "is nan; expected a finite number (None where missing)"
+    finite = "is nan; expected a finite number, or None if missing"
     bounds = "expected 0 to 6 (most)"
     assert told == [(10, "b", finite), (20, "a", f"is -1; {bounds}"), (40, "a", f"is 7; {bounds}")]
     assert found.accepted.tolist() == [False, False, True, False]

@@ -180,7 +180,7 @@ def test_every_family_reads_moments_and_texts_and_says_which_time_it_took() -> N
     assert plain.snapshot().sample(minute).now == NOON
     fixed.advance("2026-01-01T00:10Z")
     assert fixed.count().now == NOON + 600
-    with pytest.raises(ds.ParameterError, match="now is not given, and the sketch holds nothing"):
+    with pytest.raises(ds.ParameterError, match="now is not given, and the sketch is empty"):
         ds.DecaySketch(plain.params).count(minute)
     with pytest.raises(ds.ParameterError, match="no time zone"):
         plain.update([1.0], 1, [NOON], [3], not_after="2026-01-01")

@@ -263,7 +263,7 @@ class TestHostile:
             (b"event_us,source,msg,msg,value\n1,1,1,1,1\n", "log.csv",
              "has 2 columns with the name 'msg'"),
             (b"{broken", "log.ndjson", "cannot be read as ndjson"),
-            (b"whatever", "log.xlsx", "cannot tell the format"),
+            (b"whatever", "log.xlsx", "has no known suffix"),
             (b"x", "[red].csv", "[red].csv lacks the columns"),
         ],
     )  # fmt: skip

@@ -80,5 +80,7 @@ def test_streams_whose_rows_have_no_ids_or_no_clock_take_no_readings() -> None:
     with pytest.raises(ds.ParameterError, match="time_unit is 'ticks', which has no wall clock"):
         check_takes_readings(recipe_of(ds.SketchParams(max_weight=1, time_unit="ticks")))
     ecm = ds.families.FAMILIES["ecm"].example
-    with pytest.raises(ds.ParameterError, match="family is 'ecm', whose rows are named by key"):
+    with pytest.raises(
+        ds.ParameterError, match="family is 'ecm', and its rows are identified by key"
+    ):
         check_takes_readings(ecm)

@@ -83,14 +83,14 @@ def test_fields_can_name_a_reading_in_place_of_the_time() -> None:
 @for_each(
     "line, reason",
     [
-        (b"weather temp=1", "there is no time; with that of this server"),
+        (b"weather temp=1", "there is no time; with the server's time"),
         (b"weather temp=1 soon", "the time is 'soon'; expected an integer"),
         (b"weather temp=nan 1", "is 'nan'; expected a number"),
         (b'weather temp="warm" 1', "is 'warm'; expected a number"),
-        (b"weather temp=1,temp=2 1", "field 'temp' is there twice"),
-        (b"weather,a=1,a=2 temp=1 1", "tag 'a' is there twice"),
-        (b"weather,a temp=1 1", "is no tag: ',a'"),
-        (b"weather temp 1", "is no field: 'temp 1'"),
+        (b"weather temp=1,temp=2 1", "field 'temp' is repeated"),
+        (b"weather,a=1,a=2 temp=1 1", "tag 'a' is repeated"),
+        (b"weather,a temp=1 1", "is not a tag: ',a'"),
+        (b"weather temp 1", "is not a field: 'temp 1'"),
         (b"weather temp=1 1 2", "after a field is ' 1 2'; expected a time"),
         (b"weather,site=\xff temp=1 1", r"a tag is '\\xff'; expected UTF-8"),
         (b"weather,b=" + b"x" * MAX_LINE_BYTES + b" temp=1 1", "longer than"),
@@ -134,7 +134,7 @@ def test_several_streams_are_read_in_one_pass() -> None:
         {"measurement": 6},
     ]
     assert [found.told.refused for found in together] == [
-        [("line 5", "is no field: 'broken 4'; expected 'name=value'")], [], []
+        [("line 5", "is not a field: 'broken 4'; expected 'name=value'")], [], []
     ]  # fmt: skip
 
 
@@ -286,7 +286,7 @@ def test_a_body_of_which_nearly_nothing_is_sound_is_refused_as_a_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(line_protocol, "_MOST_REFUSED", 1_000)
-    with pytest.raises(UnreadableError, match="more than 1000 lines are refused, the first"):
+    with pytest.raises(UnreadableError, match="more than 1000 lines are rejected, the first"):
         parse(b"weather temp=1 1\n" + b"weather\n" * 1_100, WEATHER)
 
 

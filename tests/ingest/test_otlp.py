@@ -174,14 +174,14 @@ def test_a_scale_moves_the_bounds_and_other_values_reject_ranges() -> None:
         ({"name": "temp", "exponentialHistogram": {"dataPoints": [{}]}}, "exponential histogram"),
         (gauge(point(1, 0)), "there is no time"),
         (gauge({"asDouble": "NaN", "timeUnixNano": "1"}), "is nan; expected a number"),
-        (gauge(point(1) | {"attributes": [SERVICE, SERVICE]}), "an attribute is there twice"),
-        (histogram(count="8"), "count is 8; those of the buckets are 9 together"),
+        (gauge(point(1) | {"attributes": [SERVICE, SERVICE]}), "an attribute is repeated"),
+        (histogram(count="8"), "count is 8; the bucket counts add up to 9"),
         (histogram(bucketCounts=["9"]), "3 bounds and 1 bucket counts; expected one more"),
         (histogram(explicitBounds=[0, 5, 5]), "explicit_bounds[2] is 5.0, after 5.0"),
         (histogram(explicitBounds=[0, "NaN", 5]), "explicit_bounds[1] is nan"),
         (histogram(explicitBounds=[0, "Infinity", 5]), "explicit_bounds[1] is inf"),
         (gauge({"timeUnixNano": str(T)}), "there is no value"),
-        (histogram(explicitBounds=[], bucketCounts=["5"]), "count is 9; those of"),
+        (histogram(explicitBounds=[], bucketCounts=["5"]), "count is 9; the bucket counts"),
         (histogram(explicitBounds=[], bucketCounts=[], sum=None), "no bounds, and no sum"),
         (histogram(min=3.0, max=1.0), "min is 3.0, max is 1.0"),
         (histogram(min="NaN"), "min is nan, max is 14.0"),
@@ -226,7 +226,7 @@ def test_what_names_a_series_is_bounded() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert (len(found), found.told.refusals) == (0, 2000)
-    assert "leave some of its labels out" in found.told.refused[0][1]
+    assert "drop some of its labels" in found.told.refused[0][1]
     assert peak < 10 * len(body)
     few = request(gauge(*rooms[:3]), resource=(SERVICE, long))
     assert len(read(few, {"metric": "temp", "resource_keys": ["service.name"]})) == 3
@@ -376,7 +376,7 @@ def test_an_attribute_may_be_the_value_as_often_as_is_counted() -> None:
     assert rows == [("E42", 10), ("E42", 10), ("E42", 5), ("7", 1)]
     assert len({found.key(row) for row in range(4)}) == 4
     assert found.told.refusals == 3
-    assert "is 1.5 more of a label; expected a count" in found.told.refused[0][1]
+    assert "is 1.5 for a label; expected a count" in found.told.refused[0][1]
     assert dict(found.told.skipped) == {"where": 1}
     of_all = parse(document, [of_service], as_json=True, max_weight=100)
     assert of_all.listed("values") == ["ward"] * 3
@@ -438,7 +438,7 @@ def test_replicas_that_nothing_distinguishes_are_counted() -> None:
         (request(gauge({"asInt": "1", "timeUnixNano": str(T), "labels": []})), "'labels'"),
         ({"resourceSpans": []}, "resourceMetrics"),
         ({"resourceLogs": []}, "resourceLogs"),
-        ([], "is no object"),
+        ([], "is not an object"),
     ],
 )
 def test_what_would_be_ignored_is_refused_by_name(document: Any, name: str) -> None:

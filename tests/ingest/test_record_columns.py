@@ -260,7 +260,7 @@ def test_a_line_without_a_field_for_a_column_is_skipped() -> None:
         ("json", {"columns": {"tmp": "t"}, "id": ["n"], "time": "t"}, TYPES, "did you mean 'temp'"),
         ("prometheus", {"columns": "*"}, TYPES, "declare 'value float64'"),
         ("influx", {"columns": ["site"], "drop_tags": ["site"]}, TYPES, "differs between dupl"),
-        ("influx", {"columns": "*", "scale": 2.0}, TYPES, "scale a column in the query"),
+        ("influx", {"columns": "*", "scale": 2.0}, TYPES, "scale the column in the query"),
         ("influx", {"columns": "*", "measurement": "m", "value": "v"}, TYPES, "expected one"),
         ("influx", {"columns": "object.*"}, TYPES, "expected '*', a list of names"),
         ("influx", {"measurement": "m"}, TYPES, "value is missing"),

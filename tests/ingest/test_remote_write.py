@@ -87,7 +87,7 @@ def test_a_series_whose_labels_are_none_is_refused_alone() -> None:
     found = parse(twice + many + sound, maps(TEMP))
     assert found.listed("values") == [1.0]
     assert found.told.refused == [
-        ("series 1 a series", "a label is there twice"),
+        ("series 1 a series", "a label is repeated"),
         ("series 2 a series", "there are more than 1000 labels"),
     ]
 
@@ -106,7 +106,7 @@ def test_a_map_that_keeps_too_much_leaves_the_others_theirs() -> None:
 def test_a_body_of_the_other_version_is_unreadable_and_not_lost() -> None:
     series = [(LABELS, [(1.0, T)])]
     for body, version in ((version_1(series), 2), (version_2(series), 1)):
-        with pytest.raises(UnreadableError, match=f"that version {version} of remote write has"):
+        with pytest.raises(UnreadableError, match=f"write version {version} does"):
             parse(body, maps(TEMP), version=version)
 
 
@@ -245,7 +245,7 @@ def test_a_text_that_many_series_refer_to_is_made_by_none_of_them() -> None:
     found = parse(body, maps(TEMP), version=2)
     assert time.process_time() - begin < 60  # for what hangs
     assert (found.listed("values"), found.told.refusals) == ([2.0], 300)
-    assert "is 100" in found.told.refused[0][1]
+    assert "has 100" in found.told.refused[0][1]
     dropped = parse(body, maps(TEMP | {"drop_labels": ["room"]}), version=2)
     assert len(dropped) == 301
 

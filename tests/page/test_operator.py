@@ -272,7 +272,7 @@ def test_sources_are_watched_put_in_order_revoked_and_reinstated(
     row = "#sources tr[data-source='{}']".format
     page.wait_for_selector(row("gateway-9"))
     refused = page.inner_text(f"{row('gateway-9')} [data-label=Refused]")
-    assert "1 × The body is not a sound sketch" in refused
+    assert "1 × The body is not a valid sketch" in refused
     assert "last " in refused
     assert page.locator(f"{row('gateway-9')} [title=corrupt-sketch]").count() == 1  # of metrics
     assert page.get_attribute(row("gateway-9"), "data-state") == "nothing taken"
@@ -453,7 +453,7 @@ def test_the_state_of_the_service_is_a_button_away(
     said = page.inner_text("#service-facts")
     for part in (f"decaysketch {ds.__version__}", "free of", "Last post", "Backlog"):
         assert part in said
-    assert "The body is not a sound sketch" in page.inner_text("#service-refused")
+    assert "The body is not a valid sketch" in page.inner_text("#service-refused")
     assert page.locator("#service-refused [title=corrupt-sketch]").count() == 1
     page.click("#service-button")
     assert page.is_hidden("#service")

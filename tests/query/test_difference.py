@@ -173,7 +173,7 @@ def test_copies_make_one_comparison(combine: Any) -> None:
     ("aggregate", "more", "said"),
     [
         ("median", {}, "Compare the rank of a fixed value"),
-        ("quantile", {}, "each at confidence"),
+        ("quantile", {}, "each with confidence"),
         ("variance", {}, "sum, count, rate, total, mean, rank, share can"),
         ("nothing", {}, "expected one of"),
         ("rank", {}, "rank needs value"),
@@ -196,7 +196,7 @@ def test_a_ratio_of_what_may_be_negative_is_refused() -> None:
     made.update(VALUES - 30.0, 1, TIMES, TIMES)
     now, then = PAIRS["apart"]
     for aggregate, more in (("total", {}), ("mean", {}), ("rank", {"value": 5.0})):
-        with pytest.raises(ds.ParameterError, match=f"is negative: a ratio is one of {aggregate}s"):
+        with pytest.raises(ds.ParameterError, match=f"is negative: a ratio of {aggregate}s"):
             made.compare(aggregate, now=now, then=then, how="ratio", **more)
 
 
@@ -231,7 +231,7 @@ def test_other_families_compare_where_the_query_chooses_the_decay() -> None:
         ds.SketchParams(max_weight=1, id_bits=20, capacity=50), ds.decay.integral.window(10)
     )
     fixed.update([1.0], 1, [5], [1])
-    with pytest.raises(ds.ParameterError, match="decay is chosen by the query"):
+    with pytest.raises(ds.ParameterError, match="only sketches with a decay per query"):
         fixed.against((None, 5), (None, 5))  # type: ignore[arg-type]
 
 
@@ -257,7 +257,7 @@ def test_a_range_of_no_time_and_a_time_beside_it_are_refused() -> None:
     for start, stop in ((5, 5), (6, 5)):
         with pytest.raises(ds.ParameterError, match="expected an end after its beginning"):
             WHOLE.between(start, stop)
-    with pytest.raises(ds.ParameterError, match="a range has a time of its own"):
+    with pytest.raises(ds.ParameterError, match="a range replaces the time"):
         WHOLE.between(1, 5).mean(now=4)
     with pytest.raises(ds.ParameterError):
         WHOLE.between(1.5, 5)  # type: ignore[arg-type]

@@ -99,7 +99,7 @@ def test_a_sketch_that_has_changed_is_not_read_again() -> None:
     sketch = build()
     before = sketch.count(DECAY)
     sketch.update({"x": [1.0], "variant": ["A"]}, 1, [4_000], [4_000])
-    with pytest.raises(ParameterError, match="changed since"):
+    with pytest.raises(ParameterError, match="changed between them"):
         sketch.count(DECAY) - before
 
 

@@ -202,7 +202,7 @@ def test_an_int64_stream_refuses_floats_and_the_key_of_missing_values() -> None:
     with pytest.raises(ds.ObservationError, match="value_type is 'int64'"):
         sketch.update([1.5], 1, [1], [1])
     for value in (-(1 << 63), np.array([-(1 << 63)])):
-        with pytest.raises(ds.ObservationError, match="stands for a missing value"):
+        with pytest.raises(ds.ObservationError, match="marks a missing value"):
             sketch.update(value, *([1] * np.size(value) for _ in range(3)))
     sketch.update((1 << 63) - 1, 1, 1, 1)
     assert sketch.state().value_keys.tolist() == [(1 << 63) - 1]

@@ -96,4 +96,4 @@ def test_what_cannot_be_read_is_one_line(folder: Path, arguments: list[str], mes
 def test_two_files_of_one_source_are_refused(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "a.sketch"
     other.write_bytes((folder / "a.sketch").read_bytes())
-    assert "two files are of source 'a'" in run(folder / "a.sketch", other, status=1).stderr
+    assert "source 'a' has two files" in run(folder / "a.sketch", other, status=1).stderr

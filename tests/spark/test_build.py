@@ -418,7 +418,7 @@ class TestMerge:
             merge_all(session, [tables[0], odd])
         assert caught.value.fields == {"id_bits": (48, 47), "seed": (9, 10)}
         whole = build(session, tmp_path / "log.parquet", tmp_path / "whole", PARAMS, MAPPING)
-        with pytest.raises(CommandError, match="leave out --per-key"):
+        with pytest.raises(CommandError, match="omit --per-key"):
             merge_per_key(session, [tables[0], whole], tmp_path / "merged")
 
     def test_keys_of_other_types_are_refused(

@@ -334,7 +334,7 @@ class TestLimits:
         self.fails(
             sql,
             "SELECT sketch_build(stream => 'temps', value => value, id => number) FROM readings",
-            "takes its arguments by place",
+            "has positional arguments only",
         )
 
     def test_a_global_aggregate_over_nothing(self, sql: SparkSession) -> None:

@@ -231,10 +231,10 @@ class TestTheProgram:
                 "stream": "ward-7", "sources": 5, "sketches": 5, "bytes": size, "new": 5,
                 "equal": 5, "more": [], "missing": [], "refused": {},
             }  # fmt: skip
-            assert "holds exactly what was posted of 5 sources" in result.stderr
+            assert "has exactly the posted rows of 5 sources" in result.stderr
             client.post("/v1/streams/ward-7/sources/2/revoke", json={})
             result = self.run(client, *asked)
-            assert (result.exit_code, "was refused: 403" in result.stderr) == (1, True)
+            assert (result.exit_code, "was rejected: 403" in result.stderr) == (1, True)
             result = self.run(client, *asked, "--replace", "--no-verify")
             assert (result.exit_code, "no use" in result.stderr) == (1, True)
 
@@ -302,12 +302,12 @@ class TestWithABadNetwork:
         one, two = b"\1\0\0\0a\2\0\0\0bc", b"\3\0\0\0def\1\0\0\0g"
         assert bodies == [one + two, one, two, b"def", b"g"]
         network = Network(413)
-        with pytest.raises(PostRefusedError, match="was refused: 413"):
+        with pytest.raises(PostRefusedError, match="was rejected: 413"):
             network.poster().post("s", [b"a"])
 
     def test_a_refusal_is_final_and_says_why(self) -> None:
         network = Network(422)
-        with pytest.raises(PostRefusedError, match="was refused: 422: a reason"):
+        with pytest.raises(PostRefusedError, match="was rejected: 422: a reason"):
             network.poster().post("a", [b""])
         assert len(network.requests) == 1
 
@@ -459,7 +459,7 @@ def test_a_source_that_was_left_revoked_is_admitted_again(tmp_path: Path) -> Non
         for replacing in (False, True):
             told = publish(poster, sources, RECIPE, replacing=replacing)
             [problem] = [each.problem for each in told if each.problem]
-            assert problem.endswith("; --reinstate admits it again")
+            assert problem.endswith("; --reinstate accepts it again")
         told = publish(poster, sources, RECIPE, reinstating=True)
         assert {held for _, held in said(told).values()} == {"equal"}
         assert poster.sources() == sorted(sources)

@@ -191,7 +191,7 @@ class TestRebuild:
         self, session: SparkSession, tmp_path: Path
     ) -> None:
         table = SketchTable.create(tmp_path / "t", RECIPE)
-        with pytest.raises(CommandError, match="does not say what it was built from"):
+        with pytest.raises(CommandError, match="does not name its log"):
             rebuild(session, table)
 
 
@@ -236,7 +236,7 @@ def test_times_may_be_dates(text: str, unit: str, time: int) -> None:
     ("text", "unit", "message"),
     [
         ("soon", "us", "expected an integer, or a date"),
-        ("1970-01-01T01:00", "d", "no whole number of 'd'"),
+        ("1970-01-01T01:00", "d", "not an integer of 'd'"),
         ("1970-01-01", "beat", "'beat' has no calendar"),
     ],
 )

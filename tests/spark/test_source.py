@@ -238,7 +238,7 @@ class TestOptions:
         (tmp_path / "key").write_bytes("ds-1\nds-\xe9".encode())
         address = Address("http://h", "s", key_file=str(tmp_path / "key"))
         with (
-            pytest.raises(ParameterError, match="key holds no API key") as caught,
+            pytest.raises(ParameterError, match="key contains no API key") as caught,
             address.connected(),
         ):
             pass

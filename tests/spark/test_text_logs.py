@@ -27,7 +27,7 @@ ENDS = {
     "a column that is missing": "has no column 'v'; it has dev",
     "one name twice": "has two columns 'v'",
     "empty": "is empty; expected a heading",
-    "binary": "is no text: byte 0 is 0",
+    "binary": "is not text: byte 0 is 0",
     "a torn row after a megabyte": "does not fit the heading or schema: 'z,1,1780000000'",
     "a broken line ends it": """does not fit the heading or schema: '{"dev": '""",
     "numbers with a unit": "'20.5 °C', which looks like a num",

@@ -38,9 +38,9 @@ def said(
 
 def test_an_id_that_lacks_a_column_is_said_with_figures() -> None:
     assert said(LOG, "dev") == (
-        "1,000 different readings have 10 ids (of 'dev'), and the latest of each alone counts: the "
-        "id lacks a column that tells them apart, such as a counter of the device or the time 't'; "
-        "or these are copies that were stamped anew, and all is well"
+        "1,000 different readings have 10 ids (of 'dev'), and only the latest of each counts: the "
+        "id lacks a column that distinguishes them, such as a device counter or the time 't'. If "
+        "they are duplicates with new time stamps, all is well"
     )
     # Of equal times the values differ, and where there are no values the times.
     assert (said(LOG, "t") or "").startswith("1,000 different readings have 100 ids (of 't')")
@@ -74,9 +74,9 @@ def test_one_reading_in_a_hundred_may_be_corrected() -> None:
 
     assert said(corrected(10), "dev", "n") is None
     assert said(corrected(11), "dev", "n") == (
-        "1,011 different readings have 1,000 ids (of 'dev', 'n'), and the latest of each alone "
-        "counts: the id lacks a column that tells them apart, such as a counter of the device or "
-        "the time 't'; or these are copies that were stamped anew, and all is well"
+        "1,011 different readings have 1,000 ids (of 'dev', 'n'), and only the latest of each "
+        "counts: the id lacks a column that distinguishes them, such as a device counter or the "
+        "time 't'. If they are duplicates with new time stamps, all is well"
     )
 
 
@@ -94,12 +94,12 @@ def test_of_many_rows_some_are_looked_at() -> None:
     rows = 100_000
     long = {"t": range(rows), "dev": [n % 10 for n in range(rows)], "n": range(rows)}
     log = pa.table(long | {"v": np.arange(float(rows))})
-    few = "of 32,768 rows that were looked at, 32,768 different readings have 10 ids"
+    few = "of 32,768 checked rows, 32,768 different readings have 10 ids"
     assert (said(log, "dev") or "").startswith(few)
     assert said(log, "dev", "n") is None
     restarted = log.set_column(2, "n", pa.array(np.arange(rows) % 60_000))
     found = re.match(
-        r"of ([\d,]+) rows that were looked at, \1 different readings have ([\d,]+) ids",
+        r"of ([\d,]+) checked rows, \1 different readings have ([\d,]+) ids",
         said(restarted, "dev", "n") or "",
     )
     assert found is not None

@@ -181,7 +181,7 @@ class TestOnePerKey:
         [
             (["nowhere"], "no column 'nowhere'"),
             (["value"], "cannot group by 'value', which is of type double"),
-            (["rows"], "called 'rows'"),
+            (["rows"], "named 'rows'"),
         ],
     )
     def test_what_cannot_be_grouped_by_is_named(self, keys: list[str], message: str) -> None:
@@ -621,7 +621,7 @@ class TestElements:
 
     @pytest.mark.parametrize("name", ["source", "sequence"])
     def test_are_not_numbered_here(self, name: str) -> None:
-        with pytest.raises(ds.ParameterError, match="would count again whenever they are read"):
+        with pytest.raises(ds.ParameterError, match="would count again at each read"):
             KeyedBuilder(self.SUM, replace(self.MAPPING, **{name: None}))
 
     def test_need_a_value_and_have_no_weight(self) -> None:

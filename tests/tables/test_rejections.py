@@ -148,7 +148,7 @@ class TestCounting:
         table = pa.table({**self.TABLE, "value": [-(1 << 63), 5, None]})
         [found] = refused_rows(table, params, self.PLAIN)
         assert found["row"] == 0
-        assert found["reason"].startswith(f"is {-(1 << 63)}, which stands for a missing value")
+        assert found["reason"].startswith(f"is {-(1 << 63)}, which marks a missing value")
 
     def test_the_record_is_json_whatever_is_in_it(self) -> None:
         table = pa.table(

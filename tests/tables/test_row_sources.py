@@ -162,8 +162,8 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("mapping", "message"),
         [
-            (ColumnMapping(time="time"), "expected the columns of the key"),
-            (ColumnMapping(time="time", key=("page",), ids=("hits",)), "nothing that names"),
+            (ColumnMapping(time="time"), "expected the columns of the counted key"),
+            (ColumnMapping(time="time", key=("page",), ids=("hits",)), "no columns that identify"),
             (ColumnMapping(time="time", key=("page",), value="hits"), "events have none"),
         ],
     )

@@ -307,7 +307,7 @@ class TestWhatIsRefused:
             hub.take(site.post({}, 3))
         with pytest.raises(ParameterError, match="as_of is 3"):
             hub.begin(3)
-        with pytest.raises(ParameterError, match="last post was as of 3"):
+        with pytest.raises(ParameterError, match="last post had 3"):
             site.post({}, 2)
 
     @pytest.mark.parametrize("count", [-1, float("nan"), float("inf"), 1 << 53, True, "1", None])

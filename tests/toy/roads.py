@@ -217,7 +217,7 @@ class TestPrograms:
             program, ["build", "x.csv", "--out", "y", "--family", "toy", "--copies", "2"]
         )
         assert done.exit_code != 0
-        assert "--copies has no use for the family toy" in " ".join(done.output.split())
+        assert "--copies does not apply to the family toy" in " ".join(done.output.split())
 
     def test_batches_of_many_keys(self) -> None:
         found = sketches_by_key(LOG, RECIPE, MAPPING, ["source"])
@@ -317,7 +317,7 @@ class TestSpark:
 
 @pytest.mark.skipif("TOY_COUNTS" not in os.environ, reason="it is not registered here")
 class TestWithoutThePromise:
-    WHY = "does not promise that its merge is idempotent"
+    WHY = "has no idempotent merge"
 
     def test_a_stream_of_it_is_refused(self, client: TestClient) -> None:
         answer = client.put("/v1/streams/s", json=COUNTED)

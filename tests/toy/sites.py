@@ -318,7 +318,7 @@ def test_the_rows_have_numbers_or_are_refused(client: TestClient) -> None:
         detail: str = problem(answer, 422, "invalid-request")["detail"]
         return detail
 
-    assert "nothing names the rows of family 'sites'" in refused()
+    assert "rows of the family 'sites' have no ids" in refused()
     assert "first is given and next is not" in refused(first=0)
     assert "2 rows, and the interval [0, 1) 1 numbers" in refused(first=0, next=1)
     assert "at most 4294967296 are taken" in refused(first=0, next=1 << 40)
@@ -329,7 +329,7 @@ def test_the_rows_have_numbers_or_are_refused(client: TestClient) -> None:
         "/v1/streams/other/observations",
         params={"source": "a", "first": 0, "next": 9}, json={"observations": []},
     )  # fmt: skip
-    assert "told apart by their ids" in problem(answer, 422, "invalid-request")["detail"]
+    assert "identified by their ids" in problem(answer, 422, "invalid-request")["detail"]
 
 
 def test_rows_at_fault_are_refused_and_the_others_are_counted(client: TestClient) -> None:

@@ -120,7 +120,7 @@ def check_row_count(rows: int, capacity: int, levels: int, blob: bytes | None = 
     if rows > capacity * levels:
         refuse(f"{rows} rows; capacity {capacity} at {levels} levels allows {capacity * levels}")
     if blob is not None and rows > 8 * len(blob):
-        refuse(f"{rows} rows in {len(blob)} bytes; a row takes a bit at the least")
+        refuse(f"{rows} rows in {len(blob)} bytes; a row takes at least one bit")
 
 
 class Reader:
@@ -358,7 +358,7 @@ def open_blob(blob: bytes, family: int) -> Opening:
     smallest = FIXED.size + CHECKSUM.size
     _check_start(blob)
     if len(blob) < smallest:
-        refuse(f"{len(blob)} bytes; a sketch has {smallest} at the least")
+        refuse(f"{len(blob)} bytes; a sketch has at least {smallest}")
     body, (stored,) = memoryview(blob)[:-4], CHECKSUM.unpack_from(blob, len(blob) - 4)
     computed = _checksum(body)
     if stored != computed:
@@ -585,7 +585,7 @@ def _expected_params(opening: Opening, ours: P) -> P:
     if opening.fingerprint != ours.fingerprint:
         found = (ours.fingerprint.hex(), opening.fingerprint.hex())
         if opening.params is not None:
-            refuse(f"fingerprint is {found[1]}; the parameters beside it give {found[0]}")
+            refuse(f"fingerprint is {found[1]}; the parameters give {found[0]}")
         raise IncompatibleSketchError({"fingerprint": found})
     if opening.copies != ours.copies:
         refuse(f"number of copies is {opening.copies}; the parameters say {ours.copies}")
@@ -626,7 +626,7 @@ def _embedded_params(opening: Opening, id_key: bytes | None, kind: type[P]) -> P
         raise IncompatibleSketchError({"id_key": ("given", "none, ids are keyed by the seed")})
     if params.fingerprint != opening.fingerprint:
         refuse(
-            f"fingerprint is {opening.fingerprint.hex()}; the parameters beside it give "
+            f"fingerprint is {opening.fingerprint.hex()}; the parameters give "
             f"{params.fingerprint.hex()}"
         )
     return params

@@ -192,7 +192,7 @@ def check_rows(params: SketchParams, rows: Rows) -> None:
     twice = identity[1:] == identity[:-1]
     if twice.any():
         id_, weight = divmod(int(identity[int(twice.argmax())]) - 1, params.max_weight)
-        refuse(f"(id, weight) = {(id_, weight + 1)} is there twice; expected once")
+        refuse(f"(id, weight) = {(id_, weight + 1)} is repeated; expected once")
 
 
 def check_canonical(blob: bytes, at: int, end: int, rows: Rows, value_type: str) -> None:

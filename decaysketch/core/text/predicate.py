@@ -81,8 +81,8 @@ class _Columns:
     def floats(self, name: str) -> Float64Array:
         if name not in self._floats:
             raise ParameterError(
-                "the predicate takes v for a number, and the values of this stream are labels; "
-                "expected v == 'a', v in ('a', 'b') or startswith(v, 'a')"
+                "the predicate uses v as a number, and this stream's values are labels; expected "
+                "v == 'a', v in ('a', 'b') or startswith(v, 'a')"
             )
         return self._floats[name]
 
@@ -90,8 +90,7 @@ class _Columns:
         """Return the values. ``label``: the label to compare them with."""
         if "v" in self._floats:
             raise ParameterError(
-                f"the predicate compares v with {label!r}, and the values of this stream are "
-                "numbers"
+                f"the predicate compares v with {label!r}, and this stream's values are numbers"
             )
         return self._exact["v"]
 

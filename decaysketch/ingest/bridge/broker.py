@@ -105,7 +105,9 @@ class Connection:
         """
         self._begin(timeout_s)
         if self._reason == _UNSUPPORTED_VERSION:
-            _log.warning("the broker knows no MQTT 5: how much is under way is up to it")
+            _log.warning(
+                "the broker does not support MQTT 5, so it decides how many messages are in flight"
+            )
             self.close()
             self._client = self._make(MQTTProtocolVersion.MQTTv311)
             self._begin(timeout_s)
@@ -131,15 +133,15 @@ class Connection:
             return
         self._client.loop_start()
         if not self._told.wait(timeout_s):
-            self._fault = f"did not answer within {timeout_s:g} s"
+            self._fault = f"did not respond within {timeout_s:g} s"
 
     def _on_connect(
         self, client: mqtt.Client, _user: object, flags: Any, reason: Any, _properties: object
     ) -> None:
         if reason.is_failure:
             self._reason = reason.value
-            self._fault = f"refuses the connection: {reason}"
-            _log.warning("the broker refuses the connection: %s", reason)
+            self._fault = f"rejects the connection: {reason}"
+            _log.warning("the broker rejects the connection: %s", reason)
             self._told.set()
             return
         with self._lock:
@@ -162,11 +164,12 @@ class Connection:
     ) -> None:
         for asked, reason in zip(self._config.broker.filters, reasons, strict=False):
             if reason.is_failure:
-                self._fault = f"refuses the subscription to {asked!r}: {reason}"
-                _log.error("the broker refuses the subscription to %r: %s", asked, reason)
+                self._fault = f"rejects the subscription to {asked!r}: {reason}"
+                _log.error("the broker rejects the subscription to %r: %s", asked, reason)
             elif reason.value < _QOS:
                 _log.warning(
-                    "the broker grants QoS %d of %r: what is sent while the bridge is away is lost",
+                    "the broker grants QoS %d for %r: messages are lost while the bridge is "
+                    "disconnected",
                     reason.value, asked,
                 )  # fmt: skip
             else:

@@ -78,7 +78,7 @@ def _of_readings(
     if replaced:
         yield (
             f"this bridge forwarded at least {replaced:,} reading{'s' * (replaced != 1)} that "
-            f"replaced another one of the same id before the aggregator saw it ({cure})"
+            f"replaced another one with the same id before the aggregator received it ({cure})"
         )
 
 
@@ -95,11 +95,11 @@ def _stream(
         return reason, None, [], []
     date = answer.headers.get("date")
     if answer.status_code != 200:
-        return f"the aggregator answers {answer.status_code}{_detail(answer)}", date, [], []
+        return f"the aggregator responds with {answer.status_code}{_detail(answer)}", date, [], []
     try:
         told = answer.json()
         if told["secret_ids"]:
-            return "its ids are secret, so it takes raw observations only", date, [], []
+            return "its ids are secret, so it accepts raw observations only", date, [], []
         form = {name: told[name] for name in ("family", "params", "decay") if told.get(name)}
         recipe = recipe_from_dict(form)
         check_takes_readings(recipe)

@@ -116,9 +116,12 @@ class Config(_Section):
             if each.stream is None:
                 raise ValueError(f"map[{place}].stream is missing; expected the name of a stream")
             if not isinstance(each, DocumentMap):
-                raise ValueError(f"map[{place}].format is {each.format!r}, which no broker sends")
+                raise ValueError(
+                    f"map[{place}].format is {each.format!r}, and messages from a "
+                    "broker do not have this format"
+                )
         if self.mqtt is None and self.server.source is None:
-            raise ValueError("server.source is missing; expected a name, where there is no [mqtt]")
+            raise ValueError("server.source is missing; expected a name if there is no [mqtt]")
         return self
 
     @property
@@ -183,7 +186,7 @@ def read(path: Path) -> Config:
     try:
         form: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as fault:
-        raise ParameterError(f"{path} is no TOML: {fault}") from None
+        raise ParameterError(f"{path} is not TOML: {fault}") from None
     try:
         return Config.model_validate(form)
     except ValidationError as refused:
@@ -197,5 +200,5 @@ def _said(fault: Mapping[str, Any]) -> str:
     if fault["type"] == "extra_forbidden":
         name = fault["loc"][-1]
         homes = [home for home, of in _HOMES.items() if name in of.model_fields]
-        reason = f"is no field of this section; it belongs {homes[0]}" if homes else reason
+        reason = f"is not a field of this section; it belongs {homes[0]}" if homes else reason
     return f"{place}: {reason}" if place else reason

@@ -45,7 +45,7 @@ class DeadLetters:
         if held + len(text) > self._max_bytes:
             raise SpoolFullError(
                 f"{self._folder} holds {held} bytes of dead letters, and {len(text)} more are to "
-                f"be kept; at most {self._max_bytes} are: replay them, or move them away"
+                f"be stored; at most {self._max_bytes} are: replay them, or move them away"
             )
         path = self._folder / _NAME
         if path.exists() and path.stat().st_size > _FILE_BYTES:

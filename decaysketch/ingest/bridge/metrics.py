@@ -37,16 +37,16 @@ class Metrics:
         self._rows = counter("ingest_rows", "Readings handed on.", "protocol", "stream")
         self._refused = counter(
             "ingest_refused",
-            "Readings that a stream does not take.",
+            "Readings that do not fit the stream.",
             "protocol",
             "stream",
             "reason",
         )
         self._skipped = counter(
-            "ingest_skipped", "What of messages was not ours, by kind.", "protocol", "reason"
+            "ingest_skipped", "Skipped messages or parts, by kind.", "protocol", "reason"
         )
         self._without_device = counter(
-            "bridge_no_device", "Readings whose ids have no part that names a device.", "stream"
+            "bridge_no_device", "Readings without an id part that names a device.", "stream"
         )
         self._suspicious = counter(
             "bridge_suspicious",
@@ -57,27 +57,32 @@ class Metrics:
         )
         self._dropped = counter(
             "bridge_dropped_values",
-            "Values that fill no column, by declared column (empty: another name) and reason.",
+            "Dropped values, by declared column (empty: undeclared name) and reason.",
             "stream",
             "column",
             "reason",
         )
-        self.messages = counter("bridge_messages", "Messages: taken, skipped or dead.", "result")
+        self.messages = counter(
+            "bridge_messages", "Messages by outcome: taken, skipped or dead.", "result"
+        )
         self.redelivered = counter("bridge_redelivered", "Messages that the broker sent again.")
-        self.retained = counter("bridge_retained", "Messages that the broker had kept.")
+        self.retained = counter("bridge_retained", "Messages that the broker had retained.")
         self.lost = counter(
-            "bridge_lost_qos0", "Messages of QoS 0 that came while nothing could be taken."
+            "bridge_lost_qos0",
+            "QoS 0 messages that were lost because the bridge could not accept them.",
         )
         self.syncs = counter("bridge_syncs", "Batches that were synced to the spool.")
         self.unacked = gauge("bridge_unacked", "Messages that wait for their acknowledgement.")
         self.oldest = gauge("bridge_oldest_unacked_seconds", "Age of the oldest of them.")
         self.connected = gauge("bridge_connected", "Whether the broker is connected.")
         self.session_present = gauge(
-            "bridge_session_present", "Whether the broker knew the session at the last connection."
+            "bridge_session_present",
+            "Whether the broker resumed the session at the last connection.",
         )
         self._lateness = gauge(
             "bridge_clock_median_lateness_seconds",
-            "By how much a gateway's clock is behind the arrival of its messages; of the last 101.",
+            "Median time from a gateway's clock to the arrival of its message, over its last 101 "
+            "messages.",
             "gateway",
         )
         self._clocks: dict[str, deque[int]] = {}

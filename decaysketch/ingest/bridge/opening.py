@@ -107,5 +107,5 @@ def _check_alike(stream: Recipe, recipe: Recipe, name: str, view: ViewOf) -> Non
     if found != expected:
         raise ClientError(
             f"view {name!r} is built with {found}; expected {expected}, as stream {view.of!r} is: "
-            "the spool of one of them is of a stream that was there before; move it away"
+            "one of the spools belongs to an earlier stream; move it away"
         )

@@ -183,8 +183,8 @@ class Taker:
                 )  # fmt: skip
             else:
                 _log.warning(
-                    "readings of stream %s lie outside the years 1990 to 2100: the clock of a "
-                    "device is wrong, or `time_unit` of the mapping is",
+                    "readings of stream %s lie outside the years 1990 to 2100: a device has a "
+                    "wrong clock, or the mapping has a wrong `time_unit`",
                     stream,
                 )
 
@@ -196,7 +196,7 @@ class Taker:
             if (stream, f"dropped {reason}") not in self._suspected:
                 self._suspected.add((stream, f"dropped {reason}"))
                 _log.warning(
-                    "values of stream %s fill no column, the first of column %r: %s",
+                    "values of stream %s are dropped, the first in column %r: %s",
                     stream, column, reason,
                 )  # fmt: skip
 
@@ -207,8 +207,8 @@ class Taker:
             if count and name not in self._without:
                 self._without.add(name)
                 _log.warning(
-                    "%d readings are of no device of view %s: their ids have no such part, or one "
-                    "that is too long",
+                    "%d readings have no device in derived stream %s: their ids lack this part, "
+                    "or it is too long",
                     count, name,
                 )  # fmt: skip
 
@@ -227,10 +227,10 @@ class Taker:
             if path not in self._absent:
                 self._absent.add(path)
                 listed = ", ".join(numbers) or "none"
-                _log.info("nothing stands at %s of a message; its numbers: %s", path, listed)
+                _log.info("a message has no value at %s; its numbers: %s", path, listed)
         for place, reasons in list(found.dead.items())[:1]:
             _log.warning(
-                "%d of %d messages are dead letters, the first of topic %r: %s",
+                "%d of %d messages are dead letters, the first with topic %r: %s",
                 len(found.dead), len(arrived), arrived[place].message.topic, reasons[0],
             )  # fmt: skip
 
@@ -289,7 +289,9 @@ class Loop(ABC):
                 return True
             except (SpoolFullError, OSError) as fault:
                 if not told:
-                    _log.error("nothing is taken, and what comes waits where it is: %s", fault)
+                    _log.error(
+                        "the bridge accepts no messages, and they wait at the broker: %s", fault
+                    )
                     told = True
             if not self._wait(arrived, since):
                 return False
@@ -338,7 +340,9 @@ class Bridge(Loop):
         since, told = time.monotonic(), False
         while undelivered := self._taker.undelivered():
             if not told:
-                _log.warning("nothing is acknowledged until the aggregator has it: %s", undelivered)
+                _log.warning(
+                    "messages are acknowledged once the aggregator has them: %s", undelivered
+                )
                 told = True
             if not self._wait(arrived, since):
                 return False
@@ -377,7 +381,7 @@ class FileLoop(Loop):
         try:
             self._tail.keep_place()
         except OSError as fault:  # read again after a restart, which changes nothing
-            _log.error("the place in the file is not kept: %s", fault)
+            _log.error("the position in the file cannot be stored: %s", fault)
 
 
 def _rows_of(column: Any, rows: list[int]) -> Any:

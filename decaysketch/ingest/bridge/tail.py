@@ -93,7 +93,7 @@ class Tail:
                     self._take(file, place.offset)
                     return
                 file.close()
-        _log.warning("%s, read up to byte %d, is gone: what it had behind that is not read",
+        _log.warning("%s is missing, read up to byte %d: later lines are not read",
                      self._path, place.offset)  # fmt: skip
 
     def _files(self) -> list[Path]:
@@ -173,7 +173,7 @@ class Tail:
         if found.st_ino == self._inode:
             if found.st_size >= self._offset + len(self._rest):
                 return False
-            _log.warning("%s was cut back from %d bytes to %d: it is read from its beginning",
+            _log.warning("%s was truncated from %d bytes to %d: it is read from its beginning",
                          self._path, self._offset, found.st_size)  # fmt: skip
             self._take(self._path.open("rb"))
             return True
@@ -240,5 +240,5 @@ def _read_place(path: Path) -> Place | None:
     except (ValueError, TypeError):
         pass
     raise DecaySketchError(
-        f"{path} does not say up to where a file was read; move it away to read it anew"
+        f"{path} has no valid position in a file; move it away to read the file again"
     )

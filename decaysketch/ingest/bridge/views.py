@@ -82,7 +82,7 @@ def names_of(fields: Mapping[str, Any], stream: str) -> list[str]:
         and all(type(name) is str and _is_of(name, stream) for name in names)
     ):
         return names
-    raise ClientError(f"the views of stream {stream!r} are said to be {str(names)[:200]!r}")
+    raise ClientError(f"the server returned as views of stream {stream!r}: {str(names)[:200]!r}")
 
 
 def _is_of(name: str, stream: str) -> bool:
@@ -98,7 +98,7 @@ def look_at(asking: Asking, name: str, stream: str) -> ViewOf:
     """
     view = ViewOf.from_dict(_describe(asking, name).get("view_of"))
     if view.of != stream:
-        raise ParameterError(f"it is a view of {view.of!r}; expected {stream!r}")
+        raise ParameterError(f"it is derived from {view.of!r}; expected {stream!r}")
     return view
 
 
@@ -137,16 +137,24 @@ def learn(config: Config, kept: Path) -> Views:
                     told = ask(asking, stream)
             except UnreachableError as fault:
                 away = True
-                _log.warning("no views are learned of, those of the last start are fed: %s", fault)
+                _log.warning(
+                    "the list of derived streams is not available, so the bridge feeds "
+                    "those of its last start: %s",
+                    fault,
+                )
             except ClientError as fault:
-                _log.warning("stream %s feeds the views of the last start: %s", stream, fault)
+                _log.warning(
+                    "stream %s feeds the derived streams of the last start: %s", stream, fault
+                )
             for name, reason in told.faults.items():
-                _log.warning("view %s is not fed: %s", name, reason)
+                _log.warning("derived stream %s is not fed: %s", name, reason)
             for name in known.keys() - told.views.keys() - told.faults.keys():
-                _log.warning("view %s is gone; what waits for it stays in the spool", name)
+                _log.warning(
+                    "derived stream %s no longer exists; its waiting rows stay in the spool", name
+                )
             if told.views:
                 found[stream] = told.views
-                _log.info("stream %s feeds its views %s", stream, _listed(told.views))
+                _log.info("stream %s feeds its derived streams %s", stream, _listed(told.views))
     return found
 
 
@@ -180,6 +188,6 @@ def _read(kept: Path) -> Views:
         }
     except (ValueError, AttributeError) as fault:
         raise ParameterError(
-            f"{kept} says not which views are fed ({fault}); remove it, and start while the "
+            f"{kept} does not list the derived streams ({fault}); remove it, and start while the "
             "aggregator answers"
         ) from None

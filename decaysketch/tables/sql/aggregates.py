@@ -77,8 +77,8 @@ def build_by_name(
             columns = _as_tuple(columns)
             if not columns:
                 raise FunctionError(
-                    f"{function}(stream, {_CALL}) takes its arguments by place: an aggregate of "
-                    "this kind is not told their names"
+                    f"{function}(stream, {_CALL}) has positional arguments only, because an "
+                    "aggregate of this kind does not receive their names"
                 )
             if not is_text(columns[0].type):
                 raise FunctionError(
@@ -210,7 +210,7 @@ def _first_refusal(builder: KeyedBuilder, table: pa.Table) -> str:
 
 def _advice(fault: DecaySketchError) -> str:
     if isinstance(fault, ObservationError) and fault.row is not None:
-        return "; sketch_build_counted leaves such rows out, and counts them"
+        return "; sketch_build_counted skips and counts such rows"
     return ""
 
 

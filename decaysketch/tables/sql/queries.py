@@ -243,7 +243,7 @@ def _check_asked(sketch: OpenedSketch, form: Form, decay: str | None) -> None:
         raise ParameterError(f"the values of this sketch are {kind}; expected {name}")
     if sketch.has_fixed_decay and decay is not None:
         raise ParameterError(
-            f"decay is {decay!r}; expected NULL: that of this sketch was fixed when it was built"
+            f"decay is {decay!r}; expected NULL, because this sketch was built with a fixed decay"
         )
 
 

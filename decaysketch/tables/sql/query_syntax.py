@@ -134,7 +134,7 @@ def _rows(
         check_has(sketch, question)
     if sketch.has_fixed_decay and decay is not None:
         raise ParameterError(
-            f"decay is {decay!r}; expected NULL: that of this sketch was fixed when it was built"
+            f"decay is {decay!r}; expected NULL, because this sketch was built with a fixed decay"
         )
     chosen = None if decay is None else decay_of(decay, sketch.time_unit)
     view = sketch.at(chosen, now).modified(modifiers)

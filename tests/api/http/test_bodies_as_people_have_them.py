@@ -100,7 +100,7 @@ CASES: dict[str, Case] = {
     "one array": Case(json.dumps([row()]), 422, ("observation", "no object")),
     "one name twice": Case(
         lines('{"id": ["a", 1], "time": 1780000000, "value": 1, "value": 2}', OTHER), ONE,
-        ("observation", "a name is there twice"),
+        ("observation", "a name is repeated"),
     ),
     "UTF-16": Case(lines(row()).encode("utf-16"), 422, ("observation", "it is UTF-16")),
     "Latin-1 in a name": Case(

@@ -257,7 +257,7 @@ def test_a_proxy_in_front_of_an_open_server_opens_nothing(
             detail = problem(refused, 403, "behind-a-proxy")["detail"]
             assert "DECAYSKETCH_AUTH=keys" in detail, header
         assert client.get("/v1/streams").json() == {"streams": []}
-    told = [each for each in caplog.records if "a proxy in front" in each.getMessage()]
+    told = [each for each in caplog.records if "requests come through a proxy" in each.getMessage()]
     assert len(told) == 1
 
 

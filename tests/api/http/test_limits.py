@@ -120,7 +120,7 @@ def test_a_damaged_encoding(
     else:
         body = gzip.compress(b"some text " * 100)
     content = problem(client.post(URL, content=spoil(body), headers=encoded(coding)), 422)
-    assert content["detail"].startswith(f"the body is not sound {coding}: ")
+    assert content["detail"].startswith(f"the body is not valid {coding}: ")
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ from api.http.reasons import in_words
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("corrupt-sketch", "The body is not a sound sketch"),
+        ("corrupt-sketch", "The body is not a valid sketch"),
         ("http-415", "Unsupported Media Type"),
-        ("observation-time", "An observation whose time is not sound"),
+        ("observation-time", "An observation with an invalid time"),
         (
             "observation-observation",
-            "An observation that is none, or has a field that nobody knows",
+            "An invalid observation, or one with an unknown field",
         ),
-        ("message-tts", "A message that does not read as tts"),
+        ("message-tts", "A message that is not valid tts"),
         ("data point", "A data point that cannot be read"),
         ("http-soon", "http-soon"),
         ("of tomorrow", "of tomorrow"),  # a word of its own

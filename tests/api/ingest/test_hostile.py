@@ -75,7 +75,7 @@ class TestJson:
     def test_nested_and_closed_is_refused_as_well(self) -> None:
         outcome, _ = measured(read_lines, b"[" * 30_000 + b"]" * 30_000)
         assert isinstance(outcome, Batch)
-        assert outcome.refusals[0].reason == "30000 brackets and commas; at most 64 are read"
+        assert outcome.refusals[0].reason == "30000 brackets and commas; expected at most 64"
 
     @pytest.mark.parametrize(
         "number", ["9" * 10**6, "-" + "9" * 10**6, "1" + "0" * 400, "9" * 4301, "1e999999999",

@@ -266,11 +266,11 @@ class TestRowsAtFault:
     @pytest.mark.parametrize(
         ("text", "reason"),
         [
-            ('{"time": 1, "id": 1, "id": 2}', "a name is there twice"),
+            ('{"time": 1, "id": 1, "id": 2}', "a name is repeated"),
             ('{"time": 1, "id": 1', "not JSON: Expecting ',' delimiter at character 19"),
             ("\udc80", "not JSON: 'utf-8' codec can't decode byte 0x80 in position 0"),
-            ("[" * 60_000, "60000 brackets and commas; at most 64 are read"),
-            (" " * 66_000 + "{}", "a line of 66002 bytes; at most 65536 are read"),
+            ("[" * 60_000, "60000 brackets and commas; expected at most 64"),
+            (" " * 66_000 + "{}", "a line of 66002 bytes; expected at most 65536"),
         ],
     )
     def test_as_lines_leave_the_others_alone(
@@ -287,7 +287,7 @@ class TestRowsAtFault:
     def test_a_name_twice_in_a_document(self, stream: TestClient) -> None:
         body = b'{"observations": [{"time": 1, "time": 2, "id": 1}]}'
         answer = post(stream, [], write=lambda _: ("application/json", body))
-        assert answer.json()["refusals"][0]["reason"] == "a name is there twice"
+        assert answer.json()["refusals"][0]["reason"] == "a name is repeated"
 
     def test_half_a_surrogate_pair_is_a_key_like_any_other(self, stream: TestClient) -> None:
         body = rb'{"time": 1, "id": "\ud800"}' + b"\n" + rb'{"time": 1, "\udfff": 1}'
@@ -322,7 +322,7 @@ class TestRowsAtFault:
         assert counts(answer, 422) == {"refused": 2}
         content = problem(answer, 422, "nothing-taken")
         assert content["detail"] == (
-            "none of the 2 observations was taken; observations[0].id: missing"
+            "none of the 2 observations was accepted; observations[0].id: missing"
         )
         assert [each["field"] for each in content["errors"]] == [
             "observations[0].id", "observations[1].time",

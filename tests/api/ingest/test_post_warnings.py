@@ -46,7 +46,9 @@ def test_refusals_of_the_future_name_the_likely_unit(client: TestClient) -> None
     refused = observe(client, S, S * 1000, 10**11)["refusals"]
     of_ms, of_none = (each["reason"] for each in refused)
     assert of_ms == "too far in the future; in ms it would be 2023-11-14 22:13:20 UTC"
-    ahead = r"too far in the future, 98\d{9} s ahead of the clock here; at most 300 \(max_clock_s"
+    ahead = (
+        r"too far in the future, 98\d{9} s ahead of this machine's clock; at most 300 \(max_clock_s"
+    )
     assert re.match(ahead, of_none)
     content = problem(post(client, params, S, S * 10**6), 422, "clock-ahead")
     assert f"; in us it would be {DATE}" in content["detail"]
@@ -149,7 +151,7 @@ def test_a_counter_that_restarts_is_told_and_counted(client: TestClient) -> None
 
     assert observed(S, 20) == observed(S, 20) == []
     [said] = observed(S + 86_400, 30)
-    assert said.startswith("50 readings were replaced by a later one of the same id")
+    assert said.startswith("50 readings were replaced by a later one with the same id")
     [said] = client.get("/v1/streams/s").json()["warnings"]
     assert said.startswith("50 readings were replaced")
     counted = 'decaysketch_suspicious_total{kind="replaced",stream="s"} 50.0'
@@ -168,11 +170,15 @@ def test_readings_that_posted_sketches_replace_are_told(client: TestClient) -> N
     ("times", "now", "message"),
     [
         ((S, S + 5), (S + 5) * 1000, f"now is probably not in s: .*in ms it would be {DATE}"),
-        ((S * 1000, S * 1000 + 5), S, f"holds times that are probably not in s: .*in ms .* {DATE}"),
+        (
+            (S * 1000, S * 1000 + 5),
+            S,
+            f"contains times that are probably not in s: .*in ms .* {DATE}",
+        ),
         (
             (0, 10**5),
             None,
-            "the newest observation is of 100000 s: they are probably not by one clock",
+            "the newest observation is of 100000 s: they are probably from different clocks",
         ),
         ((S, S + 5), S + 5, None),
         ((0, 10**5), 10**5, None),
@@ -257,7 +263,7 @@ def test_a_unit_without_a_clock_that_is_called_as_one_that_has_is_said(
     body = {"params": {"time_unit": unit}}
     for _ in range(2):  # to be created, and again
         [said] = client.put("/v1/streams/s", json=body).json()["warnings"]
-        assert said.startswith(f"time_unit is '{unit}', of which no clock is known")
+        assert said.startswith(f"time_unit is '{unit}', which has no clock")
         assert said.endswith(f"did you mean '{meant}'?")
     for sound in ("ticks", meant):
         form = {"params": {"time_unit": sound}}

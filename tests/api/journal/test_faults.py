@@ -244,7 +244,7 @@ async def test_a_server_that_says_nothing(
     stream_id = await create(remote)
     with server.paused(), monkeypatch.context() as patch:
         patch.setattr("api.journal.threads._ANSWER_S", 1.0)
-        with pytest.raises(StorageError, match="did not answer within 1 s"):
+        with pytest.raises(StorageError, match="did not respond within 1 s"):
             async with asyncio.timeout(300):
                 await append(remote, stream_id, 1)
     await append(remote, stream_id, 2)

@@ -299,7 +299,7 @@ async def test_there_are_no_more_than_may_be(run: Run) -> None:
     spec = one.monitors.read_spec(one.stream, SPEC)
     for name in ("a", "b"):
         await one.monitors.define(one.stream, name, spec)
-    with pytest.raises(TooManyMonitorsError, match="2 monitors; there may be 2"):
+    with pytest.raises(TooManyMonitorsError, match="2 monitors; expected at most 2"):
         await one.monitors.define(one.stream, "c", spec)
     await one.aggregator.catalog.delete("s")  # and all that belongs to it
     await one.monitors.look()

@@ -238,7 +238,7 @@ def test_it_is_of_one_moment(
 def test_a_file_is_not_written_over(sqlite: Database, tmp_path: Path) -> None:
     path = tmp_path / "backup"
     path.write_text("precious")
-    with pytest.raises(BackupError, match="backup exists; it is not written over"):
+    with pytest.raises(BackupError, match="backup exists; a backup replaces no file"):
         backup(url_of(sqlite), path)
     assert path.read_text() == "precious"
 

@@ -60,7 +60,7 @@ def test_a_database_that_cannot_be_opened(
     place = data(tmp_path)
     line = told(start("--port", 0, "--data", place, "--log-format", "json"))
     assert line.startswith("cannot start from ")
-    assert "look at its path or address and who may write there (--data" in line
+    assert "check its path or address and its permissions (--data" in line
     assert str(place).replace("secret-word", "***").rpartition("://")[2] in line
     assert "secret-word" not in line
 
@@ -91,8 +91,8 @@ def test_a_port_that_is_taken(data: Path, workers: int) -> None:
             "--port", port, "--data", data, "--workers", workers, "--log-format", "json"
         )  # fmt: skip
     assert told(done) == (
-        f"cannot listen on 127.0.0.1:{port}: address already in use; stop what listens there, or "
-        "choose another --host or --port"
+        f"cannot listen on 127.0.0.1:{port}: address already in use; stop the program that "
+        "listens there, or choose another --host or --port"
     )
     assert not data.exists()
 

@@ -138,7 +138,7 @@ def test_a_log_of_the_past_that_is_asked_without_a_time_is_warned_of(client: Tes
     for decay in ("window(30d)", "exponential(half_life=6h)"):
         [said] = warned(decay=decay)
         assert said.startswith("the newest observation is of 1696258885000 ms (2023-10-02 15:01:25")
-        assert said.endswith('a log of the past is asked with "now": 1696258885000')
+        assert said.endswith('for old data, set "now": 1696258885000')
         assert warned(decay=decay, now=past * second) == []
     assert warned(decay="none") == warned(decay="window(10000d)") == []
     assert warned(decay="polynomial(1, scale=30d)") == []
@@ -166,11 +166,11 @@ def test_what_is_no_length_of_time_is_refused(holding: TestClient, ago: Any, sai
     ("query", "said"),
     [
         ({"aggregate": "median", "versus": {"ago": 5}}, "Compare the rank of a fixed value"),
-        ({"aggregate": "mean", "versus": {}}, "give one of now and ago"),
-        ({"aggregate": "mean", "versus": {"ago": 5, "now": 5}}, "give one of now and ago"),
-        ({"aggregate": "mean", "how": "ratio"}, "how is of versus, which is missing"),
+        ({"aggregate": "mean", "versus": {}}, "give now, ago or where"),
+        ({"aggregate": "mean", "versus": {"ago": 5, "now": 5}}, "give now, ago or where"),
+        ({"aggregate": "mean", "how": "ratio"}, "how needs versus, which is missing"),
         ({"aggregate": "mean", "versus": {"ago": 5, "decay": "nonsense("}}, "versus.decay"),
-        ({"aggregate": "mean", "from": 5, "to": 9}, "leave decay, now out"),
+        ({"aggregate": "mean", "from": 5, "to": 9}, "omit decay, now"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(

@@ -111,9 +111,9 @@ def test_what_cannot_be_read_is_named(stream: TestClient, predicate: str, named:
     [
         ({"predicate": 1}, ".predicate", "valid string"),
         ({"predicate": "v > 1" + " " * 500}, ".predicate", "at most 500"),
-        ({"predicate": "v > 1", "at_least": 1}, "", "or else a predicate"),
-        ({"predicate": "v > 1", "at_most": 1}, "", "or else a predicate"),
-        ({"predicate": None}, "", "or else a predicate"),
+        ({"predicate": "v > 1", "at_least": 1}, "", "or a predicate"),
+        ({"predicate": "v > 1", "at_most": 1}, "", "or a predicate"),
+        ({"predicate": None}, "", "or a predicate"),
         ({"predicate": "v > 1", "aggregate": "sum"}, ".predicate", "not permitted"),
     ],
 )
@@ -147,7 +147,7 @@ def test_they_count_among_the_expressions(start: Callable[..., TestClient]) -> N
     (fault,) = problem(ask(client, *(f"v > {k}" for k in range(4))), 422, "invalid-request")[
         "errors"
     ]
-    assert "has 4 different expressions in one request; at most 3" in fault["reason"]
+    assert "has 4 different expressions in one request; expected at most 3" in fault["reason"]
     expressed = {"decay": {"kind": "expression", "text": "exp(-x)"}}
     assert ask(client, "v > 1", "v > 2", **expressed).status_code == 200
     problem(ask(client, "v > 1", "v > 2", "v > 3", **expressed), 422, "invalid-request")

@@ -447,7 +447,7 @@ def test_too_many_expressions(stream: TestClient, sketches: dict[str, DecaySketc
     texts = [f"exp(-x/{k})" for k in range(1, 34)]
     assert ask(texts[:32] * 2).status_code == 200
     (fault,) = problem(ask(texts), 422, "invalid-request")["errors"]
-    assert "33 different expressions in one request; at most 32" in fault["reason"]
+    assert "33 different expressions in one request; expected at most 32" in fault["reason"]
 
 
 WITH_STEPS = with_decay(kind="piecewise", steps=[[age, 1] for age in range(1000)])
@@ -500,7 +500,7 @@ def test_unknown_sources_are_counted_and_some_listed(stream: TestClient) -> None
     sources = [f"s{k:03}" for k in range(700)]
     body = {"queries": [GOOD], "sources": sources}
     content = problem(stream.post("/v1/streams/s/query", json=body), 404, "unknown-source")
-    assert "700 of the sources" in content["detail"]
+    assert "700 of the requested sources" in content["detail"]
     assert [fault["value"] for fault in content["errors"]] == sources[:100]
 
 

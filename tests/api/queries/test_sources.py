@@ -230,7 +230,7 @@ def test_what_cannot_be_asked_of_sources_is_refused(field: TestClient) -> None:
         ({"aggregate": "count", "set": "roof &"}, "set", "expected a source"),
         ({"aggregate": "count", "set": "roof & cellar"}, "", "there is no source 'cellar'"),
         ({"aggregate": "count", "set": "any", "guard": "soon"}, "guard", "guard is 'soon'"),
-        ({"aggregate": "count", "settle": 5}, "", "belongs to a query with set"),
+        ({"aggregate": "count", "settle": 5}, "", "needs a query with set"),
         ({"aggregate": "share", "where": "v > 3"}, "", "has no where"),
         ({"aggregate": "mean", "by": ["other"]}, "", "source and other"),
         ({"aggregate": "share", "by": ["abs(v)"]}, "", "over time and age"),
@@ -250,7 +250,7 @@ def test_rows_are_counted_before_they_are_read(
     query = {"aggregate": "count", "set": "any", "decay": DECAY, "now": NOW}
     response = field.post(f"{URL}/query", json={"queries": [query]})
     assert response.status_code == 422
-    assert "name fewer sources" in response.text
+    assert "select fewer sources" in response.text
 
 
 def test_results_follow_the_posts_of_a_source(field: TestClient) -> None:

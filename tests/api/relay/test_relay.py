@@ -345,7 +345,7 @@ def test_a_revoked_source_stays_upstream_until_people_decide(
     tree.relay.post("/v1/streams/s/sources/bad/revoke", headers=typed)
     until(lambda: tree.stands(more=1))
     assert tree.held() == both
-    assert f"the upstream holds under {SOURCE!r} what is not here" in caplog.text
+    assert f"the upstream has rows under {SOURCE!r} that are not here" in caplog.text
     post(tree.relay, build(2, first_id=800), "good")  # it goes on all the same
     for verb in ("revoke", "reinstate"):
         answer = tree.hub.post(f"/v1/streams/s/sources/{SOURCE}/{verb}", headers=typed)
@@ -378,7 +378,7 @@ def test_what_was_missing_here_and_is_there_again_is_no_more_told_of(tree: Tree)
             "params.capacity is 200 here, 100 there; params.seed is",
         ),
         (CREATION | {"max_clock_skew_s": None}, CREATION, "max_clock_skew_s is None here, 300.0"),
-        (CREATION | {"secret_ids": True}, CREATION, "keyed by a secret"),
+        (CREATION | {"secret_ids": True}, CREATION, "hashed with this server's secret"),
         (
             CREATION,
             CREATION | {"secret_ids": True},
@@ -398,7 +398,7 @@ def test_another_stream_upstream_is_refused_by_name_of_what_differs(
         assert tree.hub.put("/v1/streams/s", json=there).status_code == 201
     assert tree.relay.put("/v1/streams/s", json=here).status_code == 201
     until(lambda: tree.stands(paused=1))
-    (line,) = {each.getMessage() for each in caplog.records if "not passed on" in each.getMessage()}
+    (line,) = {each.getMessage() for each in caplog.records if "not forwarded" in each.getMessage()}
     assert said in line
     assert tree.way.posts == []
     if there is None:  # what it says is what makes it go

@@ -121,7 +121,7 @@ def test_what_would_take_too_long_is_refused_before_it_is_read(
         "api.service.streams.Stream.snapshots", lambda *_: pytest.fail("sources were read")
     )
     refused = problem(field.get(f"{URL}/coverage"), 422, "invalid-request")
-    assert "name fewer sources" in refused["detail"]
+    assert "select fewer sources" in refused["detail"]
 
 
 def test_a_stream_without_posts_and_one_that_binds_ids_are_refused(client: TestClient) -> None:

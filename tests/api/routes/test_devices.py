@@ -105,14 +105,14 @@ def test_without_a_view_or_a_reading_it_is_said_what_to_do(client: TestClient) -
     assert '"views": {"devices": {"id": 0}}' in refused["detail"]
     assert client.put(URL, json=creation()).status_code == 200  # it is made later
     refused = problem(client.get(f"{URL}/devices"), 422, "invalid-request")
-    assert "was heard of yet" in refused["detail"]
+    assert "has no readings yet" in refused["detail"]
     post(client, READINGS)
     assert told(client)["held"] == 3
     other = creation(views={"devices": {"id": 1}})
     problem(client.put(URL, json=other), 409, "stream-exists")
     long = "a" * 90
     refused = problem(client.put(f"/v1/streams/{long}", json=creation()), 422, "invalid-request")
-    assert "too long a name" in refused["detail"]
+    assert "the name is too long" in refused["detail"]
 
 
 def test_more_devices_than_the_capacity(ward: TestClient) -> None:
@@ -123,7 +123,7 @@ def test_more_devices_than_the_capacity(ward: TestClient) -> None:
         False, 31, True,
     )  # fmt: skip
     assert found["silent"]["lower"] < 269 < found["silent"]["upper"]
-    assert "silent for longest" in ward.get(f"{URL}/devices").text
+    assert "the longest silent" in ward.get(f"{URL}/devices").text
 
 
 def test_ids_that_name_no_device_are_counted(ward: TestClient) -> None:

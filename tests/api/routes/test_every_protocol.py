@@ -299,7 +299,7 @@ def test_a_reading_that_replaces_another_one_is_reported(stream: Stream, protoco
     make = PROTOCOLS[protocol]
     assert "replaced" not in stream.send(make([Row(0, NOW - 9 * DAY, 21.5)]))
     said = stream.send(make([Row(0, NOW, 22.5)]))
-    assert "1 reading was replaced by a later one of the same id" in said
+    assert "1 reading was replaced by a later one with the same id" in said
     assert protocol not in FRAMES or "`reset`" in said
     if protocol not in FRAMES:  # all of them in one body
         other = Stream(stream.client)
@@ -342,7 +342,7 @@ def test_the_remedy_for_a_missing_mapping_keeps_the_others(stream: Stream, proto
     said = stream.send(body)
     assert not stream.accepted
     assert '\\"params\\"' in said or '"params"' in said
-    assert "the others of its maps (1): PUT replaces all" in said
+    assert "its other mappings (1): PUT replaces all" in said
     put([*stream.client.get(stream.path).json()["ingest"]["map"], *MAPS])
     stream.send(body)
     assert (stream.accepted, stream.total()) == (True, 21.5)

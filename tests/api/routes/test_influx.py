@@ -183,7 +183,7 @@ def test_several_streams_read_what_their_maps_name(client: TestClient) -> None:
         (WRITE + "&precision=years", 400, "invalid-request", "precision"),
         ("/api/v2/write?bucket=" + ",".join(f"s{n}" for n in range(21)), 400, "invalid-request",
          "21 streams"),
-        ("/api/v2/write?bucket=bare", 400, "invalid-request", "no map of format 'influx'"),
+        ("/api/v2/write?bucket=bare", 400, "invalid-request", "format 'influx'"),
         ("/query?q=SELECT+1", 400, "invalid-request", "expected CREATE DATABASE"),
     ],
 )  # fmt: skip
@@ -224,8 +224,8 @@ def test_a_clock_that_is_ahead_is_told_by_how_much(ward: TestClient) -> None:
     body = b"weather temp=1 %d" % (time.time() + 3600)
     said = told(ward.post(WRITE + "&precision=s", content=body), 400, "invalid-request")
     assert re.search(
-        r"time too far in the future, (3[45]\d\d|3600) s ahead of the clock here; at most 300 "
-        r"\(max_clock_skew_s\); dropped=1$",
+        r"time too far in the future, (3[45]\d\d|3600) s ahead of this machine's clock; "
+        r"at most 300 \(max_clock_skew_s\); dropped=1$",
         said,
     )
 
@@ -357,7 +357,7 @@ def test_no_other_key_and_no_other_path_and_no_foreign_stream(
     client, key, reading = keyed
     for headers in ({}, {"Authorization": "Token x"}, {"Authorization": "Basic x"}, basic("x")):
         refused = problem(client.post(WRITE, content=lines(0, 1), headers=headers), 401)
-        assert "valid: Authorization: Token ds_..., or as the password" in refused["detail"]
+        assert "a valid key: Authorization: Token ds_..., or as the password" in refused["detail"]
     told(client.post(WRITE, content=lines(0, 1), headers=basic(reading)), 403, None)
     for bucket in ("yard", "ward,yard", "none"):
         path = f"/api/v2/write?bucket={bucket}"
@@ -367,7 +367,7 @@ def test_no_other_key_and_no_other_path_and_no_foreign_stream(
     told(client.post(path, content=lines(0, 1)), 403, None)
     for headers in (basic(key), {"Authorization": f"Token {key}"}):
         refused = problem(client.get("/v1/streams/ward", headers=headers), 401)
-        assert refused["detail"].endswith("valid: Authorization: Bearer ds_...")
+        assert refused["detail"].endswith("valid key: Authorization: Bearer ds_...")
     problem(client.get(f"/v1/streams/ward?u=me&p={key}"), 401)
     assert key not in caplog.text
 

@@ -75,7 +75,7 @@ def test_what_is_no_reading_of_the_stream_is_skipped(
     ("body", "reason"),
     [
         (b"not json", "message: not JSON"),
-        (b'{"a":' * 20_000, "20000 brackets and commas; at most 10000 are read"),
+        (b'{"a":' * 20_000, "20000 brackets and commas; expected at most 10000"),
         (b"\xff", "message: not JSON"),
     ],
 )
@@ -105,7 +105,7 @@ def test_of_several_maps_what_is_sound_is_taken(client: TestClient) -> None:
 def test_a_stream_without_a_map_says_what_to_do(client: TestClient) -> None:
     assert put(client, THINGS).status_code == 201
     refused = problem(client.post(UP, json=chirpstack()), 422, "invalid-request")
-    assert "no map of format 'chirpstack'" in refused["detail"]
+    assert "no mapping with the format 'chirpstack'" in refused["detail"]
     assert '"ingest": {"map": [{"format": "chirpstack"' in refused["detail"]
 
 

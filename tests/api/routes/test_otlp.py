@@ -214,7 +214,7 @@ def test_where_the_package_is_missing_it_is_said_what_to_install(
 
     monkeypatch.setattr(otlp, "from_json", missing)
     refused = ward.post(URL, json=request(gauge(point(1))))
-    assert "it is of the extra `otlp`" in problem(refused, 501)["detail"]
+    assert "install the extra `otlp`" in problem(refused, 501)["detail"]
 
 
 def test_times_that_are_no_nanoseconds_are_refused_at_first(ward: TestClient) -> None:

@@ -177,7 +177,7 @@ def test_they_are_kept_replaced_deleted_and_bounded(start: Callable[..., TestCli
     assert client.put(f"{URL}/a", json={**COUNT, "set": "other"}).status_code == 200
     assert client.put(f"{URL}/b", json=COUNT).status_code == 201
     full = problem(client.put(f"{URL}/c", json=COUNT), 409, "too-many-questions")
-    assert full["detail"] == "stream 's' has 2 configured questions; there may be 2"
+    assert full["detail"] == "stream 's' has 2 saved queries; expected at most 2"
     client = start()
     kept = client.get(URL).json()["questions"]
     assert [(each["name"], each["set"], each["query"]) for each in kept] == [

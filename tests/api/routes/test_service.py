@@ -76,7 +76,7 @@ def test_an_aggregator_that_does_not_answer_is_not_ready(
     monkeypatch.setattr(service, "_PATIENCE_S", 0.05)
     answer = client.get("/readyz")
     assert answer.status_code == 503
-    assert answer.json()["checks"] == {"answered": "no answer within 0.05 s"}
+    assert answer.json()["checks"] == {"answered": "no response within 0.05 s"}
     assert client.get("/healthz").status_code == 200
 
 

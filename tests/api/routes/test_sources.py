@@ -78,9 +78,9 @@ def test_what_is_refused_is_told_of_its_source_by_reason(stream: TestClient) -> 
     assert content["refused_unnamed"] == {"invalid-request": 2}
     words = {
         "clock-ahead": "Times lie in the future",
-        "corrupt-sketch": "The body is not a sound sketch",
+        "corrupt-sketch": "The body is not a valid sketch",
         "invalid-request": "The request is malformed",
-        "observation-time": "An observation whose time is not sound",
+        "observation-time": "An observation with an invalid time",
         "revoked-source": "The source was revoked",
     }
     assert content["reasons"] == stream.get("/v1/service").json()["reasons"] == words

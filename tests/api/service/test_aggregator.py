@@ -178,7 +178,7 @@ async def test_a_database_that_went_back_is_not_followed(aggregate: Open) -> Non
     async with writing(here._storage) as tx:
         head = await tx.lock_head()
         await tx.set_head(replace(head, last=head.last - 1))
-    with pytest.raises(ReplayError, match=r"the database went back.*restart it"):
+    with pytest.raises(ReplayError, match=r"the database is older than.*restart it"):
         await here._follower.catch_up()
     with pytest.raises(ReplayError):
         await here.compact()

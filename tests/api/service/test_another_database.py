@@ -121,7 +121,7 @@ def test_a_file_that_is_replaced_is_noticed(
         problem(post(client, 2), 503, UNREADABLE)  # at once: it would be gone with the old file
         is_given_up(client)
         assert client.get("/v1/streams/s/sketch").content == merged
-    assert "the database is not the one that was read" in caplog.text
+    assert "the database changed under this process" in caplog.text
     if replace is removed:
         assert not file.exists()
     else:

@@ -162,5 +162,5 @@ def test_a_count_that_fails_is_logged_and_ends_nothing(
     monkeypatch.setattr(source_stats, "_replacing", fail)
     post(stream, "a", CASES["decay"].fed(np.ones(10), np.full(10, NOW)))
     assert count(stream) == {"a": None}
-    assert "cannot count what sources of 's' replace" in caplog.text
+    assert "cannot count the rows that sources of 's' replace" in caplog.text
     assert stream.get("/readyz").status_code == 200

@@ -120,7 +120,7 @@ def test_a_full_disk_is_found_by_whoever_asks_and_the_log_says_why(
     said = [line for line in lines if "the journal cannot be written" in line["message"]]
     assert [line["level"] for line in said] == ["error"]  # once a minute, however often it fails
     assert said[0]["message"].endswith("disk I/O error (SQLITE_IOERR_WRITE)")
-    assert any("the journal takes writes again" in line["message"] for line in lines)
+    assert any("the journal accepts writes again" in line["message"] for line in lines)
 
 
 # ------------------------------------------------------------------------------------- what is owed
@@ -165,11 +165,11 @@ async def test_a_small_proof_does_not_stand_for_a_large_post(
         await append(storage, 10_000)
         writability.written(10_000)
         assert await writability.proved(60) is False
-    assert caplog.text.count("the journal cannot be written, posts are refused: ") == 1
+    assert caplog.text.count("the journal cannot be written, so posts are rejected: ") == 1
     assert "database or disk is full" in caplog.text
     assert await writability.proved(60) is True
     await append(storage, 200_000)
-    assert "the journal takes writes again; 3 transactions failed" in caplog.text
+    assert "the journal accepts writes again; 3 transactions failed" in caplog.text
 
 
 @pytest.mark.anyio

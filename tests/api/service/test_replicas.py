@@ -292,7 +292,7 @@ def test_a_torn_snapshot_loses_nothing(
         )
     database.close()
     client = replicas()
-    assert "snapshot 3 of stream 's', source 'a' is not what was written" in caplog.text
+    assert "snapshot 3 of stream 's', source 'a' has other bytes than were written" in caplog.text
     assert merged(client) == held.to_bytes()
     assert client.get("/v1/streams/s").json() == state
     for _ in range(3):

@@ -237,7 +237,7 @@ def test_the_join_does_not_outgrow_its_limit(start: Start) -> None:
     create(client)
     posted(post(client, dense(6_000), "a"))
     content = problem(post(client, dense(6_000, first_id=6_000), "b"), 507, "no-room")
-    assert "the join of stream 's'" in content["detail"]
+    assert "the merged sketch of stream 's'" in content["detail"]
     posted(post(client, dense(6_000), "c"))  # the same rows, again: the join does not grow
 
 
