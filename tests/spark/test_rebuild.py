@@ -213,7 +213,7 @@ def test_the_program_reports(
     told = json.loads(run(tmp_path / "out", "--json").stdout)
     assert told["done"]["b.parquet"]["what"] == "added"
     assert (told["kept"], told["rows"]) == (1, 1_100)
-    assert "0 inputs done, 2 left as they were" in " ".join(run(tmp_path / "out").stderr.split())
+    assert "0 inputs done, 2 unchanged" in " ".join(run(tmp_path / "out").stderr.split())
     assert "as all are" in run(tmp_path / "out", "--all").stderr
 
 

@@ -22,7 +22,7 @@ ASIDE = [
     "a broken line after a megabyte",
 ]  # fmt: skip
 ENDS = {
-    "titles above the heading": "has its heading in line 3, and Spark expects it first",
+    "titles above the heading": "has its heading in line 3, and Spark expects it in the first line",
     "an odd id ends it with a way out": "seq[",
     "a column that is missing": "has no column 'v'; it has dev",
     "one name twice": "has two columns 'v'",
