@@ -103,7 +103,7 @@ def of_another_clock(
 
     Example:
         >>> print(of_another_clock("s", 10, 1, (0, 0)))
-        1 of 10 times lies outside the years 1990 to 2099 (0 s): a clock that was not set
+        1 of 10 times lies outside the years 1990 to 2099 (0 s): probably a clock was not set
     """
     if not outside or outside == rows:
         return None
