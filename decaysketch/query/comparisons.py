@@ -329,12 +329,10 @@ class _Largest(NamedTuple):
 
     def hits(self, parts: Parts, alpha: Any, beta: Any) -> tuple[Float64Array, Float64Array]:
         """Return the largest hits for a sum over ``alpha g1 - beta g2`` times the summed value, by
-        part: for a usual weight and for weight 1. Where weights differ, a missing row may have
-        weight 1.
+        part: for a usual weight and for weight 1.
         """
         rise, fall = parts.step * alpha, parts.step * beta
-        usual, lightest = _either(self.usual, rise, fall), _either(self.lightest, rise, fall)
-        return np.maximum(usual, lightest) if parts.sample.weighted else usual, lightest
+        return _either(self.usual, rise, fall), _either(self.lightest, rise, fall)
 
 
 def _either(
