@@ -18,8 +18,9 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import cache
 from pathlib import Path
 
 import Cython
@@ -67,6 +68,26 @@ def newest(paths: Iterable[Path]) -> float:
     return max((path.stat().st_mtime for path in paths), default=0.0)
 
 
+def is_outdated(made: Path, source: Path, build: float, headers: Callable[[], float]) -> bool:
+    """Whether to compile a source again: it, the build or a file that it includes has changed.
+
+    The compiler writes the list of these files next to the object (``-MMD``). For an object
+    without a list, any header counts.
+    """
+    if not made.exists():
+        return True
+    when, listed = made.stat().st_mtime, made.with_suffix(".d")
+    if when < max(newest([source]), build):
+        return True
+    if not listed.exists():
+        return when < headers()
+    _, _, names = listed.read_text().replace("\\\n", " ").partition(": ")
+    try:
+        return when < newest(map(Path, shlex.split(names)))
+    except FileNotFoundError:  # a header was removed
+        return True
+
+
 def run(command: list[str]) -> None:
     if subprocess.call(command):
         raise SystemExit("compilation failed: " + shlex.join(command))
@@ -97,15 +118,16 @@ class Build(build_ext):
         flags = [*MEANING, *OPTIONS, *compiler.target(), *shlex.split(os.environ.get("CFLAGS", ""))]
         flags.append(f"-I{LIBRARY}")
         made_by = hashlib.sha256(shlex.join([*cc, *flags]).encode()).hexdigest()[:8]
-        headers = newest([*LIBRARY.rglob("*.h"), Path(__file__)])
+        build = newest([Path(__file__)])
+        headers = cache(lambda: newest(LIBRARY.rglob("*.h")))
         jobs = []
 
         def compiled(source: Path, name: str, extra: list[str]) -> str:
             file = source.relative_to(source.anchor).with_suffix(".o")
             out = BUILD / "objects" / made_by / name / file
-            if not out.exists() or out.stat().st_mtime < max(newest([source]), headers):
+            if is_outdated(out, source, build, headers):
                 out.parent.mkdir(parents=True, exist_ok=True)
-                jobs.append([*cc, *flags, *extra, "-c", str(source), "-o", str(out)])
+                jobs.append([*cc, *flags, *extra, "-MMD", "-c", str(source), "-o", str(out)])
             return str(out)
 
         kernels = [

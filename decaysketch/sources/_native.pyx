@@ -14,7 +14,7 @@ cdef extern from "sources/matching.h" nogil:
         const int8_t *levels
         int64_t rows
 
-    ctypedef struct ds_observations:
+    ctypedef struct ds_matched:
         int64_t *ids
         int64_t *weights
         int64_t *latest
@@ -72,7 +72,7 @@ cdef extern from "sources/matching.h" nogil:
         ) noexcept nogil
         int64_t (*match)(
             const ds_heard *, int64_t, const int64_t *, int64_t, const ds_lookup *,
-            const ds_observations *, const ds_block *, int64_t *, int32_t *, int *
+            const ds_matched *, const ds_block *, int64_t *, int32_t *, int *
         ) noexcept nogil
         void (*lags)(
             const ds_heard *, int64_t, const int64_t *, const int32_t *, int64_t *, int64_t *
@@ -82,7 +82,7 @@ cdef extern from "sources/matching.h" nogil:
         ) noexcept nogil
         int64_t (*match_many)(
             const ds_heard *, int64_t, const int64_t *, int64_t, const ds_lookup *,
-            const ds_observations *, int64_t *, int32_t *, int *
+            const ds_matched *, int64_t *, int32_t *, int *
         ) noexcept nogil
         int64_t (*latest_first)(
             const int64_t *, const int8_t *, int64_t, const int64_t *, const ds_sorting *, int64_t *
@@ -96,7 +96,7 @@ cdef extern from "sources/matching.h" nogil:
             int64_t, int32_t *, const ds_misses *
         ) noexcept nogil
         void (*square)(
-            const ds_observations *, int64_t, const double *, const double *, const int64_t *,
+            const ds_matched *, int64_t, const double *, const double *, const int64_t *,
             int64_t, int64_t, ds_cells
         ) noexcept nogil
         int (*overlaps)(
@@ -219,7 +219,7 @@ def match(Heard heard, uint64_t salt, int64_t max_weight, bint in_order):
     cdef int scattered = 0
     cdef ds_block block
     cdef ds_lookup by
-    cdef ds_observations o
+    cdef ds_matched o
     if not n < 1 << 30:
         raise ValueError(f"{n} rows; expected fewer than {1 << 30}")
     if in_order and heard.count > 64:
@@ -238,7 +238,7 @@ def match(Heard heard, uint64_t salt, int64_t max_weight, bint in_order):
         cuts = _cuts(heard, BLOCK_ROWS if in_order else MOST_STEP * heard.count)
         next_row, kept = np.empty(2 * heard.count, np.int64), [_open_lookup(n, &by)]
         by.salt, by.max_weight = salt, max_weight
-        o = ds_observations(&ids[0], &weights[0], &latest[0], &levels[0], &degrees[0], NULL)
+        o = ds_matched(&ids[0], &weights[0], &latest[0], &levels[0], &degrees[0], NULL)
         if in_order:
             kept.append(_open_block(heard, cuts, next_row, &block))
             o.histories = &histories[0]
@@ -375,7 +375,7 @@ def square(
 ):
     """Add observations, latest first, to the cells of all pairs of sources."""
     cdef int64_t n = latest.shape[0], count = marks.shape[0]
-    cdef ds_observations o
+    cdef ds_matched o
     if not n == levels.shape[0] == histories.shape[0] == decayed.shape[0]:
         raise ValueError(f"columns that are not of {n} observations")
     if count > 64 or cells.shape[0] != count * count or cells.shape[1] != DS_AMOUNTS:
@@ -386,7 +386,7 @@ def square(
         raise ValueError(f"histories that are not of {count} sources")
     if n:
         # The kernel reads these columns only.
-        o = ds_observations(
+        o = ds_matched(
             NULL, NULL, <int64_t *> &latest[0], <int8_t *> &levels[0], NULL,
             <uint64_t *> &histories[0],
         )

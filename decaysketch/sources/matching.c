@@ -32,7 +32,7 @@ enum { AHEAD = 16, FEW = 8, CACHED = 1 << 16, FIRST_BITS = 12, SHARED_BITS = 9 }
 /* ------------------------------------------------------------------------------------ observations */
 
 typedef struct {
-    const ds_observations *o;
+    const ds_matched *o;
     int64_t max_weight, found;
     int scattered;
 } matching;
@@ -114,7 +114,7 @@ static int collect(const span *of, const ds_block *to, int heavy) {
 
 /* One of the last few observations, all of one time, that an identity is of; -1: none. */
 static int64_t one_of_the_last(
-    const ds_observations *o, int64_t last, int64_t id, int64_t weight, int heavy
+    const ds_matched *o, int64_t last, int64_t id, int64_t weight, int heavy
 ) {
     const int64_t time = o->latest[last];
     for (int64_t k = last; k >= 0 && k > last - FEW && o->latest[k] == time; k--)
@@ -127,7 +127,7 @@ static int64_t one_of_the_last(
 static inline __attribute__((always_inline)) void number(
     matching *m, const span *of, const ds_block *block, const uint64_t *keys, const uint32_t *words
 ) {
-    const ds_observations *o = m->o;
+    const ds_matched *o = m->o;
     const int heavy = m->max_weight > 1, shift = words ? 0 : 32, more = of->more;
     int64_t found = m->found - 1, last_id = 0, last_weight = 0, weight = 0;
     const int beyond = of->rows > CACHED; /* the caches: rows of one time */
@@ -180,7 +180,7 @@ static void number_block(matching *m, const span *of, const ds_block *block) {
 
 /* The numbers of the rows of a block, and of each number its level. */
 static void tell_sources(
-    const span *of, const ds_observations *o, const ds_block *block, int64_t *next, int32_t *groups
+    const span *of, const ds_matched *o, const ds_block *block, int64_t *next, int32_t *groups
 ) {
     const int32_t *number = block->groups;
     for (int64_t s = 0; s < of->count; groups += of->sources[s].rows, s++) {
@@ -224,7 +224,7 @@ static int64_t suspects(const matching *m, const ds_lookup *by) {
 
 /* For each suspect the first observation of its id and weight; returns how many have another. */
 static int64_t find_first(const matching *m, const ds_lookup *by, int64_t count) {
-    const ds_observations *o = m->o;
+    const ds_matched *o = m->o;
     ds_table table = ds_open_table(
         (uint32_t *)by->slots, ds_bit_length((uint64_t)(2 * count + 1)), m->found
     );
@@ -247,7 +247,7 @@ static int64_t find_first(const matching *m, const ds_lookup *by, int64_t count)
 
 /* Join observations with the first of their id and weight, and number them again. */
 static void join(matching *m, const ds_lookup *by) {
-    const ds_observations *o = m->o;
+    const ds_matched *o = m->o;
     const ds_suspect *suspect = by->suspects;
     int64_t found = 0;
     for (int64_t number = 0; number < m->found; number++) {
@@ -272,7 +272,7 @@ static void join(matching *m, const ds_lookup *by) {
 
 static int64_t match(
     const ds_heard *sources, int64_t count, const int64_t *cuts, int64_t blocks,
-    const ds_lookup *by, const ds_observations *o, const ds_block *block, int64_t *next,
+    const ds_lookup *by, const ds_matched *o, const ds_block *block, int64_t *next,
     int32_t *groups, int *scattered
 ) {
     matching m = {.o = o, .max_weight = by->max_weight};
@@ -322,7 +322,7 @@ static inline uint64_t hash_of_row(const ds_heard *from, int64_t row, const look
 
 /* The number of the observation of a row. */
 static inline int64_t number_of(matching *m, lookup *l, const ds_heard *from, int64_t row) {
-    const ds_observations *o = m->o;
+    const ds_matched *o = m->o;
     const int64_t id = from->ids[row], weight = from->weights[row], time = from->times[row];
     if (m->found == l->table.most && l->bits < l->most_bits) grow(l, m);
     if (row + AHEAD < from->rows) ds_prefetch(&l->table, hash_of_row(from, row + AHEAD, l));
@@ -347,7 +347,7 @@ static inline int64_t number_of(matching *m, lookup *l, const ds_heard *from, in
 
 static int64_t match_many(
     const ds_heard *sources, int64_t count, const int64_t *cuts, int64_t blocks,
-    const ds_lookup *by, const ds_observations *o, int64_t *next, int32_t *groups, int *scattered
+    const ds_lookup *by, const ds_matched *o, int64_t *next, int32_t *groups, int *scattered
 ) {
     matching m = {.o = o, .max_weight = by->max_weight};
     lookup l = {.by = by, .bits = FIRST_BITS};
@@ -578,7 +578,7 @@ static void go_back(complete *c, int64_t time) {
 }
 
 static void square(
-    const ds_observations *o, int64_t n, const double *decayed, const double *units,
+    const ds_matched *o, int64_t n, const double *decayed, const double *units,
     const int64_t *marks, int64_t mark_levels, int64_t sources, ds_cells cells
 ) {
     const ds_pairs pairs = {.cells = cells, .sources = sources};

@@ -23,7 +23,7 @@ typedef struct {
     int8_t *levels;   /* top level */
     int32_t *degrees; /* sources that store it */
     uint64_t *histories; /* these sources as bits; NULL for more than 64 sources */
-} ds_observations;
+} ds_matched;
 
 /* Rows of all sources between two times; each column has capacity for the longest such block. */
 typedef struct {
@@ -97,13 +97,13 @@ typedef struct {
        numbers a source. */
     int64_t (*match)(
         const ds_heard *sources, int64_t count, const int64_t *cuts, int64_t blocks,
-        const ds_lookup *, const ds_observations *, const ds_block *, int64_t *next,
+        const ds_lookup *, const ds_matched *, const ds_block *, int64_t *next,
         int32_t *groups, int *scattered
     );
     /* The same of many sources; numbers are in order of time by blocks alone. */
     int64_t (*match_many)(
         const ds_heard *sources, int64_t count, const int64_t *cuts, int64_t blocks,
-        const ds_lookup *, const ds_observations *, int64_t *next, int32_t *groups, int *scattered
+        const ds_lookup *, const ds_matched *, int64_t *next, int32_t *groups, int *scattered
     );
     /* lags[s] = the longest time by which a row of source s lies before the latest duplicate;
        `earliest` becomes the earliest time of each observation, from its latest one. */
@@ -136,7 +136,7 @@ typedef struct {
     /* Add observations of 64 sources at most, n of them and latest first, with decayed weight above 0,
        to a square of cells: all duplicates of one have its latest time. `marks` as in `gather`. */
     void (*square)(
-        const ds_observations *, int64_t n, const double *decayed, const double *units,
+        const ds_matched *, int64_t n, const double *decayed, const double *units,
         const int64_t *marks, int64_t mark_levels, int64_t sources, ds_cells
     );
     /* The same of any number of sources, by incidences; false: the sparse table is full. */
