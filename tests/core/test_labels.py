@@ -136,10 +136,10 @@ def test_there_are_so_many_labels_at_most(monkeypatch: pytest.MonkeyPatch) -> No
     sketch, other = ds.DecaySketch(PARAMS), ds.DecaySketch(PARAMS)
     sketch.update([f"E{n}" for n in range(40)], 1, [1] * 40, list(range(40)))
     before = sketch.to_bytes()
-    with pytest.raises(ds.ObservationError, match="11 labels more, and the sketch holds 40"):
+    with pytest.raises(ds.ObservationError, match="11 new labels, and the sketch has 40"):
         sketch.update([f"F{n}" for n in range(11)], 1, [1] * 11, list(range(11)))
     other.update([f"F{n}" for n in range(11)], 1, [1] * 11, list(range(11)))
-    with pytest.raises(ds.ParameterError, match="merging takes 51 labels"):
+    with pytest.raises(ds.ParameterError, match="a merge has 51 labels"):
         sketch.merge(other)
     assert sketch.to_bytes() == before
 

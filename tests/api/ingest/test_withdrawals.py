@@ -152,7 +152,7 @@ def test_bad_withdrawals_are_one_clear_error(
         (URL, {"where": "devise == 'a'"}, "devise"),
         ("/v1/streams/s", {"ids": [1]}, "no revision column"),
         ("/v1/streams/s", {"where": "v > 1", "for": "1d"}, "no revision column"),
-        (URL, {"ids": [1], "for": "1d"}, "where alone"),
+        (URL, {"ids": [1], "for": "1d"}, "for needs where"),
         (URL, {"where": "age > 1", "for": "1d"}, "reads age"),
         (URL, {"where": "temp > 1", "for": "never"}, "for is"),
         (URL, {"where": "temp > 1", "for": "4000d"}, "3660d"),

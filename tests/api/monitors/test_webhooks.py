@@ -131,7 +131,7 @@ async def test_who_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatc
     url = f"http://receiver.test:{server.sockets[0].getsockname()[1]}/"
     resolves_to(monkeypatch, "127.0.0.1")
     while not heard.is_set():  # on a slow machine it may not even connect in that time
-        with pytest.raises(WebhookError, match=r"no answer within 0\.1 s"):
+        with pytest.raises(WebhookError, match=r"no response within 0\.1 s"):
             await allowed(url, LOOPBACK).send(url, b"{}", 1)
         with suppress(TimeoutError):
             async with asyncio.timeout(5):

@@ -81,7 +81,7 @@ def test_a_full_derived_stream_refuses_nothing_and_says_so(start: Start) -> None
         assert answer.json()["retained"] == 500
     assert post(client, 9_000, 9_001, "b").status_code == 200
     full = client.get("/v1/streams/v.devices.names").json()
-    assert "were not taken" in full["warnings"][-1]
+    assert "were not accepted" in full["warnings"][-1]
     assert "max_sketch_rows" in full["warnings"][-1]
     assert client.get("/v1/streams/v").json()["warnings"] == []
     counted = [line for line in client.get("/metrics").text.splitlines() if "no-room" in line]

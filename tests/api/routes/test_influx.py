@@ -288,7 +288,7 @@ def test_lines_that_are_skipped_cost_what_others_do_and_are_counted_alike(
     assert both != WRITE
     assert client.post(WRITE, content=b"m f=1\n" * 100).status_code == 204
     refused = client.post(WRITE, content=b"m f=1\n" * 101)
-    assert "the body has 101 lines or more; at most 100" in refused.text
+    assert "the body has 101 lines or more; expected at most 100" in refused.text
     told(refused, 413, "too-many-rows")
     assert client.post(both, content=b"m f=1\n" * 50).status_code == 204
     told(client.post(both, content=b"m f=1\n" * 51), 413, "too-many-rows")

@@ -299,7 +299,7 @@ def test_a_torn_snapshot_loses_nothing(
         compact(client)
     caplog.clear()
     assert merged(replicas()) == held.to_bytes()
-    assert "not what was written" not in caplog.text
+    assert "other bytes than were written" not in caplog.text
 
 
 # -------------------------------------------------------------------------------- many in one body
