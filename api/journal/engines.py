@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -21,7 +22,15 @@ import sqlalchemy as sa
 
 from api.journal.log import StorageError
 
-__all__ = ["LOCK_S", "READERS", "create_private", "engine_of", "require_durability"]
+__all__ = [
+    "LOCK_PAUSE_S",
+    "LOCK_S",
+    "READERS",
+    "create_private",
+    "engine_of",
+    "is_locked",
+    "require_durability",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +38,7 @@ T = TypeVar("T")
 
 # Seconds.
 LOCK_S: float = 10  # until another transaction ends
+LOCK_PAUSE_S = 0.003  # SQLite: between two attempts to take a lock
 _CONNECT_S = 5  # PostgreSQL, unless the URL has its own connect_timeout
 _STATEMENT_S = 30  # PostgreSQL
 _IDLE_WRITER_S = 30  # PostgreSQL: a transaction that holds the head and sends nothing
@@ -77,9 +87,9 @@ def _sqlite(
 
     def set_up(connection: sqlite3.Connection, _record: Any) -> None:
         connection.isolation_level = None  # the driver begins nothing by itself
+        connection.execute(f"PRAGMA page_size={_PAGE_SIZE}")
+        _turn_to_log(connection)
         for pragma in (
-            f"page_size={_PAGE_SIZE}",
-            "journal_mode=WAL",
             "wal_autocheckpoint=0",
             "synchronous=FULL",
             "secure_delete=FAST",  # fully, to delete 2,000 posts is to write all of them once more
@@ -92,6 +102,27 @@ def _sqlite(
     sa.event.listen(engine, "do_connect", lambda *_arguments: create_private(url))
     sa.event.listen(engine, "connect", set_up)
     return engine
+
+
+def _turn_to_log(connection: sqlite3.Connection) -> None:
+    """Turn to a write-ahead log. Connections that do so at the same time get an error at once,
+    whatever their timeout is.
+    """
+    deadline = time.monotonic() + LOCK_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if not is_locked(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(LOCK_PAUSE_S)
+        else:
+            return
+
+
+def is_locked(error: sqlite3.OperationalError) -> bool:
+    """Return whether another connection to SQLite has the lock."""
+    return bool(getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY)
 
 
 def _postgresql(

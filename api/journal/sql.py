@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -104,18 +103,7 @@ class SqlStorage:
         )
 
     async def _prepare(self) -> None:
-        deadline = time.monotonic() + engines.LOCK_S
-        while True:
-            try:
-                identity = await self._threads.write(_prepare_tables, patience_s=_OPEN_S)
-            except StorageError as error:
-                # Turning to a write-ahead log does not wait for others that do the same.
-                if "database is locked" not in str(error) or time.monotonic() > deadline:
-                    raise
-                await asyncio.sleep(0.05)
-            else:
-                self._opened.keep_to(identity)
-                return
+        self._opened.keep_to(await self._threads.write(_prepare_tables, patience_s=_OPEN_S))
 
 
 def _prepare_tables(connection: sa.Connection) -> str:

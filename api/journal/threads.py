@@ -40,7 +40,6 @@ __all__ = ["Opened", "Threads", "asked"]
 T = TypeVar("T")
 
 # Seconds.
-_LOCK_PAUSE_S = 0.003  # SQLite: between two attempts to take the lock
 _ANSWER_S = 40.0  # for one call to the database, should it be silent altogether
 
 _LOG_BYTES = 64 * 1024 * 1024  # of SQLite, from which on it is written back; read again at a start
@@ -303,10 +302,9 @@ def _take_the_lock(connection: sa.Connection) -> None:
         try:
             driver.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            is_locked = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
-            if not is_locked or time.monotonic() > deadline:
+            if not engines.is_locked(error) or time.monotonic() > deadline:
                 raise
-            time.sleep(_LOCK_PAUSE_S)
+            time.sleep(engines.LOCK_PAUSE_S)
         else:
             return
 

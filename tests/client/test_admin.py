@@ -66,7 +66,7 @@ def test_watching_connects_again_and_reads_what_is_one(tmp_path: Path) -> None:
         assert [next(events).state for _ in range(2)] == ["calm", "gone"]
         assert len(waits) == 3
         assert waits[0] >= 7
-        with pytest.raises(ClientError, match="no object"):
+        with pytest.raises(ClientError, match="not an object"):
             next(events)
 
 

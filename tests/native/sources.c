@@ -35,7 +35,7 @@ static void match(call *c) {
     const ds_lookup by = {
         SALT, max_weight, room(1 << 13, 8), room(n + 1, sizeof(ds_suspect)), room(n + 1, 4),
     };
-    const ds_observations o = {
+    const ds_matched o = {
         room(n, 8), room(n, 8), room(n, 8), room(n, 1), room(n, 4), room(n, 8),
     };
     int32_t *groups = room(n, 4);
@@ -59,7 +59,7 @@ static void match(call *c) {
     give(c, earliest, found);
     give(c, values, found);
     int32_t *others = room(n, 4);
-    const ds_observations p = {room(n, 8), room(n, 8), room(n, 8), room(n, 1), room(n, 4), NULL};
+    const ds_matched p = {room(n, 8), room(n, 8), room(n, 8), room(n, 1), room(n, 4), NULL};
     matching->match_many(sources, count, &cuts[2], 1, &by, &p, next, others, &scattered);
     give_narrow(c, others, n, 4);
 }
@@ -124,7 +124,7 @@ static void overlaps(call *c) {
    Result: the cells. */
 static void square(call *c) {
     const int64_t levels = c->in[5].numbers[0], count = (c->in[5].count - 1) / levels;
-    const ds_observations o = {
+    const ds_matched o = {
         .latest = (int64_t *)c->in[0].numbers, .levels = narrow(&c->in[1], 1),
         .histories = (uint64_t *)c->in[2].numbers,
     };

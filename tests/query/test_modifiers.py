@@ -94,7 +94,7 @@ def test_a_weight_multiplies_the_decay() -> None:
     assert EXACT.count("none", weight="v").value == pytest.approx(np.nansum(V))  # null weighs 0
     with pytest.raises(ParameterError, match="-1 for a row"):
         EXACT.count("none", weight="-1")
-    with pytest.raises(ParameterError, match="leave it out"):
+    with pytest.raises(ParameterError, match="omit it"):
         EXACT.rate("window(1h)", weight="2")
 
 

@@ -63,7 +63,7 @@ def test_a_text_is_an_aggregate_with_modifiers(
         ("mean(v) by hour(time),", "none empty"), ("mean(v) limit x", "expected a whole number"),
         ("mean(v) limit 0", "limit is 0"), ("mean(v) order best", "order is 'best'"),
         ("mean(v) where v by w", "each at most once and in this order"),
-        ("x" * 1001, "at most 1000"), ("rate() weight 2", "leave it out"),
+        ("x" * 1001, "at most 1000"), ("rate() weight 2", "omit it"),
         ("size_of_keys(1)", "aggregate is"),
     ],
 )  # fmt: skip

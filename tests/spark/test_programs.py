@@ -350,7 +350,7 @@ TEXT = ["tests/ecm/golden.json"]
         (build.main, ["Makefile", "--out", "x", "--since", "soon"], "--since is 'soon'"),
         (build.main, ["Makefile", "--out", "x", "--where", "a or b"], "where"),
         (build.main, ["Makefile", "--out", "x", "--fingerprint", "no"], "--fingerprint is 'no'"),
-        (build.main, [*TEXT, "--out", "docs"], "docs is there already and not a table"),
+        (build.main, [*TEXT, "--out", "docs"], "docs exists and is not a table"),
         (build.main, [*TEXT, "--out", "x", "--quarantine", "docs"], "not a quarantine"),
         (merge.main, ["nowhere", "--out", "x"], "nowhere is not a table of sketches"),
         (rebuild.main, ["nowhere"], "nowhere is not a table of sketches"),

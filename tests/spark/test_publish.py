@@ -92,7 +92,7 @@ class TestWithTheAggregator:
             }
             assert client.get("/v1/streams/ward-7/sketch").content == first
             assert first == sketches_by_key(delivery_log(900), PARAMS, MAPPING)[()].to_bytes()
-            with pytest.raises(PostRefusedError, match=r"refused: 409: .*seed") as caught:
+            with pytest.raises(PostRefusedError, match=r"rejected: 409: .*seed") as caught:
                 poster.create_stream(recipe_of(replace(PARAMS, seed=1)))
             assert (caught.value.status, caught.value.kind) == (409, "stream-exists")
 
@@ -117,7 +117,7 @@ class TestWithTheAggregator:
                 assert set(told.values()) == {(new, "equal")}
             whole = sketches_by_key(log, recipe, mapping)[()].to_bytes()
             assert client.get("/v1/streams/ward-7/sketch").content == whole
-            with pytest.raises(PostRefusedError, match=r"refused: 409: "):
+            with pytest.raises(PostRefusedError, match=r"rejected: 409: "):
                 poster.create_stream(RECIPE)
 
     def test_a_source_of_several_keys_is_posted_in_one_body(self, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ class TestTheProgram:
             result = self.run(client, *asked)
             assert (result.exit_code, "was rejected: 403" in result.stderr) == (1, True)
             result = self.run(client, *asked, "--replace", "--no-verify")
-            assert (result.exit_code, "no use" in result.stderr) == (1, True)
+            assert (result.exit_code, "cannot be combined" in result.stderr) == (1, True)
 
 
 class Network:

@@ -179,7 +179,7 @@ class TestOptions:
             ({"stream": "s"}, "the option url is missing"),
             ({"url": "http://h"}, "the option stream is missing"),
             ({"url": "http://me:pw@h", "stream": "s"}, "has a user name or password"),
-            ({"url": "h:8000", "stream": "s"}, "the option url is no address"),
+            ({"url": "h:8000", "stream": "s"}, "the option url is not an address"),
             ({"url": "http://h", "stream": "s", "id_key": "x"}, "would be in plans"),
             ({"url": "http://h", "stream": "s", "bearer": "x"}, "would be in plans"),
             ({"url": "http://h", "stream": "s", "attempts": "0"}, "attempts is 0"),

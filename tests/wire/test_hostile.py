@@ -224,7 +224,7 @@ def row(time: int = 50, id_: int = 7, weight: int = 3, key: int = 0) -> referenc
         ([row(id_=1), row(id_=2)], ("row 1", (50, 2, 3), (50, 1, 3))),
         ([row(weight=1), row(weight=2)], ("row 1", (50, 7, 2), (50, 7, 1))),
         ([row(), row()], ("row 1", (50, 7, 3), (50, 7, 3))),
-        ([row(50), row(49, 1), row(48)], ("(id, weight)", (7, 3), "twice")),
+        ([row(50), row(49, 1), row(48)], ("(id, weight)", (7, 3), "repeated")),
         ([row(id_=4096)], ("id of row 0", 4096, 4095)),
         ([row(id_=-1)], ("id of row 0", -1, 4095)),
         ([row(weight=0)], ("weight of row 0", 0, 9)),

@@ -138,7 +138,7 @@ def test_the_checks_of_one_copy_hold_for_each(number: int) -> None:
     refused(but_copy(BLOB, number, columns=b""), "block of rows at 0")
     refused(but_copy(BLOB, number, watermarks=[2000] * 20), "20 watermarks")
     twice = [*rows, (rows[-1][0] - 1, *rows[-1][1:])]
-    refused(but_copy(BLOB, number, watermarks=[], rows=twice), "is there twice")
+    refused(but_copy(BLOB, number, watermarks=[], rows=twice), "is repeated")
     packed = bytearray(reference.rows_to_bytes(rows, floats=False))
     packed[-1] |= 0x80  # padding
     assert bytes(packed) != reference.rows_to_bytes(rows, floats=False)

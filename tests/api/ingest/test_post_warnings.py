@@ -285,7 +285,7 @@ def test_ids_that_name_the_device_and_not_the_message_are_said(client: TestClien
     assert said(*rows, *rows, *rows[:5]) == []  # copies
     short = [each | {"id": f"m{n % 2}"} for n, each in enumerate(rows)]
     [found] = said(*short)
-    assert found.startswith("observations of 20 different times have 2 ids, and of each the latest")
+    assert found.startswith("observations of 20 different times have 2 ids, and only the latest")
     corrected = [each | {"time": S + 30 + n} for n, each in enumerate(rows)]
     assert said(*rows, *corrected) == []
     assert said(*short[:9]) == []  # too few to tell

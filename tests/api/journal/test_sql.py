@@ -543,7 +543,7 @@ async def test_tables_of_another_version(storage: SqlStorage, database: Database
 async def test_a_database_that_cannot_be(tmp_path: object) -> None:
     with pytest.raises(StorageError, match="unable to open"):
         await SqlStorage.open(f"sqlite:///{tmp_path}/no/such/directory/file")
-    with pytest.raises(StorageError, match="'mysql' is no database"):
+    with pytest.raises(StorageError, match="'mysql' is not a database"):
         await SqlStorage.open("mysql://root:secret@localhost/x")
     with pytest.raises(StorageError) as refused:
         await SqlStorage.open(f"postgresql://me:secret@/x?host={tmp_path}")

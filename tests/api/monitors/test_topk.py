@@ -232,7 +232,7 @@ async def test_posts_that_are_not_sound_change_nothing(run: Run, clock: list[int
     ):  # fmt: skip
         with pytest.raises(ParameterError):
             await take(**fields)
-    with pytest.raises(ForeignSiteError, match="none of the 3 sites"):
+    with pytest.raises(ForeignSiteError, match="not one of the 3 sources"):
         await take("d", site="d")
     await take(as_of=post["as_of"] - 10)
     await take(as_of=post["as_of"] + 10)
@@ -261,7 +261,7 @@ async def test_a_list_of_which_a_word_cannot_be_read_holds_up_no_other(
         clock[0] += 10_000_000
         await replica.lists.look()
     assert (await replica.lists.find(replica.stream, "n")).row.last_as_of != before
-    assert "top-k list 'm' does not go on: post has no field 'site'" in caplog.text
+    assert "top-k list 'm' is stopped: post has no field 'site'" in caplog.text
     await replica.lists.remove(replica.stream, "n")  # nor those who define
 
 

@@ -39,7 +39,7 @@ def test_the_life_of_a_list(server: Server, tmp_path: Path) -> None:
             for item, count in counts.items():
                 sites[name].update([item] * count, [now - 9] * count)
         stranger = TopKSensor(other, "s", "talkers", "d")
-        with pytest.raises(PostRefusedError, match="none of the 3 sites"):
+        with pytest.raises(PostRefusedError, match="not one of the 3 sources"):
             _until(lambda: stranger.step() and None)
 
         def said(client: httpx2.Client, without: list[str], after: int = 0) -> Any:

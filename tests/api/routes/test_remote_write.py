@@ -91,7 +91,7 @@ def test_what_is_sound_is_stored_also_where_the_rest_is_refused(ward: TestClient
     assert answer.headers[WRITTEN] == "3"
     said = problem(answer, 400, "invalid-request")
     assert "time too far in the future" in said["message"]
-    assert said["message"].endswith("2 refused, 3 written")
+    assert said["message"].endswith("2 rejected, 3 written")
     assert count(ward) == 3
 
 
