@@ -15,6 +15,7 @@ const SERIES_KINDS = ["counter", "gauge", "state"];
 const WRITTEN = ["where", "of", "by"];
 
 let remembering = 0;
+let written = location.hash; // by this page
 
 // Browsers limit how often the address may change.
 export function remember() {
@@ -31,6 +32,7 @@ export function addressNow() {
 
 function writeAddress() {
   if (!state.stream) return; // it is gone: the address still says which it was
+  if (location.hash !== written && namesStream()) return; // written by hand since, and about to be followed
   const { decay } = state;
   const parts = new URLSearchParams({ stream: state.stream.name });
   if (state.source) parts.set("source", state.source);
@@ -50,7 +52,10 @@ function writeAddress() {
   if (state.view !== "answers") parts.set("view", state.view);
   if (state.view === "alerts" && state.alert) parts.set("alert", state.alert);
   history.replaceState(null, "", `#${parts}`);
+  written = location.hash;
 }
+
+export const namesStream = () => new URLSearchParams(location.hash.slice(1)).has("stream");
 
 function recallSeries(parts) {
   const { series } = state;

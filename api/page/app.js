@@ -17,7 +17,7 @@ import "./sources.js";
 import "./lists.js";
 import "./functions.js";
 import { onKey, showAccepted, waitsForKey } from "./access.js";
-import { addressNow } from "./address.js";
+import { addressNow, namesStream } from "./address.js";
 import { lookAtAlerts } from "./alertview.js";
 import { failed } from "./figures.js";
 import { ask, askNow, askOverTime } from "./hub.js";
@@ -70,7 +70,7 @@ async function allStreams() {
 
 // An address that was written by hand, or followed, into an open page.
 addEventListener("hashchange", () => {
-  if (new URLSearchParams(location.hash.slice(1)).has("stream")) location.reload();
+  if (namesStream()) location.reload();
 });
 
 function every(ms, does, when = () => true) {
