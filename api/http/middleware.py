@@ -53,7 +53,7 @@ from api.http.caller import (
 )
 from api.http.foreign_pages import check_page
 from api.http.problems import answer_to, handled
-from api.http.responses import Envelope, HeadRequests, Responses
+from api.http.responses import Envelope, HeadRequests, Responses, header_of
 from api.journal.log import StorageError
 from api.service.budget import Shares
 from api.settings import Settings
@@ -362,13 +362,9 @@ class Body:
 
 def _of_body(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, str, str]:
     """Return the codings, the media type and the declared length, each empty if not given."""
-    codings, media, length = list[str](), list[str](), list[str]()
-    found = {b"content-encoding": codings, b"content-type": media, b"content-length": length}
-    for name, value in headers:
-        if name in found:
-            found[name].append(value.decode("latin-1"))
-    coding = ",".join(codings).strip().lower()
-    return coding, media[0] if media else "", length[0] if length else ""
+    codings = b",".join(value for name, value in headers if name == b"content-encoding")
+    media, length = (header_of(headers, each) for each in (b"content-type", b"content-length"))
+    return codings.decode("latin-1").strip().lower(), media or "", length or ""
 
 
 class _Sent:

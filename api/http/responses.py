@@ -47,6 +47,7 @@ __all__ = [
     "RequestLog",
     "Responses",
     "accepted_or_new",
+    "header_of",
 ]
 
 HEADER = "X-Request-Id"
@@ -67,7 +68,7 @@ def accepted_or_new(given: str | None) -> str:
     return f"{_PROCESS}-{next(_NUMBERS):x}"
 
 
-def _text_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
+def header_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
     """Return the first header with a name, as Starlette's ``Headers`` do. They decode all names,
     and this is done several times for each request.
     """
@@ -230,7 +231,7 @@ class Envelope:
         if scope["type"] != "http":
             await self.app(scope, receive, partial(_send_in_short, send))
             return
-        request_id = accepted_or_new(_text_of(scope["headers"], _ID_NAME))
+        request_id = accepted_or_new(header_of(scope["headers"], _ID_NAME))
         header = _ID_NAME, request_id.encode("ascii")
         started = False
 
@@ -291,7 +292,7 @@ class Responses:
             if is_refused:
                 return
             if message["type"] == "http.response.start":
-                length = int(_text_of(message.get("headers", ()), b"content-length") or 0)
+                length = int(header_of(message.get("headers", ()), b"content-length") or 0)
                 if length > PIECE_BYTES and not self.shares.fits(caller, length):
                     is_refused = True
                     refusal = answer_to(ResponsesInFlightError(self.shares.limit))

@@ -2,7 +2,7 @@
 
 The number of places is bounded, and one key has a quarter of them at most. A connection ends when
 its client does not read for ``READER_S``. After every ``BEAT_S`` without an event the server sends
-a comment, which shows proxies that the connection is alive. After ``LIFETIME_S`` it ends, and the
+a comment, so that proxies see a live connection. After ``LIFETIME_S`` it ends, and the
 client reconnects.
 """
 

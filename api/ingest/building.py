@@ -51,6 +51,7 @@ from decaysketch.ingest.readings import Steps
 __all__ = [
     "READERS",
     "REJECTED",
+    "UNCHECKED",
     "Ingestion",
     "Reader",
     "SeriesIngestion",
@@ -71,6 +72,9 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "application/vnd.apache.arrow.stream": read_arrow,
     }
 )
+#: The remedy that every request has for times in a suspicious unit.
+UNCHECKED = "check_units=false to accept them unchanged"
+
 REJECTED = len(Verdict)  # the code of a row that was rejected
 
 _ROWS_A_STEP = 1 << 12  # of a derived stream: about 10 ms where names are long
@@ -258,7 +262,7 @@ def refuse_other_unit(
     unit: str,
     times: npt.NDArray[np.int64],
     *,
-    cure: str = "check_units=false to accept them unchanged",
+    cure: str = UNCHECKED,
 ) -> None:
     """Reject observations with times that are unlikely in the unit, by the module's rule. O(times).
     A suspicious post also takes the time to join the stream's content.

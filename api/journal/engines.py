@@ -23,13 +23,12 @@ import sqlalchemy as sa
 from api.journal.log import StorageError
 
 __all__ = [
-    "LOCK_PAUSE_S",
     "LOCK_S",
     "READERS",
     "create_private",
     "engine_of",
-    "is_locked",
     "require_durability",
+    "with_lock",
 ]
 
 _log = logging.getLogger(__name__)
@@ -38,7 +37,7 @@ T = TypeVar("T")
 
 # Seconds.
 LOCK_S: float = 10  # until another transaction ends
-LOCK_PAUSE_S = 0.003  # SQLite: between two attempts to take a lock
+_LOCK_PAUSE_S = 0.003  # SQLite: between two attempts to take a lock
 _CONNECT_S = 5  # PostgreSQL, unless the URL has its own connect_timeout
 _STATEMENT_S = 30  # PostgreSQL
 _IDLE_WRITER_S = 30  # PostgreSQL: a transaction that holds the head and sends nothing
@@ -88,7 +87,8 @@ def _sqlite(
     def set_up(connection: sqlite3.Connection, _record: Any) -> None:
         connection.isolation_level = None  # the driver begins nothing by itself
         connection.execute(f"PRAGMA page_size={_PAGE_SIZE}")
-        _turn_to_log(connection)
+        # Connections that turn to it at the same time do not wait, despite their timeout.
+        with_lock(lambda: connection.execute("PRAGMA journal_mode=WAL"))
         for pragma in (
             "wal_autocheckpoint=0",
             "synchronous=FULL",
@@ -104,25 +104,23 @@ def _sqlite(
     return engine
 
 
-def _turn_to_log(connection: sqlite3.Connection) -> None:
-    """Turn to a write-ahead log. Connections that do so at the same time get an error at once,
-    whatever their timeout is.
+def with_lock(execute: Callable[[], object]) -> None:
+    """Execute a statement that needs SQLite's lock, again until no other connection has it.
+
+    Raises:
+        sqlite3.OperationalError: another one has it for ``LOCK_S``, or any other fault.
     """
     deadline = time.monotonic() + LOCK_S
     while True:
         try:
-            connection.execute("PRAGMA journal_mode=WAL")
+            execute()
         except sqlite3.OperationalError as error:
-            if not is_locked(error) or time.monotonic() > deadline:
+            is_locked = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+            if not is_locked or time.monotonic() > deadline:
                 raise
-            time.sleep(LOCK_PAUSE_S)
+            time.sleep(_LOCK_PAUSE_S)
         else:
             return
-
-
-def is_locked(error: sqlite3.OperationalError) -> bool:
-    """Return whether another connection to SQLite has the lock."""
-    return bool(getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY)
 
 
 def _postgresql(

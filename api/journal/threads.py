@@ -296,17 +296,12 @@ def _take_the_lock(connection: sa.Connection) -> None:
     busy processes may never get it. Its wait cannot be aborted either.
     """
     driver: Any = connection.connection.driver_connection
-    deadline = time.monotonic() + engines.LOCK_S
-    while True:
+
+    def begin() -> None:
         asked()
-        try:
-            driver.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as error:
-            if not engines.is_locked(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(engines.LOCK_PAUSE_S)
-        else:
-            return
+        driver.execute("BEGIN IMMEDIATE")
+
+    engines.with_lock(begin)
 
 
 # ------------------------------------------------------------------------------------------ faults

@@ -126,7 +126,7 @@ async def put_function(
     questions: TheQuestions,
     response: Response,
 ) -> FunctionModel:
-    """The same spec again changes nothing. Another spec begins a new epoch, in which every source
+    """The same spec again changes nothing. Another spec begins a new epoch, and every source
     begins again.
     """
     with questions() as compute:

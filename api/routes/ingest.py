@@ -31,7 +31,7 @@ from api.errors import (
 )
 from api.http.caller import as_long_as_connected, asker, caller_of
 from api.http.problems import ProblemResponse, handled
-from api.ingest.building import Ingestion, SeriesIngestion, refuse_other_unit
+from api.ingest.building import UNCHECKED, Ingestion, SeriesIngestion, refuse_other_unit
 from api.journal.log import Post
 from api.service.aggregator import Aggregator
 from api.service.budget import Hold, Memory
@@ -173,9 +173,7 @@ def precision_check(
     """
     if not check_units:
         return None
-    cure = "check_units=false to accept them unchanged"
-    if may_choose:
-        cure = f"another precision (ns, us, ms, s), or {cure}"
+    cure = f"another precision (ns, us, ms, s), or {UNCHECKED}" if may_choose else UNCHECKED
     return partial(refuse_other_unit, stream, unit, cure=cure)
 
 

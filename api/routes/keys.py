@@ -100,7 +100,7 @@ class KeyRotation(RequestModel):
 
 
 class KeyState(BaseModel):
-    """A key without its secret, which the server does not store."""
+    """A key without its secret. The server does not store secrets."""
 
     prefix: str
     label: str

@@ -121,7 +121,7 @@ def _query(client: httpx2.Client, limit_s: float) -> tuple[bool, str]:
 
 
 def _clock(client: httpx2.Client, limit_s: float) -> tuple[bool, str]:
-    """Return the difference to the server's Date, which has full seconds, rounded down."""
+    """Return the difference to the server's Date. It has full seconds, rounded down."""
     before = datetime.now(UTC)
     said = parsedate_to_datetime(client.get("/healthz").headers["date"])
     after = datetime.now(UTC)

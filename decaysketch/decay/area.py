@@ -103,7 +103,7 @@ def integral(
     """Return the integral of a decay between two ages, over ``2^magnitude(reference)``.
 
     Named decays use their formula, exact to float rounding even where the ages are close together.
-    Other decays use twelve nodes per interval (Gauss-Legendre), which is exact to nine digits
+    Other decays use twelve nodes per interval (Gauss-Legendre). This is exact to nine digits
     unless the decay steps or bends inside the interval.
 
     Args:
@@ -145,7 +145,7 @@ def integral(
 
 
 def _relative(exponents: Float64Array) -> Float64Array:
-    """``(exp(x) - 1) / x``, which is 1 at 0."""
+    """``(exp(x) - 1) / x``, and 1 at 0."""
     small = exponents == 0.0
     with np.errstate(over="ignore"):
         found: Float64Array = np.expm1(exponents) / np.where(small, 1.0, exponents)

@@ -4,7 +4,7 @@ Terms are sympy trees, built with sympy's own evaluation switched off. That eval
 comparisons, floors of constants, minima over many terms) has no bound, and a text may come from
 anybody. The few rules below replace it. Each is linear in its operands. They keep rationals exact
 and small, flatten and sort sums and products, collect like terms and like powers, and gather
-exponentials, ``exp(x) / exp(2 x) = exp(-x)``, which also avoids overflows. Two texts with the same
+exponentials, ``exp(x) / exp(2 x) = exp(-x)``. This also avoids overflows. Two texts with the same
 normal form are the same decay. Two texts with different normal forms may still be the same
 function.
 
@@ -12,7 +12,7 @@ As in every such system, a rule may close a gap in the domain: ``x / x`` is 1, a
 
 :func:`text_of` writes a term so that reading it gives the same term again.
 
-Importing this module imports sympy, which takes half a second. Import it only when you need it.
+Importing this module imports sympy. That takes half a second. Import it only when you need it.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ this order:
 3. Events older than every lane are rejected and counted, or counted late on request.
 
 A batch counts as if it arrived in time order. The clock before its batch decides whether an event
-is late. So reading, which may move events out of the buffer, never changes the lane of a later
-event.
+is late. Reading may move events out of the buffer, but never changes the lane of a later event.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Events:
 
     @property
     def weight(self) -> int:
-        """The total weight, which is below 2^62."""
+        """The total weight. It is below 2^62."""
         return len(self) if self.unit else int(self.weights.sum())
 
     def by_time(self) -> Events:

@@ -3,8 +3,8 @@ integration (``?event=up``).
 
 The name of a frame is ``deviceInfo.devEui``, ``devAddr`` (new with every join) and ``fCnt``.
 ``deduplicationId`` does not name it: a late duplicate from another gateway has another one. The
-frame's time is the earliest ``gwTime`` of ``rxInfo``, which gateways with a GPS have, else
-``time``. See :mod:`decaysketch.ingest.lorawan`.
+frame's time is the earliest ``gwTime`` in ``rxInfo``. Only gateways with a GPS send it. Without
+it, the time is ``time``. See :mod:`decaysketch.ingest.lorawan`.
 """
 
 from __future__ import annotations

@@ -73,7 +73,9 @@ def open_message(message: Message) -> Opened:
 
 
 def _device(here: Here) -> str:
-    """Return the EUI, which LoRaWAN 1.0 devices with personalization need not have."""
+    """Return the EUI. LoRaWAN 1.0 devices with personalization may lack it: then their name in
+    their application.
+    """
     device = text_of(_DEVICE, here).lower()
     if device:
         return device

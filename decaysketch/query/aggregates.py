@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -76,6 +76,7 @@ __all__ = [
 ]
 
 Float64Array = npt.NDArray[np.float64]
+N = TypeVar("N", float, Float64Array)
 BoolArray = npt.NDArray[np.bool_]
 
 # Columns of values and weights in; a column of numbers, or of truth values, out.
@@ -383,8 +384,8 @@ class Hits(NamedTuple):
     step: float
 
 
-class _Sizes(NamedTuple):
-    """Sizes of a summed function.
+class SizesOf(NamedTuple, Generic[N]):
+    """Sizes of a summed function: numbers, or a number for each group.
 
     Attributes:
         up, down: the largest distance above and below 0.
@@ -393,14 +394,20 @@ class _Sizes(NamedTuple):
         mass, counted: sampled masses, and these over weights.
     """
 
-    up: float
-    down: float
-    shown: float
-    square: float
-    spread: float
-    far: float
-    mass: float
-    counted: float
+    up: N
+    down: N
+    shown: N
+    square: N
+    spread: N
+    far: N
+    mass: N
+    counted: N
+
+
+class _Sizes(SizesOf[float]):
+    """Sizes for all rows together."""
+
+    __slots__ = ()
 
     @classmethod
     def of(
@@ -411,8 +418,9 @@ class _Sizes(NamedTuple):
         return cls(*found.tolist())
 
 
-class _Sign(NamedTuple):
-    """Sampled terms with one sign in a sum over masses times x. A 0 is a positive term.
+class TermsOf(NamedTuple, Generic[N]):
+    """Sampled terms with one sign in a sum over masses times x: numbers, or a number for each
+    group. A 0 is a positive term.
 
     Attributes:
         sampled, spread, skew: sums over sizes, variances and third moments.
@@ -422,29 +430,29 @@ class _Sign(NamedTuple):
         near: the largest distance between x and 0 in a known row.
     """
 
-    sampled: float
-    spread: float
-    skew: float
-    mass: float
-    jump: float
-    largest_spread: float
-    lowest: float
-    highest: float
-    near: float
+    sampled: N
+    spread: N
+    skew: N
+    mass: N
+    jump: N
+    largest_spread: N
+    lowest: N
+    highest: N
+    near: N
 
 
 class Terms(NamedTuple):
     """Sampled terms in a sum over masses times x, by sign."""
 
-    up: _Sign
-    down: _Sign
+    up: TermsOf[float]
+    down: TermsOf[float]
 
     @classmethod
     def of(cls, rows: _native.Rows, x: Float64Array) -> Terms:
         """Return the terms for x, for a unit of weight: float64[n]. O(n)."""
         terms, near = rows.terms(np.ascontiguousarray(x))
         up, down = (
-            _Sign._make([*sums, most])
+            TermsOf._make([*sums, most])
             for sums, most in zip(terms.tolist(), near.tolist(), strict=True)
         )
         return cls(up, down)

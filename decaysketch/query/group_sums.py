@@ -245,27 +245,12 @@ def estimates_of(
     )  # fmt: skip
 
 
-class Terms(NamedTuple):
+class Terms(aggregates.TermsOf[Float64Array]):
     """Sampled terms in sums over masses times x: float64[2 groups], first for positive terms, then
     for negative terms.
-
-    Attributes:
-        sampled, spread, skew: sums over sizes, variances and third moments.
-        mass: mass with another x than 0.
-        jump, largest_spread: the largest hit, and the largest variance.
-        lowest, highest: extreme x. Infinite without a row.
-        near: the largest distance between x and 0 in a known row.
     """
 
-    sampled: Float64Array
-    spread: Float64Array
-    skew: Float64Array
-    mass: Float64Array
-    jump: Float64Array
-    largest_spread: Float64Array
-    lowest: Float64Array
-    highest: Float64Array
-    near: Float64Array
+    __slots__ = ()
 
     @classmethod
     def of(cls, parts: Parts, columns: Columns, group: IntArray, x: Float64Array) -> Terms:
@@ -386,24 +371,10 @@ def halves(column: Float64Array) -> tuple[Float64Array, Float64Array]:
     return column[:size], column[size:]
 
 
-class Sizes(NamedTuple):
-    """A summed function's sizes: float64[groups].
+class Sizes(aggregates.SizesOf[Float64Array]):
+    """A summed function's sizes: float64[groups]."""
 
-    Attributes:
-        up, down: the largest distance above and below 0.
-        shown, square: known rows, and their summed squares.
-        spread, far: sampled variances, and these times squares.
-        mass, counted: sampled masses, and these over weights.
-    """
-
-    up: Float64Array
-    down: Float64Array
-    shown: Float64Array
-    square: Float64Array
-    spread: Float64Array
-    far: Float64Array
-    mass: Float64Array
-    counted: Float64Array
+    __slots__ = ()
 
     @classmethod
     def of(

@@ -6,7 +6,7 @@ bridge does not acknowledge messages from an earlier connection. The broker send
 most ``2 * batch`` messages are under way (``ReceiveMaximum``). If nothing is acknowledged, the
 broker stops sending by itself, and queues.
 
-Messages arrive on a thread of the client, which never blocks. It has to answer pings, and the
+Messages arrive on the client's thread. It never blocks, because it has to answer pings, and the
 subscription's confirmation comes after a session's backlog. The bound is the number that the broker
 has under way: 65,535 at most. Messages with QoS 0 have no guarantee. They are dropped and counted
 while the bridge accepts nothing.

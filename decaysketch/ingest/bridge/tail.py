@@ -2,10 +2,10 @@
 
 The spool stores a *place* in a small file: the file that was read and the byte offset. The bridge
 writes it only after the readings are on disk. So a process that dies in between reads some lines
-again, whose readings change nothing, and skips none. If a file is renamed and a new one begins,
-the bridge first reads the old file to its end. It finds the old file under its new name, which
-begins with the old one. Then it reads the files that were written later, one after the other. It
-reads a truncated file from its beginning, and does not read compressed files.
+again and skips none. Their readings change nothing then. If a file is renamed and a new one begins,
+the bridge first reads the old file to its end. It finds the old file by a name that begins with the
+name before. Then it reads the files that were written later, one after the other. It reads a
+truncated file from its beginning, and does not read compressed files.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Tail:
     """Reads a file and its successors.
 
     Args:
-        path: of the file, which need not exist yet.
+        path: of the file. It need not exist yet.
         place: file that stores the place.
         topic: of its messages.
         max_line_bytes: the beginning of a longer line represents it.
